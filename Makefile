@@ -1,0 +1,60 @@
+# Two commands are all a newcomer needs: `make up` runs HarchOS, `make test` proves it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help up reset install test check soak docs clean
+
+help:            ## Lists what can be made
+	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+up: $(STAMP)     ## Sets up and starts the five-hub federation in the foreground (Ctrl-C stops all of it)
+	@exec $(BIN)/harch up
+
+reset:           ## Forgets all state of the federation
+	@rm -rf $${HARCH_HOME:-.harch} && echo "state forgotten"
+
+install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
+
+test: $(DEV)     ## Runs the whole test suite
+	@$(BIN)/python -m pytest
+
+check: $(DEV)    ## Static checks and docs tests, under a minute
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest tests/docs
+
+soak: $(DEV)     ## The long runs: hundreds of real kills, thousands of seeds
+	@HARCH_SOAK=1 $(BIN)/python -m pytest -m "soak or not soak" --timeout=0
+
+docs: $(DEV)     ## Builds the documentation into site/
+	@$(BIN)/zensical build
+
+bench-%: $(DEV)  ## Runs the benchmark bench/NAME.py; the last line is its JSON verdict
+	@$(BIN)/python bench/$(subst -,_,$*).py
+
+clean:           ## Removes the virtual environment and caches
+	@rm -rf $(VENV) site dist .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'error: HarchOS needs Python 3.11 or newer'; echo 'hint: make up PYTHON=python3.12'; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo 'error: this Python has no venv module'; \
+	       echo "hint: apt-get install python3-venv   (Debian, Ubuntu), then run make again"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	@echo 'setting up .venv ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo 'setting up .venv with the development tools ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(STAMP)

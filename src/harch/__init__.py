@@ -1,0 +1,1 @@
+"""HarchOS: AI work on GPUs that stand in several countries."""

@@ -1,0 +1,44 @@
+"""What time is it? The only module that reads the machine's clocks; everyone else receives a `Clock` or a `now`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of time: wall time for people, monotonic seconds for durations, and sleep."""
+
+    def now(self) -> datetime: ...
+
+    def monotonic_s(self) -> float: ...
+
+    async def sleep(self, delay_s: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+def iso(moment: datetime) -> str:
+    """UTC in ISO 8601 with milliseconds and `Z`: the one form that HarchOS writes."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_iso(text: str) -> datetime:
+    """Reads ISO 8601; a time without a zone is refused, because guessing one moves jobs by hours."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"time `{text}` has no time zone; write e.g. `{text}Z`")
+    return moment.astimezone(UTC)

@@ -1,0 +1,176 @@
+"""What went wrong, and what can a person do about it? One registry of codes for CLI, API and docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Exit codes of the CLI. Scripts depend on them.
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE, EXIT_REFUSED, EXIT_CHANGES = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """One entry of the registry: what a code means, for the API (status) and the CLI (exit code)."""
+
+    code: str
+    title: str
+    status: int
+    explanation: str
+    exit_code: int = EXIT_ERROR
+
+
+class HarchError(Exception):
+    """An error for people: code, one sentence, and a hint on what to do next."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        field: str | None = None,
+        meta: dict[str, object] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = REGISTRY[code]
+        self.message = message
+        self.hint = hint
+        self.field = field
+        self.meta = meta or {}
+        self.retry_after_s = retry_after_s
+
+    @property
+    def code(self) -> str:
+        return self.kind.code
+
+    def __str__(self) -> str:
+        head = f"error[{self.code}]: {self.message}"
+        return f"{head}\n\nhint: {self.hint}" if self.hint else head
+
+
+@dataclass(slots=True)
+class Problems:
+    """Collects every mistake of an input, so that people mend a file once and not once per mistake."""
+
+    limit: int = 20
+    found: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, where: str, what: str) -> None:
+        if len(self.found) < self.limit:
+            self.found.append((where, what))
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{where}: {what}" for where, what in self.found)
+
+
+class InvariantBroken(Exception):
+    """Something happened that must never happen. Never caught for control flow: the process edge logs it and stops."""
+
+    def __init__(self, rule: str, *subjects: object) -> None:
+        super().__init__(f"invariant broken: {rule} ({', '.join(str(subject) for subject in subjects)})")
+        self.rule = rule
+        self.subjects = subjects
+
+
+def _registry(*kinds: ErrorKind) -> dict[str, ErrorKind]:
+    registry = {kind.code: kind for kind in kinds}
+    if len(registry) != len(kinds):
+        raise InvariantBroken("an error code is registered twice")
+    return registry
+
+
+REGISTRY = _registry(
+    # E01: who are you?
+    ErrorKind(
+        "E0101",
+        "API key missing",
+        401,
+        "The call carries no API key. Send it as `X-API-Key: hsk_…` or `Authorization: Bearer hsk_…`. "
+        "The CLI reads HARCH_API_KEY, then the key file that the first start of a hub wrote into its state folder.",
+    ),
+    ErrorKind("E0102", "API key not known", 401, "The key is not one of this hub's keys, or it was revoked."),
+    ErrorKind(
+        "E0103",
+        "Role too low",
+        403,
+        "The key is valid, but its role does not allow this call. Roles: `viewer` reads, `user` runs work of its own "
+        "tenant, `operator` runs the hub, `admin` also manages keys, `agent` is for node agents only.",
+        EXIT_REFUSED,
+    ),
+    # E02: what did you say?
+    ErrorKind("E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE),
+    ErrorKind("E0202", "Input not readable", 400, "The text is not well-formed YAML, JSON or TOML.", EXIT_USAGE),
+    ErrorKind("E0203", "GPU model not known", 400, "No hub has GPUs of this model. `harch gpus --models` lists them.", EXIT_USAGE),
+    ErrorKind("E0204", "Body too large", 413, "Request bodies are limited, so that one client cannot fill the memory.", EXIT_USAGE),
+    ErrorKind("E0205", "Fleet file not valid", 400, "The fleet file describes something that cannot be.", EXIT_USAGE),
+    ErrorKind(
+        "E0206",
+        "Idempotency key used for another request",
+        409,
+        "The same Idempotency-Key came with another body. A key names one request for 24 hours.",
+    ),
+    ErrorKind("E0207", "Path not known", 404, "The API has no such path. `/docs` lists all of them.", EXIT_USAGE),
+    ErrorKind("E0208", "Method not allowed", 405, "The path exists, but not for this HTTP method.", EXIT_USAGE),
+    # E03: what do you want to use?
+    ErrorKind("E0301", "Workload not found", 404, "No workload has this id or name in your tenant on this hub."),
+    ErrorKind(
+        "E0302",
+        "Name in use by another workload",
+        409,
+        "A workload of this name and tenant exists with another specification. The same specification again within "
+        "10 minutes is taken as a retry and answers the first workload.",
+    ),
+    ErrorKind(
+        "E0303",
+        "Can never run here",
+        409,
+        "The request does not fit this hub even if it were empty, so waiting would not help.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind("E0304", "Not possible in this state", 409, "The workload's state does not allow this change."),
+    ErrorKind("E0305", "Hub not found", 404, "No hub of the fleet has this id or name."),
+    ErrorKind("E0306", "Secret not found", 404, "The workload names a secret that its tenant has not stored on this hub."),
+    ErrorKind("E0307", "Task could not start", 500, "The agent could not start the command. The message says why."),
+    ErrorKind("E0308", "API key entry not found", 404, "No API key has this id."),
+    ErrorKind("E0309", "Path not allowed on the node", 403, "The agent shares only the folders it was told to share.", EXIT_REFUSED),
+    ErrorKind("E0310", "Region not found", 404, "No hub of the fleet stands in this region."),
+    # E04: limits
+    ErrorKind("E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."),
+    ErrorKind("E0402", "Budget exceeded", 403, "A carbon or cost budget does not allow this.", EXIT_REFUSED),
+    ErrorKind("E0403", "Too many connections", 429, "The hub serves a limited number of event streams at a time."),
+    # E08: health
+    ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
+    ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` finds out why."),
+    # E09: sovereignty
+    ErrorKind(
+        "E0901",
+        "Country not known",
+        400,
+        "Countries are ISO 3166-1 alpha-2 codes (`MA`, `SN`, `CI`) or the region words that the public clients use.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0902",
+        "Residency forbids this",
+        403,
+        "The workload may only run in the countries that it names, and this hub stands in another one. This rule has "
+        "no exception and no weight: capacity never outvotes it.",
+        EXIT_REFUSED,
+    ),
+    # E10: the server itself
+    ErrorKind("E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."),
+    ErrorKind(
+        "E1002",
+        "Storage full",
+        507,
+        "The disk of the hub is full. Nothing was stored; running work goes on. Free space, then try again.",
+    ),
+    ErrorKind("E1003", "Storage failed", 503, "The hub's database refused a write. Nothing was acknowledged."),
+    ErrorKind("E1004", "Port in use", 500, "Another process listens on this port. HARCH_PORT_BASE moves all ports."),
+    ErrorKind("E1005", "State folder not usable", 500, "The state folder cannot be written, or another process holds it."),
+    ErrorKind("E1006", "State is newer than this program", 500, "The database was written by a newer HarchOS. Upgrade first."),
+)

@@ -1,0 +1,34 @@
+"""How are things named? Sortable, unguessable ids with a prefix that says what they name."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that read as digits
+_RANDOM_BITS = 60
+_NAME = re.compile(r"^[a-zA-Z0-9]([a-zA-Z0-9._ -]{0,126}[a-zA-Z0-9])?$")
+
+
+def new_id(prefix: str, *, now: datetime, entropy: int | None = None) -> str:
+    """`wl_` + 9 characters of milliseconds + 12 of randomness; later ids sort after earlier ones.
+
+    Simulations pass `entropy`, so that a run can be replayed.
+    """
+    millis = int(now.timestamp() * 1000)
+    noise = secrets.randbits(_RANDOM_BITS) if entropy is None else entropy & ((1 << _RANDOM_BITS) - 1)
+    return f"{prefix}_{_base32(millis, 9)}{_base32(noise, 12)}"
+
+
+def is_name(text: str) -> bool:
+    """True for names that people may give: 1 to 128 letters, digits, dots, dashes, underscores, inner spaces."""
+    return _NAME.match(text) is not None
+
+
+def _base32(number: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        digits.append(_ALPHABET[number & 31])
+        number >>= 5
+    return "".join(reversed(digits))

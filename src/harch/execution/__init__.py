@@ -1,0 +1,1 @@
+"""How does it run? The node agent, its sandbox, and the engines that start tasks."""

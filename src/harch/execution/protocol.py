@@ -1,0 +1,175 @@
+"""What do a hub and its node agents say to each other?
+
+The agent dials the hub (`GET /v1/agents/connect`, a WebSocket) and authenticates with its API key (role `agent`).
+Each frame is one msgpack array of messages. Rules that make crashes harmless:
+
+- `(workload_id, attempt, rank)` names one execution. The agent starts it **at most once**, however often it is told.
+- The agent opens with `Hello` and the inventory of every execution it knows, ended ones included.
+- The agent repeats `TaskEnded` after each `Hello` until the hub answers `Forget`, which the hub sends only once the end
+  is on its disk. So a crash on either side loses no end and invents none.
+- The hub repeats `StartTask` after each `Hello` for what it placed there and the inventory lacks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from harch.workloads.lifecycle import ExitReason
+
+PROTOCOL_VERSION = 1
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+HEARTBEAT_S = 2.0
+AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
+
+
+class TaskKey(Struct, frozen=True, array_like=True):
+    workload_id: str
+    attempt: int
+    rank: int
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that an agent needs to run one task. Secrets travel here and are written to files, never to logs."""
+
+    key: TaskKey
+    name: str
+    tenant: str
+    node_id: str
+    gpu_ids: tuple[str, ...]
+    gpu_indexes: tuple[int, ...]
+    gpus_modelled: bool
+    command: tuple[str, ...] = ()
+    modelled_duration_s: float | None = None  # no process; the agent only keeps time
+    env: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    working_dir: str | None = None
+    cpus: float = 1
+    memory_gb: float = 1
+    max_duration_s: float | None = None
+    stop_grace_s: float = 10
+    world_size: int = 1
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    country: str = ""  # where the scheduler believes it runs; the agent checks against its own
+    countries_allowed: tuple[str, ...] = ()
+
+
+# Hub to agent
+
+
+class StartTask(Struct, frozen=True, tag="start"):
+    task: TaskSpec
+
+
+class StopTask(Struct, frozen=True, tag="stop"):
+    """TERM, then KILL after `grace_s`. Harmless for unknown keys: the agent answers `TaskEnded(lost)`."""
+
+    key: TaskKey
+    grace_s: float
+    reason: ExitReason = ExitReason.STOPPED
+
+
+class PauseTask(Struct, frozen=True, tag="pause"):
+    key: TaskKey
+
+
+class ResumeTask(Struct, frozen=True, tag="resume"):
+    key: TaskKey
+
+
+class Forget(Struct, frozen=True, tag="forget"):
+    """The hub has the end of this task on disk; the agent may drop everything but its log."""
+
+    key: TaskKey
+
+
+class ReadLog(Struct, frozen=True, tag="read_log"):
+    """Asks for up to `bytes_max` of a task's log from `offset` (negative: from the end)."""
+
+    request_id: int
+    key: TaskKey
+    offset: int
+    bytes_max: int
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """The hub will not work with this agent; the agent logs the reason and exits."""
+
+    code: str
+    message: str
+
+
+HubMessage = StartTask | StopTask | PauseTask | ResumeTask | Forget | ReadLog | Refused
+
+# Agent to hub
+
+
+class KnownTask(Struct, frozen=True, kw_only=True):
+    key: TaskKey
+    running: bool
+    started_at: datetime | None = None
+
+
+class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
+    """First message of a connection. `node_ids` empty: all nodes of the hub."""
+
+    version: int
+    agent_id: str
+    country: str
+    node_ids: tuple[str, ...]
+    process_slots: int
+    address: str
+    gang_ports: tuple[int, int]
+    features: dict[str, str]  # e.g. sandbox: bubblewrap, cgroup: v1
+    tasks: tuple[KnownTask, ...]
+
+
+class Heartbeat(Struct, frozen=True, tag="heartbeat"):
+    pass
+
+
+class TaskStarted(Struct, frozen=True, kw_only=True, tag="started"):
+    key: TaskKey
+    at: datetime
+
+
+class TaskEnded(Struct, frozen=True, kw_only=True, tag="ended"):
+    key: TaskKey
+    reason: ExitReason
+    at: datetime
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+
+
+class LogChunk(Struct, frozen=True, kw_only=True, tag="log"):
+    """`offset` is where `data` starts; offsets count all bytes ever written, also those rotated away."""
+
+    request_id: int
+    offset: int
+    data: bytes
+    eof: bool  # the task has ended and this is the last of its log
+
+
+AgentMessage = Hello | Heartbeat | TaskStarted | TaskEnded | LogChunk
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_hub = msgspec.msgpack.Decoder(list[HubMessage]).decode
+_decode_agent = msgspec.msgpack.Decoder(list[AgentMessage]).decode
+
+
+def encode_frame(messages: list[HubMessage] | list[AgentMessage]) -> bytes:
+    return _encode(messages)
+
+
+def decode_hub_frame(frame: bytes) -> list[HubMessage]:
+    """What the agent receives. Raises `msgspec.DecodeError` for anything else."""
+    return _decode_hub(frame)
+
+
+def decode_agent_frame(frame: bytes) -> list[AgentMessage]:
+    """What the hub receives. Raises `msgspec.DecodeError` for anything else."""
+    return _decode_agent(frame)

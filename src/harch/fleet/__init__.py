@@ -1,0 +1,1 @@
+"""What hardware is where? GPUs, NVLink islands, nodes, racks, cooling, power, hubs and the links between them."""

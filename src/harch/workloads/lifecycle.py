@@ -1,0 +1,100 @@
+"""What happens to a workload? Its states, the moves between them, and the record that the hub keeps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from harch.workloads.spec import WorkloadSpec
+
+
+class State(StrEnum):
+    """The words of the public clients; `stopping` is told apart by `Workload.stop_reason`."""
+
+    PENDING = "pending"
+    SCHEDULED = "scheduled"  # GPUs are given, the agents have not yet said that it runs
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL
+
+
+FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+MOVES: dict[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.SCHEDULED, State.PAUSED, State.CANCELLED, State.FAILED}),
+    State.SCHEDULED: frozenset({State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
+    State.RUNNING: frozenset({State.PAUSED, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
+    State.PAUSED: frozenset({State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+
+
+class ExitReason(StrEnum):
+    """Why did a task end? Reported by the agent, never guessed by the hub."""
+
+    EXITED = "exited"  # of itself; the exit code tells how
+    SIGNALLED = "signalled"  # by a signal that HarchOS did not send
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMEOUT = "timeout"  # ran longer than max_duration_s
+    STOPPED = "stopped"  # because the hub asked
+    NOT_STARTED = "not_started"  # e.g. the command does not exist
+    LOST = "lost"  # the node went down, or its supervisor was killed
+    AGENT_SHUTDOWN = "agent_shutdown"  # the node was shut down in an orderly way
+
+
+class TaskPlacement(Struct, frozen=True, kw_only=True):
+    """Where one task of a workload runs, and on which GPUs of that node."""
+
+    rank: int
+    node_id: str
+    gpu_ids: tuple[str, ...]
+
+
+class TaskEnd(Struct, frozen=True, kw_only=True):
+    """How one task ended."""
+
+    rank: int
+    reason: ExitReason
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    ended_at: datetime | None = None
+
+
+class Workload(Struct, kw_only=True):
+    """One workload, for life. The store holds exactly these fields; the job machine is their only writer."""
+
+    id: str
+    tenant: str
+    owner_hub: str
+    spec: WorkloadSpec
+    created_at: datetime
+    updated_at: datetime
+    state: State = State.PENDING
+    attempt: int = 0  # counts placements; (id, attempt) names one execution and is started at most once
+    restarts: int = 0
+    placement: tuple[TaskPlacement, ...] = ()
+    placement_why: str = ""
+    master_port: int | None = None
+    ranks_running: frozenset[int] = frozenset()
+    task_ends: tuple[TaskEnd, ...] = ()
+    stop_reason: str = ""  # set when a stop was asked for; the state becomes final when the last task has ended
+    stop_as: State | None = None  # the state it will have then
+    error_message: str = ""
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    annotations: dict[str, str] = {}
+
+    @property
+    def holds_gpus(self) -> bool:
+        return bool(self.placement)
