@@ -91,7 +91,8 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(max_length=64, description="Names of stored secrets; each task finds them as files in $HARCH_SECRETS."),
     ] = ()
     working_dir: Annotated[
-        str | None, Meta(max_length=4096, description="A folder that the node shares; a fresh one if absent.")
+        Annotated[str, Meta(min_length=1, max_length=4096)] | None,
+        Meta(description="A folder that the node shares; a fresh one if absent."),
     ] = None
     priority: Annotated[Priority, Meta(description="Order inside the queue.")] = Priority.NORMAL
     countries_allowed: Annotated[
@@ -108,7 +109,8 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="Runs no process: its GPUs are held for so long. Labelled `modelled` wherever it is shown."),
     ] = None
     image: Annotated[
-        str | None, Meta(max_length=512, description="Kept for the public clients; the local engine runs no images.")
+        Annotated[str, Meta(max_length=512)] | None,
+        Meta(description="Kept for the public clients; the local engine runs no images."),
     ] = None
     labels: Annotated[dict[str, str], Meta(max_length=64, description="For finding work again.")] = {}
 

@@ -1,0 +1,1 @@
+"""One hub's control plane: store, admission, job machine, loops, recovery."""

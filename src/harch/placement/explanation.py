@@ -1,0 +1,64 @@
+"""Why here, why not there, why not yet? Every answer of placement as values that CLI, API and console print."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Rejection(Struct, frozen=True):
+    """One "no": who says it, by which rule, in numbers, and the smallest change that would turn it into a "yes"."""
+
+    subject: str
+    rule: str
+    detail: str
+    nearest_fix: str = ""
+
+
+class RuleOutcome(Struct, frozen=True, kw_only=True):
+    """One hard rule applied to one hub. A hub is shown with all its rules, passed or not."""
+
+    rule: str
+    passed: bool
+    detail: str
+    nearest_fix: str = ""
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A node that could take a task, with the parts of its score; higher is better."""
+
+    node_id: str
+    gpus_free: int
+    score: float
+    parts: dict[str, float] = {}
+
+
+class HubExplanation(Struct, frozen=True, kw_only=True):
+    """One hub's answer. `source` is `live` for the hub that was asked, `summary` for what a peer last published."""
+
+    hub_id: str
+    country: str
+    eligible: bool
+    source: str
+    age_s: float | None
+    rules: tuple[RuleOutcome, ...]
+    candidates: tuple[Candidate, ...] = ()
+
+
+class Verdict(StrEnum):
+    PLACED = "placed"
+    FITS_NOW = "fits_now"
+    MUST_WAIT = "must_wait"
+    NEVER_FITS = "never_fits"
+    FINISHED = "finished"
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """The whole story of one workload: a verdict in one sentence, then every hub and every rule."""
+
+    subject: str
+    verdict: Verdict
+    sentence: str
+    hubs: tuple[HubExplanation, ...]
+    placement: tuple[dict[str, object], ...] = ()  # rank, node_id, gpu_ids of each task, if placed
