@@ -1,0 +1,50 @@
+"""How are kernels compiled? One decorator, so that every kernel has the same flags and the same arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+from harch.placement.policy import KernelsMissing
+
+try:
+    from numba import njit
+except ImportError as missing:
+    raise KernelsMissing from missing
+
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compiles a function and keeps the machine code on disk.
+
+    No fastmath: sums keep their order, so that the same input gives the same plan on every run. The GIL is released,
+    so that new lessons can be built in a thread while the hub goes on deciding.
+    """
+    try:
+        compiled = njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no writable folder for the machine code: compile anew in every process
+        return cast(Kernel, njit(nogil=True)(function))
+    _watch_all_sources(compiled)
+    return cast(Kernel, compiled)
+
+
+def _watch_all_sources(compiled: object) -> None:
+    """Makes an edit of any module of this package invalidate the stored code of all its kernels.
+
+    Numba looks only at the file of the kernel itself and would go on running an old copy of what it calls elsewhere.
+    Where a Numba release names these internals otherwise, its own rule stays in force.
+    """
+    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = _SOURCES
+
+
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    folder = Path(__file__).parent
+    stats = ((path.name, path.stat()) for path in sorted(folder.glob("*.py")))
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+_SOURCES = _sources()

@@ -1,0 +1,297 @@
+"""Where does this request go? The policy as one stateful value: arrays in, decisions out, no I/O and no clock.
+
+The engine follows every change of the fleet (`take`, `release`, `set_node_available`) and remembers what was asked for.
+It learns when told: `relearn()` does it at once; a hub calls `prepare()` on a snapshot in a thread and then `adopt()`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from harch.base.errors import InvariantBroken
+from harch.placement.policy import scan
+from harch.placement.policy.history import History
+from harch.placement.policy.lessons import Lessons, learn
+from harch.placement.policy.occupancy import GIVE_BACK, TAKE, change
+from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
+from harch.placement.policy.shapes import (
+    Bools,
+    Ints,
+    NodeArrays,
+    NodeShape,
+    Request,
+    SmallInts,
+    canonical,
+    copied,
+    empty_nodes,
+)
+from harch.placement.policy.value import choose_devices
+
+KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
+_KIND_SLOTS_FIRST = 32
+
+
+class ScoreParts(NamedTuple):
+    """Why this node: the score is the sum, higher is better."""
+
+    value: float  # what the learned work loses less by: rollout value and fragment, before minus after
+    cpu_left: float  # best fit: CPU that stays free
+    gpu_left: float  # best fit: GPU that stays free
+    model_price: float  # the model is scarce
+    block_price: float  # room for scarce multi-GPU shapes is lost
+
+
+class Decision(NamedTuple):
+    """One node, the devices on it, and the reasons."""
+
+    node: int
+    devices: tuple[int, ...]
+    score: float
+    parts: ScoreParts
+
+
+class Snapshot(NamedTuple):
+    """What learning needs, copied: later changes of the engine do not reach it."""
+
+    nodes: NodeArrays
+    versions: SmallInts
+    history: Ints
+    models: int
+    arrivals: int
+
+
+class Prepared(NamedTuple):
+    """New lessons and what they make of the snapshot's nodes, ready to be adopted."""
+
+    lessons: Lessons
+    values: scan.NodeValues
+    versions: SmallInts
+    arrivals: int
+
+
+def prepare(snapshot: Snapshot) -> Prepared:
+    """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
+    lessons = learn(snapshot.history, snapshot.nodes, snapshot.models)
+    values = scan.new_values(snapshot.nodes.count)
+    scan.revalue_all(snapshot.nodes, values, lessons, scan.new_scratch(snapshot.nodes))
+    return Prepared(lessons, values, snapshot.versions, snapshot.arrivals)
+
+
+class PlacementEngine:
+    """Decides, and keeps account of the nodes it decides about. One owner, one thread."""
+
+    def __init__(
+        self,
+        shapes: Sequence[NodeShape],
+        *,
+        models: int,
+        history: History | None = None,
+        kind_slots_max: int = KIND_SLOTS_MAX,
+    ) -> None:
+        self.nodes = empty_nodes(shapes)
+        if int(self.nodes.model.max()) >= models:
+            raise ValueError(f"a node's model is not one of the fleet's {models}")
+        if kind_slots_max < 1:
+            raise ValueError("the engine needs at least one kind slot")
+        self.models = models
+        self.history = history if history is not None else History()
+        self._kind_slots_max = kind_slots_max
+        self._slot_of_kind: OrderedDict[Request, int] = OrderedDict()
+        self._everywhere = np.ones(self.nodes.count, dtype=np.bool_)
+        self._scratch = scan.new_scratch(self.nodes)
+        self._cache = scan.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.count)
+        self._values = scan.new_values(self.nodes.count)
+        self._lessons: Lessons
+        self._prices: Prices
+        self._events_since_refresh = 0
+        self.relearn()
+
+    # Deciding
+
+    def place(self, request: Request, allowed: Bools | None = None) -> Decision | None:
+        """Remembers the request, decides, and takes what was decided; None when no allowed node has room."""
+        self.observe(request)
+        decision = self.choose(request, allowed)
+        if decision is not None:
+            self._change(request, decision.node, decision.devices, TAKE)
+        return decision
+
+    def observe(self, request: Request) -> None:
+        """Counts one arrival for learning and prices. A retry of the same request is no new arrival."""
+        if self._events_since_refresh >= REFRESH_EVENTS:
+            self.refresh_prices()
+        self._events_since_refresh += 1
+        self.history.add(canonical(request, self.models))
+
+    def choose(self, request: Request, allowed: Bools | None = None) -> Decision | None:
+        """The best node with room among those that the hard checks allow; takes nothing."""
+        request = canonical(request, self.models)
+        slot = self._slot(request)
+        node, score = scan.best_node(
+            slot,
+            *request,
+            self._mask(allowed),
+            self.nodes,
+            self._values,
+            self._cache,
+            self._prices,
+            self._lessons,
+            self._scratch,
+        )
+        return None if node == scan.NOWHERE else self._decision(request, slot, node, score)
+
+    def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
+        """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
+        request = canonical(request, self.models)
+        slot = self._slot(request)
+        scores = np.empty(self.nodes.count)
+        scan.score_nodes(
+            slot,
+            *request,
+            self._mask(allowed),
+            self.nodes,
+            self._values,
+            self._cache,
+            self._prices,
+            self._lessons,
+            self._scratch,
+            scores,
+        )
+        order = np.argsort(-scores, kind="stable")[: max(k, 0)]
+        return [
+            self._decision(request, slot, int(node), float(scores[node])) for node in order if scores[node] > -np.inf
+        ]
+
+    # Following the fleet
+
+    def take(self, request: Request, node: int, devices: Sequence[int]) -> None:
+        """Gives the node's CPU, memory and these devices to the request; also for devices chosen elsewhere."""
+        self._change(request, node, devices, TAKE)
+
+    def release(self, request: Request, node: int, devices: Sequence[int]) -> None:
+        """Takes back what the request held."""
+        self._change(request, node, devices, GIVE_BACK)
+        self._events_since_refresh += 1
+
+    def set_node_available(self, node: int, available: bool) -> None:
+        """A node that is not available keeps its work and receives none; it counts for no price."""
+        self.nodes.available[node] = available
+
+    # Learning
+
+    @property
+    def learning_due(self) -> bool:
+        return self.history.learning_due
+
+    def relearn(self) -> None:
+        """Learns from the remembered requests at once."""
+        self.adopt(prepare(self.snapshot()))
+
+    def learn_from(self, requests: Ints) -> None:
+        """Learns from given rows of requests instead of the own history, e.g. from a trace."""
+        rows = np.array([canonical(Request(*row), self.models) for row in requests.tolist()], dtype=np.int64)
+        self.adopt(prepare(self.snapshot()._replace(history=rows.reshape(-1, 5))))
+
+    def snapshot(self) -> Snapshot:
+        """What `prepare` needs; cheap."""
+        versions = self._values.version.copy()
+        return Snapshot(copied(self.nodes), versions, self.history.rows(), self.models, self.history.arrivals)
+
+    def adopt(self, prepared: Prepared) -> None:
+        """Swaps new lessons in; nodes that changed since the snapshot are valued again."""
+        for node in np.flatnonzero(prepared.versions != self._values.version):
+            scan.revalue(self.nodes, node, prepared.values, prepared.lessons, self._scratch)
+        # Versions count the changes of a node, whatever the lessons: a snapshot stays comparable after other swaps.
+        prepared.values.version[:] = self._values.version
+        self._lessons, self._values = prepared.lessons, prepared.values
+        self._cache.version.fill(-1)
+        self._prices = no_prices(self.models, len(prepared.lessons.block_gpus))
+        self.history.learned_at = prepared.arrivals
+        self.refresh_prices()
+
+    def refresh_prices(self) -> None:
+        """Prices follow the free capacity; called by `observe` after every `REFRESH_EVENTS` arrivals and departures."""
+        refresh(self.nodes, self._values.blocks, self._lessons, self._prices)
+        self._events_since_refresh = 0
+
+    # Inside
+
+    def _change(self, request: Request, node: int, devices: Sequence[int], direction: int) -> None:
+        request = canonical(request, self.models)
+        if not 0 <= node < self.nodes.count or len(devices) != request.gpus:
+            raise InvariantBroken("a request holds as many devices of one node as it asked for", request, node, devices)
+        chosen = np.array(devices, dtype=np.int64)
+        if not change(self.nodes, node, request.cpu_milli, request.memory_mib, request.gpu_milli, chosen, direction):
+            raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
+        scan.revalue(self.nodes, node, self._values, self._lessons, self._scratch)
+
+    def _slot(self, kind: Request) -> int:
+        slot = self._slot_of_kind.get(kind)
+        if slot is not None:
+            self._slot_of_kind.move_to_end(kind)
+            return slot
+        slots = len(self._cache.score)
+        if len(self._slot_of_kind) == slots and slots < self._kind_slots_max:
+            self._grow_cache(min(2 * slots, self._kind_slots_max))
+        if len(self._slot_of_kind) < len(self._cache.score):
+            slot = len(self._slot_of_kind)
+        else:
+            _, slot = self._slot_of_kind.popitem(last=False)
+            self._cache.version[slot].fill(-1)
+        self._slot_of_kind[kind] = slot
+        return slot
+
+    def _grow_cache(self, slots: int) -> None:
+        grown = scan.new_cache(slots, self.nodes.count)
+        for old, new in zip(self._cache, grown, strict=True):
+            new[: len(old)] = old
+        self._cache = grown
+
+    def _mask(self, allowed: Bools | None) -> Bools:
+        if allowed is None:
+            return self._everywhere
+        if allowed.dtype != np.bool_ or allowed.shape != (self.nodes.count,):
+            raise ValueError(f"`allowed` must hold {self.nodes.count} booleans, one per node")
+        return np.ascontiguousarray(allowed)
+
+    def _decision(self, request: Request, slot: int, node: int, score: float) -> Decision:
+        cpu_left = -scan.CPU_LEFT_WEIGHT * float(self.nodes.cpu_milli_free[node] - request.cpu_milli)
+        gpu_left = -scan.GPU_LEFT_WEIGHT * float(self.nodes.gpu_milli_free_sum[node] - request.gpu_milli_total)
+        model_price = -request.gpu_milli_total * float(self._prices.model[self.nodes.model[node]])
+        before_prices = float(self._cache.score[slot, node])
+        parts = ScoreParts(
+            value=before_prices - cpu_left - gpu_left,
+            cpu_left=cpu_left,
+            gpu_left=gpu_left,
+            model_price=model_price,
+            block_price=score - (before_prices + model_price),
+        )
+        return Decision(node, self._devices(request, slot, node), score, parts)
+
+    def _devices(self, request: Request, slot: int, node: int) -> tuple[int, ...]:
+        device = int(self._cache.device[slot, node])
+        if request.gpus == 0:
+            return ()
+        if device != scan.BY_RULE:
+            return (device,)
+        chosen = self._scratch.chosen
+        choose_devices(self.nodes, node, request.gpus, request.gpu_milli, chosen)
+        return tuple(chosen[: request.gpus].tolist())
+
+
+def warm() -> None:
+    """Compiles every kernel, or loads it from disk: seconds once, so a hub does it before its first decision."""
+    engine = PlacementEngine([NodeShape(8000, 8192, 4, 0), NodeShape(8000, 8192, 2, 1)], models=2)
+    requests = [
+        Request(1000, 1024, gpus, gpu_milli, 0b01) for gpus, gpu_milli in ((0, 0), (1, 300), (2, 1000), (2, 100))
+    ]
+    engine.learn_from(np.array(requests, dtype=np.int64))
+    for request in requests:
+        decision = engine.place(request)
+        if decision is not None:
+            engine.release(request, decision.node, decision.devices)
+    engine.top_candidates(requests[0], 1)

@@ -1,0 +1,54 @@
+"""What has been asked for lately, and when is it time to learn from it again? A bounded memory of requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harch.placement.policy.shapes import Ints, Request
+
+
+@dataclass(frozen=True, slots=True)
+class LearningSchedule:
+    """Arrivals after which lessons are built anew: soon at first, because early requests decide much, then steadily."""
+
+    first_arrivals: tuple[int, ...] = (200, 1000)
+    every_arrivals: int = 2000
+
+    def due(self, arrivals: int, learned_at: int) -> bool:
+        """True when a learning point lies in (learned_at, arrivals]."""
+        if any(learned_at < point <= arrivals for point in self.first_arrivals):
+            return True
+        last_early = max(self.first_arrivals, default=0)
+        return arrivals > last_early and arrivals - max(learned_at, last_early) >= self.every_arrivals
+
+
+@dataclass(slots=True)
+class History:
+    """The last `limit` requests, refused ones too: a ring buffer, so a drifting mix replaces the old one."""
+
+    limit: int = 8192
+    schedule: LearningSchedule = field(default_factory=LearningSchedule)
+    arrivals: int = 0
+    learned_at: int = 0
+    _rows: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError("history needs room for at least one request")
+        self._rows = np.zeros((self.limit, 5), dtype=np.int64)
+
+    def add(self, request: Request) -> None:
+        self._rows[self.arrivals % self.limit] = request
+        self.arrivals += 1
+
+    @property
+    def learning_due(self) -> bool:
+        return self.schedule.due(self.arrivals, self.learned_at)
+
+    def rows(self) -> Ints:
+        """A copy of the remembered requests, oldest first."""
+        if self.arrivals <= self.limit:
+            return self._rows[: self.arrivals].copy()
+        return np.roll(self._rows, -(self.arrivals % self.limit), axis=0)

@@ -1,0 +1,278 @@
+"""Which node is best for this request? The scan over all nodes, with an exact cache of scores per kind and node.
+
+The cached part of a score depends on the node's state and the lessons only, so it stays true until the node changes.
+Prices move with the whole fleet and stay outside. They are never negative, and neither is a node's value: a score
+without block prices, or a node's value before the placement, is a bound that lets most nodes be skipped unseen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from harch.placement.policy.compiled import kernel
+from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
+from harch.placement.policy.prices import Prices, count_blocks
+from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays, SmallInts
+from harch.placement.policy.value import choose_devices, fits, node_value, profile
+
+# Best fit on top of the value: points per full node of 128 cores and of 8 GPUs that stay free.
+CPU_LEFT_WEIGHT = 50.0 / 128_000
+GPU_LEFT_WEIGHT = 50.0 / 8_000
+
+NOWHERE = -1
+BY_RULE = -1  # cached device: not one share on one device, so `choose_devices` names the devices
+_BLOCK_BITS = 8
+_BLOCK_MASK = 255
+
+
+class NodeValues(NamedTuple):
+    """What the lessons make of each node as it is now."""
+
+    value: Floats
+    blocks: Ints  # [node, class]
+    version: SmallInts  # grows with every change of the node
+
+
+class ScoreCache(NamedTuple):
+    """Scores before prices, per kind slot and node; an entry counts while its version is the node's."""
+
+    score: Floats
+    device: npt.NDArray[np.int8]
+    blocks_lost: Ints  # eight bits per class
+    version: SmallInts
+
+
+class Scratch(NamedTuple):
+    """Room to work in, allocated once."""
+
+    partial: Ints
+    rollout: Ints
+    blocks: Ints
+    chosen: Ints
+    stale: Ints
+
+
+def new_values(nodes: int) -> NodeValues:
+    return NodeValues(np.zeros(nodes), np.zeros((nodes, BLOCK_CLASSES_MAX), np.int64), np.zeros(nodes, np.int32))
+
+
+def new_cache(slots: int, nodes: int) -> ScoreCache:
+    return ScoreCache(
+        np.zeros((slots, nodes)),
+        np.zeros((slots, nodes), np.int8),
+        np.zeros((slots, nodes), np.int64),
+        np.full((slots, nodes), -1, np.int32),
+    )
+
+
+def new_scratch(nodes: NodeArrays) -> Scratch:
+    devices = nodes.gpu_milli_free.shape[1] + 1
+    room = [np.zeros(size, np.int64) for size in (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.count)]
+    return Scratch(*room)
+
+
+@kernel
+def revalue(nodes: NodeArrays, node: int, values: NodeValues, lessons: Lessons, scratch: Scratch) -> None:
+    """Brings a node's value and blocks up to date and makes cached scores of it stale."""
+    cpu_milli = nodes.cpu_milli_free[node]
+    memory_mib = nodes.memory_mib_free[node]
+    model = nodes.model[node]
+    idle, partials = profile(nodes, node, scratch.partial)
+    values.value[node] = node_value(
+        cpu_milli, memory_mib, idle, scratch.partial, partials, model, lessons, scratch.rollout
+    )
+    count_blocks(cpu_milli, memory_mib, idle, model, lessons, values.blocks[node])
+    values.version[node] += 1
+
+
+@kernel
+def revalue_all(nodes: NodeArrays, values: NodeValues, lessons: Lessons, scratch: Scratch) -> None:
+    for node in range(len(values.value)):
+        revalue(nodes, node, values, lessons, scratch)
+
+
+@kernel
+def rescore(
+    slot: int,
+    node: int,
+    cpu_milli: int,
+    memory_mib: int,
+    gpus: int,
+    gpu_milli: int,
+    nodes: NodeArrays,
+    values: NodeValues,
+    cache: ScoreCache,
+    lessons: Lessons,
+    scratch: Scratch,
+) -> None:
+    """Fills one cache entry of a request that fits the node."""
+    cpu_after = nodes.cpu_milli_free[node] - cpu_milli
+    memory_after = nodes.memory_mib_free[node] - memory_mib
+    model = nodes.model[node]
+    partial = scratch.partial
+    idle, partials = profile(nodes, node, partial)
+    idle_after = idle
+    device = BY_RULE
+    if gpus == 1 and gpu_milli < GPU_MILLI:
+        value_after = np.inf
+        chosen_free = 0
+        for index in range(partials):
+            free = partial[index]
+            if free < gpu_milli:
+                continue
+            seen = False
+            for earlier in range(index):
+                if partial[earlier] == free:
+                    seen = True
+                    break
+            if seen:
+                continue
+            partial[index] = free - gpu_milli
+            value = node_value(cpu_after, memory_after, idle, partial, partials, model, lessons, scratch.rollout)
+            partial[index] = free
+            if value < value_after or (value == value_after and free < chosen_free):
+                value_after = value
+                chosen_free = free
+        if idle > 0:
+            partial[partials] = GPU_MILLI - gpu_milli
+            value = node_value(
+                cpu_after, memory_after, idle - 1, partial, partials + 1, model, lessons, scratch.rollout
+            )
+            if value < value_after:
+                value_after = value
+                chosen_free = GPU_MILLI
+        for candidate in range(nodes.gpus[node]):
+            if nodes.gpu_milli_free[node, candidate] == chosen_free:
+                device = candidate
+                break
+        if chosen_free == GPU_MILLI:
+            idle_after -= 1
+    else:
+        if gpu_milli == GPU_MILLI:
+            idle_after -= gpus
+        elif gpus > 1:
+            idle_after, partials = _profile_after_shares(nodes, node, gpus, gpu_milli, partial, scratch.chosen)
+        value_after = node_value(
+            cpu_after, memory_after, idle_after, partial, partials, model, lessons, scratch.rollout
+        )
+    gpu_after = nodes.gpu_milli_free_sum[node] - gpus * gpu_milli
+    gain = values.value[node] - value_after
+    cache.score[slot, node] = gain - CPU_LEFT_WEIGHT * cpu_after - GPU_LEFT_WEIGHT * gpu_after
+    cache.device[slot, node] = device
+    count_blocks(cpu_after, memory_after, idle_after, model, lessons, scratch.blocks)
+    packed = 0
+    for block in range(len(lessons.block_gpus)):
+        packed |= (values.blocks[node, block] - scratch.blocks[block]) << (_BLOCK_BITS * block)
+    cache.blocks_lost[slot, node] = packed
+    cache.version[slot, node] = values.version[node]
+
+
+@kernel
+def _profile_after_shares(
+    nodes: NodeArrays, node: int, gpus: int, gpu_milli: int, partial: Ints, chosen: Ints
+) -> tuple[int, int]:
+    """The node's profile once the same share was taken of several devices."""
+    choose_devices(nodes, node, gpus, gpu_milli, chosen)
+    for place in range(gpus):
+        nodes.gpu_milli_free[node, chosen[place]] -= gpu_milli
+    idle, partials = profile(nodes, node, partial)
+    for place in range(gpus):
+        nodes.gpu_milli_free[node, chosen[place]] += gpu_milli
+    return idle, partials
+
+
+@kernel
+def block_cost(packed: int, prices: Prices) -> float:
+    """The price of the blocks that a placement destroys."""
+    cost = 0.0
+    if packed != 0:
+        for block in range(len(prices.block)):
+            cost += prices.block[block] * ((packed >> (_BLOCK_BITS * block)) & _BLOCK_MASK)
+    return cost
+
+
+@kernel
+def best_node(
+    slot: int,
+    cpu_milli: int,
+    memory_mib: int,
+    gpus: int,
+    gpu_milli: int,
+    models: int,
+    allowed: Bools,
+    nodes: NodeArrays,
+    values: NodeValues,
+    cache: ScoreCache,
+    prices: Prices,
+    lessons: Lessons,
+    scratch: Scratch,
+) -> tuple[int, float]:
+    """The node with the highest score, the first of equals; `NOWHERE` when no allowed node has room."""
+    demand_milli = gpus * gpu_milli
+    best = -np.inf
+    chosen = NOWHERE
+    stale = 0
+    # Known scores first: the better the best so far, the more stale entries the bound below can skip.
+    for node in range(len(allowed)):
+        if cache.version[slot, node] != values.version[node]:
+            scratch.stale[stale] = node
+            stale += 1
+            continue
+        score = cache.score[slot, node] - demand_milli * prices.model[nodes.model[node]]
+        if score > best and allowed[node] and nodes.available[node]:
+            score -= block_cost(cache.blocks_lost[slot, node], prices)
+            if score > best:
+                best = score
+                chosen = node
+    for index in range(stale):
+        node = scratch.stale[index]
+        price = demand_milli * prices.model[nodes.model[node]]
+        cpu_after = nodes.cpu_milli_free[node] - cpu_milli
+        gpu_after = nodes.gpu_milli_free_sum[node] - demand_milli
+        bound = values.value[node] - CPU_LEFT_WEIGHT * cpu_after - GPU_LEFT_WEIGHT * gpu_after - price
+        if bound < best or (bound == best and node > chosen):
+            continue
+        if not (allowed[node] and nodes.available[node]):
+            continue
+        if not fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
+            cache.score[slot, node] = -np.inf
+            cache.version[slot, node] = values.version[node]
+            continue
+        rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, scratch)
+        score = cache.score[slot, node] - price - block_cost(cache.blocks_lost[slot, node], prices)
+        if score > best or (score == best and node < chosen):
+            best = score
+            chosen = node
+    return chosen, best
+
+
+@kernel
+def score_nodes(
+    slot: int,
+    cpu_milli: int,
+    memory_mib: int,
+    gpus: int,
+    gpu_milli: int,
+    models: int,
+    allowed: Bools,
+    nodes: NodeArrays,
+    values: NodeValues,
+    cache: ScoreCache,
+    prices: Prices,
+    lessons: Lessons,
+    scratch: Scratch,
+    scores: Floats,
+) -> None:
+    """Writes the full score of every allowed node, minus infinity where there is no room. Skips nothing."""
+    for node in range(len(allowed)):
+        scores[node] = -np.inf
+        if not (allowed[node] and nodes.available[node]):
+            continue
+        if fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
+            if cache.version[slot, node] != values.version[node]:
+                rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, scratch)
+            score = cache.score[slot, node] - gpus * gpu_milli * prices.model[nodes.model[node]]
+            scores[node] = score - block_cost(cache.blocks_lost[slot, node], prices)

@@ -1,0 +1,182 @@
+"""How useful is what a node has left? Kernels: fit, rollout value, fragment.
+
+Value and fragment depend on a node's devices only through how many are idle and what is left on the partly used ones,
+so both work on that short profile. Sums are integers until the last step: they are exact, in whatever order.
+"""
+
+from __future__ import annotations
+
+from harch.placement.policy.compiled import kernel
+from harch.placement.policy.lessons import Lessons
+from harch.placement.policy.shapes import GPU_MILLI, Ints, NodeArrays
+
+FRAGMENT_WEIGHT = 0.1
+
+
+@kernel
+def profile(nodes: NodeArrays, node: int, partial: Ints) -> tuple[int, int]:
+    """Idle devices, and the number of partly used ones, whose free milli-GPU are written to `partial`."""
+    idle = 0
+    partials = 0
+    for device in range(nodes.gpus[node]):
+        free = nodes.gpu_milli_free[node, device]
+        if free == GPU_MILLI:
+            idle += 1
+        elif free > 0:
+            partial[partials] = free
+            partials += 1
+    return idle, partials
+
+
+@kernel
+def fits(nodes: NodeArrays, node: int, cpu_milli: int, memory_mib: int, gpus: int, gpu_milli: int, models: int) -> bool:
+    """True when the node has room for the request now. Availability is asked elsewhere."""
+    if nodes.cpu_milli_free[node] < cpu_milli or nodes.memory_mib_free[node] < memory_mib:
+        return False
+    if gpus == 0:
+        return True
+    if (models >> nodes.model[node]) & 1 == 0 or nodes.gpu_milli_free_sum[node] < gpus * gpu_milli:
+        return False
+    found = 0
+    for device in range(nodes.gpus[node]):
+        if nodes.gpu_milli_free[node, device] >= gpu_milli:
+            found += 1
+            if found >= gpus:
+                return True
+    return False
+
+
+@kernel
+def rollout_left(
+    cpu_milli: int,
+    memory_mib: int,
+    idle: int,
+    partial: Ints,
+    partials: int,
+    model: int,
+    lessons: Lessons,
+    scratch: Ints,
+) -> float:
+    """V: mean milli-GPU left after each learned sequence was best-fitted onto the node; what does not fit is skipped."""
+    free = idle * GPU_MILLI
+    for index in range(partials):
+        free += partial[index]
+    sequences = lessons.lengths.shape[1]
+    if free == 0 or sequences == 0:
+        return 0.0
+    left_sum = 0
+    for sequence in range(sequences):
+        cpu_left = cpu_milli
+        memory_left = memory_mib
+        idle_left = idle
+        left = free
+        count = partials
+        for index in range(partials):
+            scratch[index] = partial[index]
+        for position in range(lessons.lengths[model, sequence]):
+            item_cpu = lessons.items[model, sequence, position, 0]
+            item_memory = lessons.items[model, sequence, position, 1]
+            if item_cpu > cpu_left or item_memory > memory_left:
+                continue
+            item_gpus = lessons.items[model, sequence, position, 2]
+            if item_gpus > 0:
+                item_milli = lessons.items[model, sequence, position, 3]
+                if item_milli == GPU_MILLI:
+                    if idle_left < item_gpus:
+                        continue
+                    idle_left -= item_gpus
+                else:
+                    tightest = -1
+                    for index in range(count):
+                        if scratch[index] >= item_milli and (tightest < 0 or scratch[index] < scratch[tightest]):
+                            tightest = index
+                    if tightest >= 0:
+                        scratch[tightest] -= item_milli
+                    elif idle_left > 0:
+                        idle_left -= 1
+                        scratch[count] = GPU_MILLI - item_milli
+                        count += 1
+                    else:
+                        continue
+                left -= item_gpus * item_milli
+            cpu_left -= item_cpu
+            memory_left -= item_memory
+            if left == 0:
+                break
+        left_sum += left
+    return left_sum / sequences
+
+
+@kernel
+def fragment(
+    cpu_milli: int, idle: int, partial: Ints, partials: int, model: int, kinds: Ints, kind_counts: Ints
+) -> float:
+    """FGD's fragment: mean milli-GPU that a request of the mix could not use here. `kinds` is ordered by gpu_milli."""
+    free = idle * GPU_MILLI
+    for index in range(partials):
+        free += partial[index]
+    if free == 0 or len(kind_counts) == 0:
+        return 0.0
+    stuck = 0
+    total = 0
+    counted_milli = -1
+    fitting = 0
+    too_small = 0
+    for kind in range(len(kind_counts)):
+        count = kind_counts[kind]
+        total += count
+        gpus = kinds[kind, 1]
+        if gpus == 0 or kinds[kind, 0] > cpu_milli or (kinds[kind, 3] >> model) & 1 == 0:
+            stuck += count * free
+            continue
+        gpu_milli = kinds[kind, 2]
+        if gpu_milli != counted_milli:
+            counted_milli = gpu_milli
+            fitting = idle
+            too_small = 0
+            for index in range(partials):
+                if partial[index] >= gpu_milli:
+                    fitting += 1
+                else:
+                    too_small += partial[index]
+        stuck += count * (too_small if fitting >= gpus else free)
+    return stuck / total
+
+
+@kernel
+def node_value(
+    cpu_milli: int,
+    memory_mib: int,
+    idle: int,
+    partial: Ints,
+    partials: int,
+    model: int,
+    lessons: Lessons,
+    scratch: Ints,
+) -> float:
+    """F: what the policy wants to see fall. GPU that the learned work would leave unused, plus a little fragment."""
+    left = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
+    stuck = fragment(cpu_milli, idle, partial, partials, model, lessons.kinds, lessons.kind_counts)
+    return left + FRAGMENT_WEIGHT * stuck
+
+
+@kernel
+def choose_devices(nodes: NodeArrays, node: int, gpus: int, gpu_milli: int, chosen: Ints) -> None:
+    """Writes the fullest devices that fit, lowest index first among equals; whole GPUs are thus taken in index order.
+
+    The caller has checked the fit.
+    """
+    for place in range(gpus):
+        best = -1
+        for device in range(nodes.gpus[node]):
+            free = nodes.gpu_milli_free[node, device]
+            if free < gpu_milli or (best >= 0 and free >= nodes.gpu_milli_free[node, best]):
+                continue
+            taken = False
+            for earlier in range(place):
+                if chosen[earlier] == device:
+                    taken = True
+                    break
+            if not taken:
+                best = device
+        chosen[place] = best
