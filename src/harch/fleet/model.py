@@ -17,7 +17,7 @@ class Provenance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A product. `memory_gb` and `power_w` are per device; `nvlink_gb_per_s` is 0 where it has none."""
+    """A product. Figures are per device; bandwidths add both directions, and NVLink's is 0 where there is none."""
 
     name: str
     memory_gb: int
@@ -49,10 +49,16 @@ class Node:
     memory_gb: int
     storage_gb: int
     provenance: Provenance
+    host_power_w: int = 0  # processors, memory, fans and network at full load, beside the GPUs
 
     @property
     def gpu_model(self) -> GpuModel:
         return self.gpus[0].model
+
+    @property
+    def power_w_max(self) -> int:
+        """What the node draws when everything in it runs: also the heat that must be removed."""
+        return self.host_power_w + sum(gpu.model.power_w for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
