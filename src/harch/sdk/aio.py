@@ -1,0 +1,239 @@
+"""How does a program talk to HarchOS while it does other things? The asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+
+from harch.base.clock import SystemClock
+from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
+from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
+from harch.sdk.operations import PER_PAGE_MAX, Operations, Spec
+from harch.sdk.settings import settings_from_env
+from harch.sdk.streams import EventStream, LogStream, Stream
+from harch.sdk.types import Event, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+
+T = TypeVar("T")
+
+# Inside the classes below, `list` is a method.
+HubList = list[Hub]
+NameList = list[str]
+
+
+class AsyncClient:
+    """One hub, one key. Use it in an `async with` block, or await `close`. The methods are those of `Client`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        retry: RetryPolicy | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.settings = settings_from_env(url, api_key)
+        self._retry = retry or RetryPolicy()
+        self._ops = Operations(self._retry, SystemClock().monotonic_s)
+        self._http = httpx.AsyncClient(transport=transport, timeout=timeout_s, **client_options(self.settings))
+        self.workloads = AsyncWorkloads(self, self._ops, self._retry)
+        self.hubs = AsyncHubs(self, self._ops)
+        self.gpus = AsyncGpus(self, self._ops)
+        self.secrets = AsyncSecrets(self, self._ops)
+
+    async def plan(self, spec: Spec) -> Explanation:
+        """What would happen to this workload now; changes nothing."""
+        return await self.run(self._ops.plan(spec))
+
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Every event after that number, and then each as it happens, for ever; resumes by itself."""
+        return self.stream(EventStream(self._retry, after))
+
+    async def event_page(self, after: int = 0) -> list[Event]:
+        """The next events that have already happened; an empty list: no more yet."""
+        return await self.run(self._ops.events(after))
+
+    async def health(self) -> Health:
+        return await self.run(self._ops.health())
+
+    async def me(self) -> Identity:
+        return await self.run(self._ops.me())
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Drives one operation of the core to its result."""
+        answer: Reply | Failure | None = None
+        while True:
+            try:
+                step = operation.send(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            if isinstance(step, Sleep):
+                await asyncio.sleep(step.delay_s)
+                answer = None
+            else:
+                answer = await self._ask(step)
+
+    async def stream(self, machine: Stream[T]) -> AsyncIterator[T]:
+        """Drives one stream of the core, item by item."""
+        while not machine.done:
+            try:
+                request = self._built(machine.request(), STREAM_TIMEOUT_S)
+                async with contextlib.aclosing(await self._http.send(request, stream=True)) as response:
+                    if response.status_code >= 400:
+                        delay_s = machine.refused(
+                            Reply(response.status_code, dict(response.headers), await response.aread())
+                        )
+                    else:
+                        machine.opened(dict(response.headers))
+                        async for data in response.aiter_bytes():
+                            for item in machine.feed(data):
+                                yield item
+                        delay_s = machine.ended()
+            except httpx.TransportError as error:
+                delay_s = machine.broke(failure_of(error, self.settings.url))
+            if not machine.done:
+                await asyncio.sleep(delay_s)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, request: Request) -> Reply | Failure:
+        try:
+            response = await self._http.send(self._built(request, None))
+        except httpx.TransportError as error:
+            return failure_of(error, self.settings.url)
+        return Reply(response.status_code, dict(response.headers), response.content)
+
+    def _built(self, request: Request, timeout_s: float | None) -> httpx.Request:
+        built = self._http.build_request(
+            request.method,
+            request.path,
+            params=dict(request.params),
+            headers=dict(request.headers),
+            content=request.body,
+        )
+        if timeout_s is not None:
+            built.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
+        return built
+
+
+class _Namespace:
+    def __init__(self, client: AsyncClient, ops: Operations) -> None:
+        self._run = client.run
+        self._stream = client.stream
+        self._ops = ops
+
+
+class AsyncWorkloads(_Namespace):
+    """`client.workloads`. A `ref` is an id or a name."""
+
+    def __init__(self, client: AsyncClient, ops: Operations, retry: RetryPolicy) -> None:
+        super().__init__(client, ops)
+        self._retry = retry
+
+    async def submit(self, spec: Spec, *, idempotency_key: str | None = None) -> Workload:
+        return await self._run(self._ops.submit(spec, idempotency_key))
+
+    async def get(self, ref: str) -> Workload:
+        return await self._run(self._ops.workload(ref))
+
+    async def list(
+        self,
+        *,
+        page: int = 1,
+        per_page: int = PER_PAGE_MAX,
+        status: str | None = None,
+        type: str | None = None,
+        name: str | None = None,
+        active: bool = False,
+        tenant: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Page[Workload]:
+        """A page, newest first. `active`: only those that have not ended."""
+        return await self._run(
+            self._ops.workloads(
+                page=page,
+                per_page=per_page,
+                status=status,
+                type_=type,
+                name=name,
+                active=active,
+                tenant=tenant,
+                labels=labels or {},
+            )
+        )
+
+    async def stop(self, ref: str) -> Workload:
+        """Asks for the end: TERM, then KILL after the grace time. Use `wait` to see it ended."""
+        return await self._run(self._ops.set_status(ref, "cancelled"))
+
+    async def pause(self, ref: str) -> Workload:
+        return await self._run(self._ops.set_status(ref, "paused"))
+
+    async def resume(self, ref: str) -> Workload:
+        return await self._run(self._ops.set_status(ref, "running"))
+
+    async def why(self, ref: str) -> Explanation:
+        return await self._run(self._ops.why(ref))
+
+    async def wait(
+        self, ref: str, *, until: Callable[[Workload], bool] | None = None, timeout_s: float | None = None
+    ) -> Workload:
+        """Returns once it has ended, or `until` says so. Raises `TimeoutError` after `timeout_s`."""
+        return await self._run(self._ops.wait(ref, until=until or (lambda w: w.is_final), timeout_s=timeout_s))
+
+    def logs(
+        self, ref: str, *, rank: int = 0, attempt: int | None = None, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The output of one task, piece by piece. `follow` goes on until the task has ended."""
+        return self._stream(LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow))
+
+
+class AsyncHubs(_Namespace):
+    """`client.hubs`."""
+
+    async def list(self) -> HubList:
+        """Every hub as the asked one sees it, with the age of what it knows."""
+        return await self._run(self._ops.hubs())
+
+
+class AsyncGpus(_Namespace):
+    """`client.gpus`."""
+
+    async def list(
+        self,
+        *,
+        page: int = 1,
+        per_page: int = PER_PAGE_MAX,
+        hub: str | None = None,
+        model: str | None = None,
+        status: str | None = None,
+    ) -> Page[Gpu]:
+        return await self._run(self._ops.gpus(page=page, per_page=per_page, hub=hub, model=model, status=status))
+
+
+class AsyncSecrets(_Namespace):
+    """`client.secrets`. Values go in and never come out."""
+
+    async def list(self) -> NameList:
+        return await self._run(self._ops.secret_names())
+
+    async def set(self, name: str, value: str) -> None:
+        await self._run(self._ops.set_secret(name, value))
+
+    async def remove(self, name: str) -> None:
+        await self._run(self._ops.remove_secret(name))

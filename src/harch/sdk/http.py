@@ -1,0 +1,36 @@
+"""How is httpx set up for a hub? Shared by both clients."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import httpx
+
+from harch.sdk.exchange import Failure
+from harch.sdk.settings import Settings
+
+TIMEOUT_S = 30.0
+STREAM_TIMEOUT_S = 60.0  # without a byte; the hub sends keep-alives more often than that
+USER_AGENT = "harch-sdk-python/1"
+
+
+class _Options(TypedDict):
+    base_url: str
+    headers: dict[str, str]
+    trust_env: bool
+
+
+def client_options(settings: Settings) -> _Options:
+    headers = {"user-agent": USER_AGENT, "accept": "application/json"}
+    if settings.api_key:
+        headers["x-api-key"] = settings.api_key
+    # A proxy of the environment is for the outside; what listens on this machine is asked directly.
+    return {"base_url": f"{settings.url}/v1", "headers": headers, "trust_env": not settings.is_loopback}
+
+
+def failure_of(error: httpx.TransportError, url: str) -> Failure:
+    if isinstance(error, httpx.ConnectError):
+        return Failure(f"nothing listens at {url}")
+    if isinstance(error, httpx.TimeoutException):
+        return Failure(f"{url} took too long")
+    return Failure(f"the connection to {url} broke ({type(error).__name__})")

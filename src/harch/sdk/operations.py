@@ -1,0 +1,141 @@
+"""What can be asked of a hub? One operation per question; see `exchange` for how they are driven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
+from harch.sdk.types import Event, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+
+PER_PAGE_MAX = 100
+WAIT_POLL_S_FIRST, WAIT_POLL_S_MAX = 0.1, 2.0
+
+Spec = Mapping[str, object] | Struct
+
+
+class _Secrets(Struct):
+    items: list[str | dict[str, object]]
+
+    def names(self) -> list[str]:
+        return [item if isinstance(item, str) else str(item["name"]) for item in self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """All questions, with the retry policy and the clock that they need."""
+
+    policy: RetryPolicy
+    monotonic_s: Callable[[], float]
+
+    def submit(self, spec: Spec, idempotency_key: str | None) -> Operation[Workload]:
+        headers = {"idempotency-key": idempotency_key or new_idempotency_key()}
+        reply = yield from exchange(_with_body("POST", "/workloads", spec, headers), self.policy)
+        return decoded(reply, Workload)
+
+    def plan(self, spec: Spec) -> Operation[Explanation]:
+        reply = yield from exchange(_with_body("POST", "/workloads/plan", spec), self.policy)
+        return decoded(reply, Explanation)
+
+    def workload(self, ref: str) -> Operation[Workload]:
+        reply = yield from exchange(Request("GET", _workload(ref)), self.policy)
+        return decoded(reply, Workload)
+
+    def workloads(
+        self,
+        *,
+        page: int,
+        per_page: int,
+        status: str | None,
+        type_: str | None,
+        name: str | None,
+        active: bool,
+        tenant: str | None,
+        labels: Mapping[str, str],
+    ) -> Operation[Page[Workload]]:
+        params = _params(page=page, per_page=per_page, status=status, type=type_, name=name, tenant=tenant)
+        if active:
+            params["active"] = "true"
+        params |= {f"label.{key}": value for key, value in labels.items()}
+        reply = yield from exchange(Request("GET", "/workloads", params), self.policy)
+        return decoded(reply, Page[Workload])
+
+    def set_status(self, ref: str, status: str) -> Operation[Workload]:
+        reply = yield from exchange(_with_body("PATCH", _workload(ref), {"status": status}), self.policy)
+        return decoded(reply, Workload)
+
+    def why(self, ref: str) -> Operation[Explanation]:
+        reply = yield from exchange(Request("GET", f"{_workload(ref)}/why"), self.policy)
+        return decoded(reply, Explanation)
+
+    def wait(self, ref: str, *, until: Callable[[Workload], bool], timeout_s: float | None) -> Operation[Workload]:
+        """Asks again, ever more slowly, until it is so. Raises `TimeoutError` after `timeout_s`."""
+        deadline_s = None if timeout_s is None else self.monotonic_s() + timeout_s
+        pause_s = WAIT_POLL_S_FIRST
+        while True:
+            workload = yield from self.workload(ref)
+            if until(workload):
+                return workload
+            if deadline_s is not None and self.monotonic_s() + pause_s > deadline_s:
+                raise TimeoutError(f"{workload.name} is still {workload.status} after {timeout_s:g} s")
+            yield Sleep(pause_s)
+            pause_s = min(WAIT_POLL_S_MAX, pause_s * 1.5)
+
+    def hubs(self) -> Operation[list[Hub]]:
+        reply = yield from exchange(Request("GET", "/hubs", _params(page=1, per_page=PER_PAGE_MAX)), self.policy)
+        return decoded(reply, Page[Hub]).items
+
+    def gpus(
+        self, *, page: int, per_page: int, hub: str | None, model: str | None, status: str | None
+    ) -> Operation[Page[Gpu]]:
+        params = _params(page=page, per_page=per_page, hub=hub, model=model, status=status)
+        reply = yield from exchange(Request("GET", "/gpus", params), self.policy)
+        return decoded(reply, Page[Gpu])
+
+    def events(self, after: int) -> Operation[list[Event]]:
+        headers = {"accept": "application/json"}
+        reply = yield from exchange(Request("GET", "/events", _params(after=after), headers), self.policy)
+        return decoded(reply, Page[Event]).items
+
+    def health(self) -> Operation[Health]:
+        reply = yield from exchange(Request("GET", "/health"), self.policy)
+        return decoded(reply, Health)
+
+    def me(self) -> Operation[Identity]:
+        reply = yield from exchange(Request("GET", "/auth/me"), self.policy)
+        return decoded(reply, Identity)
+
+    def secret_names(self) -> Operation[list[str]]:
+        reply = yield from exchange(Request("GET", "/secrets"), self.policy)
+        return decoded(reply, _Secrets).names()
+
+    def set_secret(self, name: str, value: str) -> Operation[None]:
+        yield from exchange(_with_body("PUT", _secret(name), {"value": value}), self.policy)
+
+    def remove_secret(self, name: str) -> Operation[None]:
+        yield from exchange(Request("DELETE", _secret(name)), self.policy)
+
+
+def _with_body(method: str, path: str, value: Spec, headers: Mapping[str, str] | None = None) -> Request:
+    all_headers = {"content-type": "application/json", **(headers or {})}
+    return Request(method, path, headers=all_headers, body=msgspec.json.encode(value))
+
+
+def log_path(ref: str) -> str:
+    return f"{_workload(ref)}/logs"
+
+
+def _workload(ref: str) -> str:
+    return f"/workloads/{quote(ref, safe='')}"
+
+
+def _secret(name: str) -> str:
+    return f"/secrets/{quote(name, safe='')}"
+
+
+def _params(**values: str | int | None) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items() if value is not None}

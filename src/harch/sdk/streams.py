@@ -1,0 +1,144 @@
+"""How does an endless answer survive a broken connection? Sans-I/O machines for event and log streams.
+
+A driver asks for `request()`, passes every piece to `feed()`, says how the connection ended (`ended`, `broke`,
+`refused`), and sleeps for what these return before it asks again; `done` ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.sdk.exchange import RETRY_STATUSES, Failure, Reply, Request, RetryPolicy, error_of, unreachable
+from harch.sdk.operations import log_path
+from harch.sdk.types import Event
+
+SSE_BLOCK_BYTES_MAX = 1024 * 1024
+STREAM_FAILURES_MAX = 30  # in a row, each followed by a pause of up to RetryPolicy.delay_s_max
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Stream(Protocol[T_co]):
+    @property
+    def done(self) -> bool: ...
+
+    def request(self) -> Request: ...
+
+    def opened(self, headers: dict[str, str]) -> None: ...
+
+    def feed(self, data: bytes) -> Sequence[T_co]: ...
+
+    def ended(self) -> float: ...
+
+    def broke(self, failure: Failure) -> float: ...
+
+    def refused(self, reply: Reply) -> float: ...
+
+
+class _Resuming:
+    """What both streams share: counting failures in a row, and giving up after too many."""
+
+    def __init__(self, policy: RetryPolicy, failures_max: int) -> None:
+        self._policy = policy
+        self._failures_max = failures_max
+        self._failures = 0
+        self.done = False
+
+    def opened(self, headers: dict[str, str]) -> None:
+        """Headers have come. Nothing is reset yet: a hub that closes at once would be asked in a tight loop."""
+
+    def broke(self, failure: Failure) -> float:
+        return self._failed(unreachable(failure))
+
+    def refused(self, reply: Reply) -> float:
+        error = error_of(reply)
+        if reply.status not in RETRY_STATUSES:
+            raise error
+        return max(self._failed(error), float(min(error.retry_after_s or 0, self._policy.delay_s_max)))
+
+    def _failed(self, error: HarchError) -> float:
+        self._failures += 1
+        if self._failures > self._failures_max:
+            raise error
+        return self._policy.delay_s(self._failures)
+
+
+class EventStream(_Resuming):
+    """Server-sent events from `after` on, without end: a lost connection resumes after the last event seen."""
+
+    def __init__(self, policy: RetryPolicy, after: int, failures_max: int = STREAM_FAILURES_MAX) -> None:
+        super().__init__(policy, failures_max)
+        self.after = after
+        self._buffer = b""
+
+    def request(self) -> Request:
+        self._buffer = b""
+        headers = {"accept": "text/event-stream", "last-event-id": str(self.after)}
+        return Request("GET", "/events", {"after": str(self.after)}, headers)
+
+    def feed(self, data: bytes) -> list[Event]:
+        self._failures = 0
+        *blocks, self._buffer = (self._buffer + data).replace(b"\r\n", b"\n").split(b"\n\n")
+        if len(self._buffer) > SSE_BLOCK_BYTES_MAX:
+            raise HarchError("E1001", "an event of the hub is larger than 1 MiB", hint="is it a HarchOS hub?")
+        events = [event for block in blocks if (event := _event_of(block)) and event.seq > self.after]
+        if events:
+            self.after = events[-1].seq
+        return events
+
+    def ended(self) -> float:
+        return self._failed(HarchError("E0802", "the hub closed the event stream", hint="is it stopping? try again"))
+
+
+class LogStream(_Resuming):
+    """The output of one task. `follow`: one connection that lasts as long as the task; else page by page to the end."""
+
+    def __init__(
+        self, policy: RetryPolicy, ref: str, *, rank: int, attempt: int | None, offset: int, follow: bool
+    ) -> None:
+        super().__init__(policy, STREAM_FAILURES_MAX)
+        self.offset = offset
+        self._path = log_path(ref)
+        self._fixed = {"rank": str(rank)} | ({} if attempt is None else {"attempt": str(attempt)})
+        self._follow = follow
+        self._page_end: int | None = None
+        self._page_bytes = 0
+
+    def request(self) -> Request:
+        self._page_end, self._page_bytes = None, 0
+        params = {**self._fixed, "offset": str(self.offset)} | ({"follow": "true"} if self._follow else {})
+        return Request("GET", self._path, params, {"accept": "text/plain"})
+
+    def opened(self, headers: dict[str, str]) -> None:
+        next_offset = headers.get("x-log-next-offset", "")
+        if next_offset.isdecimal() and not self._follow:
+            self._page_end = int(next_offset)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        if not data:
+            return []
+        self._failures = 0
+        self._page_bytes += len(data)
+        self.offset += len(data)
+        return [data]
+
+    def ended(self) -> float:
+        if self._page_end is not None:
+            self.offset = self._page_end  # the hub knows better: the start may have been rotated away
+        self.done = self._follow or self._page_bytes == 0
+        return 0.0
+
+
+def _event_of(block: bytes) -> Event | None:
+    """One SSE block; comments, keep-alives and events of shapes that this client does not know are skipped."""
+    lines = [line.removeprefix(b"data:").strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+    if not lines:
+        return None
+    try:
+        return msgspec.json.decode(b"\n".join(lines), type=Event)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,238 @@
+"""What does a hub answer? The values that the client returns.
+
+Fields that a newer hub adds are ignored; fields that an older one lacks have defaults: their versions may differ.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+FINAL_STATUSES = frozenset({"completed", "failed", "cancelled"})
+_SIGNAL_EXIT_BASE = 128  # what shells answer for a process that a signal ended
+
+T = TypeVar("T")
+
+
+class Metadata(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    created_at: datetime
+    updated_at: datetime | None = None
+    labels: dict[str, str] = {}
+
+
+class TaskPlacement(Struct, frozen=True, kw_only=True):
+    """Where one task runs, and on which GPUs of that node."""
+
+    rank: int
+    node_id: str
+    gpu_ids: tuple[str, ...] = ()
+
+
+class TaskEnd(Struct, frozen=True, kw_only=True):
+    """How one task ended: `reason` is `exited`, `signalled`, `out_of_memory`, `timeout`, `stopped`, …"""
+
+    rank: int
+    reason: str
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    ended_at: datetime | None = None
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A workload as its hub sees it now."""
+
+    id: str
+    name: str
+    status: str
+    metadata: Metadata
+    type: str = ""
+    spec: dict[str, object] = {}
+    hub_id: str | None = None
+    tenant: str = ""
+    attempt: int = 0
+    placement: tuple[TaskPlacement, ...] = ()
+    task_ends: tuple[TaskEnd, ...] = ()
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    error_message: str | None = None
+    retry_count: int = 0
+    modelled: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_STATUSES
+
+    @property
+    def exit_code(self) -> int | None:
+        """What a shell would answer: of the lowest rank that went wrong; None while it has not ended."""
+        if not self.is_final:
+            return None
+        if self.status == "completed":
+            return 0
+        for end in sorted(self.task_ends, key=lambda end: end.rank):
+            if end.reason == "exited" and end.exit_code:
+                return end.exit_code
+            if end.reason == "signalled" and end.signal:
+                return _SIGNAL_EXIT_BASE + end.signal
+        return 1
+
+
+class Pagination(Struct, frozen=True, kw_only=True):
+    total: int = 0
+    page: int = 1
+    per_page: int = 0
+    total_pages: int = 0
+    has_next: bool = False
+    has_prev: bool = False
+
+
+class Page(Struct, Generic[T], frozen=True, kw_only=True):
+    """A page of a list; `total` counts all pages."""
+
+    items: list[T]
+    total: int = 0
+    pagination: Pagination = Pagination()
+
+
+class RuleOutcome(Struct, frozen=True, kw_only=True):
+    """One hard rule applied to one hub."""
+
+    rule: str
+    passed: bool
+    detail: str = ""
+    nearest_fix: str = ""
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A node that could take a task; higher scores are better."""
+
+    node_id: str
+    gpus_free: int
+    score: float
+    parts: dict[str, float] = {}
+
+
+class HubExplanation(Struct, frozen=True, kw_only=True):
+    """One hub's answer; `source` is `live` for the hub that was asked, `summary` for what a peer last published."""
+
+    hub_id: str
+    country: str
+    eligible: bool
+    source: str
+    age_s: float | None = None
+    rules: tuple[RuleOutcome, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Why here, why not there, why not yet. `verdict`: placed, fits_now, must_wait, never_fits or finished."""
+
+    subject: str
+    verdict: str
+    sentence: str
+    hubs: tuple[HubExplanation, ...] = ()
+    placement: tuple[TaskPlacement, ...] = ()
+
+
+class HubCapacity(Struct, frozen=True, kw_only=True):
+    total_gpus: int = 0
+    available_gpus: int = 0
+    total_cpu_cores: float = 0
+    available_cpu_cores: float = 0
+    total_memory_gb: float = 0
+    available_memory_gb: float = 0
+    total_storage_gb: float = 0
+    available_storage_gb: float = 0
+
+
+class ModelCapacity(Struct, frozen=True, kw_only=True):
+    """GPUs of one model at one hub."""
+
+    model: str
+    memory_gb: int = 0
+    total: int = 0
+    free: int = 0
+    gpus_per_node_max: int = 0
+
+
+class HubSummary(Struct, frozen=True, kw_only=True):
+    """What the hub last told about itself."""
+
+    grid_zone: str = ""
+    status_detail: str = ""
+    version: str = ""
+    at: datetime | None = None
+    models: tuple[ModelCapacity, ...] = ()
+    nodes_total: int = 0
+    nodes_up: int = 0
+    process_slots_total: int = 0
+    process_slots_free: int = 0
+    agents: int = 0
+
+
+class Hub(Struct, frozen=True, kw_only=True):
+    """A hub as seen from the one that was asked. `age_s` is the age of every figure here; None: nothing ever heard."""
+
+    id: str
+    name: str
+    status: str = ""
+    endpoint: str | None = None
+    country: str = ""
+    reachable: bool = True
+    age_s: float | None = None
+    own: bool = False
+    provenance: str = ""
+    capacity: HubCapacity = HubCapacity()
+    active_workloads: int = 0
+    summary: HubSummary | None = None
+    error: str = ""
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One GPU with who holds it."""
+
+    id: str
+    hub_id: str
+    node_id: str
+    model: str
+    status: str
+    rack_id: str = ""
+    index: int = 0
+    memory_gb: int = 0
+    island: int = 0
+    pcie_switch: int = 0
+    numa: int = 0
+    provenance: str = ""
+    workload_id: str = ""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One line of a hub's history; `seq` grows and is where to resume from."""
+
+    seq: int
+    at: datetime
+    kind: str
+    subject: str = ""
+    tenant: str = ""
+    message: str = ""
+    data: dict[str, object] = {}
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    status: str
+    version: str = ""
+    timestamp: datetime | None = None
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Whose key this is."""
+
+    id: str = ""
+    name: str = ""
+    tenant: str = ""
+    role: str = ""
