@@ -19,6 +19,7 @@ from harch.fleet.table import Table, is_full, nearest, shown
 CODE = "E0205"
 HINT = "docs/reference/fleet.md describes every key and shows a complete file"
 LINKS_MAX = HUBS_MAX * (HUBS_MAX - 1) // 2
+_ENDLESS_NUMBER = re.compile(r"[0-9_]{1000}")
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -89,11 +90,17 @@ def _read_toml(data: bytes, source_name: str) -> dict[str, object]:
     except RecursionError:
         _refuse_syntax(source_name, 1, 1, "arrays or tables are nested too deeply", HINT)
     except ValueError as error:  # TOMLDecodeError, and int() on numbers of thousands of digits
-        found = _POSITION.search(str(error))
-        end = _position(text)
-        line, column = (int(found[1]), int(found[2])) if found and found[1] else end
-        what = str(error)[: found.start()] if found else "a value cannot be read"
-        _refuse_syntax(source_name, line, column, f"not valid TOML: {shown(what)}", HINT)
+        what, line, column = _syntax_error(text, error)
+        reads = shown(text.split("\n")[line - 1].strip())
+        _refuse_syntax(source_name, line, column, f"not valid TOML: {what}; the line reads `{reads}`", HINT)
+
+
+def _syntax_error(text: str, error: ValueError) -> tuple[str, int, int]:
+    if found := _POSITION.search(str(error)):
+        place = (int(found[1]), int(found[2])) if found[1] else _position(text)
+        return shown(str(error)[: found.start()]), *place
+    number = _ENDLESS_NUMBER.search(text)
+    return "a number has too many digits", *_position(text[: number.start()] if number else text)
 
 
 def _position(text: str) -> tuple[int, int]:

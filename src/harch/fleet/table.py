@@ -14,7 +14,7 @@ from typing import cast
 from harch.base.errors import InvariantBroken, Problems
 from harch.fleet.format import FORMAT, LABEL, TEXT_CHARS_MAX, Key, Shape
 
-SHOWN_CHARS_MAX = 48
+SHOWN_CHARS_MAX = 64
 SHOWN_NAMES_MAX = 8
 
 
@@ -48,7 +48,7 @@ class Table:
         return self._shaped(name, value, key)
 
     def texts(self, name: str) -> list[str]:
-        """Texts of an array; bad ones are reported and left out."""
+        """Texts of an array; none at all when one is bad, so that its absence is not reported as well."""
         key, value = self._get(name)
         if value is None:
             return []
@@ -62,7 +62,7 @@ class Table:
                 self.add(f"{name}[{index}]", f"must be a text, is {kind_of(item)}; write e.g. {key.example}")
             elif text := self._shaped(f"{name}[{index}]", item, key):
                 found.append(text)
-        return found
+        return found if len(found) == len(value) else []
 
     def integer(self, name: str) -> int:
         key, value = self._get(name)
