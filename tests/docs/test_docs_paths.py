@@ -1,0 +1,20 @@
+"""Does anything under version control only work on one machine?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from documents import ROOT, name, tracked_text_files
+
+_HOME_FOLDERS = re.compile(r"(?<![\w.$}])/(?:home|Users)/[A-Za-z]\w*/")
+
+
+def test_no_tracked_file_names_a_path_of_one_machine() -> None:
+    checkout = re.compile(rf"(?<![\w.]){re.escape(str(ROOT))}(?![\w-])") if len(ROOT.parts) > 2 else None
+    found = [
+        name(path)
+        for path, text in tracked_text_files()
+        if path != Path(__file__) and (_HOME_FOLDERS.search(text) or (checkout and checkout.search(text)))
+    ]
+    assert found == []
