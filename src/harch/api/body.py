@@ -1,0 +1,87 @@
+"""How much of a request is read? At most the limit, whatever its headers promise; the rest is drained politely."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Receive, Scope, Send
+
+from harch.api.limits import Limits
+from harch.base.errors import HarchError
+
+
+def too_large(limits: Limits) -> HarchError:
+    return HarchError(
+        "E0204",
+        f"the body is larger than {limits.body_bytes_max} bytes",
+        hint="files do not belong into a specification: share a folder with the node instead",
+        meta={"bytes_max": limits.body_bytes_max},
+    )
+
+
+def declared_bytes(scope: Scope) -> int:
+    """What Content-Length says; 0 if it says nothing."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else 0
+    return 0
+
+
+async def read_body(receive: Receive, limits: Limits) -> bytes:
+    """The whole body; raises E0204 at the first byte beyond the limit and `ConnectionError` if the client leaves."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ConnectionError("the client left before its request was complete")
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > limits.body_bytes_max:
+            raise too_large(limits)
+        return body
+    parts, size = [body], len(body)
+    while size <= limits.body_bytes_max:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client left before its request was complete")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if not message.get("more_body", False):
+            break
+    if size > limits.body_bytes_max:
+        raise too_large(limits)
+    return b"".join(parts)
+
+
+async def answer_then_drain(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    headers: list[tuple[bytes, bytes]],
+    body: bytes,
+    limits: Limits,
+) -> None:
+    """Sends a 413 at once, reads on within limits, then closes.
+
+    Clients that watch for an early answer stop sending; the others would see a reset connection instead of the
+    answer if the rest of their body were left unread.
+    """
+    headers = [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    waits_for_permission = any(name == b"expect" for name, _ in scope["headers"])
+    if not waits_for_permission:
+        await _drain(receive, limits)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(receive: Receive, limits: Limits) -> None:
+    bytes_left = limits.drain_bytes_max
+    try:
+        async with asyncio.timeout(limits.drain_s_max):
+            while bytes_left > 0:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+                bytes_left -= len(message.get("body", b""))
+    except TimeoutError:
+        return

@@ -1,0 +1,180 @@
+"""What does a request ask for, in our words? From any dialect to `WorkloadSpec`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from harch.api.dialects.fields import Compute, WorkloadBody, client_annotation
+from harch.api.errors import input_error
+from harch.api.hub_port import HubPort
+from harch.base.errors import HarchError
+from harch.sovereignty.countries import COUNTRIES, countries_of, country_of
+from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec, WorkloadType
+
+GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node
+CPUS_PER_TASK_MIN, MEMORY_GB_PER_TASK_MIN = 1.0, 1.0
+
+_GPU_MODELS = {"a100": "a100-80gb", "h100": "h100-80gb", "inference": "inference-card"}
+_TYPES: dict[str, WorkloadType] = {word.value: word for word in WorkloadType} | {"serving": WorkloadType.INFERENCE}
+
+_decode = msgspec.json.Decoder(WorkloadBody).decode
+
+
+def read_workload(raw: bytes, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
+    """The specification and the annotations that keep the client's own words. Raises E0201, E0202, E0303 or E0901."""
+    try:
+        body = _decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise input_error(error) from None
+    return translate(body, hub)
+
+
+def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
+    """The order is that of blame: a call to the wrong hub is told so before its fields are judged."""
+    if body.hub_id:
+        check_hub(body.hub_id, hub)
+    fields: dict[str, object] = {"name": body.name, "type": workload_type(body.type or body.workload_type or None)}
+    fields["tasks"], fields["resources"] = _size(body)
+    fields["countries_allowed"] = _countries(body)
+    fields["labels"] = {**(body.tags or {}), **(body.labels or {})}
+    _set_duration(body, fields)
+    if body.restart is not UNSET:
+        fields["restart"] = body.restart
+    elif body.auto_restart:
+        fields["restart"] = RestartPolicy.ON_FAILURE
+    for name in ("command", "env", "working_dir", "priority", "modelled_duration_s", "image"):
+        if (value := getattr(body, name)) is not None:
+            fields[name] = value
+    for name in ("secrets", "stop_grace_s", "restarts_max"):
+        if (value := getattr(body, name)) is not UNSET:
+            fields[name] = value
+    try:
+        return msgspec.convert(fields, WorkloadSpec), client_annotation(body)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise input_error(error) from None
+
+
+def workload_type(word: str | None) -> WorkloadType:
+    if word is None:
+        return WorkloadType.BATCH
+    if (found := _TYPES.get(word)) is None:
+        raise HarchError(
+            "E0201", f"`{word[:64]}` is not a workload type", hint=f"use one of {', '.join(_TYPES)}", field="type"
+        )
+    return found
+
+
+def gpu_model(word: str | None) -> str | None:
+    """The SDKs say `H100` for what the fleet calls `h100-80gb`; whether a hub has it is the hub's to say."""
+    if not word:
+        return None
+    lowered = word.lower()
+    return _GPU_MODELS.get(lowered, lowered)
+
+
+def check_hub(named: str, hub: HubPort) -> None:
+    """Until hubs hand work over, a workload belongs to the hub that received it: others are pointed at, not asked."""
+    wanted = named.lower()
+    if wanted == hub.hub_id.lower():
+        return
+    for peer in hub.peers():
+        if wanted in {peer.hub_id.lower(), peer.summary.name.lower() if peer.summary else ""}:
+            if peer.own:
+                return
+            raise HarchError(
+                "E0303",
+                f"this is hub `{hub.hub_id}`, and the workload names hub `{peer.hub_id}`",
+                hint=f"send it to {peer.url}, or leave `hub_id` out",
+                field="hub_id",
+                meta={"hub_id": peer.hub_id, "url": peer.url},
+            )
+    raise HarchError("E0305", f"no hub is called `{named[:64]}`", hint="GET /v1/hubs lists them", field="hub_id")
+
+
+def _size(body: WorkloadBody) -> tuple[int, Resources]:
+    native = body.tasks is not UNSET or body.resources is not UNSET
+    tasks = 1 if body.tasks is UNSET else body.tasks
+    resources = Resources() if body.resources is UNSET else body.resources
+    compute = _compute(body)
+    if compute is None:
+        return (tasks if native else body.replicas or 1), resources
+    said = _split(compute, body.replicas or 1)
+    if native and (said[0] * said[1].gpus, said[1].gpu_model) != (tasks * resources.gpus, resources.gpu_model):
+        raise HarchError(
+            "E0201",
+            "`resources` and the GPU fields of the public clients ask for different things",
+            hint="give either `tasks` and `resources`, or `compute`",
+            field="resources",
+        )
+    return (tasks, resources) if native else said
+
+
+def _compute(body: WorkloadBody) -> Compute | None:
+    """`compute`, or the same fields in flat form; None if the client gave neither."""
+    if body.compute:
+        return body.compute
+    flat = {
+        name: value
+        for name in ("gpu_count", "gpu_type", "cpu_cores", "memory_gb", "storage_gb")
+        if (value := getattr(body, name)) is not UNSET and value is not None
+    }
+    return Compute(**flat) if flat else None
+
+
+def _split(compute: Compute, replicas: int) -> tuple[int, Resources]:
+    """Equal tasks of at most eight GPUs each; the total is kept exactly, so 12 becomes 2 x 6 and 11 becomes 11 x 1."""
+    gpus_total = compute.gpu_count or 0
+    per_task = next((size for size in range(GPUS_PER_TASK, 0, -1) if gpus_total % size == 0), 1) if gpus_total else 0
+    tasks = gpus_total // per_task if per_task else replicas
+    return tasks, Resources(
+        gpus=per_task,
+        gpu_model=gpu_model(compute.gpu_type or None),
+        cpus=_share(compute.cpu_cores or 1.0, tasks, CPUS_PER_TASK_MIN),
+        memory_gb=_share(compute.memory_gb or 1.0, tasks, MEMORY_GB_PER_TASK_MIN),
+        storage_gb=(compute.storage_gb or 0.0) / tasks,
+    )
+
+
+def _share(total: float, tasks: int, least: float) -> float:
+    """A task's part; never below what a process needs, because the SDKs send `1` where nobody chose anything."""
+    return max(total / tasks, min(total, least))
+
+
+def _countries(body: WorkloadBody) -> tuple[str, ...]:
+    """Every rule that is given must hold, so their countries are intersected. No rule: anywhere."""
+    rules: list[tuple[str, ...]] = []
+    if body.countries_allowed:
+        rules.append(countries_of(body.countries_allowed))
+    if body.region:
+        rules.append((country_of(body.region),))
+    if body.data_residency:
+        allowed, restricted = body.data_residency.allowed_regions, body.data_residency.restricted_regions
+        rules.append(countries_of(allowed))
+        if restricted:
+            forbidden = set(countries_of(restricted))
+            rules.append(tuple(code for code in COUNTRIES if code not in forbidden))
+    if not rules:
+        return ()
+    left = tuple(code for code in rules[0] if all(code in rule for rule in rules[1:]))
+    if not left:
+        raise HarchError(
+            "E0201",
+            "the residency rules leave no country to run in",
+            hint="a country must be allowed by every rule that the request gives, and restricted by none",
+            field="data_residency",
+        )
+    return left
+
+
+def _set_duration(body: WorkloadBody, fields: dict[str, object]) -> None:
+    ours, theirs = body.max_duration_s, body.max_duration_seconds or None
+    if ours is not None and theirs is not None and ours != theirs:
+        raise HarchError(
+            "E0201",
+            "`max_duration_s` and `max_duration_seconds` differ",
+            hint="give one of them",
+            field="max_duration_s",
+        )
+    if ours is not None or theirs is not None:
+        fields["max_duration_s"] = ours if ours is not None else theirs

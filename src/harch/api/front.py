@@ -1,0 +1,126 @@
+"""Where does a request go first? Hot routes and agents are served here, everything else by FastAPI behind it.
+
+This is also the process edge of HTTP: whatever goes wrong further in leaves as the one error shape, with a request id.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from harch.api.agents import connect_agent, refuse_websocket
+from harch.api.body import answer_then_drain, declared_bytes, too_large
+from harch.api.errors import error_body, error_headers
+from harch.api.hub_port import HubPort
+from harch.api.limits import Limits
+from harch.api.reply import RequestIds, send_json
+from harch.api.streams import Streams
+from harch.api.submit import Submission
+from harch.base.errors import HarchError
+
+PREFIX = "/v1"
+
+_log = logging.getLogger("harch.api")
+
+
+class Front:
+    """The ASGI application of one hub."""
+
+    def __init__(self, hub: HubPort, inner: ASGIApp, limits: Limits, streams: Streams) -> None:
+        self._hub = hub
+        self._inner = inner
+        self._limits = limits
+        self._submission = Submission(hub, limits)
+        self._ids = RequestIds()
+        self._version = (b"x-harchos-version", hub.version.encode())
+        self.streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"]
+            if scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}:
+                await self._submit(scope, receive, send)
+            else:
+                await self._behind(scope, receive, send, versioned(path))
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._inner(scope, receive, send)
+
+    async def _submit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = self._request_id(scope)
+        try:
+            status, body = await self._submission.handle(scope, receive)
+        except HarchError as error:
+            await self._refuse(error, scope, receive, send, request_id)
+        except ConnectionError:
+            return  # the client is gone: nobody is left to answer
+        except Exception as error:  # noqa: BLE001 - the process edge: logged, answered, the server lives on
+            await self._refuse(self._internal(error, scope, request_id), scope, receive, send, request_id)
+        else:
+            await send_json(send, status, body, headers=self._headers(request_id))
+
+    async def _behind(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        request_id = self._request_id(scope)
+        if declared_bytes(scope) > self._limits.body_bytes_max:
+            await self._refuse(too_large(self._limits), scope, receive, send, request_id)
+            return
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message.get("headers", ()), *self._headers(request_id)]
+            await send(message)
+
+        inner_scope = {**scope, "path": path, "raw_path": path.encode(), "harch.request_id": request_id}
+        try:
+            await self._inner(inner_scope, receive, send_with_headers)
+        except ConnectionError:
+            return
+        except HarchError as error:
+            if started:
+                raise
+            await self._refuse(error, scope, receive, send, request_id)
+        except Exception as error:
+            internal = self._internal(error, scope, request_id)
+            if started:
+                raise
+            await self._refuse(internal, scope, receive, send, request_id)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = self._request_id(scope)
+        if versioned(scope["path"]) == f"{PREFIX}/agents/connect":
+            await connect_agent(self._hub, scope, receive, send, request_id)
+            return
+        await receive()
+        await refuse_websocket(HarchError("E0207", "no WebSocket is served here"), send, request_id)
+
+    async def _refuse(self, error: HarchError, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        body = error_body(error, request_id)
+        headers = [*error_headers(error), *self._headers(request_id)]
+        if error.code == "E0204":
+            await answer_then_drain(scope, receive, send, headers=headers, body=body, limits=self._limits)
+        else:
+            await send_json(send, error.kind.status, body, headers=headers, content_type=False)
+
+    def _internal(self, error: Exception, scope: Scope, request_id: str) -> HarchError:
+        _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=error)
+        return HarchError("E1001", "the hub failed at this request", hint=f"its log has more under `{request_id}`")
+
+    def _request_id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                return self._ids.next(value)
+        return self._ids.next()
+
+    def _headers(self, request_id: str) -> list[tuple[bytes, bytes]]:
+        return [(b"x-request-id", request_id.encode()), self._version]
+
+
+def versioned(path: str) -> str:
+    """Every route lives below `/v1` and is mirrored at `/`: the Terraform client loses the prefix of its base URL."""
+    path = path.rstrip("/")
+    return path if path == PREFIX or path.startswith(f"{PREFIX}/") else PREFIX + path

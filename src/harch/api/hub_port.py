@@ -1,0 +1,133 @@
+"""What does the API need of a hub? The one door between HTTP and the control plane."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from harch.hub.views import (
+    EventRecord,
+    GpuView,
+    HubSummary,
+    KeyInfo,
+    LogPage,
+    PeerView,
+    Principal,
+    Role,
+    WorkloadPage,
+    WorkloadQuery,
+)
+from harch.placement.explanation import Explanation
+from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import WorkloadSpec
+
+
+class AgentLink(Protocol):
+    """The connection of one node agent. `receive` and `send` raise `ConnectionError` once it is closed."""
+
+    @property
+    def peer(self) -> str: ...
+
+    async def receive(self) -> bytes: ...
+
+    async def send(self, frame: bytes) -> None: ...
+
+
+class HubPort(Protocol):
+    """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants."""
+
+    @property
+    def hub_id(self) -> str: ...
+
+    @property
+    def country(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def started_at(self) -> datetime: ...
+
+    def ready(self) -> str:
+        """Empty when ready, else the reason."""
+        ...
+
+    def authenticate(self, token: str) -> Principal | None: ...
+
+    async def submit(
+        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+    ) -> tuple[Workload, bool]:
+        """The workload, and whether this call created it. It is on disk when this returns."""
+        ...
+
+    async def workload(self, ref: str, *, tenant: str | None) -> Workload:
+        """By id, or the newest of that name."""
+        ...
+
+    async def workloads(self, query: WorkloadQuery) -> WorkloadPage: ...
+
+    async def replace_spec(
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        """Only before the first start; E0304 afterwards."""
+        ...
+
+    async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload: ...
+
+    async def pause(self, ref: str, *, tenant: str | None) -> Workload: ...
+
+    async def resume(self, ref: str, *, tenant: str | None) -> Workload: ...
+
+    async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload: ...
+
+    async def delete(self, ref: str, *, tenant: str | None) -> Workload:
+        """Stops it if it runs, and hides it from lists."""
+        ...
+
+    def plan(self, spec: WorkloadSpec) -> Explanation:
+        """A dry run: nothing is stored."""
+        ...
+
+    async def why(self, ref: str, *, tenant: str | None) -> Explanation: ...
+
+    def summary(self) -> HubSummary: ...
+
+    def peers(self) -> list[PeerView]:
+        """Every hub of the fleet, this one included (`own`)."""
+        ...
+
+    def gpus(self, *, tenant: str | None) -> list[GpuView]: ...
+
+    async def events(
+        self, *, after: int, limit: int, tenant: str | None, subject: str | None, kind: str | None
+    ) -> list[EventRecord]: ...
+
+    async def wait_for_event(self, after: int, timeout_s: float) -> None:
+        """Returns when an event with `seq > after` exists, or at the timeout."""
+        ...
+
+    def last_event(self) -> int: ...
+
+    async def read_log(
+        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+    ) -> LogPage: ...
+
+    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]: ...
+
+    async def keys(self, tenant: str | None) -> list[KeyInfo]: ...
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo: ...
+
+    async def put_secret(self, name: str, value: str, *, tenant: str) -> None: ...
+
+    async def secret_names(self, *, tenant: str) -> list[str]: ...
+
+    async def delete_secret(self, name: str, *, tenant: str) -> None: ...
+
+    async def attach_agent(self, link: AgentLink) -> None:
+        """Runs until the connection ends."""
+        ...
+
+    def metrics_text(self) -> bytes:
+        """Prometheus exposition."""
+        ...

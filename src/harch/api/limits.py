@@ -1,0 +1,25 @@
+"""How much may one client ask for? Every limit of the HTTP side, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PER_PAGE_DEFAULT, PER_PAGE_MAX = 20, 100
+EVENTS_PER_PAGE_MAX = 1000
+LOG_BYTES_PER_PAGE = 1024 * 1024
+SECRET_BYTES_MAX = 64 * 1024
+IDEMPOTENCY_KEY_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator may want to change."""
+
+    body_bytes_max: int = 1024 * 1024
+    # What is read and thrown away after a 413, so that a client which sends first and reads later sees the answer.
+    drain_bytes_max: int = 256 * 1024 * 1024
+    drain_s_max: float = 20.0
+    streams_max: int = 64
+    heartbeat_s: float = 15.0
+    stalled_s_max: float = 60.0  # a reader of a stream that takes nothing for so long is dropped
+    log_poll_s: float = 0.3

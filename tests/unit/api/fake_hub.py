@@ -1,0 +1,313 @@
+"""A hub in memory: enough of a control plane to answer every call of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from harch.api.hub_port import AgentLink
+from harch.base.errors import HarchError
+from harch.base.ids import new_id
+from harch.hub.views import (
+    EventRecord,
+    GpuView,
+    HubSummary,
+    KeyInfo,
+    LogPage,
+    ModelCapacity,
+    PeerView,
+    Principal,
+    Role,
+    WorkloadPage,
+    WorkloadQuery,
+)
+from harch.placement.explanation import Explanation, HubExplanation, RuleOutcome, Verdict
+from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import WorkloadSpec, fingerprint
+
+START = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
+KEYS = {role: f"hsk_{role.value}_0123456789abcdef" for role in Role}
+OTHER_TENANT_KEY = "hsk_other_tenant_0123456789"
+
+
+class FakeHub:
+    hub_id, country, version, started_at = "dakhla", "MA", "0.1.0", START
+
+    def __init__(self) -> None:
+        self.not_ready = ""
+        self.failure: Exception | None = None
+        self.store: dict[str, Workload] = {}
+        self.hidden: set[str] = set()
+        self.idempotent: dict[str, str] = {}
+        self.log = b""
+        self.log_eof = True
+        self.records: list[EventRecord] = []
+        self.secrets: dict[tuple[str, str], str] = {}
+        self.frames: list[bytes] = []
+        self.key_infos = {
+            role.value: KeyInfo(
+                id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START
+            )
+            for role in Role
+        }
+        self.principals = {
+            token: Principal(key_id=f"key_{role.value}", name=role.value, tenant="acme", role=role)
+            for role, token in KEYS.items()
+        }
+        self.principals[OTHER_TENANT_KEY] = Principal(key_id="key_other", name="other", tenant="globex", role=Role.USER)
+        self._moment = START
+        self._appended = asyncio.Event()
+
+    def now(self) -> datetime:
+        self._moment += timedelta(milliseconds=1)
+        return self._moment
+
+    def ready(self) -> str:
+        return self.not_ready
+
+    def authenticate(self, token: str) -> Principal | None:
+        return self.principals.get(token)
+
+    def emit(self, kind: str, subject: str, tenant: str = "acme") -> None:
+        record = EventRecord(
+            seq=len(self.records) + 1, at=self.now(), kind=kind, subject=subject, tenant=tenant, message=f"{kind}!"
+        )
+        self.records.append(record)
+        self._appended.set()
+        self._appended = asyncio.Event()
+
+    async def submit(
+        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+    ) -> tuple[Workload, bool]:
+        if self.failure:
+            raise self.failure
+        for other in self.store.values():
+            if (other.tenant, other.spec.name) == (tenant, spec.name) and not other.state.is_final:
+                if fingerprint(other.spec) == fingerprint(spec):
+                    return other, False
+                raise HarchError("E0302", f"`{spec.name}` is in use", hint="choose another name")
+        now = self.now()
+        workload = Workload(
+            id=new_id("wl", now=now),
+            tenant=tenant,
+            owner_hub=self.hub_id,
+            spec=spec,
+            created_at=now,
+            updated_at=now,
+            annotations=annotations,
+        )
+        self.store[workload.id] = workload
+        self.emit("workload.submitted", workload.id, tenant)
+        return workload, True
+
+    async def workload(self, ref: str, *, tenant: str | None) -> Workload:
+        for workload in reversed(self.store.values()):
+            if ref in {workload.id, workload.spec.name} and tenant in {None, workload.tenant}:
+                return workload
+        raise HarchError("E0301", f"no workload is called `{ref}`", hint="`harch ps` lists them")
+
+    async def workloads(self, query: WorkloadQuery) -> WorkloadPage:
+        found = [
+            workload
+            for workload in reversed(self.store.values())
+            if query.tenant in {None, workload.tenant}
+            and workload.id not in self.hidden
+            and query.state in {None, workload.state}
+            and query.type in {None, workload.spec.type}
+            and query.name in {None, workload.spec.name}
+            and not (query.active and workload.state.is_final)
+            and query.labels.items() <= workload.spec.labels.items()
+        ]
+        first = (query.page - 1) * query.per_page
+        return WorkloadPage(items=found[first : first + query.per_page], total=len(found))
+
+    async def replace_spec(
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        if workload.state not in {State.PENDING, State.PAUSED}:
+            raise HarchError("E0304", f"`{ref}` is {workload.state}", hint="stop it and submit it again")
+        workload.spec, workload.annotations, workload.updated_at = spec, annotations, self.now()
+        return workload
+
+    async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        workload.spec = msgspec.structs.replace(workload.spec, labels=labels)
+        return workload
+
+    async def _move(self, ref: str, state: State, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        if workload.state.is_final:
+            raise HarchError("E0304", f"`{ref}` is {workload.state}", hint="submit it again")
+        workload.state, workload.updated_at = state, self.now()
+        self.emit(f"workload.{state.value}", workload.id, workload.tenant)
+        return workload
+
+    async def pause(self, ref: str, *, tenant: str | None) -> Workload:
+        return await self._move(ref, State.PAUSED, tenant)
+
+    async def resume(self, ref: str, *, tenant: str | None) -> Workload:
+        return await self._move(ref, State.RUNNING, tenant)
+
+    async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload:
+        return await self._move(ref, State.CANCELLED, tenant)
+
+    async def delete(self, ref: str, *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        if not workload.state.is_final:
+            workload.state = State.CANCELLED
+        self.hidden.add(workload.id)
+        return workload
+
+    def plan(self, spec: WorkloadSpec) -> Explanation:
+        return self._explain(spec.name)
+
+    async def why(self, ref: str, *, tenant: str | None) -> Explanation:
+        return self._explain((await self.workload(ref, tenant=tenant)).id)
+
+    def _explain(self, subject: str) -> Explanation:
+        rules = (RuleOutcome(rule="residency", passed=True, detail="anywhere"),)
+        hub = HubExplanation(hub_id="dakhla", country="MA", eligible=True, source="live", age_s=None, rules=rules)
+        return Explanation(subject=subject, verdict=Verdict.FITS_NOW, sentence="It fits at dakhla now.", hubs=(hub,))
+
+    def summary(self) -> HubSummary:
+        return self._summary("dakhla", "MA", 640, 600)
+
+    def _summary(self, hub_id: str, country: str, total: int, free: int) -> HubSummary:
+        models = [
+            ModelCapacity(
+                model="h100-80gb", memory_gb=80, total=total, free=free, gpus_per_node_max=8, free_shapes=[0] * 8
+            )
+        ]
+        return HubSummary(
+            hub_id=hub_id,
+            name=hub_id.capitalize(),
+            country=country,
+            grid_zone=country,
+            latitude=23.7,
+            longitude=-15.9,
+            pue=1.2,
+            provenance="modelled",
+            status="ready",
+            status_detail="",
+            version=self.version,
+            started_at=START,
+            at=START,
+            url=f"http://127.0.0.1:7701/{hub_id}",
+            gpus_total=total,
+            gpus_free=free,
+            models=models,
+            nodes_total=total // 8,
+            nodes_up=total // 8,
+            cpus_total=640.5,
+            cpus_free=640.2,
+            memory_gb_total=1000,
+            memory_gb_free=900,
+            storage_gb_total=5000,
+            process_slots_total=64,
+            process_slots_free=60,
+            workloads={"running": 2, "pending": 1},
+            agents=1,
+        )
+
+    def peers(self) -> list[PeerView]:
+        own = PeerView(
+            hub_id="dakhla", url="http://127.0.0.1:7701", reachable=True, age_s=0, summary=self.summary(), own=True
+        )
+        seen = self._summary("dakar", "SN", 214, 214)
+        near = PeerView(hub_id="dakar", url="http://127.0.0.1:7704", reachable=True, age_s=1.5, summary=seen)
+        never = PeerView(
+            hub_id="abidjan", url="http://127.0.0.1:7705", reachable=False, age_s=None, summary=None, error="refused"
+        )
+        return [own, near, never]
+
+    def gpus(self, *, tenant: str | None) -> list[GpuView]:
+        return [
+            GpuView(
+                id=f"dakhla-r1-n1-g{index}",
+                hub_id="dakhla",
+                node_id="dakhla-r1-n1",
+                rack_id="dakhla-r1",
+                index=index,
+                model="h100-80gb",
+                memory_gb=80,
+                island=0,
+                pcie_switch=index // 4,
+                numa=index // 4,
+                provenance="modelled",
+                status="free" if index else "allocated",
+            )
+            for index in range(8)
+        ]
+
+    async def events(
+        self, *, after: int, limit: int, tenant: str | None, subject: str | None, kind: str | None
+    ) -> list[EventRecord]:
+        return [
+            record
+            for record in self.records
+            if record.seq > after
+            and tenant in {None, record.tenant}
+            and subject in {None, record.subject}
+            and kind in {None, record.kind}
+        ][:limit]
+
+    async def wait_for_event(self, after: int, timeout_s: float) -> None:
+        if self.last_event() > after:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._appended.wait()
+        except TimeoutError:
+            return
+
+    def last_event(self) -> int:
+        return len(self.records)
+
+    async def read_log(
+        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+    ) -> LogPage:
+        await self.workload(ref, tenant=tenant)
+        first = max(0, len(self.log) + offset) if offset < 0 else offset
+        data = self.log[first : first + bytes_max]
+        end = first + len(data)
+        return LogPage(offset=first, next_offset=end, data=data, eof=self.log_eof and end >= len(self.log))
+
+    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]:
+        token = f"hsk_{name}_0123456789abcdef"
+        info = KeyInfo(id=f"key_{name}", name=name, tenant=tenant, role=role, prefix=token[:8], created_at=self.now())
+        self.key_infos[name] = info
+        self.principals[token] = Principal(key_id=info.id, name=name, tenant=tenant, role=role)
+        return info, token
+
+    async def keys(self, tenant: str | None) -> list[KeyInfo]:
+        return [info for info in self.key_infos.values() if tenant in {None, info.tenant}]
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo:
+        for name, info in self.key_infos.items():
+            if info.id == key_id and tenant in {None, info.tenant}:
+                self.key_infos[name] = msgspec.structs.replace(info, revoked=True)
+                self.principals = {token: who for token, who in self.principals.items() if who.key_id != key_id}
+                return self.key_infos[name]
+        raise HarchError("E0308", f"no key has the id `{key_id}`")
+
+    async def put_secret(self, name: str, value: str, *, tenant: str) -> None:
+        self.secrets[tenant, name] = value
+
+    async def secret_names(self, *, tenant: str) -> list[str]:
+        return sorted(name for owner, name in self.secrets if owner == tenant)
+
+    async def delete_secret(self, name: str, *, tenant: str) -> None:
+        if self.secrets.pop((tenant, name), None) is None:
+            raise HarchError("E0306", f"no secret is called `{name}`")
+
+    async def attach_agent(self, link: AgentLink) -> None:
+        while True:
+            frame = await link.receive()
+            self.frames.append(frame)
+            await link.send(b"echo " + frame)
+
+    def metrics_text(self) -> bytes:
+        return b"# HELP harch_up One while the hub runs.\n# TYPE harch_up gauge\nharch_up 1\n"
