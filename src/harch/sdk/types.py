@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 FINAL_STATUSES = frozenset({"completed", "failed", "cancelled"})
+_ENDED_BY_OTHERS = frozenset({"stopped", "lost", "agent_shutdown"})  # not the task's own doing
 _SIGNAL_EXIT_BASE = 128  # what shells answer for a process that a signal ended
 
 T = TypeVar("T")
@@ -61,7 +62,9 @@ class Workload(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None = None
     error_message: str | None = None
     retry_count: int = 0
-    modelled: bool = False
+    gpus_total: int = 0
+    modelled: bool = False  # no process runs; its GPUs are held for `modelled_duration_s`
+    stopping: bool = False  # asked to stop; the status changes when the last task has ended
 
     @property
     def is_final(self) -> bool:
@@ -75,9 +78,11 @@ class Workload(Struct, frozen=True, kw_only=True):
         if self.status == "completed":
             return 0
         for end in sorted(self.task_ends, key=lambda end: end.rank):
-            if end.reason == "exited" and end.exit_code:
+            if end.reason in _ENDED_BY_OTHERS:
+                continue
+            if end.exit_code:
                 return end.exit_code
-            if end.reason == "signalled" and end.signal:
+            if end.signal:
                 return _SIGNAL_EXIT_BASE + end.signal
         return 1
 

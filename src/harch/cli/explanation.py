@@ -1,0 +1,76 @@
+"""How does a "why" read? Every hub and every rule, with marks that need no colour. For `plan`, `apply` and `why`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, EXIT_REFUSED
+from harch.cli.output import age_text, clean, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harch.sdk.types import Explanation, HubExplanation
+    from harch.workloads.spec import WorkloadSpec
+
+CANDIDATES_SHOWN = 3
+_VERDICTS = {
+    "placed": "placed",
+    "fits_now": "fits now",
+    "must_wait": "must wait",
+    "never_fits": "never fits",
+    "finished": "finished",
+}
+
+
+def show(explanation: Explanation, title: str) -> None:
+    verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
+    click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
+    click.echo(f"  {clean(explanation.sentence)}")
+    for task in explanation.placement:
+        gpus = ", ".join(task.gpu_ids) or "no GPU"
+        click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
+    for hub in explanation.hubs:
+        _show_hub(hub)
+
+
+def show_plans(specs: Sequence[WorkloadSpec], plans: Sequence[Explanation]) -> None:
+    for number, (spec, plan) in enumerate(zip(specs, plans, strict=True)):
+        if number:
+            click.echo()
+        show(plan, spec.name)
+
+
+def exit_code_of(explanation: Explanation) -> int:
+    """What a plan means for a script. Refused: the asked hub may not run it, whatever its capacity."""
+    if explanation.verdict != "never_fits":
+        return EXIT_OK
+    asked = [hub for hub in explanation.hubs if hub.source == "live"]
+    forbidden = any(rule.rule == "residency" and not rule.passed for hub in asked for rule in hub.rules)
+    return EXIT_REFUSED if forbidden else EXIT_INFEASIBLE
+
+
+def _show_hub(hub: HubExplanation) -> None:
+    source = "live" if hub.source == "live" else f"from its summary, {_age(hub.age_s)}"
+    answer = "could take it" if hub.eligible else "cannot take it now"
+    click.echo(f"\n{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
+    width = max((len(rule.rule) for rule in hub.rules), default=0)
+    for rule in hub.rules:
+        mark = styled("pass" if rule.passed else "FAIL")
+        click.echo(f"  {mark}  {clean(rule.rule):<{width}}  {clean(rule.detail)}".rstrip())
+        if rule.nearest_fix and not rule.passed:
+            click.echo(f"        {'':<{width}}fix: {clean(rule.nearest_fix)}")
+    for candidate in hub.candidates[:CANDIDATES_SHOWN]:
+        parts = " ".join(f"{clean(name)} {value:+.3g}" for name, value in candidate.parts.items())
+        detail = f" ({parts})" if parts else ""
+        click.echo(
+            f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, score {candidate.score:.3g}{detail}"
+        )
+    if len(hub.candidates) > CANDIDATES_SHOWN:
+        click.echo(f"  and {len(hub.candidates) - CANDIDATES_SHOWN} more nodes")
+
+
+def _age(age_s: float | None) -> str:
+    return "of unknown age" if age_s is None else f"{age_text(age_s)} old"

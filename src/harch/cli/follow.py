@@ -1,0 +1,90 @@
+"""How is a workload watched until it ends? Shared by `run`, `apply` and `logs -f`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from harch.base.clock import SystemClock
+from harch.cli.output import clean, note
+from harch.cli.remote import hub_suffix
+
+if TYPE_CHECKING:
+    from harch.sdk import Client, Workload
+
+_WHY_EVERY_S = 5.0  # how often a waiting workload is asked for its reason
+_END_SETTLES_S = 1.0
+_WHY_FIRST_S = 1.0  # most start sooner than this; then no reason is worth printing
+
+
+def follow(client: Client, workload: Workload, *, rank: int = 0) -> Workload:
+    """Copies the output of one task to stdout until the workload has ended, across restarts. Answers how it ended."""
+    offset, attempt = 0, 0
+    while True:
+        workload = wait_to_start(client, workload)
+        if workload.attempt != attempt:
+            if attempt:
+                note(f"{clean(workload.name)} was started again (attempt {workload.attempt})")
+            offset, attempt = 0, workload.attempt
+        if not workload.spec.get("command"):
+            return client.workloads.wait(workload.id)  # no process, so no output
+        if workload.started_at is not None:
+            # Ends with the task, or with the hub: then the rest is read once the hub is back.
+            offset += _copy_log(client, workload, rank, offset)
+        if workload.is_final:
+            return workload
+        workload = _seen_after(client, workload)
+
+
+def _seen_after(client: Client, workload: Workload) -> Workload:
+    """The log ends a moment before the hub has written down the end of the task."""
+    attempt = workload.attempt
+    try:
+        return client.workloads.wait(
+            workload.id, until=lambda now: now.is_final or now.attempt != attempt, timeout_s=_END_SETTLES_S
+        )
+    except TimeoutError:
+        return client.workloads.get(workload.id)
+
+
+def wait_to_start(client: Client, workload: Workload) -> Workload:
+    """Returns once it runs or has ended; meanwhile tells, once per reason, why it waits."""
+    until: Callable[[Workload], bool] = lambda now: now.status not in ("pending", "scheduled")  # noqa: E731
+    told, pause_s = "", _WHY_FIRST_S
+    while not until(workload):
+        try:
+            return client.workloads.wait(workload.id, until=until, timeout_s=pause_s)
+        except TimeoutError:
+            why = client.workloads.why(workload.id)
+            if why.sentence != told:
+                note(f"waiting: {clean(why.sentence)}")
+            told, pause_s = why.sentence, _WHY_EVERY_S
+    return workload
+
+
+def how_it_ended(workload: Workload) -> str:
+    modelled = " (modelled: no process ran)" if workload.modelled and not workload.spec.get("command") else ""
+    reason = f": {clean(workload.error_message)}" if workload.error_message else ""
+    return f"{clean(workload.name)} {workload.status}{modelled}{reason}"
+
+
+def how_to_go_on(workload: Workload, hub: str | None) -> str:
+    suffix = hub_suffix(hub)
+    return f"  follow it:  harch logs {workload.id} -f{suffix}\n  stop it:    harch stop {workload.id}{suffix}"
+
+
+def _copy_log(client: Client, workload: Workload, rank: int, offset: int) -> int:
+    copied = 0
+    for piece in client.workloads.logs(workload.id, rank=rank, attempt=workload.attempt, offset=offset, follow=True):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        copied += len(piece)
+    return copied
+
+
+def elapsed_s(workload: Workload) -> float | None:
+    """How long it has run, or ran."""
+    if workload.started_at is None:
+        return None
+    return ((workload.completed_at or SystemClock().now()) - workload.started_at).total_seconds()

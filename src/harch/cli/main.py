@@ -1,0 +1,145 @@
+"""Which verbs are there, and where does an error end up? The entry point of `harch`.
+
+Nothing heavy is imported here: `harch --help` prints the table below, and the module of a verb is loaded when used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import click
+
+from harch.base.errors import EXIT_ERROR, EXIT_USAGE, HarchError
+from harch.cli.failure import INTERRUPTED_EXIT_CODE, report, report_crash, report_usage, wants_json
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Verb(NamedTuple):
+    """`module` under `harch.cli` holds the command as the attribute `command`."""
+
+    section: str
+    name: str
+    module: str
+    summary: str
+
+
+VERBS = (
+    Verb("Run work", "run", "run", "Run a command on the fleet and follow its output."),
+    Verb("Run work", "plan", "plan", "Show what would happen to the workloads of a file."),
+    Verb("Run work", "apply", "apply", "Submit the workloads of a file, after showing the plan."),
+    Verb("Run work", "ps", "ps", "List workloads."),
+    Verb("Run work", "why", "why", "Explain why a workload runs where it runs, or waits."),
+    Verb("Run work", "logs", "logs", "Print the output of a workload."),
+    Verb("Run work", "stop", "stop", "Stop workloads."),
+    Verb("Run work", "pause", "pause", "Pause workloads; they keep their GPUs."),
+    Verb("Run work", "resume", "resume", "Resume paused workloads."),
+    Verb("Run work", "secret", "secret", "Store secrets that workloads can name."),
+    Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
+    Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
+    Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
+    Verb("Run HarchOS", "up", "up", "Start the whole federation on this machine."),
+    Verb("Run HarchOS", "hub", "hub", "Run one hub's control plane."),
+    Verb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
+    Verb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
+    Verb("Help", "explain", "explain", "Tell more about an error code."),
+    Verb("Help", "schema", "schema", "Print the JSON schema of workload files, for editors."),
+    Verb("Help", "completion", "completion", "Print the completion script of a shell."),
+)
+_BY_NAME = {verb.name: verb for verb in VERBS}
+
+
+class LazyGroup(click.Group):
+    """Knows its verbs by name and imports the one that is used. Ends every run with the right exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_BY_NAME)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = _BY_NAME.get(cmd_name)
+        if verb is None:
+            return None
+        command = import_module(f"harch.cli.{verb.module}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"harch.cli.{verb.module}.command is not a click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _BY_NAME and not args[0].startswith("-"):
+            raise HarchError(
+                "E0201", f"`harch {args[0]}` is not a verb{_did_you_mean(args[0])}", hint="`harch --help` lists them"
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, verbs in groupby(VERBS, key=lambda verb: verb.section):
+            with formatter.section(section):
+                formatter.write_dl([(verb.name, verb.summary) for verb in verbs])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(v.name, help=v.summary) for v in VERBS if v.name.startswith(incomplete)]
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = wants_json(words)
+        code = EXIT_ERROR
+        try:
+            result = super().main(words, prog_name or "harch", complete_var, standalone_mode=False, **extra)
+            code = result if isinstance(result, int) else 0
+            sys.stdout.flush()
+        except HarchError as error:
+            code = report(error, as_json)
+        except click.exceptions.Exit as stop:
+            code = stop.exit_code
+        except click.ClickException as error:
+            report_usage(error, as_json)
+            code = EXIT_USAGE
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED_EXIT_CODE
+        except BrokenPipeError:
+            # The reader, e.g. `head`, has seen enough. Python would complain again when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
+        except Exception as error:  # noqa: BLE001 (the edge of the process)
+            code = report_crash(error, as_json)
+        sys.exit(code)
+
+
+def _did_you_mean(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, _BY_NAME, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="harch", message="harch %(version)s")
+def root() -> None:
+    """HarchOS runs AI work on GPUs that stand in several countries.
+
+    Start with `harch up`, then `harch run -- echo hello`. Every verb has --help, and --json where it prints values.
+    """
+
+
+def main() -> NoReturn:
+    root.main()

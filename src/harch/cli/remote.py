@@ -1,0 +1,56 @@
+"""Which hub does a verb talk to? The options that all remote verbs share, and the connection behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from harch.base.errors import HarchError
+
+if TYPE_CHECKING:
+    from harch.sdk import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on stdout.")
+hub_option = click.option(
+    "--hub", "hub", metavar="NAME", help="Ask this hub instead of the one at HARCH_URL, which knows its address."
+)
+
+
+def remote_options(command: F) -> F:
+    """`--hub` and `--json`."""
+    return hub_option(json_option(command))
+
+
+@contextmanager
+def connect(hub: str | None = None) -> Iterator[Client]:
+    """A client of the hub at HARCH_URL, or of the named one, whose address the first one tells."""
+    from harch.sdk import Client
+
+    with Client() as near:
+        if hub is None:
+            yield near
+            return
+        url = _address_of(near, hub)
+    with Client(url) as far:
+        yield far
+
+
+def _address_of(client: Client, name: str) -> str:
+    hubs = client.hubs.list()
+    for hub in hubs:
+        if name.casefold() in (hub.id.casefold(), hub.name.casefold()):
+            if hub.endpoint:
+                return hub.endpoint
+            raise HarchError("E0802", f"the address of hub `{name}` is not known", hint="set HARCH_URL to it")
+    known = ", ".join(sorted(hub.id for hub in hubs))
+    raise HarchError("E0305", f"no hub is called `{name}`", hint=f"choose one of {known}")
+
+
+def hub_suffix(hub: str | None) -> str:
+    """For commands that are printed to be copied: they must reach the same hub."""
+    return f" --hub {hub}" if hub else ""

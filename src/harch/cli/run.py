@@ -1,0 +1,113 @@
+"""`harch run`: run a command on the fleet and follow its output."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.quantity import DURATION, MEMORY, env_pairs
+from harch.cli.remote import connect, remote_options
+
+
+@click.command()
+@click.argument("words", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--name", metavar="NAME", help="Name of the workload; one is made from the command if absent.")
+@click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of each task, all on one node.")
+@click.option("--gpu-model", metavar="MODEL", help="e.g. h100-80gb; `harch gpus --models` lists them.")
+@click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
+@click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
+@click.option("--tasks", type=int, default=1, metavar="N", help="A gang of N tasks, started together or not at all.")
+@click.option("--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes on its value.")
+@click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
+@click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
+@click.option("--workdir", metavar="DIR", help="A folder that the node shares; a fresh one if absent.")
+@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
+@click.option("--max-duration", type=DURATION, metavar="TIME", help="Stopped, as failed, when it runs longer.")
+@click.option(
+    "--modelled-duration",
+    type=DURATION,
+    metavar="TIME",
+    help="Run no process: hold the GPUs for so long. Labelled `modelled` wherever it is shown.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Do not follow: print the id and return.")
+@remote_options
+def command(
+    words: tuple[str, ...],
+    name: str | None,
+    gpus: int,
+    gpu_model: str | None,
+    cpus: float | None,
+    memory: float | None,
+    tasks: int,
+    env: tuple[str, ...],
+    secret: tuple[str, ...],
+    country: tuple[str, ...],
+    workdir: str | None,
+    priority: str,
+    max_duration: float | None,
+    modelled_duration: float | None,
+    detach: bool,
+    hub: str | None,
+    as_json: bool,
+) -> int:
+    """Run a command on the fleet and follow its output.
+
+    Ends with the exit code of the command; 1 if it was cancelled or lost. Ctrl-C stops following, not the work.
+    """
+    from harch.cli import follow
+    from harch.cli.output import emit_json, note
+    from harch.workloads.check import checked
+
+    if not words and modelled_duration is None:
+        raise HarchError(
+            "E0201",
+            "no command to run",
+            hint="e.g. `harch run -- echo hello`; a reservation without a command is written in a file and applied",
+        )
+    resources = {"gpus": gpus, "gpu_model": gpu_model, "cpus": cpus, "memory_gb": memory}
+    fields: dict[str, object] = {
+        "name": name or _name_for(words),
+        "command": list(words),
+        "tasks": tasks,
+        "resources": {key: value for key, value in resources.items() if value is not None},
+        "env": env_pairs(env),
+        "secrets": list(secret),
+        "countries_allowed": [code.upper() for code in country],
+        "working_dir": workdir,
+        "priority": priority,
+        "max_duration_s": max_duration,
+        "modelled_duration_s": modelled_duration,
+    }
+    spec = checked({key: value for key, value in fields.items() if value is not None})
+
+    with connect(hub) as client:
+        workload = client.workloads.submit(spec)
+        if detach:
+            if as_json:
+                emit_json(workload)
+            else:
+                click.echo(workload.id)
+                note(follow.how_to_go_on(workload, hub))
+            return 0
+        try:
+            if as_json:
+                workload = client.workloads.wait(workload.id)
+                emit_json(workload)
+            else:
+                note(f"{workload.name} is {workload.id}")
+                workload = follow.follow(client, workload)
+                note(follow.how_it_ended(workload))
+        except KeyboardInterrupt:
+            note(f"\nno longer following; {workload.name} goes on\n{follow.how_to_go_on(workload, hub)}")
+            return INTERRUPTED_EXIT_CODE
+    return workload.exit_code or 0
+
+
+def _name_for(words: tuple[str, ...]) -> str:
+    base = os.path.basename(words[0]) if words else "modelled"
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in base).strip("._-")[:64]
+    return f"{kept or 'run'}-{secrets.token_hex(3)}"
