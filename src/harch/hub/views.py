@@ -83,6 +83,13 @@ class ModelCapacity(Struct, frozen=True, kw_only=True):
     free_shapes: list[int]
 
 
+class NodeMaxima(Struct, frozen=True, kw_only=True):
+    """The largest node of a hub: what one task can have at most."""
+
+    cpus: float
+    memory_gb: float
+
+
 class HubSummary(Struct, frozen=True, kw_only=True):
     """What a hub tells anybody who asks: numbers about itself, never about its tenants."""
 
@@ -103,6 +110,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     gpus_total: int
     gpus_free: int
     models: list[ModelCapacity]
+    node_max: NodeMaxima
     nodes_total: int
     nodes_up: int
     cpus_total: float

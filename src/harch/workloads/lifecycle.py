@@ -11,7 +11,7 @@ from harch.workloads.spec import WorkloadSpec
 
 
 class State(StrEnum):
-    """The words of the public clients; `stopping` is told apart by `Workload.stop_reason`."""
+    """The words of the public clients. A workload that is being stopped keeps its state until its last task ended."""
 
     PENDING = "pending"
     SCHEDULED = "scheduled"  # GPUs are given, the agents have not yet said that it runs
@@ -85,6 +85,7 @@ class Workload(Struct, kw_only=True):
     restarts: int = 0
     placement: tuple[TaskPlacement, ...] = ()
     placement_why: str = ""
+    master_addr: str = ""  # where the ranks of a gang find each other
     master_port: int | None = None
     ranks_running: frozenset[int] = frozenset()
     task_ends: tuple[TaskEnd, ...] = ()
@@ -94,7 +95,13 @@ class Workload(Struct, kw_only=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     annotations: dict[str, str] = {}
+    hidden: bool = False  # deleted by its user: gone from lists, kept for the record
 
     @property
-    def holds_gpus(self) -> bool:
-        return bool(self.placement)
+    def is_placed(self) -> bool:
+        """Holds GPUs now. Finished workloads keep `placement` as a memory of where they ran."""
+        return bool(self.placement) and self.state not in FINAL
+
+    @property
+    def ranks_ended(self) -> frozenset[int]:
+        return frozenset(end.rank for end in self.task_ends)

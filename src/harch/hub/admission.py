@@ -1,0 +1,87 @@
+"""May this be accepted at all? Refuses what no amount of waiting would make possible, with the reason and a way out."""
+
+from __future__ import annotations
+
+from harch.base.errors import HarchError
+from harch.fleet.model import Fleet
+from harch.placement.checks import first_rejection
+from harch.placement.explanation import Rejection
+from harch.placement.facts import HubFacts, live_facts
+from harch.placement.nodes import NodeState, NodeTable
+from harch.placement.request import Request
+
+_CACHE_MAX = 4096
+
+
+class Admission:
+    """The permanent hard checks of one hub, remembered per shape: bursts repeat few shapes."""
+
+    def __init__(self, fleet: Fleet, hub_id: str) -> None:
+        self._fleet = fleet
+        self._hub_id = hub_id
+        self._empty = {hub.id: NodeState.empty(NodeTable.of(hub)) for hub in fleet.hubs}
+        self._verdicts: dict[object, Rejection | None] = {}
+
+    def forget_verdicts(self) -> None:
+        """The process limit changes with the agents."""
+        self._verdicts.clear()
+
+    def check(self, request: Request, process_slots: int) -> None:
+        """Raises the error that tells why this hub can never run it, and which hub could."""
+        shape = request.shape
+        if shape not in self._verdicts:
+            if len(self._verdicts) >= _CACHE_MAX:
+                self._verdicts.clear()
+            facts = self._facts(self._hub_id, request, process_slots)
+            self._verdicts[shape] = first_rejection(request, facts, permanent_only=True)
+        rejection = self._verdicts[shape]
+        if rejection is not None:
+            raise self._error(request, rejection)
+
+    def _facts(self, hub_id: str, request: Request, process_slots: int) -> HubFacts:
+        hub = self._fleet.hub(hub_id)
+        if hub is None:
+            raise HarchError("E0305", f"hub `{hub_id}` is not in the fleet", hint="`harch hubs` lists them")
+        state = self._empty[hub_id]
+        state.available[:] = process_slots > 0
+        return live_facts(
+            hub_id=hub_id,
+            country=hub.country,
+            accepts_work=True,
+            status_detail="",
+            state=state,
+            process_slots_total=process_slots,
+            request=request,
+        )
+
+    def _error(self, request: Request, rejection: Rejection) -> HarchError:
+        name = self._name(self._hub_id)
+        meta: dict[str, object] = {"rule": rejection.rule, "hub": self._hub_id}
+        model = request.needs.gpu_model
+        known = sorted(gpu_model.name for gpu_model in self._fleet.gpu_models)
+        if rejection.rule == "gpu_model" and model is not None and model not in known:
+            return HarchError(
+                "E0203",
+                f"no hub has GPUs of model `{model}`",
+                hint=f"use one of: {', '.join(known)}",
+                field="resources.gpu_model",
+                meta=meta,
+            )
+        others = [
+            hub.name
+            for hub in self._fleet.hubs
+            if hub.id != self._hub_id
+            and first_rejection(request, self._facts(hub.id, request, process_slots=0), permanent_only=True) is None
+        ]
+        elsewhere = f"; it fits at {', '.join(others)}: `harch run --hub {others[0].lower()} …`" if others else ""
+        code = "E0902" if rejection.rule == "residency" else "E0303"
+        return HarchError(
+            code,
+            f"{name} can never run this: {rejection.rule}: {rejection.detail}",
+            hint=f"{rejection.nearest_fix}{elsewhere}",
+            meta=meta,
+        )
+
+    def _name(self, hub_id: str) -> str:
+        hub = self._fleet.hub(hub_id)
+        return hub.name if hub else hub_id

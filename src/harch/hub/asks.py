@@ -1,0 +1,119 @@
+"""What do people ask of a hub, and what follows? Submit, replace, relabel, stop, pause, resume.
+
+Each rule raises before it changes anything, or goes through to its end.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from harch.base.errors import HarchError
+from harch.execution.protocol import PauseTask, ResumeTask, TaskKey
+from harch.hub import happenings as h
+from harch.hub.desk import Desk, wrong_state
+from harch.hub.registry import spec_digest
+from harch.placement.request import Request
+from harch.workloads.lifecycle import State, Workload
+
+PENDING_MAX = 100_000
+
+
+def submit(desk: Desk, event: h.Submitted) -> None:
+    """Queues the workload under the id it was given. A repeated submission changes nothing and has no effects."""
+    if desk.registry.earlier_submission(event, desk.now) is not None:
+        return
+    if len(desk.queue) >= PENDING_MAX:
+        raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
+    request = Request.of(event.workload_id, event.spec)
+    desk.admission.check(request, desk.agents.process_slots)
+    desk.registry.forget_old(desk.now)
+    workload = Workload(
+        id=event.workload_id,
+        tenant=event.tenant,
+        owner_hub=desk.hub.id,
+        spec=event.spec,
+        created_at=desk.now,
+        updated_at=desk.now,
+        annotations=event.annotations,
+    )
+    desk.registry.add(workload)
+    desk.queue.add(workload)
+    desk.changed(workload, "workload.submitted", f"submitted: {request.describe()}")
+    if event.spec.labels:
+        desk.emit(h.SaveLabels(workload))
+    if event.idempotency_key is not None:
+        entry = h.IdempotencyEntry(
+            tenant=event.tenant,
+            key=event.idempotency_key,
+            workload_id=workload.id,
+            digest=spec_digest(event.spec),
+            created_at=desk.now,
+        )
+        desk.registry.remember_keys([entry])
+        desk.emit(h.SaveIdempotencyKey(entry))
+
+
+def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
+    workload = desk.unfinished(event.workload_id)
+    if workload.is_placed:
+        raise wrong_state(workload, "its specification changes only while it waits")
+    desk.admission.check(Request.of(workload.id, event.spec), desk.agents.process_slots)
+    desk.registry.rename(workload, event.spec)
+    desk.queue.remove(workload.id)
+    workload.spec = event.spec
+    workload.annotations = event.annotations
+    if workload.state is State.PENDING:
+        desk.queue.add(workload)
+    desk.changed(workload, "workload.changed", "specification replaced")
+    desk.emit(h.SaveLabels(workload))
+
+
+def relabel(desk: Desk, event: h.Relabelled) -> None:
+    workload = desk.known(event.workload_id)
+    workload.spec = replace(workload.spec, labels=event.labels)
+    desk.changed(workload, "workload.changed", "labels replaced")
+    desk.emit(h.SaveLabels(workload))
+
+
+def stop(desk: Desk, event: h.StopAsked) -> None:
+    """Waiting work ends at once; running work gets its grace and ends when its last task has."""
+    workload = desk.known(event.workload_id)
+    if workload.state.is_final and not event.hide and workload.state is not State.CANCELLED:
+        raise wrong_state(workload, "it has already ended")
+    if event.hide and not workload.hidden:
+        workload.hidden = True
+        desk.changed(workload, "workload.deleted", "deleted")
+    if workload.state.is_final or workload.stop_as is not None:
+        return
+    workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
+    if workload.is_placed:
+        desk.changed(workload, "workload.stopping", event.reason)
+        desk.stop_tasks(workload)
+    else:
+        desk.queue.remove(workload.id)
+        desk.end(workload, State.CANCELLED, event.reason)
+
+
+def pause(desk: Desk, workload: Workload) -> None:
+    if workload.state is State.PAUSED:
+        return
+    if workload.state is State.SCHEDULED or workload.stop_reason:
+        raise wrong_state(workload, "it is starting or stopping; try again in a moment")
+    desk.queue.remove(workload.id)
+    desk.move(workload, State.PAUSED, "paused; it keeps its GPUs" if workload.is_placed else "held back")
+    for task in workload.placement:
+        desk.to_agent(task, PauseTask(TaskKey(workload.id, workload.attempt, task.rank)))
+
+
+def resume(desk: Desk, workload: Workload) -> None:
+    if workload.state is State.RUNNING:
+        return
+    if workload.state is not State.PAUSED:
+        raise wrong_state(workload, "only paused work is resumed")
+    if not workload.is_placed:
+        desk.queue.add(workload)
+        desk.move(workload, State.PENDING, "waits again")
+        return
+    desk.move(workload, State.RUNNING, "resumed")
+    for task in workload.placement:
+        desk.to_agent(task, ResumeTask(TaskKey(workload.id, workload.attempt, task.rank)))

@@ -1,0 +1,160 @@
+"""What does the job machine work on? Its memory, and the few moves that every rule is made of.
+
+Each event begins with `begin`, mutates through these moves, and ends with `finish`, which hands over all effects.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from harch.base.errors import HarchError, InvariantBroken
+from harch.execution.protocol import PauseTask, ResumeTask, StartTask, StopTask, TaskKey, TaskSpec
+from harch.fleet.model import Fleet, Hub, Provenance
+from harch.hub import happenings as h
+from harch.hub.admission import Admission
+from harch.hub.agents import AgentBook
+from harch.hub.capacity import CapacityBook
+from harch.hub.queue import PendingQueue
+from harch.hub.registry import Registry
+from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
+
+
+class Desk:
+    """The state of one hub's work, in memory."""
+
+    def __init__(self, fleet: Fleet, hub: Hub) -> None:
+        self.hub = hub
+        self.registry = Registry()
+        self.queue = PendingQueue()
+        self.book = CapacityBook.of(hub)
+        self.agents = AgentBook(hub)
+        self.admission = Admission(fleet, hub.id)
+        self.now = datetime.min.replace(tzinfo=UTC)
+        self._dirty: dict[str, Workload] = {}
+        self._effects: list[h.Effect] = []
+
+    def begin(self, now: datetime) -> None:
+        self.now = now
+        self._dirty = {}
+        self._effects = []
+
+    def finish(self) -> list[h.Effect]:
+        return [*(h.Save(workload) for workload in self._dirty.values()), *self._effects]
+
+    def emit(self, effect: h.Effect) -> None:
+        self._effects.append(effect)
+
+    def note(self, kind: str, subject: str, message: str) -> None:
+        self.emit(h.Record(kind, subject, "", message))
+
+    # Workloads
+
+    def known(self, workload_id: str) -> Workload:
+        workload = self.registry.workloads.get(workload_id)
+        if workload is None:
+            raise HarchError("E0304", f"workload {workload_id} ended long ago", hint="`harch ps --all-states` shows it")
+        return workload
+
+    def unfinished(self, workload_id: str) -> Workload:
+        workload = self.known(workload_id)
+        if workload.state.is_final:
+            raise wrong_state(workload, "it has already ended")
+        return workload
+
+    def current(self, key: TaskKey) -> Workload | None:
+        """The workload of this execution, if it is its present attempt and still unfinished."""
+        workload = self.registry.workloads.get(key.workload_id)
+        if workload is None or workload.attempt != key.attempt or not workload.is_placed:
+            return None
+        return workload
+
+    def changed(self, workload: Workload, kind: str = "", message: str = "") -> None:
+        workload.updated_at = self.now
+        self._dirty[workload.id] = workload
+        if kind:
+            data: dict[str, object] = {"name": workload.spec.name, "state": workload.state, "attempt": workload.attempt}
+            self.emit(h.Record(kind, workload.id, workload.tenant, message, data))
+
+    def move(self, workload: Workload, state: State, why: str, *, kind: str = "") -> None:
+        if state not in MOVES[workload.state]:
+            raise InvariantBroken(f"no move from {workload.state} to {state}", workload.id)
+        workload.state = state
+        self.changed(workload, kind or f"workload.{state}", why)
+
+    def end(self, workload: Workload, state: State, why: str) -> None:
+        """The last move of a workload."""
+        workload.completed_at = self.now
+        self.move(workload, state, why)
+        self.registry.finished(workload)
+
+    def requeue(self, workload: Workload, why: str) -> None:
+        """Back to waiting, its GPUs freed."""
+        if workload.id in self.book.holds:
+            self.free(workload)
+        workload.placement = ()
+        workload.stop_reason = ""
+        workload.started_at = None
+        workload.error_message = why
+        if workload.state is State.PAUSED:  # somebody paused it: it waits until it is resumed
+            self.changed(workload, "workload.requeued", why)
+            return
+        self.queue.add(workload)
+        self.move(workload, State.PENDING, why, kind="workload.requeued")
+
+    def free(self, workload: Workload) -> None:
+        self.book.give_back(workload)
+        if workload.master_port is not None:
+            self.agents.gang_ports_used.discard((workload.master_addr, workload.master_port))
+            workload.master_port = None
+
+    # Agents
+
+    def to_agent(self, task: TaskPlacement, message: StartTask | StopTask | PauseTask | ResumeTask) -> None:
+        """To the agent of the task's node, if connected; otherwise the reconciliation at its return makes up for it."""
+        agent_id = self.agents.agent_of_node.get(task.node_id)
+        if agent_id is not None:
+            self.emit(h.Send(agent_id, message))
+
+    def start_task(self, workload: Workload, task: TaskPlacement) -> None:
+        spec = workload.spec
+        allowed = spec.countries_allowed
+        if allowed and self.hub.country not in allowed:  # checked again: this must never happen
+            raise InvariantBroken("residency", workload.id, self.hub.id)
+        order = TaskSpec(
+            key=TaskKey(workload.id, workload.attempt, task.rank),
+            name=spec.name,
+            tenant=workload.tenant,
+            node_id=task.node_id,
+            gpu_ids=task.gpu_ids,
+            gpu_indexes=tuple(self.book.device_index(gpu_id) for gpu_id in task.gpu_ids),
+            gpus_modelled=self.hub.provenance is Provenance.MODELLED,
+            command=spec.command,
+            modelled_duration_s=spec.modelled_duration_s,
+            env=spec.env,
+            secrets=dict.fromkeys(spec.secrets, ""),  # the driver fills in the values when it sends
+            working_dir=spec.working_dir,
+            cpus=spec.resources.cpus,
+            memory_gb=spec.resources.memory_gb,
+            max_duration_s=spec.max_duration_s,
+            stop_grace_s=spec.stop_grace_s,
+            world_size=spec.tasks,
+            master_addr=workload.master_addr or "127.0.0.1",
+            master_port=workload.master_port,
+            country=self.hub.country,
+            countries_allowed=allowed,
+        )
+        self.to_agent(task, StartTask(order))
+
+    def stop_tasks(self, workload: Workload) -> None:
+        for task in workload.placement:
+            if task.rank not in workload.ranks_ended:
+                key = TaskKey(workload.id, workload.attempt, task.rank)
+                self.to_agent(task, StopTask(key, workload.spec.stop_grace_s))
+
+
+def wrong_state(workload: Workload, why: str) -> HarchError:
+    return HarchError(
+        "E0304",
+        f"workload {workload.id} is {workload.state}: {why}",
+        hint=f"`harch why {workload.id}` tells more",
+    )

@@ -1,0 +1,136 @@
+"""Why does it run there, why does it wait? Every hub and every rule, for one workload."""
+
+from __future__ import annotations
+
+from harch.hub.desk import Desk
+from harch.hub.views import HubSummary, PeerView
+from harch.placement.checks import HARD_CHECKS, outcomes
+from harch.placement.explanation import Explanation, HubExplanation, RuleOutcome, Verdict
+from harch.placement.facts import HubFacts, ModelFacts, live_facts, published_slots
+from harch.placement.nodes import NodeState
+from harch.placement.planner import top_candidates
+from harch.placement.request import Request
+from harch.workloads.lifecycle import State, Workload
+
+_PERMANENT = {check.rule for check in HARD_CHECKS if check.permanent}
+
+
+def explain(desk: Desk, request: Request, peers: list[PeerView], workload: Workload | None) -> Explanation:
+    """`workload` None: a dry run of something not submitted."""
+    own = _own_hub(desk, request, workload)
+    others = [_peer_hub(peer, request) for peer in peers if not peer.own]
+    verdict, sentence = _verdict(desk, own, others, workload)
+    placement = tuple(
+        {"rank": task.rank, "node_id": task.node_id, "gpu_ids": list(task.gpu_ids)}
+        for task in (workload.placement if workload else ())
+    )
+    return Explanation(subject=request.id, verdict=verdict, sentence=sentence, hubs=(own, *others), placement=placement)
+
+
+def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExplanation:
+    state = desk.book.state
+    if workload is not None and workload.id in desk.book.holds:
+        state = _as_if_not_placed(desk, workload)
+    facts = live_facts(
+        hub_id=desk.hub.id,
+        country=desk.hub.country,
+        accepts_work=True,
+        status_detail="",
+        state=state,
+        process_slots_total=desk.agents.process_slots,
+        request=request,
+    )
+    rules = outcomes(request, facts)
+    eligible = all(rule.passed for rule in rules)
+    candidates = top_candidates(state, request) if eligible else ()
+    return HubExplanation(
+        hub_id=desk.hub.id,
+        country=desk.hub.country,
+        eligible=eligible,
+        source="live",
+        age_s=0.0,
+        rules=rules,
+        candidates=candidates,
+    )
+
+
+def _as_if_not_placed(desk: Desk, workload: Workload) -> NodeState:
+    """The state that the decision about a placed workload would see now, had it not been taken."""
+    state = desk.book.state.copy()
+    for task in workload.placement:
+        devices = [desk.book.device_index(gpu_id) for gpu_id in task.gpu_ids]
+        state.give_back(state.table.row_of[task.node_id], devices, workload.spec.resources)
+    if workload.spec.runs_process:
+        state.process_slots_free += len(workload.placement)
+    return state
+
+
+def _peer_hub(peer: PeerView, request: Request) -> HubExplanation:
+    if peer.summary is None:
+        silent = RuleOutcome(
+            rule="reachable", passed=False, detail=peer.error or "has not answered yet", nearest_fix="start that hub"
+        )
+        return HubExplanation(
+            hub_id=peer.hub_id, country="", eligible=False, source="unknown", age_s=None, rules=(silent,)
+        )
+    rules = outcomes(request, _published_facts(peer.summary, peer, request))
+    return HubExplanation(
+        hub_id=peer.hub_id,
+        country=peer.summary.country,
+        eligible=peer.reachable and all(rule.passed for rule in rules),
+        source="summary",
+        age_s=peer.age_s,
+        rules=rules,
+    )
+
+
+def _published_facts(summary: HubSummary, peer: PeerView, request: Request) -> HubFacts:
+    models = tuple(
+        ModelFacts(m.model, m.memory_gb, m.total, m.free, m.gpus_per_node_max, tuple(m.free_shapes))
+        for m in summary.models
+    )
+    facts = HubFacts(
+        hub_id=summary.hub_id,
+        country=summary.country,
+        accepts_work=peer.reachable and summary.status == "ready",
+        status_detail="" if peer.reachable else f"does not answer: {peer.error}",
+        models=models,
+        cpus_per_node_max=summary.node_max.cpus,
+        memory_gb_per_node_max=summary.node_max.memory_gb,
+        nodes_up=summary.nodes_up,
+        process_slots_total=summary.process_slots_total,
+        process_slots_free=summary.process_slots_free,
+        slots_empty=0,
+        slots_now=0,
+        source="summary",
+        age_s=peer.age_s,
+    )
+    empty, now = published_slots(facts.suitable(request), request, summary.nodes_up)
+    return HubFacts(
+        **{name: getattr(facts, name) for name in HubFacts.__slots__} | {"slots_empty": empty, "slots_now": now}
+    )
+
+
+def _verdict(
+    desk: Desk, own: HubExplanation, others: list[HubExplanation], workload: Workload | None
+) -> tuple[Verdict, str]:
+    name = desk.hub.name
+    if workload is not None and workload.state.is_final:
+        ended = workload.error_message or "all tasks ended well"
+        return Verdict.FINISHED, f"{workload.state} at {name}: {ended}"
+    if workload is not None and workload.is_placed:
+        stopping = f"; stopping: {workload.stop_reason}" if workload.stop_reason else ""
+        return (
+            Verdict.PLACED,
+            f"{workload.state} at {name} since attempt {workload.attempt}: {workload.placement_why}{stopping}",
+        )
+    if workload is not None and workload.state is State.PAUSED:
+        return Verdict.MUST_WAIT, f"held back at {name}: `harch resume {workload.id}` lets it go on"
+    failed = next((rule for rule in own.rules if not rule.passed), None)
+    if failed is None:
+        return Verdict.FITS_NOW, f"fits {name} now" + ("" if workload is None else " and is about to be placed")
+    elsewhere = [hub.hub_id for hub in others if hub.eligible]
+    also = f"; it would fit now at {', '.join(elsewhere)}" if elsewhere else ""
+    if failed.rule in _PERMANENT:
+        return Verdict.NEVER_FITS, f"{name} can never run it ({failed.rule}): {failed.detail}{also}"
+    return Verdict.MUST_WAIT, f"waits at {name} ({failed.rule}): {failed.detail}; {failed.nearest_fix}{also}"

@@ -1,0 +1,147 @@
+"""What can happen to a hub, and what does it do about it? Events into the job machine, effects out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec import Struct
+
+from harch.execution.protocol import Hello, HubMessage, TaskEnded, TaskKey
+from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import WorkloadSpec
+
+
+class IdempotencyEntry(Struct, frozen=True, kw_only=True):
+    """A day's memory of a submission that carried an Idempotency-Key."""
+
+    tenant: str
+    key: str
+    workload_id: str
+    digest: str
+    created_at: datetime
+
+
+# Events in
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    workload_id: str
+    tenant: str
+    spec: WorkloadSpec
+    annotations: dict[str, str] = field(default_factory=dict)
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecReplaced:
+    workload_id: str
+    spec: WorkloadSpec
+    annotations: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled:
+    workload_id: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    workload_id: str
+    reason: str
+    hide: bool = False  # DELETE: also disappears from lists
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAsked:
+    workload_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    workload_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    hello: Hello
+    session: int  # tells a new connection of an agent from an old one that has not yet been noticed to be dead
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLeft:
+    agent_id: str
+    session: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStartSeen:
+    key: TaskKey
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEndSeen:
+    agent_id: str
+    end: TaskEnded
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDue:
+    """Somebody waits, or something came free."""
+
+
+Event = (
+    Submitted
+    | SpecReplaced
+    | Relabelled
+    | StopAsked
+    | PauseAsked
+    | ResumeAsked
+    | AgentJoined
+    | AgentLeft
+    | TaskStartSeen
+    | TaskEndSeen
+    | PlacementDue
+)
+
+# Effects out. `Save` and `Record` of one event go to disk together; only then may `Send` leave the hub.
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLabels:
+    """Labels have a table of their own, written only when they change."""
+
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class SaveIdempotencyKey:
+    entry: IdempotencyEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A line of the hub's history."""
+
+    kind: str
+    subject: str
+    tenant: str
+    message: str
+    data: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    agent_id: str
+    message: HubMessage
+
+
+Effect = Save | SaveLabels | SaveIdempotencyKey | Record | Send

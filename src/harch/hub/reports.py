@@ -1,0 +1,123 @@
+"""What do agents report, and what follows? Tasks that started or ended, agents that came or went."""
+
+from __future__ import annotations
+
+from harch.base.errors import HarchError
+from harch.execution.protocol import Forget, Refused, StopTask, TaskKey
+from harch.hub import happenings as h
+from harch.hub.desk import Desk
+from harch.hub.endings import decide_ending, describe, is_clean
+from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
+
+STRAY_GRACE_S = 5.0  # for tasks that an agent runs and the hub does not want
+
+
+def task_started(desk: Desk, key: TaskKey) -> None:
+    workload = desk.current(key)
+    if workload is None or key.rank in workload.ranks_running:
+        return
+    workload.ranks_running |= {key.rank}
+    if workload.state is State.SCHEDULED and len(workload.ranks_running) == len(workload.placement):
+        workload.started_at = desk.now
+        desk.move(workload, State.RUNNING, f"runs on {len({task.node_id for task in workload.placement})} node(s)")
+    else:
+        desk.changed(workload)
+
+
+def task_ended(desk: Desk, event: h.TaskEndSeen) -> None:
+    """Books the end once, however often it is reported, and lets the agent forget it."""
+    end, key = event.end, event.end.key
+    workload = desk.current(key)
+    if workload is not None and key.rank not in workload.ranks_ended:
+        seen = TaskEnd(
+            rank=key.rank,
+            reason=end.reason,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            detail=end.detail[:2000],
+            ended_at=end.at,
+        )
+        workload.task_ends += (seen,)
+        desk.changed(workload)
+        if len(workload.task_ends) == len(workload.placement):
+            all_ended(desk, workload)
+        elif not is_clean(seen) and not workload.stop_reason:
+            # A gang is whole or absent: with one rank gone, the others are stopped.
+            workload.stop_reason = describe(seen, of_gang=True)
+            desk.stop_tasks(workload)
+    desk.emit(h.Send(event.agent_id, Forget(key)))
+
+
+def all_ended(desk: Desk, workload: Workload) -> None:
+    ending = decide_ending(workload)
+    if ending.counts_as_restart:
+        workload.restarts += 1
+    if ending.state is State.PENDING:
+        desk.requeue(workload, ending.message)
+        return
+    desk.free(workload)
+    workload.error_message = "" if ending.state is State.COMPLETED else ending.message
+    desk.end(workload, ending.state, ending.message or "all tasks ended well")
+
+
+def agent_joined(desk: Desk, event: h.AgentJoined) -> None:
+    hello = event.hello
+    try:
+        nodes = desk.agents.vet(hello)
+    except HarchError as error:
+        desk.emit(h.Send(hello.agent_id, Refused(error.code, f"{error.message}; {error.hint}")))
+        desk.note("agent.refused", hello.agent_id, error.message)
+        return
+    if hello.agent_id in desk.agents.agents:
+        _drop(desk, hello.agent_id)
+    desk.agents.join(hello, event.session, nodes)
+    desk.book.set_available(nodes, True)
+    desk.book.state.process_slots_free += hello.process_slots
+    desk.admission.forget_verdicts()
+    desk.note("agent.joined", hello.agent_id, f"serves {len(nodes)} nodes, {hello.process_slots} processes")
+    _reconcile(desk, hello.agent_id, set(nodes), {task.key: task.running for task in hello.tasks})
+
+
+def agent_left(desk: Desk, event: h.AgentLeft) -> None:
+    agent = desk.agents.agents.get(event.agent_id)
+    if agent is None or agent.session != event.session:
+        return  # an older connection of an agent that is already back
+    _drop(desk, event.agent_id)
+    desk.note("agent.left", event.agent_id, f"{event.why}; its tasks go on, no new ones are sent")
+
+
+def _drop(desk: Desk, agent_id: str) -> None:
+    agent = desk.agents.leave(agent_id)
+    desk.book.set_available(agent.node_ids, False)
+    desk.book.state.process_slots_free -= agent.hello.process_slots
+    desk.admission.forget_verdicts()
+
+
+def _reconcile(desk: Desk, agent_id: str, nodes: set[str], inventory: dict[TaskKey, bool]) -> None:
+    """Compares what the agent has with what the hub placed there: starts the missing, stops the strays."""
+    expected: set[TaskKey] = set()
+    for workload in list(desk.registry.workloads.values()):
+        if not workload.is_placed:
+            continue
+        for task in workload.placement:
+            if task.node_id not in nodes or task.rank in workload.ranks_ended:
+                continue
+            key = TaskKey(workload.id, workload.attempt, task.rank)
+            expected.add(key)
+            if key in inventory and workload.stop_reason:
+                desk.to_agent(task, StopTask(key, workload.spec.stop_grace_s))
+            elif key in inventory:
+                if inventory[key]:
+                    task_started(desk, key)
+            elif workload.stop_reason:
+                # Never started and no longer wanted: it ends here, as if the agent had stopped it.
+                workload.task_ends += (TaskEnd(rank=task.rank, reason=ExitReason.STOPPED, ended_at=desk.now),)
+                desk.changed(workload)
+            else:
+                desk.start_task(workload, task)
+        if len(workload.task_ends) == len(workload.placement):
+            all_ended(desk, workload)
+    for key, running in inventory.items():
+        if running and key not in expected:
+            desk.emit(h.Send(agent_id, StopTask(key, STRAY_GRACE_S)))
+            desk.note("agent.stray_task", key.workload_id, f"{agent_id} runs attempt {key.attempt}: stopping it")

@@ -1,0 +1,108 @@
+"""When is it on disk? Group commit: many callers share one wait for the disk.
+
+Statements run on the event loop, microseconds each; only COMMIT, which waits for the disk, runs in a thread. A thread
+that ran the statements too would hand the interpreter lock to and fro once per statement, under load at up to 5 ms each
+time. While a commit is under way new batches queue up, and the next commit takes all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from harch.base.errors import HarchError
+from harch.hub.store.database import Database, storage_error
+from harch.hub.store.rows import Statement
+
+STATEMENTS_PER_COMMIT_MAX = 1000  # bounds how long one group keeps the event loop busy
+BATCHES_QUEUED_MAX = 50_000
+
+
+class Committer:
+    """Batches in, futures out; a future resolves when its batch is on disk, in order of submission.
+
+    After a failed commit everything queued fails too, because it may rest on what was lost. The committer then refuses
+    all batches until `reset`, when its owner has gone back to what is on disk.
+    """
+
+    def __init__(self, database: Database, *, on_failure: Callable[[HarchError], None]) -> None:
+        self._database = database
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
+        self._queue: deque[tuple[list[Statement], asyncio.Future[None]]] = deque()
+        self._committing = False
+        self._flush_planned = False
+        self.failed: HarchError | None = None
+
+    def submit(self, statements: list[Statement]) -> asyncio.Future[None]:
+        """An empty batch is a barrier: it resolves when everything before it is on disk."""
+        future = self._loop.create_future()
+        if self.failed is not None:
+            future.set_exception(self.failed)
+        elif len(self._queue) >= BATCHES_QUEUED_MAX:
+            future.set_exception(HarchError("E0401", "the disk cannot keep up", hint="try again", retry_after_s=2))
+        else:
+            self._queue.append((statements, future))
+            if not self._committing and not self._flush_planned:
+                # Not at once: what else arrives in this turn of the loop shares the commit.
+                self._flush_planned = True
+                self._loop.call_soon(self._flush)
+        return future
+
+    def reset(self) -> None:
+        self.failed = None
+
+    async def close(self) -> None:
+        """Waits for what is queued, then stops the thread."""
+        if self.failed is None:
+            await asyncio.wait([self.submit([])])
+        self._thread.shutdown(wait=True)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        if self._committing or not self._queue:
+            return
+        group: list[asyncio.Future[None]] = []
+        count = 0
+        try:
+            self._database.begin()
+            while self._queue and count < STATEMENTS_PER_COMMIT_MAX:
+                statements, future = self._queue.popleft()
+                group.append(future)
+                self._database.execute(statements)
+                count += len(statements)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error, group)
+            return
+        self._committing = True
+        commit = self._loop.run_in_executor(self._thread, self._database.commit)
+        commit.add_done_callback(lambda done: self._committed(done, group))
+
+    def _committed(self, done: asyncio.Future[None], group: list[asyncio.Future[None]]) -> None:
+        self._committing = False
+        error = done.exception()
+        if error is not None:
+            self._fail(error, group)
+            return
+        for future in group:
+            if not future.done():
+                future.set_result(None)
+        self._flush()
+
+    def _fail(self, error: BaseException, group: list[asyncio.Future[None]]) -> None:
+        self.failed = storage_error(error, self._database.path)
+        with contextlib.suppress(
+            sqlite3.Error
+        ):  # if even this fails, the reload after `reset` finds out what is on disk
+            self._database.rollback()
+        waiting = [*group, *(future for _, future in self._queue)]
+        self._queue.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self.failed)
+        self._on_failure(self.failed)

@@ -1,0 +1,203 @@
+"""Where do the rows live? One SQLite file: a writing connection, and a reading one that never waits for it."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harch.base.clock import iso
+from harch.base.errors import HarchError
+from harch.hub.happenings import IdempotencyEntry
+from harch.hub.store import rows
+from harch.hub.store.migrations import migrate
+from harch.hub.store.rows import Statement
+from harch.hub.views import EventRecord, KeyInfo, Role, WorkloadPage, WorkloadQuery
+from harch.workloads.lifecycle import Workload
+
+
+class Database:
+    """The repository. Writes go through `execute` + `commit` of one writer; reads may come from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._writer = self._connect()
+            self._writer.execute("PRAGMA journal_mode = WAL")
+            # FULL: a commit survives power loss. NORMAL could lose the last commits and reissue an epoch.
+            self._writer.execute("PRAGMA synchronous = FULL")
+            self._writer.execute("PRAGMA wal_autocheckpoint = 4000")
+            migrate(self._writer)
+            self._reader = self._connect()
+            self._reader.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            raise storage_error(error, path) from error
+        self._reader_lock = threading.Lock()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        connection.execute("PRAGMA busy_timeout = 5000")
+        return connection
+
+    # Writing
+
+    def begin(self) -> None:
+        self._writer.execute("BEGIN IMMEDIATE")
+
+    def execute(self, statements: Iterable[Statement]) -> None:
+        run = self._writer.execute
+        for sql, parameters in statements:
+            run(sql, parameters)
+
+    def commit(self) -> None:
+        """The only slow step: it waits for the disk. Safe to call from another thread while nobody else writes."""
+        self._writer.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def write(self, statements: Iterable[Statement]) -> None:
+        """One transaction, at once: for start-up and tests."""
+        self.begin()
+        try:
+            self.execute(statements)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    # Reading
+
+    def _all(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._reader_lock:
+            return self._reader.execute(sql, parameters).fetchall()
+
+    def workloads_to_restore(self, finished_since: datetime) -> list[Workload]:
+        found = self._all("SELECT body FROM workloads WHERE active = 1 OR created_at >= ?", (iso(finished_since),))
+        return [rows.load_workload(body) for (body,) in found]
+
+    def workload(self, ref: str, *, tenant: str | None) -> Workload | None:
+        """By id, else the newest of that name."""
+        scope, parameters = ("", ()) if tenant is None else (" AND tenant = ?", (tenant,))
+        found = self._all(f"SELECT body FROM workloads WHERE id = ?{scope}", (ref, *parameters))  # noqa: S608
+        if not found:
+            found = self._all(
+                f"SELECT body FROM workloads WHERE name = ?{scope} AND hidden = 0"  # noqa: S608
+                " ORDER BY created_at DESC, id DESC LIMIT 1",
+                (ref, *parameters),
+            )
+        return rows.load_workload(found[0][0]) if found else None
+
+    def workloads(self, query: WorkloadQuery) -> WorkloadPage:
+        where, parameters = ["hidden = 0"], list[object]()
+        for column, value in (
+            ("tenant", query.tenant),
+            ("state", query.state),
+            ("type", query.type),
+            ("name", query.name),
+        ):
+            if value is not None:
+                where.append(f"{column} = ?")
+                parameters.append(str(value))
+        if query.active:
+            where.append("active = 1")
+        for label, value in query.labels.items():
+            where.append("id IN (SELECT workload_id FROM workload_labels WHERE label = ? AND value = ?)")
+            parameters += [label, value]
+        condition = " AND ".join(where)  # column names are ours; every value is a parameter
+        total = self._all(f"SELECT COUNT(*) FROM workloads WHERE {condition}", tuple(parameters))[0][0]  # noqa: S608
+        found = self._all(
+            f"SELECT body FROM workloads WHERE {condition} ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?",  # noqa: S608
+            (*parameters, query.per_page, (query.page - 1) * query.per_page),
+        )
+        return WorkloadPage(items=[rows.load_workload(body) for (body,) in found], total=total)
+
+    def last_event(self) -> int:
+        found = self._all("SELECT MAX(seq) FROM events")
+        return int(found[0][0] or 0)
+
+    def events(
+        self, *, after: int, limit: int, tenant: str | None, subject: str | None, kind: str | None
+    ) -> list[EventRecord]:
+        """Events after `after`, oldest first. A tenant sees its own and the hub's own (which name no tenant)."""
+        where, parameters = ["seq > ?"], [after]  # type: list[str], list[object]
+        if tenant is not None:
+            where.append("tenant IN (?, '')")
+            parameters.append(tenant)
+        if subject is not None:
+            where.append("subject = ?")
+            parameters.append(subject)
+        if kind is not None:
+            where.append("(kind = ? OR kind LIKE ?)")
+            parameters += [kind, f"{kind}.%"]
+        found = self._all(
+            "SELECT seq, at, kind, subject, tenant, message, data FROM events"  # noqa: S608
+            f" WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",
+            (*parameters, limit),
+        )
+        return [rows.load_event(row) for row in found]
+
+    def idempotency_keys(self, since: datetime) -> list[IdempotencyEntry]:
+        found = self._all(
+            "SELECT tenant, key, workload_id, digest, created_at FROM idempotency_keys WHERE created_at >= ?"
+            " ORDER BY created_at",
+            (iso(since),),
+        )
+        return [
+            IdempotencyEntry(
+                tenant=str(tenant),
+                key=str(key),
+                workload_id=str(workload_id),
+                digest=str(digest),
+                created_at=datetime.fromisoformat(str(created_at)),
+            )
+            for tenant, key, workload_id, digest, created_at in found
+        ]
+
+    def api_keys(self) -> list[tuple[KeyInfo, str]]:
+        """Every key with the digest of its secret."""
+        found = self._all(
+            "SELECT id, digest, name, tenant, role, prefix, created_at, last_used_at, revoked FROM api_keys"
+        )
+        return [
+            (
+                KeyInfo(
+                    id=str(key_id),
+                    name=str(name),
+                    tenant=str(tenant),
+                    role=Role(str(role)),
+                    prefix=str(prefix),
+                    created_at=datetime.fromisoformat(str(created_at)),
+                    last_used_at=datetime.fromisoformat(str(last_used_at)) if last_used_at else None,
+                    revoked=bool(revoked),
+                ),
+                str(digest),
+            )
+            for key_id, digest, name, tenant, role, prefix, created_at, last_used_at, revoked in found
+        ]
+
+    def secrets(self) -> list[tuple[str, str, bytes]]:
+        return [(str(t), str(n), bytes(s)) for t, n, s in self._all("SELECT tenant, name, sealed FROM secrets")]
+
+
+def storage_error(error: BaseException, path: Path) -> HarchError:
+    """Says what a failed write means for people. A full disk is told apart, because people can mend it."""
+    text = str(error)
+    full = "full" in text or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+    if full:
+        return HarchError(
+            "E1002",
+            f"no space left for {path.name}",
+            hint=f"free space on the disk of {path.parent}; nothing was stored, running work goes on",
+            retry_after_s=5,
+        )
+    return HarchError("E1003", f"{path.name}: {text}", hint="`harch doctor` checks the state folder", retry_after_s=5)

@@ -1,0 +1,57 @@
+"""How did the tables come to be? Numbered steps, applied once each, in order, in one transaction.
+
+The SQL keeps to what SQLite and PostgreSQL both understand. Never change a step that was released: add one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from harch.base.errors import HarchError
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE workloads (
+            id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL, state TEXT NOT NULL,
+            active INTEGER NOT NULL, hidden INTEGER NOT NULL, created_at TEXT NOT NULL, body BLOB NOT NULL)""",
+        "CREATE INDEX workloads_by_age ON workloads (created_at)",
+        "CREATE INDEX workloads_by_name ON workloads (tenant, name)",
+        "CREATE INDEX workloads_unfinished ON workloads (active) WHERE active = 1",
+        """CREATE TABLE workload_labels (
+            workload_id TEXT NOT NULL, label TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (workload_id, label))""",
+        "CREATE INDEX workload_labels_by_value ON workload_labels (label, value)",
+        """CREATE TABLE events (
+            seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL, tenant TEXT NOT NULL,
+            message TEXT NOT NULL, data BLOB NOT NULL)""",
+        "CREATE INDEX events_by_subject ON events (subject, seq)",
+        """CREATE TABLE idempotency_keys (
+            tenant TEXT NOT NULL, key TEXT NOT NULL, workload_id TEXT NOT NULL, digest TEXT NOT NULL,
+            created_at TEXT NOT NULL, PRIMARY KEY (tenant, key))""",
+        """CREATE TABLE api_keys (
+            id TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, name TEXT NOT NULL, tenant TEXT NOT NULL,
+            role TEXT NOT NULL, prefix TEXT NOT NULL, created_at TEXT NOT NULL, last_used_at TEXT,
+            revoked INTEGER NOT NULL)""",
+        """CREATE TABLE secrets (
+            tenant TEXT NOT NULL, name TEXT NOT NULL, sealed BLOB NOT NULL, PRIMARY KEY (tenant, name))""",
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Brings the tables up to date and returns their version. Refuses a database from the future."""
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+    row = connection.execute("SELECT MAX(version) FROM schema_version").fetchone()
+    version: int = row[0] or 0
+    if version > len(MIGRATIONS):
+        raise HarchError(
+            "E1006",
+            f"the database has schema version {version}, this program knows {len(MIGRATIONS)}",
+            hint="upgrade HarchOS, or restore an older copy of the state folder",
+        )
+    for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_version (version) VALUES (?)", (number,))
+        connection.execute("COMMIT")
+    return len(MIGRATIONS)

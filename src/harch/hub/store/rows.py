@@ -1,0 +1,130 @@
+"""How do the hub's values become rows? Statements with parameters, ready to run in somebody's transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from harch.base.clock import iso
+from harch.hub.happenings import IdempotencyEntry
+from harch.hub.views import EventRecord, KeyInfo
+from harch.workloads.lifecycle import Workload
+
+Statement = tuple[str, tuple[object, ...]]
+
+_encode = msgspec.json.Encoder().encode
+_decode_workload = msgspec.json.Decoder(Workload).decode
+_decode_data = msgspec.json.Decoder(dict[str, object]).decode
+
+EVENTS_MAX = 1_000_000  # older ones are dropped, a few thousand at a time
+
+
+def save_workload(workload: Workload) -> Statement:
+    spec = workload.spec
+    return (
+        "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET name = excluded.name, type = excluded.type, state = excluded.state,"
+        " active = excluded.active, hidden = excluded.hidden, body = excluded.body",
+        (
+            workload.id,
+            workload.tenant,
+            spec.name,
+            spec.type.value,
+            workload.state.value,
+            0 if workload.state.is_final else 1,
+            int(workload.hidden),
+            iso(workload.created_at),
+            _encode(workload),
+        ),
+    )
+
+
+def save_labels(workload: Workload) -> list[Statement]:
+    statements: list[Statement] = [("DELETE FROM workload_labels WHERE workload_id = ?", (workload.id,))]
+    statements += [
+        ("INSERT INTO workload_labels (workload_id, label, value) VALUES (?, ?, ?)", (workload.id, label, value))
+        for label, value in workload.spec.labels.items()
+    ]
+    return statements
+
+
+def load_workload(body: bytes) -> Workload:
+    return _decode_workload(body)
+
+
+def save_event(event: EventRecord) -> Statement:
+    return (
+        "INSERT INTO events (seq, at, kind, subject, tenant, message, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.seq,
+            iso(event.at),
+            event.kind,
+            event.subject,
+            event.tenant,
+            event.message,
+            _encode(event.data),
+        ),
+    )
+
+
+def drop_events_before(seq: int) -> Statement:
+    return "DELETE FROM events WHERE seq < ?", (seq,)
+
+
+def load_event(row: tuple[int, str, str, str, str, str, bytes]) -> EventRecord:
+    seq, at, kind, subject, tenant, message, data = row
+    return EventRecord(
+        seq=seq,
+        at=datetime.fromisoformat(at),
+        kind=kind,
+        subject=subject,
+        tenant=tenant,
+        message=message,
+        data=_decode_data(data),
+    )
+
+
+def save_idempotency_key(entry: IdempotencyEntry) -> Statement:
+    return (
+        "INSERT INTO idempotency_keys (tenant, key, workload_id, digest, created_at) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (tenant, key) DO UPDATE SET workload_id = excluded.workload_id, digest = excluded.digest,"
+        " created_at = excluded.created_at",
+        (entry.tenant, entry.key, entry.workload_id, entry.digest, iso(entry.created_at)),
+    )
+
+
+def drop_idempotency_keys_before(now: datetime, window: timedelta) -> Statement:
+    return "DELETE FROM idempotency_keys WHERE created_at < ?", (iso(now - window),)
+
+
+def save_api_key(info: KeyInfo, digest: str) -> Statement:
+    return (
+        "INSERT INTO api_keys (id, digest, name, tenant, role, prefix, created_at, last_used_at, revoked)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked,"
+        " last_used_at = excluded.last_used_at",
+        (
+            info.id,
+            digest,
+            info.name,
+            info.tenant,
+            info.role.value,
+            info.prefix,
+            iso(info.created_at),
+            iso(info.last_used_at) if info.last_used_at else None,
+            int(info.revoked),
+        ),
+    )
+
+
+def save_secret(tenant: str, name: str, sealed: bytes) -> Statement:
+    return (
+        "INSERT INTO secrets (tenant, name, sealed) VALUES (?, ?, ?)"
+        " ON CONFLICT (tenant, name) DO UPDATE SET sealed = excluded.sealed",
+        (tenant, name, sealed),
+    )
+
+
+def drop_secret(tenant: str, name: str) -> Statement:
+    return "DELETE FROM secrets WHERE tenant = ? AND name = ?", (tenant, name)
