@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -51,8 +52,8 @@ def parse_blueprint(text: str, source_name: str = "fleet.toml") -> FleetBlueprin
 def shipped_fleet(name: str) -> Fleet:
     """A fleet that comes with HarchOS: `five-hubs` (1,798 GPUs) or `twenty-hubs` (10,000 GPUs), both modelled."""
     if name not in shipped_fleet_names():
-        known = list(shipped_fleet_names())
-        raise HarchError(CODE, f"no shipped fleet is called `{shown(name)}`", hint=nearest(name, known))
+        hint = nearest(name, shipped_fleet_names())
+        raise HarchError(CODE, f"no shipped fleet is called `{shown(name)}`", hint=hint)
     return parse_fleet(_shipped().joinpath(f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 
@@ -151,7 +152,7 @@ def _read_gpu_model(name: str, table: Table) -> GpuModel:
 def _read_node_kind(name: str, table: Table, models: dict[str, GpuModel]) -> NodeKind:
     model_name = table.text("gpu_model")
     if model_name and model_name not in models:
-        _unknown(table, "gpu_model", "GPU model", model_name, list(models))
+        _unknown(table, "gpu_model", "GPU model", model_name, models)
     kind = NodeKind(
         name,
         models.get(model_name, GpuModel("", 0, 0, 0, 0)),
@@ -192,13 +193,13 @@ def _read_hub(table: Table, kinds: dict[str, NodeKind]) -> HubBlueprint:
         longitude=table.number("longitude"),
         pue=table.number("pue"),
         cooling_zones=tuple(zones),
-        racks=tuple(_read_racks(rack, list(seen), kinds) for rack in table.tables("racks", limit=GPUS_MAX)),
+        racks=tuple(_read_racks(rack, seen, kinds) for rack in table.tables("racks", limit=GPUS_MAX)),
     )
     check_hub(hub, table.path, table.problems)
     return hub
 
 
-def _read_racks(table: Table, zones: list[str], kinds: dict[str, NodeKind]) -> RackGroup:
+def _read_racks(table: Table, zones: Collection[str], kinds: dict[str, NodeKind]) -> RackGroup:
     zone_name = table.text("cooling_zone")
     if zone_name and zone_name not in zones:
         _unknown(table, "cooling_zone", "cooling zone of this hub", zone_name, zones)
@@ -208,7 +209,7 @@ def _read_racks(table: Table, zones: list[str], kinds: dict[str, NodeKind]) -> R
         if kind_name in kinds:
             nodes.append((kinds[kind_name], count))
         elif kind_name:
-            _unknown(entry, "kind", "node kind", kind_name, list(kinds))
+            _unknown(entry, "kind", "node kind", kind_name, kinds)
     return RackGroup(table.integer("count"), table.text("row"), zone_name, table.number("power_kw_max"), tuple(nodes))
 
 
@@ -224,7 +225,7 @@ def _read_links(root: Table, hubs: list[HubBlueprint]) -> list[Link]:
         rtt_ms, bandwidth_gbps = table.number("rtt_ms"), table.number("bandwidth_gbps")
         for index, name in enumerate(names):
             if name not in by_name:
-                _unknown(table, f"between[{index}]", "hub", name, list(by_name))
+                _unknown(table, f"between[{index}]", "hub", name, by_name)
         if len(names) != 2 or not all(name in by_name for name in names):
             continue
         if names[0] == names[1]:
@@ -238,7 +239,7 @@ def _read_links(root: Table, hubs: list[HubBlueprint]) -> list[Link]:
     return links
 
 
-def _unknown(table: Table, key: str, noun: str, name: str, known: list[str]) -> None:
+def _unknown(table: Table, key: str, noun: str, name: str, known: Collection[str]) -> None:
     if not is_full(table.problems):  # suggestions are slow; a file may hold thousands of bad names
         table.add(key, f"no {noun} is called `{shown(name)}`; {nearest(name, known)}")
 

@@ -7,8 +7,10 @@ text). That is safe because nothing is built from a file with problems.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import cast
 
 from harch.base.errors import InvariantBroken, Problems
@@ -16,6 +18,7 @@ from harch.fleet.format import FORMAT, LABEL, TEXT_CHARS_MAX, Key, Shape
 
 SHOWN_CHARS_MAX = 64
 SHOWN_NAMES_MAX = 8
+COMPARED_NAMES_MAX = 1000  # comparing is slow, and a file may define tens of thousands
 
 
 @dataclass(slots=True)
@@ -148,8 +151,9 @@ def is_full(problems: Problems) -> bool:
     return len(problems.found) >= problems.limit
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known_names: Collection[str]) -> str:
     """The fix for a name that is not known: the one that was probably meant, or the list."""
+    known = list(islice(known_names, COMPARED_NAMES_MAX))
     close = get_close_matches(name[:SHOWN_CHARS_MAX], known, n=1)
     if not close:
         close = [other for other in known if other.lower() == name.lower()]
