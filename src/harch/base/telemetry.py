@@ -1,20 +1,22 @@
-"""How do the rooms of HarchOS emit metrics? Through the OpenTelemetry API; who reads them is decided at the edge."""
+"""How do the rooms of HarchOS emit metrics? Through an OpenTelemetry meter; each process decides who reads it."""
 
 from __future__ import annotations
 
-from opentelemetry import metrics
-
-_meter = metrics.get_meter("harch")
-
-
-def counter(name: str, description: str, unit: str = "1") -> metrics.Counter:
-    return _meter.create_counter(name, unit=unit, description=description)
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import Meter
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
 
 
-def histogram(name: str, description: str, unit: str) -> metrics.Histogram:
-    return _meter.create_histogram(name, unit=unit, description=description)
+class Telemetry:
+    """One process's instruments, readable in the Prometheus text format. Nothing is sent anywhere."""
 
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
+        self._provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+        self.meter: Meter = self._provider.get_meter("harch")
 
-def gauge(name: str, description: str, observe: metrics.CallbackT, unit: str = "1") -> None:
-    """A value read when somebody asks, not when it changes."""
-    _meter.create_observable_gauge(name, callbacks=[observe], unit=unit, description=description)
+    def exposition(self) -> bytes:
+        return generate_latest(self._registry)

@@ -89,6 +89,15 @@ class TaskEndSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Something about the hub itself that belongs into its history."""
+
+    kind: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDue:
     """Somebody waits, or something came free."""
 
@@ -105,6 +114,7 @@ Event = (
     | TaskStartSeen
     | TaskEndSeen
     | PlacementDue
+    | Noted
 )
 
 # Effects out. `Save` and `Record` of one event go to disk together; only then may `Send` leave the hub.

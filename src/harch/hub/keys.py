@@ -61,6 +61,9 @@ class KeyRing:
     def has(self, token: str) -> bool:
         return digest(token) in self._principals
 
+    def forget(self, revoked: KeyInfo) -> None:
+        self.remember(revoked, self._digests[revoked.id])
+
     def find(self, key_id: str, *, tenant: str | None) -> KeyInfo:
         info = self._infos.get(key_id)
         if info is None or (tenant is not None and info.tenant != tenant):

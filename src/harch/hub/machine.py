@@ -72,6 +72,8 @@ class JobMachine:
                 reports.agent_joined(desk, event)
             case h.AgentLeft():
                 reports.agent_left(desk, event)
+            case h.Noted(kind, subject, message):
+                desk.note(kind, subject, message)
         return desk.finish()
 
     def _place(self) -> None:

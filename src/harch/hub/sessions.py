@@ -31,7 +31,8 @@ LOG_WITHIN_S = 10.0
 class AgentLink(Protocol):
     """A connection to an agent. `receive` raises `ConnectionError` when it is closed."""
 
-    peer: str
+    @property
+    def peer(self) -> str: ...
 
     async def receive(self) -> bytes: ...
 

@@ -1,0 +1,147 @@
+"""How does a hub run as a process? `harch hub serve`: state folder, control plane, API, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from harch.api.app import create_app
+from harch.api.server import serve_api
+from harch.base.clock import SystemClock
+from harch.base.config import Home, Ports
+from harch.base.errors import HarchError, InvariantBroken
+from harch.fleet.model import Fleet
+from harch.hub.keys import ensure_key_file
+from harch.hub.service import HubService
+from harch.hub.views import Role
+
+DEFAULT_TENANT = "default"
+
+_log = logging.getLogger("harch.hub")
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """Which hub of which fleet, where its state lives, where it listens, and where its peers do."""
+
+    fleet: Fleet
+    hub_id: str
+    home: Home
+    ports: Ports
+    host: str = "127.0.0.1"
+
+    @property
+    def index(self) -> int:
+        return [hub.id for hub in self.fleet.hubs].index(self.hub_id)
+
+    @property
+    def port(self) -> int:
+        return self.ports.api(self.index)
+
+    def url_of(self, hub_id: str) -> str:
+        index = [hub.id for hub in self.fleet.hubs].index(hub_id)
+        return f"http://{self.host}:{self.ports.api(index)}"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.home.hub(self.hub_id)
+
+    @property
+    def agent_key(self) -> Path:
+        return self.state_dir / "agent.key"
+
+
+async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | None = None) -> None:
+    """Until SIGTERM or SIGINT. Raises `HarchError` for what people can mend, `InvariantBroken` for what they cannot."""
+    hub = config.fleet.hub(config.hub_id)
+    if hub is None:
+        names = ", ".join(hub.id for hub in config.fleet.hubs)
+        raise HarchError("E0305", f"the fleet has no hub `{config.hub_id}`", hint=f"use one of: {names}")
+    stop = asyncio.Event()
+    broken: list[InvariantBroken] = []
+
+    def on_broken(error: InvariantBroken) -> None:
+        _log.critical("%s: stopping, so that nothing wrong is done; state on disk is sound", error)
+        broken.append(error)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with_lock = _lock(config.state_dir)
+    try:
+        service = HubService(
+            fleet=config.fleet,
+            hub=hub,
+            state_dir=config.state_dir,
+            clock=SystemClock(),
+            version=version("harch"),
+            url=config.url_of(hub.id),
+            peer_urls={other.id: config.url_of(other.id) for other in config.fleet.hubs if other.id != hub.id},
+            on_broken=on_broken,
+        )
+        try:
+            await _adopt_keys(service, config)
+            await _serve_until(stop, service, config, listening)
+        finally:
+            await service.close()
+    finally:
+        os.close(with_lock)
+    if broken:
+        raise broken[0]
+
+
+async def _adopt_keys(service: HubService, config: HubConfig) -> None:
+    admin, agent = ensure_key_file(config.home.admin_key), ensure_key_file(config.agent_key)
+    await service.adopt_key(admin, name="admin", tenant=DEFAULT_TENANT, role=Role.ADMIN)
+    await service.adopt_key(agent, name="agent", tenant=DEFAULT_TENANT, role=Role.AGENT)
+
+
+async def _serve_until(
+    stop: asyncio.Event, service: HubService, config: HubConfig, listening: Callable[[int], None] | None
+) -> None:
+    async def wait_for_stop() -> None:
+        await stop.wait()
+        raise _Stopped
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve_api(create_app(service), config.host, config.port, listening=listening))
+            group.create_task(service.run())
+            group.create_task(wait_for_stop())
+    except* _Stopped:
+        _log.info("hub %s stops", config.hub_id)
+    except* HarchError as errors:
+        raise errors.exceptions[0] from None
+
+
+class _Stopped(Exception):
+    """Ends the task group: somebody asked the process to stop."""
+
+
+def _lock(state_dir: Path) -> int:
+    """Two control planes on one state folder would each believe to be alone."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(state_dir / "hub.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HarchError(
+            "E1005", f"cannot use {state_dir}: {error.strerror}", hint="set HARCH_HOME to a folder you may write"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise HarchError(
+            "E1005",
+            f"another process serves the hub in {state_dir}",
+            hint="stop it first, or use another HARCH_HOME and HARCH_PORT_BASE",
+        ) from error
+    return descriptor

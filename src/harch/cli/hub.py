@@ -1,0 +1,40 @@
+"""`harch hub serve`: one hub's control plane as a process."""
+
+from __future__ import annotations
+
+import click
+
+from harch.base.config import home_from_env, ports_from_env
+
+
+@click.group("hub", help="Run one hub's control plane.")
+def command() -> None:
+    pass
+
+
+@command.command("serve", help="Serve one hub of a fleet until it is told to stop (SIGTERM or Ctrl-C).")
+@click.argument("hub", metavar="HUB")
+@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once the hub listens.")
+def serve(hub: str, fleet: str, host: str, log_file: str | None, as_json: bool) -> None:
+    import json
+
+    import uvloop
+
+    from harch.api.process import HubConfig, serve_hub
+    from harch.cli.process import end_with_parent, open_fleet, set_up_logging
+
+    end_with_parent()
+    set_up_logging(log_file)
+    loaded = open_fleet(fleet)
+    config = HubConfig(loaded, hub.lower(), home_from_env(), ports_from_env(len(loaded.hubs)), host)
+
+    def listening(port: int) -> None:
+        url = f"http://{host}:{port}"
+        click.echo(
+            json.dumps({"hub": config.hub_id, "url": url}) if as_json else f"hub {config.hub_id} listens on {url}"
+        )
+
+    uvloop.run(serve_hub(config, listening=listening))

@@ -1,0 +1,35 @@
+"""`harch up`: the whole federation on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import click
+
+from harch.base.config import home_from_env, ports_from_env
+
+
+@click.command("up", help="Start every hub of a fleet, with an agent each; Ctrl-C stops all of it.")
+@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@click.option(
+    "--share",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="A folder that workloads may name as working_dir; the current one if absent. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once everything is ready.")
+def command(fleet: str, share: tuple[str, ...], as_json: bool) -> None:
+    import asyncio
+    import os
+
+    from harch.cli.federation import Federation
+    from harch.cli.process import open_fleet
+
+    loaded = open_fleet(fleet)
+    federation = Federation(
+        fleet=loaded,
+        fleet_argument=fleet,
+        home=home_from_env(),
+        ports=ports_from_env(len(loaded.hubs)),
+        share=share or (os.getcwd(),),
+        as_json=as_json,
+    )
+    asyncio.run(federation.run())

@@ -1,0 +1,205 @@
+"""How does the job machine touch the world? Effects to disk first, then out to the agents; after a failed write, anew.
+
+If a write fails, memory is ahead of the disk. The driver then stops acting, drops the agents, waits until the disk
+takes writes again, and rebuilds the machine from it: the same path as after a crash, so there is only one to trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError, InvariantBroken
+from harch.execution.protocol import HubMessage, StartTask
+from harch.fleet.model import Fleet, Hub
+from harch.hub import happenings as h
+from harch.hub.machine import JobMachine
+from harch.hub.registry import IDEMPOTENCY_WINDOW, RETRY_WINDOW
+from harch.hub.store import rows
+from harch.hub.store.committer import Committer
+from harch.hub.store.database import Database, storage_error
+from harch.hub.store.rows import Statement
+from harch.hub.views import EventRecord
+
+RETRY_DISK_S = 1.0
+TRIM_EVERY_EVENTS = 10_000
+
+_log = logging.getLogger("harch.hub")
+
+
+class Driver:
+    """Owns the machine and the committer.
+
+    `send` delivers to an agent, `on_record` counts, `on_restart` drops all agents, `on_broken` ends the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub: Hub,
+        database: Database,
+        clock: Clock,
+        send: Callable[[str, HubMessage], None],
+        open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+        on_record: Callable[[str], None],
+        on_restart: Callable[[str], None],
+        on_broken: Callable[[InvariantBroken], None],
+    ) -> None:
+        self._fleet, self._hub, self._database, self._clock = fleet, hub, database, clock
+        self._send, self._open_secrets = send, open_secrets
+        self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
+        self._committer = Committer(database, on_failure=self._disk_failed)
+        self._placement_planned = False
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._mending: asyncio.Task[None] | None = None
+        self.not_ready = "starting"
+        self.seq = database.last_event()  # given out
+        self.seq_stored = self.seq  # on disk
+        self.machine = JobMachine(fleet, hub)
+        self._restore()
+
+    def handle(self, event: h.Event) -> asyncio.Future[None]:
+        """Resolves when the event's consequences are on disk. Raises at once if the machine refuses the event."""
+        if self.not_ready:
+            raise HarchError(
+                "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
+            )
+        try:
+            effects = self.machine.handle(event, now=self._clock.now())
+        except InvariantBroken as broken:
+            self.not_ready = str(broken)
+            self._on_broken(broken)
+            raise
+        return self._carry_out(effects)
+
+    def write(self, statements: list[Statement]) -> asyncio.Future[None]:
+        """For what is not the machine's: keys, secrets."""
+        return self._committer.submit(statements)
+
+    def plan_placement(self) -> None:
+        """Asks for a round of placement soon; many requests in one turn of the loop share a round."""
+        if not self._placement_planned and not self.not_ready:
+            self._placement_planned = True
+            asyncio.get_running_loop().call_soon(self._place)
+
+    async def wait_for_event(self, after: int, timeout_s: float) -> None:
+        if self.seq_stored > after:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self._waiters.discard(waiter)
+
+    async def close(self) -> None:
+        self.not_ready = "stopping"
+        if self._mending is not None:
+            self._mending.cancel()
+        await self._committer.close()
+
+    def _place(self) -> None:
+        self._placement_planned = False
+        if self.not_ready or not self.machine.desk.queue:
+            return
+        self.handle(h.PlacementDue())
+        if self.machine.more_to_place:
+            self.plan_placement()
+
+    def _carry_out(self, effects: list[h.Effect]) -> asyncio.Future[None]:
+        statements: list[Statement] = []
+        messages: list[h.Send] = []
+        first = self.seq
+        for effect in effects:
+            match effect:
+                case h.Save(workload):
+                    statements.append(rows.save_workload(workload))
+                case h.Record():
+                    statements.append(rows.save_event(self._numbered(effect)))
+                case h.Send():
+                    messages.append(effect)
+                case h.SaveLabels(workload):
+                    statements += rows.save_labels(workload)
+                case h.SaveIdempotencyKey(entry):
+                    statements.append(rows.save_idempotency_key(entry))
+        if self.seq // TRIM_EVERY_EVENTS != first // TRIM_EVERY_EVENTS:
+            statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
+            statements.append(rows.drop_idempotency_keys_before(self._clock.now(), IDEMPOTENCY_WINDOW))
+        done = self._committer.submit(statements)
+        seq = self.seq
+        done.add_done_callback(lambda future: self._stored(future, seq, messages))
+        return done
+
+    def _numbered(self, record: h.Record) -> EventRecord:
+        self.seq += 1
+        self._on_record(record.kind)
+        return EventRecord(
+            seq=self.seq,
+            at=self._clock.now(),
+            kind=record.kind,
+            subject=record.subject,
+            tenant=record.tenant,
+            message=record.message,
+            data=record.data,
+        )
+
+    def _stored(self, done: asyncio.Future[None], seq: int, messages: list[h.Send]) -> None:
+        if done.exception() is not None:
+            return  # `_disk_failed` sees to it
+        for effect in messages:
+            self._send(effect.agent_id, self._with_secrets(effect.message))
+        if seq > self.seq_stored:
+            self.seq_stored = seq
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _with_secrets(self, message: HubMessage) -> HubMessage:
+        if isinstance(message, StartTask) and message.task.secrets:
+            task = message.task
+            return StartTask(replace(task, secrets=self._open_secrets(task.tenant, tuple(task.secrets))))
+        return message
+
+    def _restore(self) -> None:
+        now = self._clock.now()
+        machine = JobMachine(self._fleet, self._hub)
+        effects = machine.restore(
+            self._database.workloads_to_restore(now - RETRY_WINDOW),
+            self._database.idempotency_keys(now - timedelta(hours=24)),
+            now=now,
+        )
+        self.machine = machine
+        self.seq = self.seq_stored = self._database.last_event()
+        self.not_ready = ""
+        self._carry_out(effects)
+        self.plan_placement()
+
+    def _disk_failed(self, error: HarchError) -> None:
+        if self._mending is None and self.not_ready != "stopping":
+            self.not_ready = error.message
+            _log.error("storage failed, no new work until it recovers: %s", error.message)
+            self._on_restart(error.message)
+            self._mending = asyncio.get_running_loop().create_task(self._mend())
+
+    async def _mend(self) -> None:
+        """Waits until the disk takes writes again, then starts over from what it holds."""
+        while True:
+            await self._clock.sleep(RETRY_DISK_S)
+            try:
+                self._database.write([("UPDATE schema_version SET version = version", ())])
+                self._committer.reset()
+                self._restore()
+            except (sqlite3.Error, OSError) as error:
+                self._committer.failed = storage_error(error, self._database.path)
+                continue
+            _log.warning("storage works again; restored from disk")
+            self._mending = None
+            self.handle(h.Noted("store.recovered", self._hub.id, "storage works again; restored from disk"))
+            return

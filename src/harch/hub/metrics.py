@@ -1,0 +1,55 @@
+"""Which numbers does a hub show about itself? Counters of what happened, gauges of what is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from harch.base.telemetry import Telemetry
+from harch.hub.views import HubSummary
+
+
+class HubMetrics:
+    """`harch_events_total{kind}` counts every line of the history; gauges are read when somebody asks."""
+
+    def __init__(self, summary: Callable[[], HubSummary]) -> None:
+        self._telemetry = Telemetry()
+        self._summary = summary
+        meter = self._telemetry.meter
+        self._events = meter.create_counter("harch_events", description="What happened at this hub, by kind.")
+        gauges: tuple[tuple[str, str, Callable[[HubSummary], Iterable[Observation]]], ...] = (
+            ("harch_gpus", "GPUs by model and state (allocated is given to work, not necessarily busy).", _gpus),
+            ("harch_workloads", "Unfinished workloads by state.", _workloads),
+            ("harch_agents", "Agents that are connected.", lambda s: [Observation(s.agents)]),
+            ("harch_nodes_up", "Nodes that an agent serves.", lambda s: [Observation(s.nodes_up)]),
+            (
+                "harch_process_slots_free",
+                "Processes that may still start.",
+                lambda s: [Observation(s.process_slots_free)],
+            ),
+        )
+        for name, description, observe in gauges:
+            meter.create_observable_gauge(name, callbacks=[self._reader(observe)], description=description)
+
+    def count(self, kind: str) -> None:
+        self._events.add(1, {"kind": kind})
+
+    def exposition(self) -> bytes:
+        return self._telemetry.exposition()
+
+    def _reader(
+        self, observe: Callable[[HubSummary], Iterable[Observation]]
+    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _options: observe(self._summary())
+
+
+def _gpus(summary: HubSummary) -> Iterable[Observation]:
+    for model in summary.models:
+        labels = {"hub": summary.hub_id, "model": model.model, "provenance": summary.provenance}
+        yield Observation(model.free, {**labels, "state": "free"})
+        yield Observation(model.total - model.free, {**labels, "state": "not_free"})
+
+
+def _workloads(summary: HubSummary) -> Iterable[Observation]:
+    return [Observation(count, {"hub": summary.hub_id, "state": state}) for state, count in summary.workloads.items()]

@@ -1,0 +1,328 @@
+"""What can be asked of a hub? The control plane behind the API: one event loop, all decisions in-process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError, InvariantBroken
+from harch.base.ids import new_id
+from harch.execution.protocol import (
+    AgentMessage,
+    Hello,
+    HubMessage,
+    TaskEnded,
+    TaskKey,
+    TaskStarted,
+)
+from harch.fleet.model import Fleet, Hub
+from harch.hub import happenings as h
+from harch.hub.desk import Desk
+from harch.hub.driver import Driver
+from harch.hub.explain import explain
+from harch.hub.keys import KeyRing, digest
+from harch.hub.metrics import HubMetrics
+from harch.hub.peers import PeerWatch
+from harch.hub.secretbox import SecretBox
+from harch.hub.sessions import AgentLink, Session
+from harch.hub.store import rows
+from harch.hub.store.database import Database
+from harch.hub.summary import list_gpus, summarise
+from harch.hub.views import (
+    EventRecord,
+    GpuView,
+    HubSummary,
+    KeyInfo,
+    LogPage,
+    PeerView,
+    Principal,
+    Role,
+    WorkloadPage,
+    WorkloadQuery,
+)
+from harch.placement.explanation import Explanation
+from harch.placement.request import Request
+from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import WorkloadSpec
+
+
+class HubService:
+    """One hub. Create it inside a running event loop; `close` writes what is left and lets go of the files."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub: Hub,
+        state_dir: Path,
+        clock: Clock,
+        version: str,
+        url: str,
+        peer_urls: dict[str, str],
+        on_broken: Callable[[InvariantBroken], None],
+    ) -> None:
+        self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
+        self.started_at: datetime = clock.now()
+        self._hub, self._clock = hub, clock
+        self._database = Database(state_dir / "hub.db")
+        self._keys = KeyRing(self._database.api_keys())
+        self._secrets = SecretBox(state_dir / "secrets.key", self._database.secrets())
+        self._sessions: dict[str, Session] = {}
+        self._sessions_opened = 0
+        self._peers = PeerWatch(peer_urls, clock)
+        self._metrics = HubMetrics(self.summary)
+        self._driver = Driver(
+            fleet=fleet,
+            hub=hub,
+            database=self._database,
+            clock=clock,
+            send=self._send,
+            open_secrets=self._secrets.open,
+            on_record=self._metrics.count,
+            on_restart=self._drop_sessions,
+            on_broken=on_broken,
+        )
+
+    async def run(self) -> None:
+        """Background work, until cancelled."""
+        await self._peers.run()
+
+    async def close(self) -> None:
+        await self._driver.close()
+        self._database.close()
+
+    def ready(self) -> str:
+        return self._driver.not_ready
+
+    # Workloads
+
+    async def submit(
+        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+    ) -> tuple[Workload, bool]:
+        if spec.secrets:
+            self._secrets.require(tenant, spec.secrets)
+        now = self._clock.now()
+        event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key)
+        stored = self._driver.handle(event)
+        self._driver.plan_placement()
+        registry = self._desk.registry
+        workload = registry.workloads.get(event.workload_id)
+        if workload is not None:
+            await stored
+            return workload, True
+        earlier = registry.earlier_submission(event, now) or ""
+        await stored  # a barrier: the first submission may still be on its way to the disk
+        return await self.workload(earlier, tenant=tenant), False
+
+    async def workload(self, ref: str, *, tenant: str | None) -> Workload:
+        workload = self._desk.registry.workloads.get(ref)
+        if workload is not None and tenant not in (None, workload.tenant):
+            workload = None
+        if workload is None:
+            workload = await asyncio.to_thread(self._database.workload, ref, tenant=tenant)
+        if workload is None:
+            raise HarchError(
+                "E0301", f"no workload `{ref}` at hub {self._hub.name}", hint="`harch ps --all-states` lists them"
+            )
+        # The one in memory is newer than the one on disk by what is being written right now.
+        return self._desk.registry.workloads.get(workload.id, workload)
+
+    async def workloads(self, query: WorkloadQuery) -> WorkloadPage:
+        return await asyncio.to_thread(self._database.workloads, query)
+
+    async def replace_spec(
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        self._secrets.require(workload.tenant, spec.secrets)
+        return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations))
+
+    async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        if workload.id in self._desk.registry.workloads:
+            return await self._ask(workload, h.Relabelled(workload.id, labels))
+        workload.spec = replace(workload.spec, labels=labels)  # finished long ago: the machine has let go of it
+        await self._driver.write([rows.save_workload(workload), *rows.save_labels(workload)])
+        return workload
+
+    async def pause(self, ref: str, *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        return await self._ask(workload, h.PauseAsked(workload.id))
+
+    async def resume(self, ref: str, *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        return await self._ask(workload, h.ResumeAsked(workload.id))
+
+    async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        return await self._ask(workload, h.StopAsked(workload.id, reason))
+
+    async def delete(self, ref: str, *, tenant: str | None) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        if workload.id in self._desk.registry.workloads:
+            return await self._ask(workload, h.StopAsked(workload.id, "deleted", hide=True))
+        workload.hidden = True
+        await self._driver.write([rows.save_workload(workload)])
+        return workload
+
+    async def _ask(self, workload: Workload, event: h.Event) -> Workload:
+        await self._driver.handle(event)
+        self._driver.plan_placement()
+        return self._desk.registry.workloads.get(workload.id, workload)
+
+    def plan(self, spec: WorkloadSpec) -> Explanation:
+        return explain(self._desk, Request.of(spec.name, spec), self.peers(), None)
+
+    async def why(self, ref: str, *, tenant: str | None) -> Explanation:
+        workload = await self.workload(ref, tenant=tenant)
+        return explain(self._desk, Request.of(workload.id, workload.spec), self.peers(), workload)
+
+    # The hub and its peers
+
+    def summary(self) -> HubSummary:
+        return summarise(
+            self._desk,
+            status="error" if self.ready() else "ready",
+            status_detail=self.ready(),
+            version=self.version,
+            started_at=self.started_at,
+            now=self._clock.now(),
+            url=self.url,
+        )
+
+    def peers(self) -> list[PeerView]:
+        own = PeerView(hub_id=self.hub_id, url=self.url, reachable=True, age_s=0.0, summary=self.summary(), own=True)
+        return [own, *self._peers.views()]
+
+    def gpus(self, *, tenant: str | None) -> list[GpuView]:
+        return list_gpus(self._desk, tenant=tenant)
+
+    def metrics_text(self) -> bytes:
+        return self._metrics.exposition()
+
+    # History
+
+    async def events(
+        self, *, after: int, limit: int, tenant: str | None, subject: str | None, kind: str | None
+    ) -> list[EventRecord]:
+        return await asyncio.to_thread(
+            lambda: self._database.events(after=after, limit=limit, tenant=tenant, subject=subject, kind=kind)
+        )
+
+    async def wait_for_event(self, after: int, timeout_s: float) -> None:
+        await self._driver.wait_for_event(after, timeout_s)
+
+    def last_event(self) -> int:
+        return self._driver.seq_stored
+
+    # Keys and secrets
+
+    def authenticate(self, token: str) -> Principal | None:
+        return self._keys.authenticate(token)
+
+    async def adopt_key(self, token: str, *, name: str, tenant: str, role: Role) -> None:
+        """Makes a token that was written to a key file valid at this hub."""
+        if not self._keys.has(token):
+            info, _ = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now(), token=token)
+            await self._driver.write([self._keys.statement(info, token)])
+            self._keys.remember(info, digest(token))
+
+    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]:
+        info, token = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now())
+        await self._driver.write([self._keys.statement(info, token)])
+        self._keys.remember(info, digest(token))
+        return info, token
+
+    async def keys(self, tenant: str | None) -> list[KeyInfo]:
+        return self._keys.all(tenant)
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo:
+        revoked = replace(self._keys.find(key_id, tenant=tenant), revoked=True)
+        await self._driver.write([self._keys.statement(revoked)])
+        self._keys.forget(revoked)
+        return revoked
+
+    async def put_secret(self, name: str, value: str, *, tenant: str) -> None:
+        sealed = self._secrets.seal(value)
+        await self._driver.write([rows.save_secret(tenant, name, sealed)])
+        self._secrets.put(tenant, name, sealed)
+
+    async def secret_names(self, *, tenant: str) -> list[str]:
+        return self._secrets.names(tenant)
+
+    async def delete_secret(self, name: str, *, tenant: str) -> None:
+        self._secrets.require(tenant, [name])
+        await self._driver.write([rows.drop_secret(tenant, name)])
+        self._secrets.drop(tenant, name)
+
+    # Agents
+
+    async def attach_agent(self, link: AgentLink) -> None:
+        """Runs until the connection ends."""
+        self._sessions_opened += 1
+        session = Session(link, self._sessions_opened)
+        why = await session.run(self._agent_joined, self._agent_said)
+        if session.hello is not None and self._sessions.get(session.hello.agent_id) is session:
+            del self._sessions[session.hello.agent_id]
+            if not self.ready():
+                self._driver.handle(h.AgentLeft(session.hello.agent_id, session.number, why))
+
+    def _agent_joined(self, session: Session, hello: Hello) -> None:
+        if self.ready():
+            session.close(f"the hub is not ready: {self.ready()}")
+            return
+        older = self._sessions.get(hello.agent_id)
+        if older is not None and older is not session:
+            older.close("the agent has connected anew")
+        self._sessions[hello.agent_id] = session
+        self._driver.handle(h.AgentJoined(hello, session.number))
+        self._driver.plan_placement()
+
+    def _agent_said(self, session: Session, message: AgentMessage) -> None:
+        if session.hello is None or self.ready():
+            return
+        match message:
+            case TaskStarted():
+                self._driver.handle(h.TaskStartSeen(message.key))
+            case TaskEnded():
+                self._driver.handle(h.TaskEndSeen(session.hello.agent_id, message))
+                self._driver.plan_placement()
+
+    def _send(self, agent_id: str, message: HubMessage) -> None:
+        session = self._sessions.get(agent_id)
+        if session is not None:  # otherwise the reconciliation at its return makes up for it
+            session.send(message)
+
+    def _drop_sessions(self, why: str) -> None:
+        for session in self._sessions.values():
+            session.close(why)
+        self._sessions.clear()
+
+    async def read_log(
+        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+    ) -> LogPage:
+        workload = await self.workload(ref, tenant=tenant)
+        if not 0 <= rank < workload.spec.tasks:
+            raise HarchError(
+                "E0201", f"workload {workload.id} has no rank {rank}", hint=f"it has {workload.spec.tasks} tasks"
+            )
+        nodes = {task.rank: task.node_id for task in workload.placement}
+        if rank not in nodes:  # not placed yet, or between two attempts
+            start = max(offset, 0)
+            return LogPage(offset=start, next_offset=start, data=b"", eof=workload.state.is_final)
+        agent_id = self._desk.agents.agent_of_node.get(nodes[rank])
+        session = self._sessions.get(agent_id) if agent_id is not None else None
+        if session is None:
+            raise HarchError("E0801", f"the agent of node {nodes[rank]} is not connected", hint="try again later")
+        key = TaskKey(workload.id, attempt or workload.attempt, rank)
+        chunk = await session.read_log(key, offset, bytes_max)
+        return LogPage(offset=chunk.offset, next_offset=chunk.offset + len(chunk.data), data=chunk.data, eof=chunk.eof)
+
+    @property
+    def _desk(self) -> Desk:
+        return self._driver.machine.desk
