@@ -1,0 +1,91 @@
+"""May this task start here? The agent's own check, made again although the hub has made it: unknown means no."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harch.base.errors import InvariantBroken
+from harch.execution.protocol import TaskSpec
+from harch.execution.sandbox import is_inside
+from harch.execution.taskdir import is_safe_id
+
+_SECRET_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+COMMAND_BYTES_MAX = 1024 * 1024  # program, arguments and environment together; the kernel's own limit is near
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What the agent knows of itself. `shared` and `hidden` are real paths, free of links."""
+
+    country: str
+    node_ids: frozenset[str]  # empty: all nodes of the hub
+    shared: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+Check = Callable[[TaskSpec, Premises], str]  # empty, or why not
+
+
+def refusal(task: TaskSpec, premises: Premises) -> str:
+    """The first reason against it, with its code; empty if there is none."""
+    return next((reason for check in CHECKS if (reason := check(task, premises))), "")
+
+
+def check_residency(task: TaskSpec, premises: Premises) -> str:
+    """A scheduler that sent it here by mistake broke an invariant; the task does not pay for that by running."""
+    if not task.country or task.country != premises.country:
+        broken = InvariantBroken(
+            "residency",
+            f"{task.key.workload_id} was sent to {task.country or '?'}, this agent stands in {premises.country}",
+        )
+        return f"E0902 {broken}"
+    if task.countries_allowed and premises.country not in task.countries_allowed:
+        allowed = ", ".join(task.countries_allowed)
+        broken = InvariantBroken(
+            "residency", f"{task.key.workload_id} may run in {allowed}, this agent stands in {premises.country}"
+        )
+        return f"E0902 {broken}"
+    return ""
+
+
+def check_names(task: TaskSpec, premises: Premises) -> str:
+    key = task.key
+    if not is_safe_id(key.workload_id) or key.attempt < 0 or key.rank < 0:
+        return "E0201 the id of the workload cannot be a folder name"
+    if not all(_SECRET_NAME.match(name) for name in task.secrets):
+        return "E0201 the name of a secret cannot be a file name"
+    if premises.node_ids and task.node_id not in premises.node_ids:
+        return f"E0307 node {task.node_id} is not served by this agent"
+    return ""
+
+
+def check_command(task: TaskSpec, premises: Premises) -> str:
+    texts = [*task.command, *task.env, *task.env.values()]
+    if any("\0" in text for text in texts) or any("=" in name or not name for name in task.env):
+        return "E0201 the command or its environment has characters that no process can be given"
+    if sum(map(len, texts)) > COMMAND_BYTES_MAX:
+        return f"E0201 command and environment exceed {COMMAND_BYTES_MAX} bytes"
+    return ""
+
+
+def check_working_dir(task: TaskSpec, premises: Premises) -> str:
+    if task.working_dir is None:
+        return ""
+    real = os.path.realpath(task.working_dir)
+    if not os.path.isabs(task.working_dir) or real == "/":
+        return f"E0309 working_dir `{task.working_dir}` must be an absolute path below a shared folder"
+    if not any(is_inside(real, folder) for folder in premises.shared):
+        shared = ", ".join(premises.shared) or "no folder"
+        return f"E0309 working_dir `{task.working_dir}` is not shared by this node, which shares {shared}"
+    if any(is_inside(real, folder) for folder in premises.hidden):
+        return f"E0309 working_dir `{task.working_dir}` belongs to HarchOS itself"
+    if not os.path.isdir(real):
+        return f"E0309 working_dir `{task.working_dir}` is not a folder on this node"
+    return ""
+
+
+# Residency first: no later rule may even look at a task that must not be here.
+CHECKS: tuple[Check, ...] = (check_residency, check_names, check_command, check_working_dir)

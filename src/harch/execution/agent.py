@@ -1,0 +1,166 @@
+"""What does the agent answer? Its core: messages in, messages and engine calls out. It does no I/O of its own.
+
+Rules: an execution is handed to an engine at most once. An end is repeated after each `Hello` until the hub says
+`Forget`. What an agent refuses ends as `not_started`, with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from harch.base.clock import Clock
+from harch.base.errors import REGISTRY, HarchError
+from harch.execution.admission import Premises, refusal
+from harch.execution.engine import Engine
+from harch.execution.protocol import (
+    PROTOCOL_VERSION,
+    AgentMessage,
+    Forget,
+    Hello,
+    HubMessage,
+    KnownTask,
+    LogChunk,
+    PauseTask,
+    ReadLog,
+    Refused,
+    ResumeTask,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskKey,
+    TaskSpec,
+    TaskStarted,
+)
+from harch.workloads.lifecycle import ExitReason
+
+log = logging.getLogger(__name__)
+
+
+class ProcessEngine(Engine, Protocol):
+    """An engine whose tasks have output."""
+
+    def read_log(self, request: ReadLog) -> LogChunk: ...
+
+
+class Agent:
+    """One agent. `use` gives it its engines, `wake` is called when something waits in the outbox."""
+
+    def __init__(self, premises: Premises, clock: Clock) -> None:
+        self._premises, self._clock = premises, clock
+        self._local: ProcessEngine | None = None
+        self._engines: tuple[Engine, ...] = ()
+        self._ends: dict[TaskKey, TaskEnded] = {}  # told, not yet acknowledged
+        self._outbox: list[AgentMessage] = []
+        self._stopping = False
+        self.wake: Callable[[], None] = lambda: None
+
+    def use(self, local: ProcessEngine, modelled: Engine) -> None:
+        self._local, self._engines = local, (local, modelled)
+
+    def hello(
+        self, *, agent_id: str, process_slots: int, address: str, gang_ports: tuple[int, int], features: dict[str, str]
+    ) -> Hello:
+        ended = [KnownTask(key=key, running=False) for key in self._ends]
+        return Hello(
+            version=PROTOCOL_VERSION,
+            agent_id=agent_id,
+            country=self._premises.country,
+            node_ids=tuple(sorted(self._premises.node_ids)),
+            process_slots=process_slots,
+            address=address,
+            gang_ports=gang_ports,
+            features=features,
+            tasks=(*(task for engine in self._engines for task in engine.running()), *ended),
+        )
+
+    def connected(self) -> None:
+        """A new connection: what was meant for the old one is void, and every end that is not safe is told again."""
+        self._outbox = list(self._ends.values())
+        self.wake()
+
+    def take_outbox(self, count_max: int) -> list[AgentMessage]:
+        taken, self._outbox = self._outbox[:count_max], self._outbox[count_max:]
+        return taken
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and every end is safe at the hub."""
+        return not self._ends and not any(engine.running() for engine in self._engines)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not any(engine.running() for engine in self._engines)
+
+    def stop_everything(self, *, grace_s: float) -> None:
+        """An orderly end: takes no new work and stops what runs."""
+        self._stopping = True
+        for engine in self._engines:
+            for task in engine.running():
+                engine.stop(task.key, grace_s=grace_s, reason=ExitReason.AGENT_SHUTDOWN)
+
+    # What the hub says
+
+    def handle(self, message: HubMessage) -> None:
+        match message:
+            case StartTask(task):
+                self._start(task)
+            case StopTask(key, grace_s, reason):
+                self._stop(key, grace_s, reason)
+            case PauseTask(key):
+                for engine in self._engines:
+                    engine.pause(key)
+            case ResumeTask(key):
+                for engine in self._engines:
+                    engine.resume(key)
+            case Forget(key):
+                if self._ends.pop(key, None) is not None:
+                    for engine in self._engines:
+                        engine.forget(key)
+            case ReadLog():
+                self._read_log(message)
+            case Refused(code, text):
+                raise HarchError(code if code in REGISTRY else "E1001", f"the hub refuses this agent: {text}")
+
+    def _start(self, task: TaskSpec) -> None:
+        if self._stopping or self._owner(task.key) is not None:
+            return  # the hub repeats what it does not find in the next Hello
+        if task.key in self._ends:
+            self._say(self._ends[task.key])
+        elif reason := refusal(task, self._premises):
+            log.error("refused task %s attempt %s: %s", task.key.workload_id, task.key.attempt, reason)
+            self.task_ended(TaskEnded(key=task.key, reason=ExitReason.NOT_STARTED, at=self._clock.now(), detail=reason))
+        else:
+            self._engines[0 if task.command else 1].start(task)
+
+    def _stop(self, key: TaskKey, grace_s: float, reason: ExitReason) -> None:
+        engine = self._owner(key)
+        if engine is not None:
+            engine.stop(key, grace_s=grace_s, reason=reason)
+        elif key in self._ends:
+            self._say(self._ends[key])
+        else:
+            detail = "this agent does not know the task"
+            self.task_ended(TaskEnded(key=key, reason=ExitReason.LOST, at=self._clock.now(), detail=detail))
+
+    def _read_log(self, request: ReadLog) -> None:
+        if self._local is not None:
+            self._say(self._local.read_log(request))
+
+    def _owner(self, key: TaskKey) -> Engine | None:
+        return next((engine for engine in self._engines if engine.is_running(key)), None)
+
+    # What the engines say
+
+    def task_started(self, key: TaskKey, at: datetime) -> None:
+        self._say(TaskStarted(key=key, at=at))
+
+    def task_ended(self, end: TaskEnded) -> None:
+        self._ends[end.key] = end
+        self._say(end)
+
+    def _say(self, message: AgentMessage) -> None:
+        self._outbox.append(message)
+        self.wake()

@@ -1,0 +1,120 @@
+"""How does a task run that is only modelled? The engine keeps time for it, and nothing else.
+
+The rule after a restart of the agent: it remembers no modelled task, so the hub's repeated `StartTask` starts it anew
+with its full time. That harms nobody, because a modelled task runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass
+from datetime import datetime
+
+from harch.base.clock import Clock
+from harch.execution.engine import EngineEvents
+from harch.execution.protocol import KnownTask, TaskEnded, TaskKey, TaskSpec
+from harch.workloads.lifecycle import ExitReason
+
+TASKS_MAX = 50_000  # an inventory of so many still fits into one frame
+STALE_MAX = 1_000  # heap items of stopped or paused tasks; beyond so many more than there are tasks, it is rebuilt
+
+
+@dataclass(slots=True)
+class _Entry:
+    started_at: datetime
+    ends_as: ExitReason
+    left_s: float | None  # None: a reservation, until stopped
+    due_s: float = 0.0  # monotonic; valid while it counts down
+    turn: int = 0  # which heap item is the valid one
+
+
+class ModelledEngine:
+    """One heap and one timer for all: thousands of starts and ends per second cost little."""
+
+    def __init__(self, events: EngineEvents, clock: Clock) -> None:
+        self._events, self._clock = events, clock
+        self._entries: dict[TaskKey, _Entry] = {}
+        self._heap: list[tuple[float, int, TaskKey]] = []
+        self._turns = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
+
+    def start(self, task: TaskSpec) -> None:
+        now = self._clock.now()
+        if len(self._entries) >= TASKS_MAX:
+            detail = f"this agent keeps time for {TASKS_MAX} modelled tasks already"
+            self._events.task_ended(TaskEnded(key=task.key, reason=ExitReason.NOT_STARTED, at=now, detail=detail))
+            return
+        left_s, ends_as = task.modelled_duration_s, ExitReason.EXITED
+        if task.max_duration_s is not None and (left_s is None or task.max_duration_s < left_s):
+            left_s, ends_as = task.max_duration_s, ExitReason.TIMEOUT
+        entry = self._entries[task.key] = _Entry(now, ends_as, left_s)
+        self._events.task_started(task.key, now)
+        self._count_down(task.key, entry)
+
+    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason) -> None:
+        if key in self._entries:
+            self._end(key, reason)
+
+    def pause(self, key: TaskKey) -> None:
+        entry = self._entries.get(key)
+        if entry and entry.left_s is not None and entry.turn:
+            entry.left_s, entry.turn = max(0.0, entry.due_s - self._clock.monotonic_s()), 0
+
+    def resume(self, key: TaskKey) -> None:
+        entry = self._entries.get(key)
+        if entry and not entry.turn:
+            self._count_down(key, entry)
+
+    def forget(self, key: TaskKey) -> None:
+        pass  # an ended task left nothing behind
+
+    def running(self) -> list[KnownTask]:
+        return [KnownTask(key=key, running=True, started_at=entry.started_at) for key, entry in self._entries.items()]
+
+    def is_running(self, key: TaskKey) -> bool:
+        return key in self._entries
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end_due(self) -> None:
+        """Ends all tasks whose time has come, and sets the timer for the next one."""
+        now_s = self._clock.monotonic_s()
+        while self._heap and self._heap[0][0] <= now_s:
+            _, turn, key = heapq.heappop(self._heap)
+            entry = self._entries.get(key)
+            if entry is not None and entry.turn == turn:
+                self._end(key, entry.ends_as)
+        self._timer = None
+        self._set_timer()
+
+    def _count_down(self, key: TaskKey, entry: _Entry) -> None:
+        if entry.left_s is None:
+            return
+        self._turns += 1
+        entry.turn, entry.due_s = self._turns, self._clock.monotonic_s() + entry.left_s
+        heapq.heappush(self._heap, (entry.due_s, entry.turn, key))
+        if len(self._heap) > 2 * len(self._entries) + STALE_MAX:
+            self._heap = [(item.due_s, item.turn, name) for name, item in self._entries.items() if item.turn]
+            heapq.heapify(self._heap)
+        self._set_timer()
+
+    def _end(self, key: TaskKey, reason: ExitReason) -> None:
+        del self._entries[key]
+        code = 0 if reason is ExitReason.EXITED else None
+        self._events.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), exit_code=code))
+
+    def _set_timer(self) -> None:
+        if not self._heap:
+            return
+        due_s = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_due_s <= due_s:
+                return
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        delay_s = max(0.0, due_s - self._clock.monotonic_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.end_due)

@@ -1,0 +1,129 @@
+"""What must be in place before a task can start? Its folders, secrets, cgroups and launch file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harch.execution import kernel
+from harch.execution.cgroups import Cgroups
+from harch.execution.environment import Folders, task_environment
+from harch.execution.protocol import TaskKey, TaskSpec
+from harch.execution.sandbox import Sandbox, View
+from harch.execution.taskdir import LaunchSpec, TaskDir, folder_name
+
+LOG_SEGMENT_BYTES = 4 * 1024 * 1024
+LOG_SEGMENTS_MAX = 4
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of mode 0700 in it, so that secrets never touch a disk
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The agent's own part of the disk."""
+
+    root: Path
+
+    @property
+    def tag(self) -> str:
+        """Names this agent's cgroups and secrets apart from those of others on the machine."""
+        return hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
+
+    def task(self, key: TaskKey) -> TaskDir:
+        return TaskDir(self.tasks / folder_name(key))
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def trash(self) -> Path:
+        return self.root / "trash"
+
+    def checkpoint(self, key: TaskKey) -> Path:
+        return self.root / "checkpoints" / key.workload_id
+
+    @property
+    def secrets(self) -> Path:
+        in_memory = _MEMORY_FOLDER.is_dir() and os.access(_MEMORY_FOLDER, os.W_OK)
+        return _MEMORY_FOLDER / f"harch-{self.tag}" if in_memory else self.root / "secrets"
+
+    def make(self) -> None:
+        for folder in (self.root, self.tasks, self.logs, self.trash, self.root / "checkpoints", self.secrets):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise PermissionError(1, "belongs to another user", str(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Puts in place what one task needs. `hidden` are folders that no task may see."""
+
+    state: StateFolder
+    sandbox: Sandbox
+    cgroups: Cgroups
+    hidden: tuple[str, ...]
+
+    def prepare(self, task: TaskSpec) -> TaskDir:
+        """Raises OSError, e.g. if the disk is full; `undo` then leaves nothing behind."""
+        task_dir = self.state.task(task.key)
+        task_dir.path.mkdir(mode=0o700)
+        work = Path(os.path.realpath(task.working_dir)) if task.working_dir is not None else task_dir.path / "work"
+        if task.working_dir is None:
+            work.mkdir(mode=0o700)
+        checkpoint = self.state.checkpoint(task.key)
+        checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secrets = self._write_secrets(task)
+        folders = Folders(str(work), str(checkpoint), secrets)
+        env = task_environment(task, folders, python_bin=str(Path(sys.executable).parent))
+        view = View(
+            work_dir=str(work),
+            work_dir_shared=task.working_dir is not None,
+            writable=(str(checkpoint),),
+            readable=(secrets,) if secrets else (),
+            hidden=self.hidden,
+            gpu_indexes=() if task.gpus_modelled else task.gpu_indexes,
+            env=env,
+        )
+        spec = LaunchSpec(
+            argv=task.command,
+            env=env,
+            cwd=str(work),
+            sandbox=self.sandbox.program,
+            sandbox_args=self.sandbox.arguments(view),
+            cgroups=self.cgroups.create(folder_name(task.key), cpus=task.cpus, memory_gb=task.memory_gb),
+            max_duration_s=task.max_duration_s,
+            stop_grace_s=task.stop_grace_s,
+            secrets_dir=secrets,
+            log_segment_bytes=LOG_SEGMENT_BYTES,
+            log_segments_max=LOG_SEGMENTS_MAX,
+        )
+        task_dir.write_launch_spec(spec)
+        return task_dir
+
+    def clear(self, key: TaskKey) -> None:
+        """Takes away what an ended task must not leave: secrets and cgroups. Safe to repeat."""
+        kernel.remove_secrets(str(self.state.secrets / folder_name(key)))
+        kernel.remove_cgroups(self.cgroups_of(key))
+
+    def cgroups_of(self, key: TaskKey) -> list[str]:
+        """As its launch file has them, which an agent in another cgroup may have written, or as we would make them."""
+        spec = self.state.task(key).launch_spec()
+        return sorted({*self.cgroups.folders_of(folder_name(key)), *(spec.cgroups if spec else ())})
+
+    def _write_secrets(self, task: TaskSpec) -> str:
+        if not task.secrets:
+            return ""
+        folder = self.state.secrets / folder_name(task.key)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name, value in task.secrets.items():
+            fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(value)
+        return str(folder)

@@ -1,0 +1,229 @@
+"""What is on disk of a task, and what does it tell an agent that was not there? Layout, reading, adoption.
+
+STATE/tasks/WORKLOAD.ATTEMPT.RANK/   one execution, until the hub says Forget; see supervisor.py for its files
+STATE/logs/WORKLOAD.ATTEMPT.RANK/    its log afterwards, until newer ones need the room
+STATE/checkpoints/WORKLOAD/          survives attempts
+STATE/trash/                         being deleted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from harch.execution import kernel
+from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
+from harch.workloads.lifecycle import ExitReason
+
+_Record = TypeVar("_Record", bound=Struct)
+_SAFE_ID = re.compile(r"^[A-Za-z0-9_-]{1,100}$")
+
+
+class LaunchSpec(Struct, frozen=True, kw_only=True):
+    """`spec.json`: all that a supervisor needs. No secrets: those are files of their own, outside the state folder."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    sandbox: str
+    sandbox_args: list[str]
+    cgroups: list[str]
+    max_duration_s: float | None
+    stop_grace_s: float
+    secrets_dir: str
+    log_segment_bytes: int
+    log_segments_max: int
+
+
+class RunningRecord(Struct, frozen=True, kw_only=True):
+    """`running.json`."""
+
+    pid: int
+    pgid: int
+    start_ticks: int
+    started_at: float
+    sandbox: str
+
+
+class EndRecord(Struct, frozen=True, kw_only=True):
+    """`ended.json`."""
+
+    reason: ExitReason
+    ended_at: float
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    log_bytes_dropped: int = 0
+
+    def message(self, key: TaskKey) -> TaskEnded:
+        detail = self.detail
+        if self.log_bytes_dropped:
+            detail = f"{detail} ({self.log_bytes_dropped} bytes of its log were lost to a full disk)".strip()
+        return TaskEnded(
+            key=key,
+            reason=self.reason,
+            at=datetime.fromtimestamp(self.ended_at, UTC),
+            exit_code=self.exit_code,
+            signal=self.signal,
+            detail=detail,
+        )
+
+
+class SupervisorLine(Struct, frozen=True, kw_only=True):
+    """One line of a supervisor's standard output: either record, with its name."""
+
+    state: str
+    started_at: float = 0.0
+    reason: ExitReason = ExitReason.LOST
+    ended_at: float = 0.0
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    log_bytes_dropped: int = 0
+
+
+class StopOrder(Struct, frozen=True):
+    """`stop.json`."""
+
+    reason: ExitReason
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the files of one task say."""
+
+    started: bool
+    running: RunningRecord | None
+    ended: EndRecord | None
+
+
+def standing(key: TaskKey, facts: Facts, *, lock_held: bool, now: datetime) -> KnownTask | TaskEnded | None:
+    """What is true of a task, from its files and whether a supervisor lives. None: it never started, and never will."""
+    if facts.ended is not None:
+        return facts.ended.message(key)
+    if lock_held:
+        at = None if facts.running is None else datetime.fromtimestamp(facts.running.started_at, UTC)
+        return KnownTask(key=key, running=True, started_at=at)
+    if facts.started:
+        detail = "its supervisor was killed, or the node went down; how far it came is not known"
+        return TaskEnded(key=key, reason=ExitReason.LOST, at=now, detail=detail)
+    return None
+
+
+def folder_name(key: TaskKey) -> str:
+    return f"{key.workload_id}.{key.attempt}.{key.rank}"
+
+
+def key_of(name: str) -> TaskKey | None:
+    workload_id, _, rest = name.partition(".")
+    attempt, _, rank = rest.partition(".")
+    if is_safe_id(workload_id) and attempt.isdecimal() and rank.isdecimal():
+        return TaskKey(workload_id, int(attempt), int(rank))
+    return None
+
+
+def is_safe_id(text: str) -> bool:
+    """Ids become folder names; one that could mean another folder is refused."""
+    return _SAFE_ID.match(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDir:
+    """One execution's folder."""
+
+    path: Path
+
+    def facts(self) -> Facts:
+        return Facts(
+            (self.path / "started").exists(),
+            _read(self.path / "running.json", RunningRecord),
+            _read(self.path / "ended.json", EndRecord),
+        )
+
+    def launch_spec(self) -> LaunchSpec | None:
+        return _read(self.path / "spec.json", LaunchSpec)
+
+    def write_launch_spec(self, spec: LaunchSpec) -> None:
+        write_atomically(self.path / "spec.json", msgspec.json.encode(spec))
+
+    def write_stop(self, order: StopOrder) -> None:
+        write_atomically(self.path / "stop.json", msgspec.json.encode(order))
+
+    @property
+    def stop_asked(self) -> bool:
+        return (self.path / "stop.json").exists()
+
+    def write_end(self, end: TaskEnded) -> None:
+        """For an end that no supervisor could write."""
+        record = EndRecord(
+            reason=end.reason,
+            ended_at=end.at.timestamp(),
+            exit_code=end.exit_code,
+            signal=end.signal,
+            detail=end.detail,
+        )
+        write_atomically(self.path / "ended.json", msgspec.json.encode(record))
+
+    def lock_held(self) -> bool:
+        """Does a supervisor live? Only for folders that have started: the test takes the lock for a moment."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def supervisor_pid(self) -> int:
+        text = kernel.read_text(str(self.path / "lock")).strip()
+        return int(text) if text.isdecimal() else 0
+
+    def void(self) -> bool:
+        """Makes sure that no late supervisor can ever start this execution; false if one was faster."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(os.open(self.path / "started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except (BlockingIOError, FileExistsError):
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """All of it or nothing, also after a power cut."""
+    scratch = path.with_name(f"{path.name}.agent")
+    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
+    finally:
+        os.close(fd)
+    scratch.rename(path)
+
+
+def _read(path: Path, kind: type[_Record]) -> _Record | None:
+    """The record; none if it is missing or torn, which only a power cut can do to it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
