@@ -4,14 +4,47 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from harch.api.front import Front
+from harch.api import openapi
+from harch.api.front import PREFIX, Front
 from harch.api.hub_port import HubPort
 from harch.api.limits import Limits
+from harch.api.refusals import install_refusals
+from harch.api.routes import events, health, hubs, keys, logs, secrets, workloads
+from harch.api.routes.context import Context
 from harch.api.streams import Streams
+from harch.base.clock import Clock, SystemClock
+
+DESCRIPTION = (
+    "One hub of a HarchOS federation. Every path is also served without the prefix /v1. "
+    "Send the API key as `X-API-Key: hsk_…` or `Authorization: Bearer hsk_…`."
+)
 
 
-def create_app(hub: HubPort, *, limits: Limits | None = None) -> Front:
+def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | None = None) -> Front:
     """The ASGI application of `hub`."""
     limits = limits or Limits()
-    inner = FastAPI()
-    return Front(hub, inner, limits, Streams(limits))
+    streams = Streams(limits)
+    inner = FastAPI(
+        title="HarchOS",
+        version=hub.version,
+        description=DESCRIPTION,
+        # FastAPI's own pages load scripts from other hosts; ours do not.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # Telemetry goes through HarchOS alone; an environment variable must not make FastAPI send any.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
+    )
+    inner.state.context = Context(hub, limits, streams, clock or SystemClock())
+    for module in (workloads, logs, hubs, events, health, keys, secrets, openapi):
+        inner.include_router(module.router, prefix=PREFIX)
+    inner.openapi = lambda: openapi.describe(inner)  # type: ignore[method-assign]
+    install_refusals(inner, limits)
+    return Front(hub, inner, limits, streams)

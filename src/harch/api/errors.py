@@ -88,3 +88,8 @@ def input_error(error: Exception) -> HarchError:
     if isinstance(error, msgspec.DecodeError):
         return HarchError("E0202", f"the body is not well-formed JSON: {error}", hint="send one JSON object in UTF-8")
     return HarchError("E0201", str(error))
+
+
+def internal_fault(request_id: str) -> HarchError:
+    """What a client hears of a fault of ours: nothing of the inside, but where to look for it."""
+    return HarchError("E1001", "the hub failed at this request", hint=f"its log has more under `{request_id}`")

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harch.api.agents import connect_agent, refuse_websocket
 from harch.api.body import answer_then_drain, declared_bytes, too_large
-from harch.api.errors import error_body, error_headers
+from harch.api.errors import error_body, error_headers, internal_fault
 from harch.api.hub_port import HubPort
 from harch.api.limits import Limits
 from harch.api.reply import RequestIds, send_json
@@ -57,7 +57,8 @@ class Front:
         except ConnectionError:
             return  # the client is gone: nobody is left to answer
         except Exception as error:  # noqa: BLE001 - the process edge: logged, answered, the server lives on
-            await self._refuse(self._internal(error, scope, request_id), scope, receive, send, request_id)
+            self._log_fault(error, scope, request_id)
+            await self._refuse(internal_fault(request_id), scope, receive, send, request_id)
         else:
             await send_json(send, status, body, headers=self._headers(request_id))
 
@@ -66,29 +67,25 @@ class Front:
         if declared_bytes(scope) > self._limits.body_bytes_max:
             await self._refuse(too_large(self._limits), scope, receive, send, request_id)
             return
-        started = False
+        finished = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal started
+            nonlocal finished
             if message["type"] == "http.response.start":
-                started = True
                 message["headers"] = [*message.get("headers", ()), *self._headers(request_id)]
+            elif not message.get("more_body", False):
+                finished = True
             await send(message)
 
         inner_scope = {**scope, "path": path, "raw_path": path.encode(), "harch.request_id": request_id}
         try:
             await self._inner(inner_scope, receive, send_with_headers)
         except ConnectionError:
-            return
-        except HarchError as error:
-            if started:
-                raise
-            await self._refuse(error, scope, receive, send, request_id)
+            return  # the client is gone
         except Exception as error:
-            internal = self._internal(error, scope, request_id)
-            if started:
-                raise
-            await self._refuse(internal, scope, receive, send, request_id)
+            self._log_fault(error, scope, request_id)
+            if not finished:
+                raise  # the server closes the connection: half an answer must not look like a whole one
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = self._request_id(scope)
@@ -106,9 +103,8 @@ class Front:
         else:
             await send_json(send, error.kind.status, body, headers=headers, content_type=False)
 
-    def _internal(self, error: Exception, scope: Scope, request_id: str) -> HarchError:
+    def _log_fault(self, error: Exception, scope: Scope, request_id: str) -> None:
         _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=error)
-        return HarchError("E1001", "the hub failed at this request", hint=f"its log has more under `{request_id}`")
 
     def _request_id(self, scope: Scope) -> str:
         for name, value in scope["headers"]:

@@ -15,7 +15,11 @@ from harch.base.errors import HarchError
 
 
 class StreamEnded(Exception):
-    """The client has left, stopped reading, or the server is stopping."""
+    """The client has left, or the server is stopping."""
+
+
+class StreamStalled(StreamEnded):
+    """The client stopped reading; even an orderly end would wait for it."""
 
 
 class Streams:
@@ -29,12 +33,9 @@ class Streams:
     def close(self) -> None:
         self._closing.set()
 
-    @property
-    def closing(self) -> bool:
-        return self._closing.is_set()
-
-    def reserve(self) -> None:
-        """Raises E0403 before anything is sent if all slots are taken."""
+    @asynccontextmanager
+    async def open(self, receive: Receive, send: Send) -> AsyncIterator[Stream]:
+        """One slot for as long as the block lasts. Raises E0403 before anything is sent if all are taken."""
         if self.active >= self.limits.streams_max:
             raise HarchError(
                 "E0403",
@@ -42,9 +43,6 @@ class Streams:
                 hint="close one, or poll with `Accept: application/json`",
                 retry_after_s=5,
             )
-
-    @asynccontextmanager
-    async def open(self, receive: Receive, send: Send) -> AsyncIterator[Stream]:
         self.active += 1
         gone = asyncio.ensure_future(_gone(receive))
         closing = asyncio.ensure_future(self._closing.wait())
@@ -76,7 +74,9 @@ class Stream:
         try:
             async with asyncio.timeout(self._limits.stalled_s_max):
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        except (TimeoutError, OSError) as error:
+        except TimeoutError as error:
+            raise StreamStalled from error
+        except OSError as error:
             raise StreamEnded from error
 
     async def finish(self) -> None:

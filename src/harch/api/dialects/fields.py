@@ -65,7 +65,6 @@ class ClientFields(Struct, kw_only=True, forbid_unknown_fields=True):
     max_duration_seconds: Annotated[int, Meta(gt=0, le=DURATION_S_MAX)] | UnsetType | None = UNSET
     auto_restart: bool | UnsetType | None = UNSET
     replicas: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    tags: dict[str, str] | UnsetType | None = UNSET
 
 
 class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +87,7 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     modelled_duration_s: Seconds | None = None
     image: str | None = None
     labels: dict[str, str] | None = None
+    tags: dict[str, str] | None = None  # what the Terraform client calls labels
 
 
 _CLIENT_FIELDS = ClientFields.__struct_fields__

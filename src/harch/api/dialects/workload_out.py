@@ -148,7 +148,6 @@ def terraform_workload(workload: Workload) -> TerraformWorkload:
     spec = workload.spec
     theirs = client_fields(workload.annotations)
     region = region_word(spec.countries_allowed[0]) if spec.countries_allowed else ""
-    tags = theirs.get("tags")
     return TerraformWorkload(
         id=workload.id,
         name=spec.name,
@@ -157,7 +156,7 @@ def terraform_workload(workload: Workload) -> TerraformWorkload:
         region=str(theirs.get("region") or region),
         sovereignty=str(theirs.get("sovereignty") or theirs.get("sovereignty_level") or "strict"),
         env=spec.env,
-        tags=tags if isinstance(tags, dict) else spec.labels,
+        tags=spec.labels,
         status=workload.state,
         created_at=workload.created_at,
         updated_at=workload.updated_at,

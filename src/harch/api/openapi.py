@@ -1,0 +1,132 @@
+"""How is the API described to machines and people? `/openapi.json` and `/docs`, hot route included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import HTMLResponse, Response
+
+from harch.api.dialects.fields import WorkloadBody
+from harch.api.dialects.hubs import HubCapacity, HubView, RegionView
+from harch.api.dialects.pages import Page
+from harch.api.dialects.workload_out import WorkloadView
+from harch.api.docs_page import error_page, errors_page, routes_page
+from harch.api.errors import ErrorBody
+from harch.api.routes.context import reply
+from harch.api.routes.events import EventPage
+from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
+from harch.api.routes.hubs import RegionList
+from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
+from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
+from harch.api.routes.workloads import Deleted, WorkloadPatch
+from harch.api.schema import accepts, answers, components
+from harch.base.errors import REGISTRY, HarchError
+from harch.hub.views import GpuView, HubSummary
+from harch.placement.explanation import Explanation
+
+router = APIRouter(include_in_schema=False)
+
+_SCHEMAS: tuple[Any, ...] = (
+    ErrorBody,
+    WorkloadBody,
+    WorkloadPatch,
+    WorkloadView,
+    Page[WorkloadView],
+    Deleted,
+    Explanation,
+    HubView,
+    Page[HubView],
+    HubCapacity,
+    HubSummary,
+    Page[GpuView],
+    RegionView,
+    RegionList,
+    EventPage,
+    Health,
+    DetailedHealth,
+    PlatformMetrics,
+    Identity,
+    Verified,
+    KeyRequest,
+    KeyView,
+    Page[KeyView],
+    RevokedKey,
+    SecretValue,
+    Page[SecretName],
+    SecretDone,
+)
+
+_SUBMIT: dict[str, Any] = {
+    "tags": ["workloads"],
+    "summary": "Submits a workload; it is on disk when the answer comes",
+    "description": "200 instead of 201 if it is a repeated request: same Idempotency-Key, or same name and fields "
+    "within 10 minutes.",
+    "operationId": "submit_workload",
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "Names this request for 24 hours, so that it can be repeated safely.",
+        }
+    ],
+    **accepts(WorkloadBody),
+    "responses": {
+        str(status): answer
+        for status, answer in {
+            **answers(WorkloadView, "Created.", 201),
+            **answers(WorkloadView, "Created before.", 200),
+            **answers(ErrorBody, "Refused.", 400),
+        }.items()
+    },
+}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        paths = document["paths"]
+        paths["/v1/workloads"] = {**paths.get("/v1/workloads", {}), "post": _SUBMIT}
+        for operations in paths.values():
+            for operation in operations.values():
+                # FastAPI announces its own validation answer, which this API never gives.
+                operation["responses"].pop("422", None)
+        document["components"] = {
+            "schemas": components(_SCHEMAS),
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        }
+        document["security"] = [{"key": []}, {"bearer": []}]
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+@router.get("/openapi.json")
+async def openapi_json(request: Request) -> Response:
+    return reply(request.app.openapi())
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    return HTMLResponse(routes_page(request.app.openapi()))
+
+
+@router.get("/docs/errors")
+async def docs_errors() -> Response:
+    return HTMLResponse(errors_page())
+
+
+@router.get("/docs/errors/{code}")
+async def docs_error(code: str) -> Response:
+    kind = REGISTRY.get(code.upper())
+    if kind is None:
+        raise HarchError("E0207", f"no error has the code `{code[:16]}`", hint="/docs/errors lists them")
+    return HTMLResponse(error_page(kind))

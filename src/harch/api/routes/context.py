@@ -1,0 +1,102 @@
+"""What does every route need? The hub, who is calling, pages, and JSON in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from harch.api.access import identify, require, token_from
+from harch.api.body import read_body
+from harch.api.errors import input_error
+from harch.api.hub_port import HubPort
+from harch.api.limits import PER_PAGE_DEFAULT, PER_PAGE_MAX, Limits
+from harch.api.streams import Streams
+from harch.api.submit import TERRAFORM_AGENT
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.hub.views import PeerView, Principal, Role
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    hub: HubPort
+    limits: Limits
+    streams: Streams
+    clock: Clock
+
+
+async def context_of(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _caller(request: Request, least: Role) -> Principal:
+    context: Context = request.app.state.context
+    return require(identify(context.hub, token_from(request.scope["headers"])), least)
+
+
+async def _viewer(request: Request) -> Principal:
+    return _caller(request, Role.VIEWER)
+
+
+async def _user(request: Request) -> Principal:
+    return _caller(request, Role.USER)
+
+
+async def _operator(request: Request) -> Principal:
+    return _caller(request, Role.OPERATOR)
+
+
+async def _admin(request: Request) -> Principal:
+    return _caller(request, Role.ADMIN)
+
+
+Here = Annotated[Context, Depends(context_of)]
+Viewer = Annotated[Principal, Depends(_viewer)]
+User = Annotated[Principal, Depends(_user)]
+Operator = Annotated[Principal, Depends(_operator)]
+Admin = Annotated[Principal, Depends(_admin)]
+
+PageNumber = Annotated[int, Query(ge=1, le=10**9, description="1 is the first page.")]
+PerPage = Annotated[int, Query(ge=1, le=PER_PAGE_MAX, description="Items per page.")]
+PER_PAGE: int = PER_PAGE_DEFAULT
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    return Response(_encode(value), status_code=status, media_type="application/json")
+
+
+async def read_json(request: Request, context: Context, type_: type[T]) -> T:
+    """The body as `type_`. Raises E0201 or E0202."""
+    raw = await read_body(request.receive, context.limits)
+    try:
+        return msgspec.json.decode(raw, type=type_)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise input_error(error) from None
+
+
+def speaks_terraform(request: Request) -> bool:
+    return request.headers.get("user-agent", "").encode("latin-1", "ignore").startswith(TERRAFORM_AGENT)
+
+
+def labels_asked(request: Request) -> dict[str, str]:
+    """The filters `label.<key>=<value>`."""
+    return {
+        name.removeprefix("label."): value for name, value in request.query_params.items() if name.startswith("label.")
+    }
+
+
+def find_hub(context: Context, ref: str) -> PeerView:
+    wanted = ref.lower()
+    for peer in context.hub.peers():
+        if wanted in {peer.hub_id.lower(), peer.summary.name.lower() if peer.summary else ""}:
+            return peer
+    raise HarchError("E0305", f"no hub is called `{ref[:64]}`", hint="GET /v1/hubs lists them")

@@ -1,0 +1,183 @@
+"""Whose key is this, and who gets one? `/auth`, in the two spellings of the public clients."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from harch.api.dialects.pages import Page, cut
+from harch.api.routes.context import PER_PAGE, Admin, Here, PageNumber, PerPage, Viewer, read_json, reply
+from harch.api.schema import accepts, answers
+from harch.base.errors import HarchError
+from harch.hub.views import KeyInfo, Role
+
+router = APIRouter(tags=["auth"])
+
+# Scopes are the JavaScript client's word for what we call a role.
+_ROLE_OF_SCOPE = {"read": Role.VIEWER, "write": Role.USER, "operate": Role.OPERATOR, "admin": Role.ADMIN}
+_SCOPES_OF_ROLE = {
+    Role.VIEWER: ["read"],
+    Role.USER: ["read", "write"],
+    Role.OPERATOR: ["read", "write", "operate"],
+    Role.ADMIN: ["read", "write", "operate", "admin"],
+    Role.AGENT: ["agent"],
+}
+
+
+class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`role`, or `scopes` from which it follows; `user` if neither is given."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    tenant: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    role: Role | None = None
+    scopes: list[str] | None = None
+    expires_in_days: float | None = None
+
+
+class KeyView(Struct, frozen=True, kw_only=True):
+    """`key` is there once only: in the answer that creates it."""
+
+    id: str
+    name: str
+    prefix: str
+    tenant: str
+    role: Role
+    scopes: list[str]
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked: bool
+    expires_at: None = None
+    key: str | None = None
+
+
+class RevokedKey(Struct, frozen=True, kw_only=True):
+    success: bool = True
+    id: str
+    revoked: bool
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    tenant: str
+    role: Role
+    scopes: list[str]
+    email: str
+    plan: str
+    created_at: datetime
+    api_keys: list[KeyView]
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    valid: bool = True
+    key_id: str
+    name: str
+    tenant: str
+    role: Role
+    scopes: list[str]
+
+
+@router.get("/auth/me", responses=answers(Identity), summary="Whose key this is")
+async def whoami(caller: Viewer, here: Here) -> Response:
+    """Admins see the keys of their tenant, others their own."""
+    infos = await here.hub.keys(caller.tenant)
+    own = next((info for info in infos if info.id == caller.key_id), None)
+    shown = infos if caller.role is Role.ADMIN else [own] if own else []
+    return reply(
+        Identity(
+            id=caller.key_id,
+            name=caller.name,
+            tenant=caller.tenant,
+            role=caller.role,
+            scopes=_SCOPES_OF_ROLE[caller.role],
+            email="",
+            plan="self-hosted",
+            created_at=own.created_at if own else here.hub.started_at,
+            api_keys=[_view(info) for info in shown],
+        )
+    )
+
+
+@router.get("/auth/verify", responses=answers(Verified), summary="Says that a key is valid, and for what")
+async def verify(caller: Viewer) -> Response:
+    return reply(
+        Verified(
+            key_id=caller.key_id,
+            name=caller.name,
+            tenant=caller.tenant,
+            role=caller.role,
+            scopes=_SCOPES_OF_ROLE[caller.role],
+        )
+    )
+
+
+@router.get("/auth/api-keys", responses=answers(Page[KeyView]), summary="Lists the keys of all tenants")
+async def list_keys(_: Admin, here: Here, page: PageNumber = 1, per_page: PerPage = PER_PAGE) -> Response:
+    return reply(cut([_view(info) for info in await here.hub.keys(None)], page=page, per_page=per_page))
+
+
+@router.get("/auth/keys", responses=answers(list[KeyView]), summary="The same as a plain array")
+async def list_keys_plain(_: Admin, here: Here) -> Response:
+    return reply([_view(info) for info in await here.hub.keys(None)])
+
+
+@router.post(
+    "/auth/api-keys", responses=answers(KeyView, status=201), openapi_extra=accepts(KeyRequest), summary="Creates a key"
+)
+@router.post(
+    "/auth/keys", responses=answers(KeyView, status=201), openapi_extra=accepts(KeyRequest), summary="Creates a key"
+)
+async def create_key(request: Request, caller: Admin, here: Here) -> Response:
+    asked = await read_json(request, here, KeyRequest)
+    if asked.expires_in_days is not None:
+        raise HarchError(
+            "E0201",
+            "keys of this hub do not expire",
+            hint="leave `expires_in_days` out, and revoke the key when it is no longer needed",
+            field="expires_in_days",
+        )
+    info, key = await here.hub.create_key(name=asked.name, tenant=asked.tenant or caller.tenant, role=_role(asked))
+    return reply(_view(info, key), status=201)
+
+
+@router.delete("/auth/api-keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
+@router.delete("/auth/keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
+async def revoke_key(key_id: str, _: Admin, here: Here) -> Response:
+    info = await here.hub.revoke_key(key_id, tenant=None)
+    return reply(RevokedKey(id=info.id, revoked=info.revoked))
+
+
+def _role(asked: KeyRequest) -> Role:
+    if asked.role is not None:
+        return asked.role
+    if not asked.scopes:
+        return Role.USER
+    for scope in asked.scopes:
+        if scope not in _ROLE_OF_SCOPE:
+            raise HarchError(
+                "E0201",
+                f"`{scope[:64]}` is not a scope",
+                hint=f"use {', '.join(_ROLE_OF_SCOPE)}, or give a `role`",
+                field="scopes",
+            )
+    ranks = list(_ROLE_OF_SCOPE.values())
+    return max((_ROLE_OF_SCOPE[scope] for scope in asked.scopes), key=ranks.index)
+
+
+def _view(info: KeyInfo, key: str | None = None) -> KeyView:
+    return KeyView(
+        id=info.id,
+        name=info.name,
+        prefix=info.prefix,
+        tenant=info.tenant,
+        role=info.role,
+        scopes=_SCOPES_OF_ROLE[info.role],
+        created_at=info.created_at,
+        last_used_at=info.last_used_at,
+        revoked=info.revoked,
+        key=key,
+    )

@@ -1,0 +1,213 @@
+"""Workloads: list, read, change, stop, and why. Submission itself is `harch.api.submit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from msgspec import Struct
+from starlette.responses import Response
+
+from harch.api.access import tenant_scope
+from harch.api.body import read_body
+from harch.api.dialects.fields import CLIENT_SPEC, WorkloadBody
+from harch.api.dialects.pages import Page, page_of
+from harch.api.dialects.workload_change import changed_body
+from harch.api.dialects.workload_in import read_workload, translate, workload_type
+from harch.api.dialects.workload_out import WorkloadView, terraform_workload, workload_view
+from harch.api.errors import input_error
+from harch.api.routes.context import (
+    PER_PAGE,
+    Context,
+    Here,
+    PageNumber,
+    PerPage,
+    User,
+    Viewer,
+    labels_asked,
+    read_json,
+    reply,
+    speaks_terraform,
+)
+from harch.api.schema import accepts, answers
+from harch.base.errors import HarchError
+from harch.hub.views import Principal, WorkloadQuery
+from harch.placement.explanation import Explanation
+from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import WorkloadSpec
+
+router = APIRouter(tags=["workloads"])
+
+_STATES: dict[str, State] = {state.value: state for state in State} | {"queued": State.PENDING}
+
+
+class WorkloadPatch(Struct, kw_only=True, omit_defaults=True):
+    """Either a `status` to bring about, or fields of the specification."""
+
+    status: str | None = None
+    reason: str = ""
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    success: bool = True
+    id: str
+    status: str
+
+
+@router.get("/workloads", responses=answers(Page[WorkloadView]), summary="Lists workloads, newest first")
+async def list_workloads(
+    request: Request,
+    caller: Viewer,
+    here: Here,
+    page: PageNumber = 1,
+    per_page: PerPage = PER_PAGE,
+    status: str | None = None,
+    type_: Annotated[str | None, Query(alias="type")] = None,
+    hub_id: str | None = None,
+    name: str | None = None,
+    active: bool = False,
+    tenant: str | None = None,
+) -> Response:
+    """Filters: the parameters, and `label.KEY=VALUE`. `tenant` is for operators; others see their own."""
+    if status is not None and status not in _STATES:
+        raise HarchError(
+            "E0201", f"`{status[:64]}` is not a status", hint=f"use one of {', '.join(_STATES)}", field="status"
+        )
+    if hub_id is not None and hub_id.lower() != here.hub.hub_id.lower():
+        return reply(page_of([], total=0, page=page, per_page=per_page))
+    query = WorkloadQuery(
+        tenant=_tenant_asked(caller, tenant),
+        page=page,
+        per_page=per_page,
+        state=_STATES[status] if status else None,
+        type=workload_type(type_).value if type_ else None,
+        name=name,
+        active=active,
+        labels=labels_asked(request),
+    )
+    found = await here.hub.workloads(query)
+    views = [workload_view(workload) for workload in found.items]
+    return reply(page_of(views, total=found.total, page=page, per_page=per_page))
+
+
+@router.post(
+    "/workloads/plan",
+    responses=answers(Explanation, "What would happen."),
+    openapi_extra=accepts(WorkloadBody),
+    summary="Says where and whether a workload would run; stores nothing",
+)
+async def plan_workload(request: Request, _: Viewer, here: Here) -> Response:
+    spec, _annotations = read_workload(await read_body(request.receive, here.limits), here.hub)
+    return reply(here.hub.plan(spec))
+
+
+@router.get("/workloads/{ref}", responses=answers(WorkloadView), summary="Shows a workload, by id or name")
+async def get_workload(request: Request, ref: str, caller: Viewer, here: Here) -> Response:
+    return _shown(request, await here.hub.workload(ref, tenant=tenant_scope(caller)))
+
+
+@router.get(
+    "/workloads/{ref}/why", responses=answers(Explanation), summary="Why here, why not there, why not yet: every rule"
+)
+async def why_workload(ref: str, caller: Viewer, here: Here) -> Response:
+    return reply(await here.hub.why(ref, tenant=tenant_scope(caller)))
+
+
+@router.put(
+    "/workloads/{ref}",
+    responses=answers(WorkloadView),
+    openapi_extra=accepts(WorkloadBody),
+    summary="Replaces the specification, before the first start",
+)
+async def put_workload(request: Request, ref: str, caller: User, here: Here) -> Response:
+    """With a `name` the body is a whole specification; without one it changes the fields that it has."""
+    changes = await read_json(request, here, dict[str, object])
+    workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
+    if "name" in changes:
+        try:
+            body = msgspec.convert(changes, WorkloadBody)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise input_error(error) from None
+    else:
+        body = changed_body(workload, changes)
+    return _shown(request, await _respecify(here, workload, body))
+
+
+@router.patch(
+    "/workloads/{ref}",
+    responses=answers(WorkloadView),
+    openapi_extra=accepts(WorkloadPatch),
+    summary="Pauses, resumes, cancels or changes a workload",
+)
+async def patch_workload(request: Request, ref: str, caller: User, here: Here) -> Response:
+    """`{"status": "paused" | "running" | "cancelled"}`, or fields of the specification."""
+    changes = await read_json(request, here, dict[str, object])
+    status, reason = changes.pop("status", None), changes.pop("reason", None)
+    if status is None and not changes:
+        raise HarchError("E0201", "nothing to change", hint="send a `status`, or fields of the specification")
+    if status is not None and changes:
+        raise HarchError(
+            "E0201",
+            "a status cannot change together with other fields: one of them could fail when the other is done",
+            hint="send two requests",
+            field="status",
+        )
+    if status is not None:
+        return _shown(request, await _act(here, caller, ref, status, reason))
+    workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
+    return _shown(request, await _respecify(here, workload, changed_body(workload, changes)))
+
+
+@router.delete("/workloads/{ref}", responses=answers(Deleted), summary="Stops a workload and hides it from lists")
+async def delete_workload(ref: str, caller: User, here: Here) -> Response:
+    workload = await here.hub.delete(ref, tenant=tenant_scope(caller))
+    return reply(Deleted(id=workload.id, status=workload.state))
+
+
+async def _act(here: Context, caller: Principal, ref: str, status: object, reason: object) -> Workload:
+    tenant = tenant_scope(caller)
+    match status:
+        case "paused":
+            return await here.hub.pause(ref, tenant=tenant)
+        case "running":
+            return await here.hub.resume(ref, tenant=tenant)
+        case "cancelled":
+            why = reason if isinstance(reason, str) and reason else f"asked for by {caller.name}"
+            return await here.hub.stop(ref, tenant=tenant, reason=why[:256])
+        case _:
+            raise HarchError(
+                "E0201",
+                "this status cannot be asked for",
+                hint="use `paused`, `running` or `cancelled`; the others come about by themselves",
+                field="status",
+            )
+
+
+async def _respecify(here: Context, workload: Workload, body: WorkloadBody) -> Workload:
+    """Labels may change at any time; anything else only before the first start, which the hub decides."""
+    spec, annotations = translate(body, here.hub)
+    kept = {name: text for name, text in workload.annotations.items() if name != CLIENT_SPEC}
+    annotations = {**kept, **annotations}
+    if annotations == workload.annotations and _without_labels(spec) == _without_labels(workload.spec):
+        if spec.labels == workload.spec.labels:
+            return workload
+        return await here.hub.relabel(workload.id, spec.labels, tenant=workload.tenant)
+    return await here.hub.replace_spec(workload.id, spec, tenant=workload.tenant, annotations=annotations)
+
+
+def _without_labels(spec: WorkloadSpec) -> WorkloadSpec:
+    return msgspec.structs.replace(spec, labels={})
+
+
+def _tenant_asked(caller: Principal, asked: str | None) -> str | None:
+    scope = tenant_scope(caller)
+    if asked is None or asked == scope:
+        return scope
+    if scope is not None:
+        raise HarchError("E0103", "other tenants' work is for operators", hint="leave `tenant` out", field="tenant")
+    return asked
+
+
+def _shown(request: Request, workload: Workload) -> Response:
+    return reply(terraform_workload(workload) if speaks_terraform(request) else workload_view(workload))
