@@ -31,7 +31,7 @@ def command(file: str, yes: bool, detach: bool, hub: str | None, as_json: bool) 
     from harch.cli.output import emit_json
     from harch.cli.workload_file import read_workloads
 
-    if not yes and (as_json or file == "-" or not sys.stdin.isatty()):
+    if not yes and (as_json or file == "-" or nobody_to_ask()):
         raise HarchError("E0201", "nobody can be asked here", hint="add -y to submit without a question")
     specs = read_workloads(file)
     with connect(hub) as client:
@@ -56,6 +56,10 @@ def command(file: str, yes: bool, detach: bool, hub: str | None, as_json: bool) 
     if as_json:
         emit_json({"plans": plans, "items": workloads})
     return EXIT_ERROR if any(workload.exit_code for workload in workloads) else EXIT_OK
+
+
+def nobody_to_ask() -> bool:
+    return not sys.stdin.isatty()
 
 
 def _submit_all(client: Client, specs: list[WorkloadSpec], as_json: bool, hub: str | None) -> list[Workload]:

@@ -61,7 +61,7 @@ def _show_hub(hub: HubExplanation) -> None:
         mark = styled("pass" if rule.passed else "FAIL")
         click.echo(f"  {mark}  {clean(rule.rule):<{width}}  {clean(rule.detail)}".rstrip())
         if rule.nearest_fix and not rule.passed:
-            click.echo(f"        {'':<{width}}fix: {clean(rule.nearest_fix)}")
+            click.echo(f"        {'':<{width}}  fix: {clean(rule.nearest_fix)}")
     for candidate in hub.candidates[:CANDIDATES_SHOWN]:
         parts = " ".join(f"{clean(name)} {value:+.3g}" for name, value in candidate.parts.items())
         detail = f" ({parts})" if parts else ""

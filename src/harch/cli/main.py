@@ -44,7 +44,7 @@ VERBS = (
     Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
     Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
     Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
-    Verb("Run HarchOS", "up", "up", "Start the whole federation on this machine."),
+    Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
     Verb("Run HarchOS", "hub", "hub", "Run one hub's control plane."),
     Verb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
     Verb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
@@ -104,7 +104,7 @@ class LazyGroup(click.Group):
         as_json = wants_json(words)
         code = EXIT_ERROR
         try:
-            result = super().main(words, prog_name or "harch", complete_var, standalone_mode=False, **extra)
+            result = super().main(words, "harch", complete_var, standalone_mode=False, **extra)
             code = result if isinstance(result, int) else 0
             sys.stdout.flush()
         except HarchError as error:
@@ -132,7 +132,7 @@ def _did_you_mean(word: str) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group("harch", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="harch", message="harch %(version)s")
 def root() -> None:
     """HarchOS runs AI work on GPUs that stand in several countries.

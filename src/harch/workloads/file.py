@@ -115,19 +115,20 @@ def _documents(text: bytes, source: str) -> Iterator[Node]:
         raise _unreadable(error, source) from error
 
 
-def _value(node: Node, path: str, document: _Document) -> object:
+def _value(node: Node, path: str, document: _Document, depth: int = 0) -> object:
+    """A node as plain data. Aliases are followed here, so depth and size are limited once more."""
     document.nodes += 1
-    if document.nodes > NODES_MAX:
-        raise HarchError("E0201", f"aliases repeat more than {NODES_MAX} values", hint="write it without aliases")
+    if document.nodes > NODES_MAX or depth > DEPTH_MAX:
+        raise HarchError("E0201", f"`{path[:40]}`: its aliases make it too large", hint="write it without aliases")
     document.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
     if isinstance(node, MappingNode):
-        return _mapping(node, path, document)
+        return _mapping(node, path, document, depth)
     if isinstance(node, SequenceNode):
-        return [_value(item, f"{path}[{index}]", document) for index, item in enumerate(node.value)]
+        return [_value(item, f"{path}[{index}]", document, depth + 1) for index, item in enumerate(node.value)]
     return _scalar(node, path, document)
 
 
-def _mapping(node: MappingNode, path: str, document: _Document) -> dict[str, object]:
+def _mapping(node: MappingNode, path: str, document: _Document, depth: int) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, item in node.value:
         here = f"{path}.{key.value}" if path else str(key.value)
@@ -137,7 +138,7 @@ def _mapping(node: MappingNode, path: str, document: _Document) -> dict[str, obj
         if key.value in values:
             document.problems.append(Problem(here, f"is given twice, again in line {key.start_mark.line + 1}"))
         document.positions.setdefault(here, (key.start_mark.line + 1, key.start_mark.column + 1))
-        values[key.value] = _value(item, here, document)
+        values[key.value] = _value(item, here, document, depth + 1)
     return values
 
 
@@ -145,7 +146,7 @@ def _scalar(node: Node, path: str, document: _Document) -> object:
     kind, text = node.tag.removeprefix(_TAG), str(node.value)
     if kind == "null":
         return None
-    if kind == "str" or _is_text(path):
+    if kind == "str" or (kind in ("bool", "int", "float") and _is_text(path)):
         return text
     if kind == "bool":
         return text.lower() == "true"

@@ -1,0 +1,31 @@
+"""A hub to talk to, and a `harch` to run: for every test of a verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hub_double import HubDouble, hub_double
+
+from harch.cli.main import root
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubDouble]:
+    with hub_double() as double:
+        monkeypatch.setenv("HARCH_URL", double.url)
+        monkeypatch.setenv("HARCH_API_KEY", "hsk_test_key_of_enough_length")
+        monkeypatch.setenv("HARCH_HOME", str(tmp_path / "home"))
+        yield double
+
+
+@pytest.fixture
+def harch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*words: str, stdin: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(root, list(words), input=stdin)
+
+    return run
