@@ -99,7 +99,7 @@ class Federation:
         arguments = ["agent", "serve", "--hub-url", f"http://{HOST}:{self._ports.api(index)}"]
         arguments += ["--key-file", str(folder / "agent.key"), "--id", f"{hub.id}-agent", "--country", hub.country]
         arguments += ["--state-dir", str(folder / "agent"), "--gang-ports", f"{first}-{last}"]
-        arguments += ["--stop-tasks-on-exit", "--log-file", str(folder / "agent.log")]
+        arguments += ["--stop-tasks-on-exit", "--log-file", str(folder / "agent.log"), "--hide", str(self._home.root)]
         for path in share:
             arguments += ["--share", path]
         return Child(f"agent of {hub.name}", arguments, folder / "agent.err")
@@ -153,7 +153,7 @@ class Federation:
             return
         first = next(iter(urls.values()))
         click.echo(f"\nAPI  {first}/v1   (docs: {first}/docs)\nkey  {self._home.admin_key}\n")
-        program = Path(sys.argv[0]).name if os.sep not in sys.argv[0] else os.path.relpath(sys.argv[0])
+        program = sys.argv[0].removeprefix(f"{os.getcwd()}/")
         click.echo("Try in another terminal:")
         for words in ("hubs", "run --gpus 1 -- echo 'hello from a GPU job'", "why NAME"):
             click.echo(f"  {program} {words}")

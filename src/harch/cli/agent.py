@@ -1,0 +1,90 @@
+"""`harch agent serve`: the agent of one or more nodes as a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from harch.base.errors import HarchError
+
+
+@click.group("agent", help="Run the agent of one or more nodes.")
+def command() -> None:
+    pass
+
+
+@command.command("serve", help="Serve nodes of a hub until told to stop; tasks go on unless --stop-tasks-on-exit.")
+@click.option("--hub-url", required=True, help="Address of the hub, e.g. http://127.0.0.1:7701.")
+@click.option("--key-file", required=True, type=click.Path(dir_okay=False), help="File with an API key of role agent.")
+@click.option("--country", required=True, help="Where the nodes stand (ISO code); the hub must stand there too.")
+@click.option("--state-dir", required=True, type=click.Path(file_okay=False), help="Folder for tasks, logs, status.")
+@click.option("--id", "agent_id", required=True, help="A name that stays the same over restarts.")
+@click.option("--node", "nodes", multiple=True, help="A node to serve; all nodes of the hub if absent. Repeatable.")
+@click.option(
+    "--share", multiple=True, type=click.Path(file_okay=False), help="A folder tasks may work in. Repeatable."
+)
+@click.option("--hide", multiple=True, type=click.Path(), help="A folder that no task may see. Repeatable.")
+@click.option("--process-slots", default=64, show_default=True, help="Most processes at a time.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where other nodes reach gangs of this one.")
+@click.option("--gang-ports", default="29500-29599", show_default=True, help="Ports on which gangs meet.")
+@click.option("--sandbox", type=click.Choice(["auto", "off"]), default="auto", show_default=True, help="bubblewrap.")
+@click.option("--stop-tasks-on-exit", is_flag=True, help="Stop all tasks, too; the hub queues them again.")
+@click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
+def serve(
+    hub_url: str,
+    key_file: str,
+    country: str,
+    state_dir: str,
+    agent_id: str,
+    nodes: tuple[str, ...],
+    share: tuple[str, ...],
+    hide: tuple[str, ...],
+    process_slots: int,
+    address: str,
+    gang_ports: str,
+    sandbox: Literal["auto", "off"],
+    stop_tasks_on_exit: bool,
+    log_file: str | None,
+) -> None:
+    import uvloop
+
+    from harch.cli.process import end_with_parent, set_up_logging
+    from harch.execution.config import AgentConfig
+    from harch.execution.serving import serve as serve_agent
+
+    end_with_parent()
+    set_up_logging(log_file)
+    config = AgentConfig(
+        hub_url=hub_url,
+        api_key=_read_key(Path(key_file)),
+        agent_id=agent_id,
+        state_dir=Path(state_dir),
+        country=country.upper(),
+        node_ids=nodes,
+        process_slots=process_slots,
+        address=address,
+        gang_ports=_port_range(gang_ports),
+        share=tuple(Path(folder) for folder in share),
+        hide=tuple(Path(folder) for folder in hide),
+        stop_tasks_on_exit=stop_tasks_on_exit,
+        sandbox=sandbox,
+    )
+    uvloop.run(serve_agent(config))
+
+
+def _read_key(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise HarchError(
+            "E0101", f"cannot read {path}: {error.strerror}", hint="the hub writes `agent.key` into its state folder"
+        ) from error
+
+
+def _port_range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65535):
+        raise HarchError("E0201", f"--gang-ports is `{text}`", hint="write a range such as 29500-29599")
+    return int(first), int(last)

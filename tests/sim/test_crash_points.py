@@ -1,0 +1,44 @@
+"""A hub that dies at any store boundary loses nothing, runs nothing twice and frees every GPU exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sim.world import World
+
+from harch.testing.fleets import tiny_fleet
+from harch.workloads.lifecycle import State
+
+CRASH_POINTS = 200
+STEPS = 60
+
+
+def scratch(tmp_path: Path, name: str) -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_every_acknowledged_workload_survives_a_crash_at_any_store_boundary(block: int, tmp_path: Path) -> None:
+    for number in range(block * CRASH_POINTS // 10, (block + 1) * CRASH_POINTS // 10):
+        world = World(tiny_fleet(), scratch(tmp_path, str(number)), seed=number, crash_at=5 + number)
+        try:
+            for _ in range(STEPS):
+                world.survive(world.random.choice(World.STEPS))
+            while world.crashes == 0:  # a short story: go on until the plug is pulled
+                world.survive(world.random.choice(World.STEPS))
+            world.drain()
+            stored = {w.id: w for w in world.database.workloads_to_restore(world.now.replace(year=2000))}
+            assert world.acknowledged <= set(stored), "an acknowledged workload is gone"
+            assert all(workload.state.is_final for workload in stored.values())
+            assert not world.machine.desk.book.holder
+            for agent in world.agents.values():
+                assert all(count == 1 for count in agent.starts.values())
+            completed = [w for w in stored.values() if w.state is State.COMPLETED]
+            assert all(w.attempt >= 1 and len(w.task_ends) == w.spec.tasks for w in completed)
+        except AssertionError as error:
+            raise AssertionError(f"crash point {number}: {error}\nstory: {world.story}") from error
+        finally:
+            world.database.close()
