@@ -24,9 +24,9 @@ def command(hub: str | None, as_json: bool) -> None:
     rows = [
         (
             f"{view.name} *" if view.own else view.name,
-            view.country,
+            view.country or "-",
             view.status if view.reachable else "no answer",
-            f"{view.capacity.available_gpus} of {view.capacity.total_gpus}",
+            "unknown" if view.age_s is None else f"{view.capacity.available_gpus} of {view.capacity.total_gpus}",
             view.provenance or "-",
             view.active_workloads,
             age_text(view.age_s),

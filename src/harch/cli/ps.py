@@ -19,7 +19,7 @@ _ROWS_MAX = 10_000
 
 @click.command()
 @click.option("-a", "--all-states", is_flag=True, help="Also those that have ended.")
-@click.option("--tenant", metavar="NAME", help="Of this tenant, `*` for all: for operators.")
+@click.option("--tenant", metavar="NAME", help="Only of this tenant: for operators, who see all of them.")
 @click.option("--status", metavar="STATUS", help="Only this status, e.g. pending or failed.")
 @click.option("--limit", type=click.IntRange(1, _ROWS_MAX), default=100, show_default=True, help="Rows at most.")
 @click.option("--watch", is_flag=True, help="Again every 2 s, until Ctrl-C.")
@@ -91,10 +91,11 @@ def _show(page: Page[Workload]) -> None:
                 ", ".join(sorted({task.node_id for task in workload.placement})[:3]) or "-",
                 since_text(workload.metadata.created_at, now),
                 "-" if ran_s is None else age_text(ran_s),
+                workload.tenant,
                 workload.error_message or "",
             )
         )
-    table(("ID", "NAME", "STATUS", "GPUS", "NODES", "AGE", "RAN", "NOTE"), rows)
+    table(("ID", "NAME", "STATUS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
     if len(page.items) < page.total:
         note(f"{len(page.items)} of {page.total}; --limit shows more")
 

@@ -13,10 +13,10 @@ import httpx
 from harch.base.clock import SystemClock
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
-from harch.sdk.operations import PER_PAGE_MAX, Operations, Spec
+from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import EventStream, LogStream, Stream
-from harch.sdk.types import Event, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Hub, Identity, Page, Workload
 
 T = TypeVar("T")
 
@@ -50,13 +50,17 @@ class AsyncClient:
         """What would happen to this workload now; changes nothing."""
         return await self.run(self._ops.plan(spec))
 
-    def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Every event after that number, and then each as it happens, for ever; resumes by itself."""
-        return self.stream(EventStream(self._retry, after))
+    async def events(self, after: int | None = None) -> AsyncIterator[Event]:
+        """Each event from now on, or every one after that number, for ever; resumes by itself."""
+        if after is None:
+            # Known before the first connection, so that one which breaks early loses nothing.
+            after = (await self.event_page()).last_seq
+        async for event in self.stream(EventStream(self._retry, after)):
+            yield event
 
-    async def event_page(self, after: int = 0) -> list[Event]:
-        """The next events that have already happened; an empty list: no more yet."""
-        return await self.run(self._ops.events(after))
+    async def event_page(self, after: int | None = None, *, limit: int = EVENTS_PER_PAGE) -> EventPage:
+        """Events that have already happened: the newest, or the first ones after that number."""
+        return await self.run(self._ops.events(after, limit))
 
     async def health(self) -> Health:
         return await self.run(self._ops.health())

@@ -48,9 +48,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No answer: the connection could not be made, or broke, or took too long."""
+    """No answer: the connection could not be made, or broke, or took too long (`quiet`: it was made, nothing came)."""
 
     reason: str
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,5 +32,5 @@ def failure_of(error: httpx.TransportError, url: str) -> Failure:
     if isinstance(error, httpx.ConnectError):
         return Failure(f"nothing listens at {url}")
     if isinstance(error, httpx.TimeoutException):
-        return Failure(f"{url} took too long")
+        return Failure(f"{url} took too long", quiet=isinstance(error, httpx.ReadTimeout))
     return Failure(f"the connection to {url} broke ({type(error).__name__})")

@@ -10,19 +10,17 @@ import msgspec
 from msgspec import Struct
 
 from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
-from harch.sdk.types import Event, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+from harch.sdk.types import EventPage, Explanation, Gpu, Health, Hub, Identity, Page, Workload
 
 PER_PAGE_MAX = 100
+EVENTS_PER_PAGE = 100
 WAIT_POLL_S_FIRST, WAIT_POLL_S_MAX = 0.1, 2.0
 
 Spec = Mapping[str, object] | Struct
 
 
-class _Secrets(Struct):
-    items: list[str | dict[str, object]]
-
-    def names(self) -> list[str]:
-        return [item if isinstance(item, str) else str(item["name"]) for item in self.items]
+class _SecretName(Struct):
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +94,10 @@ class Operations:
         reply = yield from exchange(Request("GET", "/gpus", params), self.policy)
         return decoded(reply, Page[Gpu])
 
-    def events(self, after: int) -> Operation[list[Event]]:
+    def events(self, after: int | None, limit: int) -> Operation[EventPage]:
         headers = {"accept": "application/json"}
-        reply = yield from exchange(Request("GET", "/events", _params(after=after), headers), self.policy)
-        return decoded(reply, Page[Event]).items
+        request = Request("GET", "/events", _params(after=after, limit=limit), headers)
+        return decoded((yield from exchange(request, self.policy)), EventPage)
 
     def health(self) -> Operation[Health]:
         reply = yield from exchange(Request("GET", "/health"), self.policy)
@@ -110,8 +108,16 @@ class Operations:
         return decoded(reply, Identity)
 
     def secret_names(self) -> Operation[list[str]]:
-        reply = yield from exchange(Request("GET", "/secrets"), self.policy)
-        return decoded(reply, _Secrets).names()
+        names: list[str] = []
+        page = 0
+        while True:
+            page += 1
+            params = _params(page=page, per_page=PER_PAGE_MAX)
+            reply = yield from exchange(Request("GET", "/secrets", params), self.policy)
+            found = decoded(reply, Page[_SecretName])
+            names += [item.name for item in found.items]
+            if not found.items or len(names) >= found.total:
+                return names
 
     def set_secret(self, name: str, value: str) -> Operation[None]:
         yield from exchange(_with_body("PUT", _secret(name), {"value": value}), self.policy)

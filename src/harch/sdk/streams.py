@@ -46,12 +46,17 @@ class _Resuming:
         self._policy = policy
         self._failures_max = failures_max
         self._failures = 0
+        self._is_open = False
         self.done = False
 
     def opened(self, headers: dict[str, str]) -> None:
-        """Headers have come. Nothing is reset yet: a hub that closes at once would be asked in a tight loop."""
+        """Headers have come. No failure is forgiven yet: a hub that closes at once would be asked in a tight loop."""
+        self._is_open = True
 
     def broke(self, failure: Failure) -> float:
+        was_open, self._is_open = self._is_open, False
+        if was_open and failure.quiet:
+            return 0.0  # a task that says nothing for a while is no failure; asking again finds out if the hub is there
         return self._failed(unreachable(failure))
 
     def refused(self, reply: Reply) -> float:
@@ -77,15 +82,14 @@ class EventStream(_Resuming):
 
     def request(self) -> Request:
         self._buffer = b""
-        headers = {"accept": "text/event-stream", "last-event-id": str(self.after)}
-        return Request("GET", "/events", {"after": str(self.after)}, headers)
+        return Request("GET", "/events", {"after": str(self.after)}, {"accept": "text/event-stream"})
 
     def feed(self, data: bytes) -> list[Event]:
         self._failures = 0
         *blocks, self._buffer = (self._buffer + data).replace(b"\r\n", b"\n").split(b"\n\n")
         if len(self._buffer) > SSE_BLOCK_BYTES_MAX:
             raise HarchError("E1001", "an event of the hub is larger than 1 MiB", hint="is it a HarchOS hub?")
-        events = [event for block in blocks if (event := _event_of(block)) and event.seq > self.after]
+        events = [event for block in blocks if (event := _event_of(block))]
         if events:
             self.after = events[-1].seq
         return events
@@ -105,18 +109,20 @@ class LogStream(_Resuming):
         self._path = log_path(ref)
         self._fixed = {"rank": str(rank)} | ({} if attempt is None else {"attempt": str(attempt)})
         self._follow = follow
-        self._page_end: int | None = None
         self._page_bytes = 0
+        self._page_is_last = False
 
     def request(self) -> Request:
-        self._page_end, self._page_bytes = None, 0
+        self._page_bytes, self._page_is_last = 0, False
         params = {**self._fixed, "offset": str(self.offset)} | ({"follow": "true"} if self._follow else {})
         return Request("GET", self._path, params, {"accept": "text/plain"})
 
     def opened(self, headers: dict[str, str]) -> None:
-        next_offset = headers.get("x-log-next-offset", "")
-        if next_offset.isdecimal() and not self._follow:
-            self._page_end = int(next_offset)
+        super().opened(headers)
+        start = headers.get("x-log-offset", "")
+        if start.isdecimal():
+            self.offset = int(start)  # the hub knows better: the start may have been rotated away
+        self._page_is_last = headers.get("x-log-eof") == "true"
 
     def feed(self, data: bytes) -> list[bytes]:
         if not data:
@@ -127,9 +133,7 @@ class LogStream(_Resuming):
         return [data]
 
     def ended(self) -> float:
-        if self._page_end is not None:
-            self.offset = self._page_end  # the hub knows better: the start may have been rotated away
-        self.done = self._follow or self._page_bytes == 0
+        self.done = self._follow or self._page_is_last or self._page_bytes == 0
         return 0.0
 
 

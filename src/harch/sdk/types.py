@@ -181,7 +181,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
 
 
 class Hub(Struct, frozen=True, kw_only=True):
-    """A hub as seen from the one that was asked. `age_s` is the age of every figure here; None: nothing ever heard."""
+    """A hub as seen from the one that was asked. `age_s` is the age of every figure; None: it has never answered."""
 
     id: str
     name: str
@@ -226,6 +226,14 @@ class Event(Struct, frozen=True, kw_only=True):
     tenant: str = ""
     message: str = ""
     data: dict[str, object] = {}
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Ask again after `next_after`; `last_seq` is the newest event that the hub has, whoever may see it."""
+
+    items: list[Event]
+    next_after: int
+    last_seq: int
 
 
 class Health(Struct, frozen=True, kw_only=True):

@@ -359,21 +359,33 @@ def event(seq: int) -> dict[str, Any]:
     return {"seq": seq, "at": "2026-01-02T03:04:05Z", "kind": "workload.running", "subject": "wl_1", "message": "runs"}
 
 
+def events_page(*items: Any, last: int) -> dict[str, Any]:
+    return {"items": list(items), "total": len(items), "next_after": items[-1]["seq"], "last_seq": last}
+
+
 def test_events_prints_what_has_happened(harch: Harch, hub: HubDouble) -> None:
-    hub.on("GET /events", page(event(1), event(2)), page(event(3)), page())
+    hub.on("GET /events", events_page(event(8), event(9), last=9))
     lines = harch("events").stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert "2026-01-02T03:04:05.000Z  workload.running" in lines[0]
-    assert [asked.params["after"] for asked in hub.asked] == ["0", "2", "3"]
+    assert hub.asked[0].params == {"limit": "100"}
+
+
+def test_events_after_a_number_are_read_page_by_page(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /events", events_page(event(1), event(2), last=3), events_page(event(3), last=3))
+    document = json.loads(harch("events", "--after", "0", "--limit", "5000", "--json").stdout)
+    assert [item["seq"] for item in document["items"]] == [1, 2, 3]
+    assert [asked.params["after"] for asked in hub.asked] == ["0", "2"]
 
 
 def test_followed_events_are_one_json_object_per_line(harch: Harch, hub: HubDouble) -> None:
     text = "".join(f"data: {json.dumps(event(seq))}\n\n" for seq in (1, 2)).encode()
-    hub.answers["GET /events"] = [(200, text), (401, {"code": "E0102", "message": "revoked"})]
+    gone = {"code": "E0102", "message": "revoked"}
+    hub.answers["GET /events"] = [(200, events_page(event(0), last=0)), (200, text), (401, gone)]
     result = harch("events", "-f", "--json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line.get("seq") for line in lines] == [1, 2, None]
-    assert lines[2]["error"]["code"] == "E0102"
+    assert [line.get("seq") for line in lines] == [0, 1, 2, None]
+    assert lines[3]["error"]["code"] == "E0102"
     assert result.exit_code == 1
 
 
@@ -423,7 +435,7 @@ def test_pause_and_resume_set_the_status(harch: Harch, hub: HubDouble, verb: str
 
 def test_a_secret_comes_from_stdin_or_a_file_and_is_never_shown(harch: Harch, hub: HubDouble, tmp_path: Path) -> None:
     hub.on("PUT /secrets/TOKEN", {"name": "TOKEN"})
-    hub.on("GET /secrets", page("TOKEN"))
+    hub.on("GET /secrets", page({"name": "TOKEN"}))
     hub.on("DELETE /secrets/TOKEN", {"success": True})
     result = harch("secret", "set", "TOKEN", stdin="s3cret\n")
     assert result.exit_code == 0

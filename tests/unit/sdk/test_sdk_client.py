@@ -28,6 +28,7 @@ WORKLOAD = {
 }
 ENDED = {**WORKLOAD, "status": "completed"}
 EXPLANATION = {"subject": "train", "verdict": "fits_now", "sentence": "It fits.", "hubs": []}
+EVENTS = {"items": [], "next_after": 7, "last_seq": 7}
 NO_PAUSE = RetryPolicy(jitter=lambda: 0.0)
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -66,7 +67,7 @@ CALLS: list[tuple[str, Callable[[Client], object], str, str, httpx.Response]] = 
     ("hubs", lambda c: c.hubs.list(), "GET", "/v1/hubs?page=1&per_page=100", page({"id": "dakar", "name": "Dakar"})),
     ("secret", lambda c: c.secrets.set("A", "b"), "PUT", "/v1/secrets/A", httpx.Response(200, json={})),
     ("unset", lambda c: c.secrets.remove("A"), "DELETE", "/v1/secrets/A", httpx.Response(200, json={})),
-    ("past", lambda c: c.event_page(7), "GET", "/v1/events?after=7", page()),
+    ("past", lambda c: c.event_page(7), "GET", "/v1/events?after=7&limit=100", httpx.Response(200, json=EVENTS)),
 ]
 
 
@@ -105,8 +106,9 @@ def test_a_retried_submission_keeps_its_idempotency_key() -> None:
     assert len(keys) == 1
 
 
-def test_secrets_may_be_listed_as_names_or_as_objects() -> None:
-    with sync_client(lambda _: httpx.Response(200, json={"items": ["A", {"name": "B"}]})) as hub:
+def test_all_pages_of_secrets_are_read() -> None:
+    pages = [httpx.Response(200, json={"items": [{"name": name}], "total": 2}) for name in "AB"]
+    with sync_client(recording(pages)[1]) as hub:
         assert hub.secrets.list() == ["A", "B"]
 
 
@@ -161,11 +163,12 @@ def event_text(seq: int) -> bytes:
 
 
 def test_events_go_on_over_closed_connections() -> None:
-    seen, handler = recording([httpx.Response(200, content=event_text(n)) for n in (1, 2, 3)])
+    streams = [httpx.Response(200, content=event_text(n)) for n in (8, 9, 10)]
+    seen, handler = recording([httpx.Response(200, json=EVENTS), *streams])
     with sync_client(handler) as hub:
-        events = hub.events()
-        assert [next(events).seq for _ in range(3)] == [1, 2, 3]
-    assert [request.url.params["after"] for request in seen] == ["0", "1", "2"]
+        events = hub.events()  # from now on: the first question is where "now" is
+        assert [next(events).seq for _ in range(3)] == [8, 9, 10]
+    assert [request.url.params["after"] for request in seen[1:]] == ["7", "8", "9"]
 
 
 def test_a_refused_stream_is_an_error_with_the_hubs_words() -> None:
@@ -187,7 +190,7 @@ async def test_the_async_client_does_the_same() -> None:
         assert (await hub.workloads.wait(workload.id)).exit_code == 0
         assert [piece async for piece in hub.workloads.logs("wl_1", follow=True)] == [b"hello\n"]
         seen = []
-        async for event in hub.events():
+        async for event in hub.events(after=0):
             seen.append(event.seq)
             if len(seen) == 3:
                 break

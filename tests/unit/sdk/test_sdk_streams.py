@@ -8,7 +8,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.sdk.exchange import ApiError, Failure, Reply, RetryPolicy
-from harch.sdk.streams import SSE_BLOCK_BYTES_MAX, EventStream, LogStream
+from harch.sdk.streams import SSE_BLOCK_BYTES_MAX, STREAM_FAILURES_MAX, EventStream, LogStream
 
 POLICY = RetryPolicy(jitter=lambda: 0.0)
 
@@ -36,7 +36,7 @@ def test_a_broken_event_stream_resumes_after_the_last_event() -> None:
     stream.feed(sse(4) + sse(5)[:-10])
     stream.broke(Failure("reset"))
     assert stream.request().params == {"after": "4"}
-    assert [event.seq for event in stream.feed(sse(4) + sse(5))] == [5]  # a repeated event is not shown twice
+    assert [event.seq for event in stream.feed(sse(5))] == [5]  # what was cut off comes whole
 
 
 def test_an_event_stream_that_the_hub_closes_goes_on() -> None:
@@ -45,7 +45,7 @@ def test_an_event_stream_that_the_hub_closes_goes_on() -> None:
     stream.feed(sse(1))
     stream.ended()
     assert not stream.done
-    assert stream.request().headers["last-event-id"] == "1"
+    assert stream.request().params == {"after": "1"}
 
 
 def test_events_that_are_not_understood_are_skipped() -> None:
@@ -94,11 +94,32 @@ def test_a_followed_log_resumes_where_it_broke_and_ends_with_the_task() -> None:
 def test_a_log_that_is_not_followed_is_read_page_by_page_until_an_empty_one() -> None:
     stream = log(follow=False)
     stream.request()
-    stream.opened({"x-log-next-offset": "1000"})  # the first 996 bytes were rotated away
+    stream.opened({"x-log-offset": "996", "x-log-eof": "false"})  # what came before was rotated away
     stream.feed(b"last")
     stream.ended()
     assert not stream.done
     assert stream.request().params["offset"] == "1000"
-    stream.opened({"x-log-next-offset": "1000"})
+    stream.opened({"x-log-offset": "1000"})
     stream.ended()
     assert stream.done
+
+
+def test_the_last_page_of_a_finished_task_needs_no_other_question() -> None:
+    stream = log(follow=False)
+    stream.request()
+    stream.opened({"x-log-offset": "0", "x-log-eof": "true"})
+    stream.feed(b"all")
+    stream.ended()
+    assert stream.done
+
+
+def test_a_task_that_is_silent_for_hours_does_not_end_its_stream() -> None:
+    stream = log(follow=True)
+    for _ in range(1000):
+        stream.request()
+        stream.opened({"x-log-offset": "0"})
+        assert stream.broke(Failure("took too long", quiet=True)) == 0.0
+    for _ in range(STREAM_FAILURES_MAX):  # a hub that does not even accept is another matter
+        stream.broke(Failure("took too long", quiet=True))
+    with pytest.raises(HarchError, match="no hub answers"):
+        stream.broke(Failure("took too long", quiet=True))
