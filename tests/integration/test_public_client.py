@@ -1,0 +1,143 @@
+"""The published client `harchos` 0.2.1 and its CLI, unmodified, against a hub that really listens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from harchos import HarchOSClient
+from harchos.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnauthorizedError
+from harchos.models.hub import HubSpec
+from harchos.models.sovereignty import DataResidencyPolicy
+from harchos.models.workload import ComputeRequirements, WorkloadSpec, WorkloadStatus, WorkloadType
+
+
+@pytest.fixture
+def client(hub_url: str, api_key: str) -> Iterator[HarchOSClient]:
+    with HarchOSClient(api_key=api_key, base_url=f"{hub_url}/v1", max_retries=0) as client:
+        yield client
+
+
+def spec(name: str, **fields: object) -> WorkloadSpec:
+    return WorkloadSpec(name=name, type=WorkloadType.TRAINING, **fields)
+
+
+def harchos(hub_url: str, api_key: str, *words: str) -> str:
+    environment = {
+        **os.environ,
+        "HARCHOS_API_KEY": api_key,
+        "HARCHOS_BASE_URL": f"{hub_url}/v1",
+        "HARCHOS_MAX_RETRIES": "0",
+    }
+    command = [sys.executable, "-m", "harchos.cli", *words]
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_health_is_understood(client: HarchOSClient) -> None:
+    health = client.health()
+    assert (health.status, health.region) == ("healthy", "morocco")
+    assert health.uptime_seconds >= 0
+
+
+def test_a_specification_reads_back_as_it_was_written(client: HarchOSClient) -> None:
+    written = spec(
+        "mirror",
+        compute=ComputeRequirements(gpu_count=16, gpu_type="H100", cpu_cores=32, memory_gb=128),
+        command=["sleep", "60"],
+        env={"A": "b"},
+        data_residency=DataResidencyPolicy(allowed_regions=["morocco"], restricted_regions=["senegal"]),
+        carbon_budget_grams=1000,
+        max_duration_seconds=3600,
+        labels={"team": "x"},
+        auto_restart=True,
+    )
+    created = client.workloads.create(written)
+    assert created.status in {WorkloadStatus.PENDING, WorkloadStatus.SCHEDULED, WorkloadStatus.RUNNING}
+    assert client.workloads.get(created.metadata.id).spec == written
+    assert created.metadata.labels == {"team": "x"}
+
+
+def test_a_retried_creation_is_the_same_workload(client: HarchOSClient) -> None:
+    first, second = (client.workloads.create(spec("again", command=["sleep", "60"])) for _ in range(2))
+    assert first.metadata.id == second.metadata.id
+    with pytest.raises(ConflictError):
+        client.workloads.create(spec("again", command=["sleep", "61"]))
+
+
+def test_the_whole_life_of_a_workload(client: HarchOSClient) -> None:
+    ident = client.workloads.create(spec("life")).metadata.id
+    assert client.workloads.pause(ident).status == "paused"
+    updated = client.workloads.update(ident, spec("life", labels={"a": "b"}, compute=ComputeRequirements(gpu_count=2)))
+    assert (updated.spec.compute.gpu_count, updated.metadata.labels) == (2, {"a": "b"})
+    assert client.workloads.cancel(ident).metadata.id == ident
+    assert client.workloads.wait(ident, timeout=10, poll_interval=0.1).is_terminal
+    client.workloads.delete(ident)
+    assert client.workloads.list().total == 0
+
+
+def test_lists_can_be_filtered_and_paged(client: HarchOSClient) -> None:
+    for index in range(5):
+        client.workloads.create(spec(f"job-{index}", labels={"parity": str(index % 2)}))
+    assert client.workloads.list(labels={"parity": "0"}).total == 3
+    assert client.workloads.list(workload_type=WorkloadType.INFERENCE).total == 0
+    assert client.workloads.list(status=WorkloadStatus.COMPLETED).items == []
+    names = {item.metadata.name for item in client.paginate(client.workloads.list, per_page=2)}
+    assert names == {f"job-{index}" for index in range(5)}
+
+
+def test_hubs_regions_and_monitoring_are_understood(client: HarchOSClient) -> None:
+    hubs = client.hubs.list()
+    assert hubs.total == len(hubs.items) > 1
+    assert hubs.total_gpus > 0
+    own = client.hubs.list(region="morocco").items[0]
+    assert own.spec.region == "morocco"
+    assert client.hubs.get(own.metadata.id).is_ready
+    assert client.hubs.capacity(own.metadata.id).total_gpus == own.capacity.total_gpus
+    assert {region.country for region in client.regions.list()} >= {"MA", "SN"}
+    assert client.regions.get("morocco") == client.regions.get("MA")
+    assert client.monitoring.metrics().total_gpus == hubs.total_gpus
+    assert client.monitoring.detailed_health().is_healthy
+
+
+def test_errors_have_the_clients_own_classes_and_our_words(client: HarchOSClient, hub_url: str) -> None:
+    with pytest.raises(NotFoundError, match="nope"):
+        client.workloads.get("nope")
+    with pytest.raises(BadRequestError, match="atlantis"):
+        client.workloads.create(spec("x", data_residency=DataResidencyPolicy(allowed_regions=["atlantis"])))
+    with pytest.raises(ConflictError, match="names hub `dakar`"):
+        client.workloads.create(spec("x", hub_id="dakar"))
+    with pytest.raises(ForbiddenError):
+        client.hubs.create(HubSpec(name="new", region="morocco"))
+    with pytest.raises(NotFoundError, match="carbon"):
+        client.carbon.get_intensity("MA")
+    stranger = HarchOSClient(api_key="hsk_0123456789abcdef0123", base_url=f"{hub_url}/v1", max_retries=0)
+    with stranger, pytest.raises(UnauthorizedError):
+        stranger.workloads.list()
+
+
+async def test_the_async_client_works_too(hub_url: str, api_key: str) -> None:
+    async with HarchOSClient(api_key=api_key, base_url=f"{hub_url}/v1", max_retries=0) as client:
+        created = await client.workloads.async_create(spec("async"))
+        stream = client.stream("GET", "/events", params={"after": 0, "subject": created.metadata.id})
+        async for event in stream:
+            assert event["subject"] == created.metadata.id
+            break
+        await stream.aclose()
+        await client.workloads.async_delete(created.metadata.id)
+
+
+def test_the_cli_prints_what_the_hub_knows(hub_url: str, api_key: str, client: HarchOSClient) -> None:
+    client.workloads.create(spec("shown"))
+    status = harchos(hub_url, api_key, "status")
+    assert "healthy" in status
+    assert "morocco" in status
+    assert "ready" in harchos(hub_url, api_key, "hubs")
+    assert "shown" in harchos(hub_url, api_key, "workloads")
+    assert "No workloads" in harchos(hub_url, api_key, "workloads", "-s", "completed")
