@@ -26,12 +26,7 @@ def spec(name: str, **fields: object) -> WorkloadSpec:
 
 
 def harchos(hub_url: str, api_key: str, *words: str) -> str:
-    environment = {
-        **os.environ,
-        "HARCHOS_API_KEY": api_key,
-        "HARCHOS_BASE_URL": f"{hub_url}/v1",
-        "HARCHOS_MAX_RETRIES": "0",
-    }
+    settings = {"HARCHOS_API_KEY": api_key, "HARCHOS_BASE_URL": f"{hub_url}/v1", "HARCHOS_MAX_RETRIES": "0"}
     command = [sys.executable, "-m", "harchos.cli", *words]
     done = subprocess.run(
         command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=30, check=False
