@@ -37,7 +37,7 @@ def _watch_all_sources(compiled: object) -> None:
     Where a Numba release names these internals otherwise, its own rule stays in force.
     """
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(cache_file, "_source_stamp"):
+    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = _SOURCES
 
 

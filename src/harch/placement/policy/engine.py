@@ -29,7 +29,7 @@ from harch.placement.policy.shapes import (
     copied,
     empty_nodes,
 )
-from harch.placement.policy.value import choose_devices
+from harch.placement.policy.value import ValueMemo, choose_devices, new_memo
 
 KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
 _KIND_SLOTS_FIRST = 32
@@ -69,6 +69,7 @@ class Prepared(NamedTuple):
 
     lessons: Lessons
     values: scan.NodeValues
+    memo: ValueMemo
     versions: SmallInts
     arrivals: int
 
@@ -76,9 +77,10 @@ class Prepared(NamedTuple):
 def prepare(snapshot: Snapshot) -> Prepared:
     """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
     lessons = learn(snapshot.history, snapshot.nodes, snapshot.models)
-    values = scan.new_values(snapshot.nodes.count)
-    scan.revalue_all(snapshot.nodes, values, lessons, scan.new_scratch(snapshot.nodes))
-    return Prepared(lessons, values, snapshot.versions, snapshot.arrivals)
+    values = scan.new_values(snapshot.nodes.size)
+    memo = new_memo()
+    scan.revalue_all(snapshot.nodes, values, lessons, memo, scan.new_scratch(snapshot.nodes))
+    return Prepared(lessons, values, memo, snapshot.versions, snapshot.arrivals)
 
 
 class PlacementEngine:
@@ -101,11 +103,12 @@ class PlacementEngine:
         self.history = history if history is not None else History()
         self._kind_slots_max = kind_slots_max
         self._slot_of_kind: OrderedDict[Request, int] = OrderedDict()
-        self._everywhere = np.ones(self.nodes.count, dtype=np.bool_)
+        self._everywhere = np.ones(self.nodes.size, dtype=np.bool_)
         self._scratch = scan.new_scratch(self.nodes)
-        self._cache = scan.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.count)
-        self._values = scan.new_values(self.nodes.count)
+        self._cache = scan.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.size)
+        self._values = scan.new_values(self.nodes.size)
         self._lessons: Lessons
+        self._memo: ValueMemo
         self._prices: Prices
         self._events_since_refresh = 0
         self.relearn()
@@ -140,6 +143,7 @@ class PlacementEngine:
             self._cache,
             self._prices,
             self._lessons,
+            self._memo,
             self._scratch,
         )
         return None if node == scan.NOWHERE else self._decision(request, slot, node, score)
@@ -148,7 +152,7 @@ class PlacementEngine:
         """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
         request = canonical(request, self.models)
         slot = self._slot(request)
-        scores = np.empty(self.nodes.count)
+        scores = np.empty(self.nodes.size)
         scan.score_nodes(
             slot,
             *request,
@@ -158,6 +162,7 @@ class PlacementEngine:
             self._cache,
             self._prices,
             self._lessons,
+            self._memo,
             self._scratch,
             scores,
         )
@@ -203,11 +208,11 @@ class PlacementEngine:
 
     def adopt(self, prepared: Prepared) -> None:
         """Swaps new lessons in; nodes that changed since the snapshot are valued again."""
-        for node in np.flatnonzero(prepared.versions != self._values.version):
-            scan.revalue(self.nodes, node, prepared.values, prepared.lessons, self._scratch)
+        for node in np.flatnonzero(prepared.versions != self._values.version).tolist():
+            scan.revalue(self.nodes, node, prepared.values, prepared.lessons, prepared.memo, self._scratch)
         # Versions count the changes of a node, whatever the lessons: a snapshot stays comparable after other swaps.
         prepared.values.version[:] = self._values.version
-        self._lessons, self._values = prepared.lessons, prepared.values
+        self._lessons, self._values, self._memo = prepared.lessons, prepared.values, prepared.memo
         self._cache.version.fill(-1)
         self._prices = no_prices(self.models, len(prepared.lessons.block_gpus))
         self.history.learned_at = prepared.arrivals
@@ -222,12 +227,12 @@ class PlacementEngine:
 
     def _change(self, request: Request, node: int, devices: Sequence[int], direction: int) -> None:
         request = canonical(request, self.models)
-        if not 0 <= node < self.nodes.count or len(devices) != request.gpus:
+        if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
             raise InvariantBroken("a request holds as many devices of one node as it asked for", request, node, devices)
         chosen = np.array(devices, dtype=np.int64)
         if not change(self.nodes, node, request.cpu_milli, request.memory_mib, request.gpu_milli, chosen, direction):
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
-        scan.revalue(self.nodes, node, self._values, self._lessons, self._scratch)
+        scan.revalue(self.nodes, node, self._values, self._lessons, self._memo, self._scratch)
 
     def _slot(self, kind: Request) -> int:
         slot = self._slot_of_kind.get(kind)
@@ -246,16 +251,19 @@ class PlacementEngine:
         return slot
 
     def _grow_cache(self, slots: int) -> None:
-        grown = scan.new_cache(slots, self.nodes.count)
-        for old, new in zip(self._cache, grown, strict=True):
-            new[: len(old)] = old
+        grown = scan.new_cache(slots, self.nodes.size)
+        used = len(self._cache.score)
+        grown.score[:used] = self._cache.score
+        grown.device[:used] = self._cache.device
+        grown.blocks_lost[:used] = self._cache.blocks_lost
+        grown.version[:used] = self._cache.version
         self._cache = grown
 
     def _mask(self, allowed: Bools | None) -> Bools:
         if allowed is None:
             return self._everywhere
-        if allowed.dtype != np.bool_ or allowed.shape != (self.nodes.count,):
-            raise ValueError(f"`allowed` must hold {self.nodes.count} booleans, one per node")
+        if allowed.dtype != np.bool_ or allowed.shape != (self.nodes.size,):
+            raise ValueError(f"`allowed` must hold {self.nodes.size} booleans, one per node")
         return np.ascontiguousarray(allowed)
 
     def _decision(self, request: Request, slot: int, node: int, score: float) -> Decision:

@@ -16,7 +16,7 @@ from harch.placement.policy.compiled import kernel
 from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
 from harch.placement.policy.prices import Prices, count_blocks
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays, SmallInts
-from harch.placement.policy.value import choose_devices, fits, node_value, profile
+from harch.placement.policy.value import ValueMemo, choose_devices, fits, node_value, profile
 
 # Best fit on top of the value: points per full node of 128 cores and of 8 GPUs that stay free.
 CPU_LEFT_WEIGHT = 50.0 / 128_000
@@ -70,28 +70,30 @@ def new_cache(slots: int, nodes: int) -> ScoreCache:
 
 def new_scratch(nodes: NodeArrays) -> Scratch:
     devices = nodes.gpu_milli_free.shape[1] + 1
-    room = [np.zeros(size, np.int64) for size in (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.count)]
+    room = [np.zeros(size, np.int64) for size in (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.size)]
     return Scratch(*room)
 
 
 @kernel
-def revalue(nodes: NodeArrays, node: int, values: NodeValues, lessons: Lessons, scratch: Scratch) -> None:
+def revalue(
+    nodes: NodeArrays, node: int, values: NodeValues, lessons: Lessons, memo: ValueMemo, scratch: Scratch
+) -> None:
     """Brings a node's value and blocks up to date and makes cached scores of it stale."""
     cpu_milli = nodes.cpu_milli_free[node]
     memory_mib = nodes.memory_mib_free[node]
     model = nodes.model[node]
     idle, partials = profile(nodes, node, scratch.partial)
     values.value[node] = node_value(
-        cpu_milli, memory_mib, idle, scratch.partial, partials, model, lessons, scratch.rollout
+        cpu_milli, memory_mib, idle, scratch.partial, partials, model, lessons, memo, scratch.rollout
     )
     count_blocks(cpu_milli, memory_mib, idle, model, lessons, values.blocks[node])
     values.version[node] += 1
 
 
 @kernel
-def revalue_all(nodes: NodeArrays, values: NodeValues, lessons: Lessons, scratch: Scratch) -> None:
+def revalue_all(nodes: NodeArrays, values: NodeValues, lessons: Lessons, memo: ValueMemo, scratch: Scratch) -> None:
     for node in range(len(values.value)):
-        revalue(nodes, node, values, lessons, scratch)
+        revalue(nodes, node, values, lessons, memo, scratch)
 
 
 @kernel
@@ -106,6 +108,7 @@ def rescore(
     values: NodeValues,
     cache: ScoreCache,
     lessons: Lessons,
+    memo: ValueMemo,
     scratch: Scratch,
 ) -> None:
     """Fills one cache entry of a request that fits the node."""
@@ -131,7 +134,7 @@ def rescore(
             if seen:
                 continue
             partial[index] = free - gpu_milli
-            value = node_value(cpu_after, memory_after, idle, partial, partials, model, lessons, scratch.rollout)
+            value = node_value(cpu_after, memory_after, idle, partial, partials, model, lessons, memo, scratch.rollout)
             partial[index] = free
             if value < value_after or (value == value_after and free < chosen_free):
                 value_after = value
@@ -139,7 +142,7 @@ def rescore(
         if idle > 0:
             partial[partials] = GPU_MILLI - gpu_milli
             value = node_value(
-                cpu_after, memory_after, idle - 1, partial, partials + 1, model, lessons, scratch.rollout
+                cpu_after, memory_after, idle - 1, partial, partials + 1, model, lessons, memo, scratch.rollout
             )
             if value < value_after:
                 value_after = value
@@ -156,7 +159,7 @@ def rescore(
         elif gpus > 1:
             idle_after, partials = _profile_after_shares(nodes, node, gpus, gpu_milli, partial, scratch.chosen)
         value_after = node_value(
-            cpu_after, memory_after, idle_after, partial, partials, model, lessons, scratch.rollout
+            cpu_after, memory_after, idle_after, partial, partials, model, lessons, memo, scratch.rollout
         )
     gpu_after = nodes.gpu_milli_free_sum[node] - gpus * gpu_milli
     gain = values.value[node] - value_after
@@ -208,6 +211,7 @@ def best_node(
     cache: ScoreCache,
     prices: Prices,
     lessons: Lessons,
+    memo: ValueMemo,
     scratch: Scratch,
 ) -> tuple[int, float]:
     """The node with the highest score, the first of equals; `NOWHERE` when no allowed node has room."""
@@ -241,7 +245,7 @@ def best_node(
             cache.score[slot, node] = -np.inf
             cache.version[slot, node] = values.version[node]
             continue
-        rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, scratch)
+        rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, memo, scratch)
         score = cache.score[slot, node] - price - block_cost(cache.blocks_lost[slot, node], prices)
         if score > best or (score == best and node < chosen):
             best = score
@@ -263,6 +267,7 @@ def score_nodes(
     cache: ScoreCache,
     prices: Prices,
     lessons: Lessons,
+    memo: ValueMemo,
     scratch: Scratch,
     scores: Floats,
 ) -> None:
@@ -273,6 +278,8 @@ def score_nodes(
             continue
         if fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
             if cache.version[slot, node] != values.version[node]:
-                rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, scratch)
+                rescore(
+                    slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, memo, scratch
+                )
             score = cache.score[slot, node] - gpus * gpu_milli * prices.model[nodes.model[node]]
             scores[node] = score - block_cost(cache.blocks_lost[slot, node], prices)

@@ -81,7 +81,7 @@ class NodeArrays(NamedTuple):
     available: Bools  # False: drained or lost; keeps its work, receives none
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return len(self.cpu_milli)
 
     @property
@@ -116,4 +116,4 @@ def empty_nodes(shapes: Sequence[NodeShape]) -> NodeArrays:
 
 def copied(nodes: NodeArrays) -> NodeArrays:
     """A copy that shares nothing: what is built aside must not see later changes."""
-    return NodeArrays(*(array.copy() for array in nodes))
+    return NodeArrays._make(array.copy() for array in nodes)

@@ -6,11 +6,28 @@ so both work on that short profile. Sums are integers until the last step: they 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
 from harch.placement.policy.compiled import kernel
 from harch.placement.policy.lessons import Lessons
-from harch.placement.policy.shapes import GPU_MILLI, Ints, NodeArrays
+from harch.placement.policy.shapes import GPU_MILLI, Floats, Ints, NodeArrays
 
-FRAGMENT_WEIGHT = 0.1
+MEMO_PLACES = 1 << 16  # a power of two; 24 bytes each
+
+
+class ValueMemo(NamedTuple):
+    """Values of node states seen under the present lessons; a later state overwrites an earlier one in its place."""
+
+    amounts: Ints  # free CPU and memory, exactly; -1 when empty
+    devices: npt.NDArray[np.uint64]  # hash of model, idle devices and shares left
+    value: Floats
+
+
+def new_memo() -> ValueMemo:
+    return ValueMemo(np.full(MEMO_PLACES, -1, np.int64), np.zeros(MEMO_PLACES, np.uint64), np.zeros(MEMO_PLACES))
 
 
 @kernel
@@ -57,7 +74,7 @@ def rollout_left(
     lessons: Lessons,
     scratch: Ints,
 ) -> float:
-    """V: mean milli-GPU left after each learned sequence was best-fitted onto the node; what does not fit is skipped."""
+    """V: mean milli-GPU left after each learned sequence was best-fitted onto the node; misfits are skipped."""
     free = idle * GPU_MILLI
     for index in range(partials):
         free += partial[index]
@@ -104,7 +121,7 @@ def rollout_left(
             if left == 0:
                 break
         left_sum += left
-    return left_sum / sequences
+    return float(left_sum / sequences)
 
 
 @kernel
@@ -152,12 +169,36 @@ def node_value(
     partials: int,
     model: int,
     lessons: Lessons,
+    memo: ValueMemo,
     scratch: Ints,
 ) -> float:
-    """F: what the policy wants to see fall. GPU that the learned work would leave unused, plus a little fragment."""
+    """F: what the policy wants to see fall. GPU that the learned work would leave unused, plus a little fragment.
+
+    Fleets repeat themselves: many nodes are, or would be, in the same state, so each state's value is computed once.
+    """
+    amounts = (cpu_milli << 32) | memory_mib
+    devices = _mixed(np.uint64(model * 128 + idle))
+    for index in range(partials):
+        if partial[index] > 0:
+            devices += _mixed(np.uint64(partial[index] + 100_000))  # a sum, because the order of devices is no matter
+    place = np.int64(_mixed(np.uint64(amounts) ^ devices) & np.uint64(len(memo.value) - 1))
+    if memo.amounts[place] == amounts and memo.devices[place] == devices:
+        return float(memo.value[place])
     left = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
     stuck = fragment(cpu_milli, idle, partial, partials, model, lessons.kinds, lessons.kind_counts)
-    return left + FRAGMENT_WEIGHT * stuck
+    value = left + lessons.fragment_weight * stuck
+    memo.amounts[place] = amounts
+    memo.devices[place] = devices
+    memo.value[place] = value
+    return value
+
+
+@kernel
+def _mixed(bits: np.uint64) -> np.uint64:
+    """Spreads bits evenly over 64 (the finaliser of SplitMix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 @kernel
