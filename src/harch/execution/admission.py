@@ -12,7 +12,7 @@ from harch.execution.protocol import TaskSpec
 from harch.execution.sandbox import is_inside
 from harch.execution.taskdir import is_safe_id
 
-_SECRET_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 COMMAND_BYTES_MAX = 1024 * 1024  # program, arguments and environment together; the kernel's own limit is near
 
 
@@ -55,7 +55,7 @@ def check_names(task: TaskSpec, premises: Premises) -> str:
     key = task.key
     if not is_safe_id(key.workload_id) or key.attempt < 0 or key.rank < 0:
         return "E0201 the id of the workload cannot be a folder name"
-    if not all(_SECRET_NAME.match(name) for name in task.secrets):
+    if not all(_SECRET_NAME.fullmatch(name) for name in task.secrets):
         return "E0201 the name of a secret cannot be a file name"
     if premises.node_ids and task.node_id not in premises.node_ids:
         return f"E0307 node {task.node_id} is not served by this agent"

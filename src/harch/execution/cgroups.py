@@ -107,6 +107,9 @@ def detect(tag: str, *, proc: Path = Path("/proc")) -> Cgroups:
     if mount_v2 is not None and own_v2 is not None:
         own = _inside(mount_v2, own_v2)
         wanted = (frozenset(CONTROLLERS) & _words(own / "cgroup.controllers")) - v1.keys()
+        # Each hierarchy that a process enters costs its start some milliseconds; v1's freezer serves to kill as well.
+        if "freezer" in v1 and not wanted:
+            return Cgroups(host, v1, reason=reason)
         if failure := _make(own / f"harch-{tag}"):
             reason = failure
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -86,7 +87,7 @@ class LocalEngine:
             self._preparation.prepare(task)
             self._launch(key, task_dir)
         except OSError as error:
-            code = "E1002" if error.errno == 28 else "E0307"
+            code = "E1002" if error.errno == errno.ENOSPC else "E0307"
             self._preparation.clear(key)
             self._throw_away(task_dir.path)
             self._refuse(key, ExitReason.NOT_STARTED, f"{code} it could not be prepared: {error}")

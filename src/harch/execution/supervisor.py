@@ -8,6 +8,7 @@ agent that is its parent. SIGTERM stops the task, SIGUSR1 pauses it, SIGUSR2 res
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -43,7 +44,8 @@ def main(task_dir: str) -> int:
         return EXIT_REFUSED
     except OSError as error:
         # Nothing ran. Without a marker on disk the promise "at most once" would not hold, so nothing may.
-        records.end("not_started", detail=f"the task folder cannot be written: {error.strerror}")
+        code = "E1002" if error.errno == errno.ENOSPC else "E0307"
+        records.end("not_started", detail=f"{code} the task folder cannot be written: {error.strerror}")
         return EXIT_REFUSED
     Watch(spec, records).run()
     return 0

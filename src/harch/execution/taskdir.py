@@ -25,7 +25,7 @@ from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
 from harch.workloads.lifecycle import ExitReason
 
 _Record = TypeVar("_Record", bound=Struct)
-_SAFE_ID = re.compile(r"^[A-Za-z0-9_-]{1,100}$")
+_SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ def key_of(name: str) -> TaskKey | None:
 
 def is_safe_id(text: str) -> bool:
     """Ids become folder names; one that could mean another folder is refused."""
-    return _SAFE_ID.match(text) is not None
+    return _SAFE_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,12 @@ class FakeHub:
     @contextlib.asynccontextmanager
     async def listening(self, port: int = 0):
         async with serve(
-            self._talk, "127.0.0.1", port, compression=None, max_size=FRAME_BYTES_MAX, process_request=self._authenticate
+            self._talk,
+            "127.0.0.1",
+            port,
+            compression=None,
+            max_size=FRAME_BYTES_MAX,
+            process_request=self._authenticate,
         ) as server:
             self.port = server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{self.port}"

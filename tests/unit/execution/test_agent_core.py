@@ -1,0 +1,183 @@
+"""The agent's core, with engines that only take notes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.execution.admission import Premises
+from harch.execution.agent import Agent
+from harch.execution.protocol import (
+    Forget,
+    KnownTask,
+    LogChunk,
+    ReadLog,
+    Refused,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskKey,
+    TaskSpec,
+    TaskStarted,
+)
+from harch.execution.session import backoff_s, connect_url, split
+from harch.workloads.lifecycle import ExitReason
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = TaskKey("wl_1", 1, 0)
+
+
+class StillClock:
+    def now(self):
+        return NOW
+
+    def monotonic_s(self):
+        return 0.0
+
+    async def sleep(self, delay_s):
+        raise AssertionError("the core never sleeps")
+
+
+class NotingEngine:
+    def __init__(self):
+        self.live: dict[TaskKey, TaskSpec] = {}
+        self.starts, self.stops, self.forgotten = [], [], []
+
+    def start(self, task):
+        self.starts.append(task.key)
+        self.live[task.key] = task
+
+    def stop(self, key, *, grace_s, reason):
+        self.stops.append((key, grace_s, reason))
+
+    def pause(self, key): ...
+
+    def resume(self, key): ...
+
+    def forget(self, key):
+        self.forgotten.append(key)
+
+    def running(self):
+        return [KnownTask(key=key, running=True, started_at=NOW) for key in self.live]
+
+    def is_running(self, key):
+        return key in self.live
+
+    def read_log(self, request):
+        return LogChunk(request_id=request.request_id, offset=0, data=b"", eof=True)
+
+
+def spec(**changes) -> TaskSpec:
+    fields = {"key": KEY, "name": "n", "tenant": "t", "node_id": "n1", "gpu_ids": (), "gpu_indexes": ()}
+    return TaskSpec(**{**fields, "gpus_modelled": True, "command": ("true",), "country": "MA", **changes})
+
+
+@pytest.fixture
+def engines():
+    return NotingEngine(), NotingEngine()
+
+
+@pytest.fixture
+def agent(engines):
+    agent = Agent(Premises("MA", frozenset(), (), ()), StillClock())
+    agent.use(*engines)
+    return agent
+
+
+def hello(agent):
+    return agent.hello(agent_id="a", process_slots=1, address="x", gang_ports=(1, 2), features={})
+
+
+def end(reason=ExitReason.EXITED) -> TaskEnded:
+    return TaskEnded(key=KEY, reason=reason, at=NOW, exit_code=0)
+
+
+def test_a_repeated_start_reaches_the_engine_once(agent, engines):
+    for _ in range(3):
+        agent.handle(StartTask(spec()))
+    assert engines[0].starts == [KEY]
+
+
+def test_work_without_a_command_goes_to_the_modelled_engine(agent, engines):
+    agent.handle(StartTask(spec(command=())))
+    assert (engines[0].starts, engines[1].starts) == ([], [KEY])
+
+
+def test_an_end_is_told_with_each_connection_until_forgotten(agent, engines):
+    agent.task_started(KEY, NOW)
+    agent.task_ended(end())
+    assert agent.take_outbox(10) == [TaskStarted(key=KEY, at=NOW), end()]
+    for _ in range(2):
+        assert hello(agent).tasks == (KnownTask(key=KEY, running=False),)
+        agent.connected()
+        assert agent.take_outbox(10) == [end()]
+    agent.handle(StartTask(spec()))
+    assert (agent.take_outbox(10), engines[0].starts) == ([end()], [])
+    agent.handle(Forget(KEY))
+    agent.connected()
+    assert (agent.take_outbox(10), engines[0].forgotten, agent.is_idle) == ([], [KEY], True)
+
+
+def test_forget_for_what_still_runs_is_ignored(agent, engines):
+    agent.handle(StartTask(spec()))
+    agent.handle(Forget(KEY))
+    assert engines[0].forgotten == []
+
+
+def test_what_must_not_run_here_never_reaches_an_engine(agent, engines):
+    for changes in ({"country": "SN"}, {"country": ""}, {"countries_allowed": ("SN",)}, {"working_dir": "/etc"}):
+        key = TaskKey("wl_x", len(agent.take_outbox(0)) + hash(str(changes)) % 1000, 0)
+        agent.handle(StartTask(spec(key=key, **changes)))
+        (told,) = agent.take_outbox(10)
+        assert (told.key, told.reason) == (key, ExitReason.NOT_STARTED)
+        assert told.detail.startswith(("E0902", "E0309"))
+    assert engines[0].starts == engines[1].starts == []
+
+
+def test_while_stopping_no_new_work_is_taken(agent, engines):
+    agent.handle(StartTask(spec()))
+    agent.stop_everything(grace_s=2.0)
+    agent.handle(StartTask(spec(key=TaskKey("wl_2", 1, 0))))
+    assert engines[0].stops == [(KEY, 2.0, ExitReason.AGENT_SHUTDOWN)]
+    assert engines[0].starts == [KEY]
+
+
+def test_stop_goes_to_the_owner_and_is_answered_for_the_unknown(agent, engines):
+    agent.handle(StartTask(spec(command=())))
+    agent.handle(StopTask(KEY, 3.0))
+    assert engines[1].stops == [(KEY, 3.0, ExitReason.STOPPED)]
+    agent.handle(StopTask(TaskKey("wl_9", 1, 0), 3.0))
+    (told,) = agent.take_outbox(10)
+    assert told.reason is ExitReason.LOST
+
+
+def test_a_refusal_by_the_hub_is_an_error_with_its_code(agent):
+    with pytest.raises(HarchError) as caught:
+        agent.handle(Refused("E0103", "no"))
+    assert caught.value.code == "E0103"
+    with pytest.raises(HarchError):
+        agent.handle(Refused("X", "no"))
+
+
+def test_a_log_request_is_answered(agent):
+    agent.handle(ReadLog(7, KEY, 0, 10))
+    assert agent.take_outbox(10)[0].request_id == 7
+
+
+def test_addresses_of_hubs_become_doors():
+    assert connect_url("http://h:1") == "ws://h:1/v1/agents/connect"
+    assert connect_url("wss://h/base/") == "wss://h/base/v1/agents/connect"
+    assert connect_url("ws://h:1/v1/agents/connect") == "ws://h:1/v1/agents/connect"
+    with pytest.raises(HarchError):
+        connect_url("h:1")
+
+
+def test_backoff_never_exceeds_a_second():
+    assert all(0.02 < backoff_s(failures, jitter) <= 1 for failures in range(1, 40) for jitter in (0, 0.5, 1))
+
+
+def test_frames_hold_a_limited_amount_of_log():
+    chunk = LogChunk(request_id=1, offset=0, data=bytes(1024 * 1024), eof=False)
+    assert [len(batch) for batch in split([chunk] * 5)] == [2, 2, 1]

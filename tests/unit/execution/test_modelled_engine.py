@@ -1,0 +1,126 @@
+"""Modelled tasks end when their time has come, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from harch.execution import modelled
+from harch.execution.modelled import ModelledEngine
+from harch.execution.protocol import TaskKey, TaskSpec
+from harch.workloads.lifecycle import ExitReason
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class HandClock:
+    def __init__(self):
+        self.at_s = 0.0
+
+    def now(self):
+        return START + timedelta(seconds=self.at_s)
+
+    def monotonic_s(self):
+        return self.at_s
+
+    async def sleep(self, delay_s): ...
+
+
+class Notes:
+    def __init__(self):
+        self.started, self.ended = [], []
+
+    def task_started(self, key, at):
+        self.started.append(key)
+
+    def task_ended(self, end):
+        self.ended.append((end.key.workload_id, end.reason, end.exit_code))
+
+
+def spec(name: str, duration_s: float | None, **changes) -> TaskSpec:
+    fields = {"key": TaskKey(name, 1, 0), "name": name, "tenant": "t", "node_id": "n", "gpu_ids": (), "gpu_indexes": ()}
+    return TaskSpec(**fields, gpus_modelled=True, modelled_duration_s=duration_s, **changes)
+
+
+@pytest.fixture
+async def world():
+    clock, notes = HandClock(), Notes()
+    engine = ModelledEngine(notes, clock)
+
+    def advance(seconds: float):
+        clock.at_s += seconds
+        engine.end_due()
+        return notes.ended
+
+    yield engine, notes, advance
+    engine.close()
+
+
+async def test_tasks_end_in_the_order_of_their_time(world):
+    engine, notes, advance = world
+    for name, duration_s in (("slow", 3.0), ("quick", 1.0), ("middle", 2.0)):
+        engine.start(spec(name, duration_s))
+    assert len(notes.started) == 3
+    assert [one[0] for one in advance(2.5)] == ["quick", "middle"]
+    assert advance(0.5)[-1] == ("slow", ExitReason.EXITED, 0)
+    assert engine.running() == []
+
+
+async def test_a_reservation_lasts_until_it_is_stopped(world):
+    engine, notes, advance = world
+    engine.start(spec("held", None))
+    assert advance(10**6) == []
+    engine.stop(TaskKey("held", 1, 0), grace_s=0, reason=ExitReason.STOPPED)
+    assert notes.ended == [("held", ExitReason.STOPPED, None)]
+
+
+async def test_a_longer_time_than_allowed_is_a_timeout(world):
+    engine, _, advance = world
+    engine.start(spec("long", 5.0, max_duration_s=2.0))
+    engine.start(spec("reserved", None, max_duration_s=3.0))
+    assert advance(4.0) == [("long", ExitReason.TIMEOUT, None), ("reserved", ExitReason.TIMEOUT, None)]
+
+
+async def test_time_stands_still_in_pause(world):
+    engine, _, advance = world
+    key = TaskKey("p", 1, 0)
+    engine.start(spec("p", 2.0))
+    assert advance(1.0) == []
+    engine.pause(key)
+    engine.pause(key)
+    assert advance(10.0) == []
+    engine.resume(key)
+    engine.resume(key)
+    assert advance(0.9) == []
+    assert len(advance(0.2)) == 1
+
+
+async def test_stopped_tasks_do_not_pile_up(world):
+    engine, notes, _ = world
+    for number in range(5 * modelled.STALE_MAX):
+        engine.start(spec(f"t{number}", 10**6))
+        engine.stop(TaskKey(f"t{number}", 1, 0), grace_s=0, reason=ExitReason.STOPPED)
+    assert len(engine._heap) <= modelled.STALE_MAX + 2
+    assert len(notes.ended) == 5 * modelled.STALE_MAX
+
+
+async def test_beyond_the_limit_tasks_are_refused(world, monkeypatch):
+    engine, notes, _ = world
+    monkeypatch.setattr(modelled, "TASKS_MAX", 1)
+    engine.start(spec("a", None))
+    engine.start(spec("b", None))
+    assert notes.ended == [("b", ExitReason.NOT_STARTED, None)]
+
+
+async def test_the_timer_fires_by_itself():
+    from harch.base.clock import SystemClock
+
+    notes = Notes()
+    engine = ModelledEngine(notes, SystemClock())
+    engine.start(spec("late", 0.2))
+    engine.start(spec("soon", 0.01))
+    await asyncio.sleep(0.08)
+    assert [one[0] for one in notes.ended] == ["soon"]
+    engine.close()

@@ -1,0 +1,75 @@
+"""A log gives back exactly what it kept, whatever was written, rotated away or refused by the disk."""
+
+from __future__ import annotations
+
+import tempfile
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harch.execution import spool
+from harch.execution.spool import Spool, read_spool
+
+pieces = st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.booleans()), max_size=30)
+
+
+@given(pieces, st.integers(1, 16), st.integers(1, 4), st.integers(1, 50))
+def test_every_kept_byte_is_found_at_its_offset(written, segment_bytes, segments_max, bytes_max):
+    with tempfile.TemporaryDirectory() as folder:
+        log = Spool(folder, segment_bytes, segments_max)
+        everything = b""
+        for data, disk_full in written:
+            if disk_full:
+                kept_write, spool.os.write = spool.os.write, _no_space
+                try:
+                    log.write(data)
+                finally:
+                    spool.os.write = kept_write
+            else:
+                log.write(data)
+            everything += data
+        assert log.offset == len(everything)
+        assert log.tail == everything[-spool.TAIL_BYTES :]
+        position, read = 0, 0
+        while True:
+            offset, data, end = read_spool(folder, position, bytes_max)
+            assert position <= offset or not data
+            assert everything[offset : offset + len(data)] == data
+            if not data:
+                break
+            position = offset + len(data)
+            read += len(data)
+        assert end <= len(everything)
+        assert read <= segment_bytes * segments_max
+        assert read + log.dropped_bytes >= min(len(everything), 1) or read == 0
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 300))
+def test_a_negative_offset_counts_from_the_end(data, back):
+    with tempfile.TemporaryDirectory() as folder:
+        log = Spool(folder, 1000, 2)
+        log.write(data)
+        start = max(0, len(data) - back)
+        assert read_spool(folder, -back, 1000) == (start, data[start:], len(data))
+
+
+def test_what_was_not_dropped_after_a_gap_is_still_read(tmp_path):
+    log = Spool(str(tmp_path), 100, 4)
+    log.write(b"before")
+    original, spool.os.write = spool.os.write, _no_space
+    try:
+        log.write(b"gone")
+    finally:
+        spool.os.write = original
+    log.write(b"after")
+    assert log.dropped_bytes == 4
+    assert read_spool(str(tmp_path), 0, 100) == (0, b"before", 15)
+    assert read_spool(str(tmp_path), 6, 100) == (10, b"after", 15)
+
+
+def test_a_missing_log_is_empty(tmp_path):
+    assert read_spool(str(tmp_path / "none"), 5, 10) == (0, b"", 0)
+
+
+def _no_space(*_):
+    raise OSError(28, "No space left on device")

@@ -1,0 +1,70 @@
+"""What an agent concludes from the files of a task that it did not see."""
+
+from __future__ import annotations
+
+import fcntl
+from datetime import UTC, datetime
+
+import pytest
+
+from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
+from harch.execution.taskdir import EndRecord, Facts, RunningRecord, TaskDir, folder_name, is_safe_id, key_of, standing
+from harch.workloads.lifecycle import ExitReason
+
+KEY = TaskKey("wl_1", 2, 3)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RUNNING = RunningRecord(pid=10, pgid=10, start_ticks=5, started_at=1.0, sandbox="plain")
+ENDED = EndRecord(reason=ExitReason.EXITED, ended_at=2.0, exit_code=4)
+
+
+def test_a_recorded_end_wins_over_everything():
+    for lock_held in (True, False):
+        found = standing(KEY, Facts(True, RUNNING, ENDED), lock_held=lock_held, now=NOW)
+        assert isinstance(found, TaskEnded)
+        assert (found.reason, found.exit_code, found.at.timestamp()) == (ExitReason.EXITED, 4, 2.0)
+
+
+@pytest.mark.parametrize("running", [RUNNING, None])
+def test_a_held_lock_means_that_it_runs(running):
+    found = standing(KEY, Facts(True, running, None), lock_held=True, now=NOW)
+    assert isinstance(found, KnownTask)
+    assert found.running
+    assert (found.started_at is None) == (running is None)
+
+
+@pytest.mark.parametrize("running", [RUNNING, None])
+def test_started_without_supervisor_or_end_is_lost(running):
+    found = standing(KEY, Facts(True, running, None), lock_held=False, now=NOW)
+    assert isinstance(found, TaskEnded)
+    assert (found.reason, found.at) == (ExitReason.LOST, NOW)
+
+
+def test_what_never_started_is_nothing():
+    assert standing(KEY, Facts(False, None, None), lock_held=False, now=NOW) is None
+
+
+def test_a_voided_folder_can_never_start(tmp_path):
+    task_dir = TaskDir(tmp_path)
+    assert task_dir.void()
+    assert task_dir.facts().started
+    assert not task_dir.void()
+
+
+def test_a_folder_whose_lock_is_held_is_not_voided(tmp_path):
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert TaskDir(tmp_path).lock_held()
+        assert not TaskDir(tmp_path).void()
+    assert not (tmp_path / "started").exists()
+    assert not TaskDir(tmp_path).lock_held()
+
+
+def test_a_torn_record_counts_as_missing(tmp_path):
+    (tmp_path / "ended.json").write_text('{"reason": "exi')
+    assert TaskDir(tmp_path).facts() == Facts(False, None, None)
+
+
+def test_names_of_folders_lead_back_to_keys():
+    assert key_of(folder_name(KEY)) == KEY
+    assert [key_of(name) for name in ("x", "a.b.c", "a.1", "..1.2")] == [None] * 4
+    assert not any(is_safe_id(text) for text in ("", ".", "a/b", "a.b", "x" * 101, "a\n"))
