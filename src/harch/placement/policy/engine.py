@@ -15,21 +15,20 @@ import numpy as np
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import scan
 from harch.placement.policy.history import History
-from harch.placement.policy.lessons import Lessons, learn
+from harch.placement.policy.learning import Prepared, Snapshot, prepare
+from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.occupancy import GIVE_BACK, TAKE, change
 from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
 from harch.placement.policy.shapes import (
     Bools,
     Ints,
-    NodeArrays,
     NodeShape,
     Request,
-    SmallInts,
     canonical,
     copied,
     empty_nodes,
 )
-from harch.placement.policy.value import ValueMemo, choose_devices, new_memo
+from harch.placement.policy.value import ValueMemo, choose_devices
 
 KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
 _KIND_SLOTS_FIRST = 32
@@ -52,35 +51,6 @@ class Decision(NamedTuple):
     devices: tuple[int, ...]
     score: float
     parts: ScoreParts
-
-
-class Snapshot(NamedTuple):
-    """What learning needs, copied: later changes of the engine do not reach it."""
-
-    nodes: NodeArrays
-    versions: SmallInts
-    history: Ints
-    models: int
-    arrivals: int
-
-
-class Prepared(NamedTuple):
-    """New lessons and what they make of the snapshot's nodes, ready to be adopted."""
-
-    lessons: Lessons
-    values: scan.NodeValues
-    memo: ValueMemo
-    versions: SmallInts
-    arrivals: int
-
-
-def prepare(snapshot: Snapshot) -> Prepared:
-    """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
-    lessons = learn(snapshot.history, snapshot.nodes, snapshot.models)
-    values = scan.new_values(snapshot.nodes.size)
-    memo = new_memo()
-    scan.revalue_all(snapshot.nodes, values, lessons, memo, scan.new_scratch(snapshot.nodes))
-    return Prepared(lessons, values, memo, snapshot.versions, snapshot.arrivals)
 
 
 class PlacementEngine:

@@ -1,0 +1,1 @@
+"""What would happen? Replay and what-if, on the same code that decides in the real system."""
