@@ -42,13 +42,12 @@ class DetailedHealth(Struct, frozen=True, kw_only=True):
 
 
 class PlatformMetrics(Struct, frozen=True, kw_only=True):
-    """Sums over the hubs that have answered. Utilisation in the SDKs' sense: GPUs given to work, not GPUs busy."""
+    """Sums over the hubs that have answered. Utilisation in the SDKs' sense: GPUs that are not free, busy or not."""
 
     total_hubs: int
     total_gpus: int
     available_gpus: int
     gpu_utilization_percent: float
-    gpu_allocation_percent: float
     total_workloads: int
     active_workloads: int
     avg_pue: float
@@ -104,7 +103,7 @@ async def platform_metrics(_: Viewer, here: Here) -> Response:
     peers = here.hub.peers()
     seen = [peer.summary for peer in peers if peer.summary]
     total, free = sum(hub.gpus_total for hub in seen), sum(hub.gpus_free for hub in seen)
-    allocated_percent = 100.0 * (total - free) / total if total else 0.0
+    not_free_percent = 100.0 * (total - free) / total if total else 0.0
     own = (await here.hub.workloads(WorkloadQuery(tenant=None, per_page=1))).total
     elsewhere = sum(active_workloads(peer.summary) for peer in peers if not peer.own)
     return reply(
@@ -112,8 +111,7 @@ async def platform_metrics(_: Viewer, here: Here) -> Response:
             total_hubs=len(peers),
             total_gpus=total,
             available_gpus=free,
-            gpu_utilization_percent=allocated_percent,
-            gpu_allocation_percent=allocated_percent,
+            gpu_utilization_percent=not_free_percent,
             total_workloads=own + elsewhere,
             active_workloads=sum(hub.workloads.get("running", 0) for hub in seen),
             avg_pue=sum(hub.pue for hub in seen) / len(seen) if seen else 1.0,
