@@ -66,7 +66,11 @@ async def main(port: int, key: str, connections: int, duration_s: float) -> None
     bad: list[bytes] = []
     start = time.perf_counter()
     made = [
-        (await loop.create_connection(lambda n=n: Connection(n, key, start + duration_s, latencies, bad), "127.0.0.1", port))[1]
+        (
+            await loop.create_connection(
+                lambda n=n: Connection(n, key, start + duration_s, latencies, bad), "127.0.0.1", port
+            )
+        )[1]
         for n in range(connections)
     ]
     await asyncio.wait([connection.done for connection in made])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sim.world import World
 
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.lifecycle import State
+from sim.world import World
 
 CRASH_POINTS = 200
 STEPS = 60

@@ -33,7 +33,9 @@ class SystemClock:
 
 def iso(moment: datetime) -> str:
     """UTC in ISO 8601 with milliseconds and `Z`: the one form that HarchOS writes."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"  # without its "+00:00"
 
 
 def parse_iso(text: str) -> datetime:

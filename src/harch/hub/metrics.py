@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -17,7 +18,11 @@ class HubMetrics:
         self._telemetry = Telemetry()
         self._summary = summary
         meter = self._telemetry.meter
-        self._events = meter.create_counter("harch_events", description="What happened at this hub, by kind.")
+        # Counted in a plain dict and read when asked: this is the hottest counter of a hub.
+        self._events: Counter[str] = Counter()
+        meter.create_observable_counter(
+            "harch_events", callbacks=[self._read_events], description="What happened at this hub, by kind."
+        )
         gauges: tuple[tuple[str, str, Callable[[HubSummary], Iterable[Observation]]], ...] = (
             ("harch_gpus", "GPUs by model and state (allocated is given to work, not necessarily busy).", _gpus),
             ("harch_workloads", "Unfinished workloads by state.", _workloads),
@@ -33,10 +38,13 @@ class HubMetrics:
             meter.create_observable_gauge(name, callbacks=[self._reader(observe)], description=description)
 
     def count(self, kind: str) -> None:
-        self._events.add(1, {"kind": kind})
+        self._events[kind] += 1
 
     def exposition(self) -> bytes:
         return self._telemetry.exposition()
+
+    def _read_events(self, _options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(count, {"kind": kind}) for kind, count in self._events.items()]
 
     def _reader(
         self, observe: Callable[[HubSummary], Iterable[Observation]]

@@ -125,15 +125,14 @@ def top_candidates(state: NodeState, request: Request, limit: int = 5) -> tuple[
     rows = np.flatnonzero(state.fits_now(request.needs))
     left = state.gpus_free[rows] - request.needs.gpus
     best = rows[np.argsort(left, kind="stable")[:limit]]
-    return tuple(
-        Candidate(
-            node_id=state.table.nodes[row].id,
-            gpus_free=int(state.gpus_free[row]),
-            score=-float(state.gpus_free[row] - request.needs.gpus),
-            parts={"best_fit": -float(state.gpus_free[row] - request.needs.gpus)},
+    candidates = []
+    for row in best:
+        free = int(state.gpus_free[row])
+        score = float(request.needs.gpus - free)
+        candidates.append(
+            Candidate(node_id=state.table.nodes[row].id, gpus_free=free, score=score, parts={"best_fit": score})
         )
-        for row in best
-    )
+    return tuple(candidates)
 
 
 def _reason(state: NodeState, request: Request, rows: list[int]) -> str:

@@ -1,0 +1,167 @@
+"""A hub and its agents as real processes that a test may kill and start again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+READY_WITHIN_S = 30.0
+
+
+class HubProcess:
+    """One hub of a fleet, in a folder of its own, on ports of its own. Everything it started ends with the `with`."""
+
+    def __init__(
+        self,
+        fleet_toml: str,
+        hub_id: str,
+        folder: Path,
+        *,
+        agents: dict[str, tuple[str, ...]] | None = None,  # agent -> its nodes; one agent for all nodes if absent
+        share: tuple[Path, ...] = (),
+    ) -> None:
+        self.hub_id, self.home, self._share = hub_id, folder, share
+        self.fleet = folder / "fleet.toml"
+        self.fleet.write_text(fleet_toml)
+        self.port_base = free_port_base()
+        self.url = f"http://127.0.0.1:{self.port_base + 1}"
+        self._nodes_of = agents if agents is not None else {"agent": ()}
+        self._log = (folder / "processes.log").open("ab")
+        self.hub: subprocess.Popen[bytes] | None = None
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> HubProcess:
+        try:
+            self.start_hub()
+            for name in self._nodes_of:
+                self.start_agent(name)
+            self.wait_for_agents()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For `harch` commands that talk to this hub."""
+        return {**os.environ, "HARCH_HOME": str(self.home), "HARCH_PORT_BASE": str(self.port_base)}
+
+    @property
+    def key(self) -> str:
+        return (self.home / "admin.key").read_text().strip()
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"X-API-Key": self.key}, timeout=30)
+
+    def start_hub(self) -> None:
+        self.hub = self._spawn("hub", "serve", self.hub_id, "--fleet", str(self.fleet))
+        self._wait(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
+
+    def start_agent(self, name: str) -> None:
+        number = list(self._nodes_of).index(name)
+        first = self.port_base + 1000 + number * 100
+        words = ["--hub-url", self.url, "--key-file", str(self.home / self.hub_id / "agent.key"), "--id", name]
+        words += ["--country", self.summary()["country"], "--state-dir", str(self.home / name)]
+        words += ["--gang-ports", f"{first}-{first + 99}", "--hide", str(self.home)]
+        for path in self._share:
+            words += ["--share", str(path)]
+        for node in self._nodes_of[name]:
+            words += ["--node", node]
+        self.agents[name] = self._spawn("agent", "serve", *words)
+
+    def wait_for_agents(self) -> None:
+        self._wait(lambda: self.summary()["agents"] == len(self.agents))
+
+    def summary(self) -> dict[str, Any]:
+        answer = httpx.get(f"{self.url}/v1/summary")
+        answer.raise_for_status()
+        return dict(answer.json())
+
+    def event_count(self, kind: str) -> float:
+        """How often this has happened since the hub started, from its metrics."""
+        for line in httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines():
+            if line.startswith("harch_events_total{") and f'kind="{kind}"' in line:
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
+
+    def kill_hub(self) -> None:
+        _kill(self.hub)
+
+    def kill_agent(self, name: str) -> None:
+        _kill(self.agents[name])
+
+    def stop(self) -> None:
+        """Ends the processes and, because tasks outlive their agent, the tasks as well."""
+        with contextlib.suppress(httpx.HTTPError, OSError):
+            self._stop_workloads()
+        for process in (*self.agents.values(), self.hub):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in (*self.agents.values(), self.hub):
+            if process is not None:
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    _kill(process)
+        self._log.close()
+
+    def _stop_workloads(self) -> None:
+        with self.client() as client:
+            for _ in range(100):
+                found = client.get("/v1/workloads", params={"active": "true", "per_page": 100}).json()["items"]
+                if not found:
+                    return
+                for workload in found:
+                    client.patch(f"/v1/workloads/{workload['id']}", json={"status": "cancelled"})
+                time.sleep(0.1)
+
+    def _spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "harch", *words]
+        return subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
+        )
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        until = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < until:
+            with contextlib.suppress(httpx.HTTPError):
+                if ready():
+                    return
+            time.sleep(0.05)
+        raise TimeoutError(f"not ready in {READY_WITHIN_S:g} s: {(self.home / 'processes.log').read_text()[-3000:]}")
+
+
+def free_port_base() -> int:
+    """A base whose first ports are free now."""
+    for base in range(20_000 + os.getpid() % 300 * 100, 60_000, 100):
+        with contextlib.ExitStack() as stack:
+            try:
+                for offset in (1, 2, 3, 4, 5):
+                    listener = stack.enter_context(socket.socket())
+                    listener.bind(("127.0.0.1", base + offset))
+                return base
+            except OSError:
+                continue
+    raise OSError("no free ports")
+
+
+def _kill(process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.wait()

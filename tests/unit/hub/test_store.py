@@ -1,0 +1,138 @@
+"""The store: acknowledged means on disk, groups share a commit, a failed one acknowledges nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.hub.store import rows
+from harch.hub.store.committer import Committer
+from harch.hub.store.database import Database
+from harch.hub.views import EventRecord, WorkloadQuery
+from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import WorkloadSpec, WorkloadType
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def workload(number: int, **fields: object) -> Workload:
+    spec = WorkloadSpec(name=f"job-{number}", labels={"team": "a" if number % 2 else "b"})
+    return Workload(
+        id=f"wl_{number:04d}",
+        tenant="t",
+        owner_hub="dakhla",
+        spec=spec,
+        created_at=NOW + timedelta(seconds=number),
+        updated_at=NOW,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "hub.db")
+
+
+def test_what_is_written_is_read_back_equal(database: Database) -> None:
+    written = workload(1, state=State.RUNNING, attempt=2, ranks_running=frozenset({0}))
+    database.write([rows.save_workload(written)])
+    assert database.workload("wl_0001", tenant=None) == written
+
+
+def test_a_name_means_the_newest_workload_of_that_name(database: Database) -> None:
+    for number in (1, 2):
+        one = workload(number)
+        one.spec = WorkloadSpec(name="same")
+        database.write([rows.save_workload(one)])
+    found = database.workload("same", tenant="t")
+    assert found is not None
+    assert found.id == "wl_0002"
+    assert database.workload("same", tenant="other") is None
+
+
+def test_lists_are_filtered_paged_and_newest_first(database: Database) -> None:
+    for number in range(30):
+        one = workload(number, state=State.COMPLETED if number < 10 else State.PENDING)
+        database.write([rows.save_workload(one), *rows.save_labels(one)])
+    page = database.workloads(WorkloadQuery(tenant="t", page=2, per_page=4, active=True, labels={"team": "a"}))
+    assert page.total == 10
+    assert [w.id for w in page.items] == ["wl_0021", "wl_0019", "wl_0017", "wl_0015"]
+    assert database.workloads(WorkloadQuery(tenant="t", type=WorkloadType.TRAINING.value)).total == 0
+    assert database.workloads(WorkloadQuery(tenant="nobody")).total == 0
+
+
+def test_a_tenant_sees_its_own_events_and_the_hubs(database: Database) -> None:
+    for seq, tenant in enumerate(("t", "u", ""), start=1):
+        event = EventRecord(
+            seq=seq, at=NOW, kind="workload.running", subject="s", tenant=tenant, message="m", data={"a": 1}
+        )
+        database.write([rows.save_event(event)])
+    seen = database.events(after=0, limit=10, tenant="t", subject=None, kind="workload")
+    assert [event.seq for event in seen] == [1, 3]
+
+
+def test_a_database_from_the_future_is_refused(tmp_path: Path) -> None:
+    Database(tmp_path / "hub.db").close()
+    connection = sqlite3.connect(tmp_path / "hub.db")
+    connection.execute("INSERT INTO schema_version VALUES (99)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(HarchError) as refused:
+        Database(tmp_path / "hub.db")
+    assert refused.value.code == "E1006"
+
+
+def test_a_broken_file_is_refused_with_a_code(tmp_path: Path) -> None:
+    (tmp_path / "hub.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(HarchError) as refused:
+        Database(tmp_path / "hub.db")
+    assert refused.value.code == "E1003"
+
+
+class SlowDisk(Database):
+    """Counts commits; may be told to be full."""
+
+    commits = 0
+    full = False
+
+    def commit(self) -> None:
+        type(self).commits += 1
+        if self.full:
+            self.rollback()
+            raise sqlite3.OperationalError("database or disk is full")
+        super().commit()
+
+
+async def test_callers_of_one_moment_share_a_commit_and_all_of_it_is_on_disk(tmp_path: Path) -> None:
+    SlowDisk.commits = 0
+    database = SlowDisk(tmp_path / "hub.db")
+    committer = Committer(database, on_failure=lambda error: None)
+    await asyncio.gather(*(committer.submit([rows.save_workload(workload(n))]) for n in range(200)))
+    assert database.workloads(WorkloadQuery(tenant="t")).total == 200
+    assert SlowDisk.commits < 10
+    await committer.close()
+
+
+async def test_after_a_failed_commit_nobody_is_acknowledged_until_it_was_reset(tmp_path: Path) -> None:
+    failures: list[HarchError] = []
+    database = SlowDisk(tmp_path / "hub.db")
+    committer = Committer(database, on_failure=failures.append)
+    await committer.submit([rows.save_workload(workload(1))])
+    database.full = True
+    outcomes = await asyncio.gather(
+        *(committer.submit([rows.save_workload(workload(n))]) for n in range(2, 5)), return_exceptions=True
+    )
+    assert [getattr(outcome, "code", None) for outcome in outcomes] == ["E1002"] * 3
+    assert len(failures) == 1
+    with pytest.raises(HarchError):
+        await committer.submit([rows.save_workload(workload(9))])
+    database.full = False
+    committer.reset()
+    await committer.submit([rows.save_workload(workload(10))])
+    assert {w.id for w in database.workloads(WorkloadQuery(tenant="t")).items} == {"wl_0001", "wl_0010"}
+    await committer.close()
