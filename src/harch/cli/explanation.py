@@ -25,7 +25,8 @@ _VERDICTS = {
 }
 
 
-def show(explanation: Explanation, title: str) -> None:
+def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> None:
+    """`every_rule` False: only the rules that say no, which is what a plan of many workloads needs."""
     verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
     click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
     click.echo(f"  {clean(explanation.sentence)}")
@@ -33,14 +34,16 @@ def show(explanation: Explanation, title: str) -> None:
         gpus = ", ".join(task.gpu_ids) or "no GPU"
         click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
     for hub in explanation.hubs:
-        _show_hub(hub)
+        if every_rule:
+            click.echo()
+        _show_hub(hub, holds_it=explanation.verdict == "placed" and hub.source == "live", every_rule=every_rule)
 
 
 def show_plans(specs: Sequence[WorkloadSpec], plans: Sequence[Explanation]) -> None:
     for number, (spec, plan) in enumerate(zip(specs, plans, strict=True)):
         if number:
             click.echo()
-        show(plan, spec.name)
+        show(plan, spec.name, every_rule=False)
 
 
 def exit_code_of(explanation: Explanation) -> int:
@@ -52,22 +55,24 @@ def exit_code_of(explanation: Explanation) -> int:
     return EXIT_REFUSED if forbidden else EXIT_INFEASIBLE
 
 
-def _show_hub(hub: HubExplanation) -> None:
+def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
     source = "live" if hub.source == "live" else f"from its summary, {_age(hub.age_s)}"
-    answer = "could take it" if hub.eligible else "cannot take it now"
-    click.echo(f"\n{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
-    width = max((len(rule.rule) for rule in hub.rules), default=0)
-    for rule in hub.rules:
+    answer = "holds it" if holds_it else "could take it" if hub.eligible else "cannot take it now"
+    click.echo(f"{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
+    rules = [rule for rule in hub.rules if every_rule or not rule.passed]
+    width = max((len(rule.rule) for rule in rules), default=0)
+    for rule in rules:
         mark = styled("pass" if rule.passed else "FAIL")
         click.echo(f"  {mark}  {clean(rule.rule):<{width}}  {clean(rule.detail)}".rstrip())
         if rule.nearest_fix and not rule.passed:
             click.echo(f"        {'':<{width}}  fix: {clean(rule.nearest_fix)}")
-    for candidate in hub.candidates[:CANDIDATES_SHOWN]:
-        parts = " ".join(f"{clean(name)} {value:+.3g}" for name, value in candidate.parts.items())
+    if not every_rule:
+        return
+    for candidate in hub.candidates[:CANDIDATES_SHOWN]:  # + 0.0, because nobody wants to read -0
+        parts = " ".join(f"{clean(name)} {value + 0.0:.3g}" for name, value in candidate.parts.items())
         detail = f" ({parts})" if parts else ""
-        click.echo(
-            f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, score {candidate.score:.3g}{detail}"
-        )
+        score = f"score {candidate.score + 0.0:.3g}{detail}"
+        click.echo(f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, {score}")
     if len(hub.candidates) > CANDIDATES_SHOWN:
         click.echo(f"  and {len(hub.candidates) - CANDIDATES_SHOWN} more nodes")
 

@@ -119,7 +119,6 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             # The reader, e.g. `head`, has seen enough. Python would complain again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 0
         except Exception as error:  # noqa: BLE001 (the edge of the process)
             code = report_crash(error, as_json)
         sys.exit(code)

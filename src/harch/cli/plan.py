@@ -13,7 +13,8 @@ from harch.cli.remote import connect, remote_options
 def command(file: str, hub: str | None, as_json: bool) -> int:
     """Show what would happen to the workloads of a file.
 
-    Changes nothing. `-` reads stdin. Exit code 3: one of them can never run there; 4: residency forbids it.
+    Changes nothing; shows each hub and the rules that say no (--json has all of them). `-` reads stdin. Exit code 3:
+    one of them can never run there; 4: residency forbids it.
     """
     from harch.cli.explanation import exit_code_of, show_plans
     from harch.cli.output import emit_json

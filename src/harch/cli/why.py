@@ -23,4 +23,4 @@ def command(ref: str, hub: str | None, as_json: bool) -> None:
     if as_json:
         emit_json(explanation)
     else:
-        show(explanation, explanation.subject)
+        show(explanation, ref if ref == explanation.subject else f"{ref} ({explanation.subject})")
