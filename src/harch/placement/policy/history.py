@@ -11,9 +11,13 @@ from harch.placement.policy.shapes import Ints, Request
 
 @dataclass(frozen=True, slots=True)
 class LearningSchedule:
-    """Arrivals after which lessons are built anew: soon at first, because early requests decide much, then steadily."""
+    """Arrivals after which lessons are built anew: at doubling counts first, then steadily.
 
-    first_arrivals: tuple[int, ...] = (200, 1000)
+    Waiting for the first 200 arrivals cost a full point of allocation on a public trace: plain best fit had spoilt
+    nodes that no later lesson could mend. A picture from eight requests is poor, but better than none.
+    """
+
+    first_arrivals: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
     every_arrivals: int = 2000
 
     def due(self, arrivals: int, learned_at: int) -> bool:

@@ -16,7 +16,16 @@ from harch.placement.policy.compiled import kernel
 from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
 from harch.placement.policy.prices import Prices, count_blocks
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays, SmallInts
-from harch.placement.policy.value import ValueMemo, choose_devices, fits, node_value, profile
+from harch.placement.policy.value import (
+    ValueMemo,
+    choose_devices,
+    first_device,
+    fits,
+    node_value,
+    place_of,
+    profile,
+    state_key,
+)
 
 # Best fit on top of the value: points per full node of 128 cores and of 8 GPUs that stay free.
 CPU_LEFT_WEIGHT = 50.0 / 128_000
@@ -26,6 +35,7 @@ NOWHERE = -1
 BY_RULE = -1  # cached device: not one share on one device, so `choose_devices` names the devices
 _BLOCK_BITS = 8
 _BLOCK_MASK = 255
+_SEEN_PLACES = 1024  # a power of two
 
 
 class NodeValues(NamedTuple):
@@ -34,6 +44,8 @@ class NodeValues(NamedTuple):
     value: Floats
     blocks: Ints  # [node, class]
     version: SmallInts  # grows with every change of the node
+    amounts: Ints  # with `devices`: the key of the node's state
+    devices: npt.NDArray[np.uint64]
 
 
 class ScoreCache(NamedTuple):
@@ -53,10 +65,19 @@ class Scratch(NamedTuple):
     blocks: Ints
     chosen: Ints
     stale: Ints
+    seen_node: Ints  # per state key: a node of that state that was looked at ...
+    seen_scan: Ints  # ... in this scan
+    scans: Ints
 
 
 def new_values(nodes: int) -> NodeValues:
-    return NodeValues(np.zeros(nodes), np.zeros((nodes, BLOCK_CLASSES_MAX), np.int64), np.zeros(nodes, np.int32))
+    return NodeValues(
+        value=np.zeros(nodes),
+        blocks=np.zeros((nodes, BLOCK_CLASSES_MAX), np.int64),
+        version=np.zeros(nodes, np.int32),
+        amounts=np.zeros(nodes, np.int64),
+        devices=np.zeros(nodes, np.uint64),
+    )
 
 
 def new_cache(slots: int, nodes: int) -> ScoreCache:
@@ -70,8 +91,8 @@ def new_cache(slots: int, nodes: int) -> ScoreCache:
 
 def new_scratch(nodes: NodeArrays) -> Scratch:
     devices = nodes.gpu_milli_free.shape[1] + 1
-    room = [np.zeros(size, np.int64) for size in (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.size)]
-    return Scratch(*room)
+    sizes = (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.size, _SEEN_PLACES, _SEEN_PLACES, 1)
+    return Scratch(*[np.zeros(size, np.int64) for size in sizes])
 
 
 @kernel
@@ -88,6 +109,9 @@ def revalue(
     )
     count_blocks(cpu_milli, memory_mib, idle, model, lessons, values.blocks[node])
     values.version[node] += 1
+    values.amounts[node], values.devices[node] = state_key(
+        cpu_milli, memory_mib, idle, scratch.partial, partials, model
+    )
 
 
 @kernel
@@ -147,10 +171,7 @@ def rescore(
             if value < value_after:
                 value_after = value
                 chosen_free = GPU_MILLI
-        for candidate in range(nodes.gpus[node]):
-            if nodes.gpu_milli_free[node, candidate] == chosen_free:
-                device = candidate
-                break
+        device = first_device(nodes, node, chosen_free)
         if chosen_free == GPU_MILLI:
             idle_after -= 1
     else:
@@ -231,6 +252,7 @@ def best_node(
             if score > best:
                 best = score
                 chosen = node
+    scratch.scans[0] += 1
     for index in range(stale):
         node = scratch.stale[index]
         price = demand_milli * prices.model[nodes.model[node]]
@@ -240,6 +262,10 @@ def best_node(
         if bound < best or (bound == best and node > chosen):
             continue
         if not (allowed[node] and nodes.available[node]):
+            continue
+        twin = _twin(node, values, scratch)
+        if twin != NOWHERE:  # its score is equal, and it comes first
+            _copy_entry(slot, twin, node, nodes, values, cache)
             continue
         if not fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
             cache.score[slot, node] = -np.inf
@@ -251,6 +277,31 @@ def best_node(
             best = score
             chosen = node
     return chosen, best
+
+
+@kernel
+def _twin(node: int, values: NodeValues, scratch: Scratch) -> int:
+    """An earlier node in the same state that this scan has looked at, or `NOWHERE`."""
+    place = place_of(values.amounts[node], values.devices[node], _SEEN_PLACES)
+    if scratch.seen_scan[place] == scratch.scans[0]:
+        twin = scratch.seen_node[place]
+        if values.amounts[twin] == values.amounts[node] and values.devices[twin] == values.devices[node]:
+            return int(twin)
+    scratch.seen_scan[place] = scratch.scans[0]
+    scratch.seen_node[place] = node
+    return NOWHERE
+
+
+@kernel
+def _copy_entry(slot: int, twin: int, node: int, nodes: NodeArrays, values: NodeValues, cache: ScoreCache) -> None:
+    """Fills a cache entry from a node in the same state; its devices may stand in another order."""
+    cache.score[slot, node] = cache.score[slot, twin]
+    cache.blocks_lost[slot, node] = cache.blocks_lost[slot, twin]
+    cache.version[slot, node] = values.version[node]
+    device = cache.device[slot, twin]
+    if device != BY_RULE:
+        device = first_device(nodes, node, nodes.gpu_milli_free[twin, device])
+    cache.device[slot, node] = device
 
 
 @kernel

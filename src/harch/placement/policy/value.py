@@ -176,12 +176,8 @@ def node_value(
 
     Fleets repeat themselves: many nodes are, or would be, in the same state, so each state's value is computed once.
     """
-    amounts = (cpu_milli << 32) | memory_mib
-    devices = _mixed(np.uint64(model * 128 + idle))
-    for index in range(partials):
-        if partial[index] > 0:
-            devices += _mixed(np.uint64(partial[index] + 100_000))  # a sum, because the order of devices is no matter
-    place = np.int64(_mixed(np.uint64(amounts) ^ devices) & np.uint64(len(memo.value) - 1))
+    amounts, devices = state_key(cpu_milli, memory_mib, idle, partial, partials, model)
+    place = place_of(amounts, devices, len(memo.value))
     if memo.amounts[place] == amounts and memo.devices[place] == devices:
         return float(memo.value[place])
     left = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
@@ -194,11 +190,38 @@ def node_value(
 
 
 @kernel
+def state_key(
+    cpu_milli: int, memory_mib: int, idle: int, partial: Ints, partials: int, model: int
+) -> tuple[int, np.uint64]:
+    """Names a node's state: equal states have equal keys. Amounts are exact, devices are hashed to 64 bits."""
+    devices = _mixed(np.uint64(model * 128 + idle))
+    for index in range(partials):
+        if partial[index] > 0:
+            devices += _mixed(np.uint64(partial[index] + 100_000))  # a sum: the order of devices is no matter
+    return (cpu_milli << 32) | memory_mib, devices
+
+
+@kernel
+def place_of(amounts: int, devices: np.uint64, places: int) -> int:
+    """Where a state belongs in a table whose number of places is a power of two."""
+    return np.int64(_mixed(np.uint64(amounts) ^ devices) & np.uint64(places - 1))
+
+
+@kernel
 def _mixed(bits: np.uint64) -> np.uint64:
     """Spreads bits evenly over 64 (the finaliser of SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+@kernel
+def first_device(nodes: NodeArrays, node: int, free_milli: int) -> int:
+    """The first device with exactly this much free, or -1."""
+    for device in range(nodes.gpus[node]):
+        if nodes.gpu_milli_free[node, device] == free_milli:
+            return device
+    return -1
 
 
 @kernel
