@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import resources
 
 import pytest
 from harchos import HarchOSClient
@@ -13,6 +14,26 @@ from harchos.errors import BadRequestError, ConflictError, ForbiddenError, NotFo
 from harchos.models.hub import HubSpec
 from harchos.models.sovereignty import DataResidencyPolicy
 from harchos.models.workload import ComputeRequirements, WorkloadSpec, WorkloadStatus, WorkloadType
+
+from harch.testing.hub_process import HubProcess
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A real hub whose agent starts later, so that work waits where a test wants it to wait."""
+    toml = resources.files("harch.fleet").joinpath("shipped/five-hubs.toml").read_text()
+    with HubProcess(toml, "dakhla", tmp_path_factory.mktemp("hub"), agents={}) as running:
+        yield running
+
+
+@pytest.fixture
+def hub_url(hub: HubProcess) -> str:
+    return hub.url
+
+
+@pytest.fixture
+def api_key(hub: HubProcess) -> str:
+    return hub.key
 
 
 @pytest.fixture
@@ -136,3 +157,14 @@ def test_the_cli_prints_what_the_hub_knows(hub_url: str, api_key: str, client: H
     assert "ready" in harchos(hub_url, api_key, "hubs")
     assert "shown" in harchos(hub_url, api_key, "workloads")
     assert "No workloads" in harchos(hub_url, api_key, "workloads", "-s", "completed")
+
+
+def test_work_really_runs_and_its_end_is_awaited(hub: HubProcess, client: HarchOSClient) -> None:
+    hub.add_agent("agent")
+    created = client.workloads.create(spec("runs", command=["/bin/sh", "-c", "exit 0"]))
+    done = client.workloads.wait(created.metadata.id, timeout=30, poll_interval=0.1)
+    assert done.status == WorkloadStatus.COMPLETED
+    assert done.started_at is not None
+    failed = client.workloads.create(spec("fails", command=["/bin/sh", "-c", "exit 9"]))
+    ended = client.workloads.wait(failed.metadata.id, timeout=30, poll_interval=0.1)
+    assert (ended.status, "code 9" in (ended.error_message or "")) == (WorkloadStatus.FAILED, True)

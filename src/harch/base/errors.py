@@ -102,10 +102,24 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     # E02: what did you say?
-    ErrorKind("E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE),
+    ErrorKind(
+        "E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE
+    ),
     ErrorKind("E0202", "Input not readable", 400, "The text is not well-formed YAML, JSON or TOML.", EXIT_USAGE),
-    ErrorKind("E0203", "GPU model not known", 400, "No hub has GPUs of this model. `harch gpus --models` lists them.", EXIT_USAGE),
-    ErrorKind("E0204", "Body too large", 413, "Request bodies are limited, so that one client cannot fill the memory.", EXIT_USAGE),
+    ErrorKind(
+        "E0203",
+        "GPU model not known",
+        400,
+        "No hub has GPUs of this model. `harch gpus --models` lists them.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0204",
+        "Body too large",
+        413,
+        "Request bodies are limited, so that one client cannot fill the memory.",
+        EXIT_USAGE,
+    ),
     ErrorKind("E0205", "Fleet file not valid", 400, "The fleet file describes something that cannot be.", EXIT_USAGE),
     ErrorKind(
         "E0206",
@@ -133,13 +147,23 @@ REGISTRY = _registry(
     ),
     ErrorKind("E0304", "Not possible in this state", 409, "The workload's state does not allow this change."),
     ErrorKind("E0305", "Hub not found", 404, "No hub of the fleet has this id or name."),
-    ErrorKind("E0306", "Secret not found", 404, "The workload names a secret that its tenant has not stored on this hub."),
+    ErrorKind(
+        "E0306", "Secret not found", 404, "The workload names a secret that its tenant has not stored on this hub."
+    ),
     ErrorKind("E0307", "Task could not start", 500, "The agent could not start the command. The message says why."),
     ErrorKind("E0308", "API key entry not found", 404, "No API key has this id."),
-    ErrorKind("E0309", "Path not allowed on the node", 403, "The agent shares only the folders it was told to share.", EXIT_REFUSED),
+    ErrorKind(
+        "E0309",
+        "Path not allowed on the node",
+        403,
+        "The agent shares only the folders it was told to share.",
+        EXIT_REFUSED,
+    ),
     ErrorKind("E0310", "Region not found", 404, "No hub of the fleet stands in this region."),
     # E04: limits
-    ErrorKind("E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."),
+    ErrorKind(
+        "E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."
+    ),
     ErrorKind("E0402", "Budget exceeded", 403, "A carbon or cost budget does not allow this.", EXIT_REFUSED),
     ErrorKind("E0403", "Too many connections", 429, "The hub serves a limited number of event streams at a time."),
     # E08: health
@@ -162,7 +186,9 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     # E10: the server itself
-    ErrorKind("E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."),
+    ErrorKind(
+        "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."
+    ),
     ErrorKind(
         "E1002",
         "Storage full",
@@ -171,6 +197,10 @@ REGISTRY = _registry(
     ),
     ErrorKind("E1003", "Storage failed", 503, "The hub's database refused a write. Nothing was acknowledged."),
     ErrorKind("E1004", "Port in use", 500, "Another process listens on this port. HARCH_PORT_BASE moves all ports."),
-    ErrorKind("E1005", "State folder not usable", 500, "The state folder cannot be written, or another process holds it."),
-    ErrorKind("E1006", "State is newer than this program", 500, "The database was written by a newer HarchOS. Upgrade first."),
+    ErrorKind(
+        "E1005", "State folder not usable", 500, "The state folder cannot be written, or another process holds it."
+    ),
+    ErrorKind(
+        "E1006", "State is newer than this program", 500, "The database was written by a newer HarchOS. Upgrade first."
+    ),
 )

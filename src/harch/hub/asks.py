@@ -11,7 +11,7 @@ from harch.base.errors import HarchError
 from harch.execution.protocol import PauseTask, ResumeTask, TaskKey
 from harch.hub import happenings as h
 from harch.hub.desk import Desk, wrong_state
-from harch.hub.registry import spec_digest
+from harch.hub.registry import request_digest
 from harch.placement.request import Request
 from harch.workloads.lifecycle import State, Workload
 
@@ -46,7 +46,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
             tenant=event.tenant,
             key=event.idempotency_key,
             workload_id=workload.id,
-            digest=spec_digest(event.spec),
+            digest=request_digest(event.spec, event.annotations),
             created_at=desk.now,
         )
         desk.registry.remember_keys([entry])
@@ -95,14 +95,17 @@ def stop(desk: Desk, event: h.StopAsked) -> None:
 
 
 def pause(desk: Desk, workload: Workload) -> None:
+    """A task that is still starting is paused when its agent says that it runs."""
     if workload.state is State.PAUSED:
         return
-    if workload.state is State.SCHEDULED or workload.stop_reason:
-        raise wrong_state(workload, "it is starting or stopping; try again in a moment")
+    if workload.stop_reason:
+        raise wrong_state(workload, "it is being stopped")
+    running = workload.ranks_running
     desk.queue.remove(workload.id)
     desk.move(workload, State.PAUSED, "paused; it keeps its GPUs" if workload.is_placed else "held back")
     for task in workload.placement:
-        desk.to_agent(task, PauseTask(TaskKey(workload.id, workload.attempt, task.rank)))
+        if task.rank in running:
+            desk.to_agent(task, PauseTask(TaskKey(workload.id, workload.attempt, task.rank)))
 
 
 def resume(desk: Desk, workload: Workload) -> None:
@@ -114,6 +117,7 @@ def resume(desk: Desk, workload: Workload) -> None:
         desk.queue.add(workload)
         desk.move(workload, State.PENDING, "waits again")
         return
-    desk.move(workload, State.RUNNING, "resumed")
+    started = len(workload.ranks_running) == len(workload.placement)
+    desk.move(workload, State.RUNNING if started else State.SCHEDULED, "resumed")
     for task in workload.placement:
         desk.to_agent(task, ResumeTask(TaskKey(workload.id, workload.attempt, task.rank)))

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+import msgspec
+
 from harch.base.errors import HarchError
 from harch.hub.happenings import IdempotencyEntry, Submitted
 from harch.workloads.lifecycle import Workload
@@ -18,8 +20,9 @@ IDEMPOTENCY_KEYS_MAX = 100_000
 FINISHED_MAX = 200_000  # finished workloads kept in memory for the retry window; the store keeps all
 
 
-def spec_digest(spec: WorkloadSpec) -> str:
-    return sha256(fingerprint(spec)).hexdigest()
+def request_digest(spec: WorkloadSpec, annotations: dict[str, str]) -> str:
+    """Annotations count: the public clients' own fields live there."""
+    return sha256(fingerprint(spec) + msgspec.json.encode(annotations, order="sorted")).hexdigest()
 
 
 class Registry:
@@ -59,7 +62,7 @@ class Registry:
         if event.idempotency_key is not None:
             entry = self._keys.get((event.tenant, event.idempotency_key))
             if entry is not None and now - entry.created_at < IDEMPOTENCY_WINDOW:
-                if entry.digest != spec_digest(event.spec):
+                if entry.digest != request_digest(event.spec, event.annotations):
                     raise HarchError(
                         "E0206",
                         "this Idempotency-Key was used for another request",
@@ -70,7 +73,8 @@ class Registry:
         holder = self._same_name(event.tenant, event.spec.name)
         if holder is None or (holder.state.is_final and event.idempotency_key is not None):
             return None  # with a key, the caller tells retries from new work; a finished name is free again
-        if holder.spec == event.spec and now - holder.created_at < RETRY_WINDOW:
+        same = holder.spec == event.spec and holder.annotations == event.annotations
+        if same and now - holder.created_at < RETRY_WINDOW:
             return holder.id
         if holder.state.is_final:
             return None

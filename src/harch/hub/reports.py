@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harch.base.errors import HarchError
-from harch.execution.protocol import Forget, Refused, StopTask, TaskKey
+from harch.execution.protocol import Forget, PauseTask, Refused, StopTask, TaskKey
 from harch.hub import happenings as h
 from harch.hub.desk import Desk
 from harch.hub.endings import decide_ending, describe, is_clean
@@ -14,14 +14,19 @@ STRAY_GRACE_S = 5.0  # for tasks that an agent runs and the hub does not want
 
 def task_started(desk: Desk, key: TaskKey) -> None:
     workload = desk.current(key)
-    if workload is None or key.rank in workload.ranks_running:
+    if workload is None:
+        return
+    if workload.state is State.PAUSED:
+        task = next(task for task in workload.placement if task.rank == key.rank)
+        desk.to_agent(task, PauseTask(key))
+    if key.rank in workload.ranks_running:
         return
     workload.ranks_running |= {key.rank}
-    if workload.state is State.SCHEDULED and len(workload.ranks_running) == len(workload.placement):
+    desk.changed(workload)
+    if len(workload.ranks_running) == len(workload.placement):
         workload.started_at = desk.now
-        desk.move(workload, State.RUNNING, f"runs on {len({task.node_id for task in workload.placement})} node(s)")
-    else:
-        desk.changed(workload)
+        if workload.state is State.SCHEDULED:
+            desk.move(workload, State.RUNNING, f"runs on {len({task.node_id for task in workload.placement})} node(s)")
 
 
 def task_ended(desk: Desk, event: h.TaskEndSeen) -> None:

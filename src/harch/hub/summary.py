@@ -44,6 +44,7 @@ def summarise(
         url=url,
         gpus_total=hub.gpu_count,
         gpus_free=sum(m.free for m in models),
+        gpus_allocated=len(desk.book.holder),
         models=models,
         node_max=NodeMaxima(cpus=float(table.cpus.max()), memory_gb=float(table.memory_gb.max())),
         nodes_total=len(hub.nodes),

@@ -108,7 +108,8 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     at: datetime
     url: str
     gpus_total: int
-    gpus_free: int
+    gpus_free: int  # on nodes that an agent serves
+    gpus_allocated: int
     models: list[ModelCapacity]
     node_max: NodeMaxima
     nodes_total: int

@@ -85,6 +85,12 @@ class HubProcess:
             words += ["--node", node]
         self.agents[name] = self._spawn("agent", "serve", *words)
 
+    def add_agent(self, name: str, *node_ids: str) -> None:
+        """One more agent, for these nodes (all if none is named); returns when the hub has it."""
+        self._nodes_of = {**self._nodes_of, name: node_ids}
+        self.start_agent(name)
+        self.wait_for_agents()
+
     def wait_for_agents(self) -> None:
         self._wait(lambda: self.summary()["agents"] == len(self.agents))
 

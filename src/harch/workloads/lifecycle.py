@@ -30,9 +30,13 @@ FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 MOVES: dict[State, frozenset[State]] = {
     State.PENDING: frozenset({State.SCHEDULED, State.PAUSED, State.CANCELLED, State.FAILED}),
-    State.SCHEDULED: frozenset({State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
+    State.SCHEDULED: frozenset(
+        {State.RUNNING, State.PAUSED, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}
+    ),
     State.RUNNING: frozenset({State.PAUSED, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
-    State.PAUSED: frozenset({State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}),
+    State.PAUSED: frozenset(
+        {State.SCHEDULED, State.RUNNING, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}
+    ),
     State.COMPLETED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),

@@ -199,6 +199,7 @@ class FakeHub:
             url=f"http://127.0.0.1:7701/{hub_id}",
             gpus_total=total,
             gpus_free=free,
+            gpus_allocated=total - free,
             models=models,
             nodes_total=total // 8,
             nodes_up=total // 8,

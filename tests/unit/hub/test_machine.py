@@ -187,6 +187,17 @@ class TestAsking:
         assert isinstance(bench.sent[0], ResumeTask)
         assert workload.state is State.RUNNING
 
+    def test_work_that_is_paused_while_it_starts_is_paused_once_it_runs(self, bench: Bench) -> None:
+        workload = bench.submit()
+        bench.place()
+        bench.handle(h.PauseAsked(workload.id))
+        assert bench.sent == []
+        bench.handle(h.TaskStartSeen(TaskKey(workload.id, 1, 0)))
+        assert bench.sent == [PauseTask(TaskKey(workload.id, 1, 0))]
+        assert workload.state is State.PAUSED
+        bench.handle(h.ResumeAsked(workload.id))
+        assert workload.state is State.RUNNING
+
     def test_held_back_work_is_not_placed_until_it_is_resumed(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.handle(h.PauseAsked(workload.id))

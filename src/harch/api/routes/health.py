@@ -42,7 +42,7 @@ class DetailedHealth(Struct, frozen=True, kw_only=True):
 
 
 class PlatformMetrics(Struct, frozen=True, kw_only=True):
-    """Sums over the hubs that have answered. Utilisation in the SDKs' sense: GPUs that are not free, busy or not."""
+    """Sums over the hubs that have answered. Utilisation in the SDKs' sense: GPUs given to work, busy or not."""
 
     total_hubs: int
     total_gpus: int
@@ -102,16 +102,15 @@ async def platform_metrics(_: Viewer, here: Here) -> Response:
     """`total_workloads` counts everything that this hub remembers and what is unfinished at the others."""
     peers = here.hub.peers()
     seen = [peer.summary for peer in peers if peer.summary]
-    total, free = sum(hub.gpus_total for hub in seen), sum(hub.gpus_free for hub in seen)
-    not_free_percent = 100.0 * (total - free) / total if total else 0.0
+    total, allocated = sum(hub.gpus_total for hub in seen), sum(hub.gpus_allocated for hub in seen)
     own = (await here.hub.workloads(WorkloadQuery(tenant=None, per_page=1))).total
     elsewhere = sum(active_workloads(peer.summary) for peer in peers if not peer.own)
     return reply(
         PlatformMetrics(
             total_hubs=len(peers),
             total_gpus=total,
-            available_gpus=free,
-            gpu_utilization_percent=not_free_percent,
+            available_gpus=sum(hub.gpus_free for hub in seen),
+            gpu_utilization_percent=100.0 * allocated / total if total else 0.0,
             total_workloads=own + elsewhere,
             active_workloads=sum(hub.workloads.get("running", 0) for hub in seen),
             avg_pue=sum(hub.pue for hub in seen) / len(seen) if seen else 1.0,
