@@ -63,7 +63,7 @@ def check_names(task: TaskSpec, premises: Premises) -> str:
 
 
 def check_command(task: TaskSpec, premises: Premises) -> str:
-    texts = [*task.command, *task.env, *task.env.values()]
+    texts = [*task.command, *task.env, *task.env.values(), task.working_dir or ""]
     if any("\0" in text for text in texts) or any("=" in name or not name for name in task.env):
         return "E0201 the command or its environment has characters that no process can be given"
     if sum(map(len, texts)) > COMMAND_BYTES_MAX:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -59,6 +60,11 @@ class StateFolder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid != os.getuid():
                 raise PermissionError(1, "belongs to another user", str(folder))
+
+    def close(self) -> None:
+        """Leaves nothing outside its folder, unless running tasks still need it."""
+        with contextlib.suppress(OSError):
+            self.secrets.rmdir()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What may a task see of the machine? The arguments of bubblewrap: least privilege, as a pure function.
 
-A task sees system programs and libraries, the running Python, some harmless files of /etc, its own folders, and nothing
-else: no other user's files, no state of hub or agent. It keeps the network, because gangs talk over it.
+A task sees system programs and libraries, the running Python with this package, some harmless files of /etc, its own
+folders, and nothing else: no other user's files, no state of hub or agent. It keeps the network: gangs talk over it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def host_layout() -> HostLayout:
             system.append((path, os.readlink(path)))
         elif os.path.isdir(path):
             system.append((path, ""))
-    prefixes = dict.fromkeys(os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix))
+    package = str(Path(__file__).parent.parent)  # outside of the prefix in a development install
+    prefixes = dict.fromkeys(os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix, package))
     return HostLayout(tuple(system), tuple(prefix for prefix in prefixes if not is_inside(prefix, "/usr")))
 
 

@@ -80,6 +80,7 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event) -
         local.close()
         modelled.close()
         limits.close()
+        state.close()
 
 
 async def _stop_tasks(agent: Agent, session: Session) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from execution_fakes import API_KEY, AgentProcess, FakeHub, stop_supervisors
 
+from harch.execution import cgroups
 from harch.execution.config import AgentConfig
 from harch.execution.serving import serve
 
@@ -58,9 +59,15 @@ async def run_agent(hub, tmp_path):
     stop_supervisors(tmp_path / "state")
 
 
-@pytest.fixture
-async def agent(run_agent, mode):
-    return await run_agent(sandbox=mode)
+@pytest.fixture(params=["sandbox", "plain", "bare"])
+async def agent(run_agent, request, monkeypatch):
+    """With all that the machine offers, without a sandbox, and without cgroups as well."""
+    if request.param == "sandbox" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap (bwrap) is not installed")
+    if request.param == "bare":
+        bare = cgroups.Cgroups(cgroups.host_capacity(), reason="switched off for this test")
+        monkeypatch.setattr(cgroups, "detect", lambda tag: bare)
+    return await run_agent(sandbox="auto" if request.param == "sandbox" else "off")
 
 
 @pytest.fixture

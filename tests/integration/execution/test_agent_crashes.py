@@ -10,7 +10,7 @@ import sys
 
 from execution_fakes import alive, task, wait_until
 
-from harch.execution.protocol import StartTask, StopTask
+from harch.execution.protocol import StartTask, StopTask, TaskEnded, TaskStarted
 from harch.workloads.lifecycle import ExitReason
 
 KILLS_AT_START = 15
@@ -58,9 +58,12 @@ async def test_an_agent_killed_at_the_start_of_a_task_never_runs_it_twice(hub, a
         agent.start()
         await hub.until(lambda: bool(hub.hellos))
         known = {one.key for one in hub.hellos[0].tasks}
-        told = {getattr(one, "key", None) for one in hub.messages}
-        if spec.key not in known | told:  # what a hub does: it repeats what the inventory lacks
-            await hub.say(StartTask(spec))
+        started = {one.key for one in hub.messages if isinstance(one, TaskStarted)}
+        ended = {one.key for one in hub.messages if isinstance(one, TaskEnded)}
+        assert started <= known | ended, "what has started is never unknown"
+        for placed in specs:  # what a hub does: it repeats what the inventory lacks
+            if placed.key not in known | ended:
+                await hub.say(StartTask(placed))
     for spec in specs:
         end = await hub.ended(spec.key)
         lines = (runs / spec.key.workload_id).read_text().split() if (runs / spec.key.workload_id).exists() else []

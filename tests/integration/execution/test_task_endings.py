@@ -74,6 +74,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         while True: time.sleep(0.1)
     os._exit(0)
+os.wait()
 print("ready {marker}", flush=True)
 while True: time.sleep(0.1)
 """
