@@ -50,7 +50,7 @@ def serve(
 ) -> None:
     import uvloop
 
-    from harch.cli.process import end_with_parent, set_up_logging
+    from harch.cli.process import calm_collector, end_with_parent, set_up_logging
     from harch.execution.config import AgentConfig
     from harch.execution.serving import serve as serve_agent
 
@@ -71,6 +71,7 @@ def serve(
         stop_tasks_on_exit=stop_tasks_on_exit,
         sandbox=sandbox,
     )
+    calm_collector()
     uvloop.run(serve_agent(config))
 
 

@@ -24,7 +24,7 @@ def serve(hub: str, fleet: str, host: str, log_file: str | None, as_json: bool) 
     import uvloop
 
     from harch.api.process import HubConfig, serve_hub
-    from harch.cli.process import end_with_parent, open_fleet, set_up_logging
+    from harch.cli.process import calm_collector, end_with_parent, open_fleet, set_up_logging
 
     end_with_parent()
     set_up_logging(log_file)
@@ -37,4 +37,5 @@ def serve(hub: str, fleet: str, host: str, log_file: str | None, as_json: bool) 
             json.dumps({"hub": config.hub_id, "url": url}) if as_json else f"hub {config.hub_id} listens on {url}"
         )
 
+    calm_collector()
     uvloop.run(serve_hub(config, listening=listening))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import logging.handlers
 import os
@@ -27,6 +28,13 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
         if os.getppid() != int(parent):  # it died before we could ask the kernel
             raise SystemExit(1)
+
+
+def calm_collector() -> None:
+    """What is loaded at start lives as long as the process: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def set_up_logging(log_file: str | None) -> None:

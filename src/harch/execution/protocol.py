@@ -25,13 +25,13 @@ HEARTBEAT_S = 2.0
 AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
 
 
-class TaskKey(Struct, frozen=True, array_like=True):
+class TaskKey(Struct, frozen=True, array_like=True, gc=False):
     workload_id: str
     attempt: int
     rank: int
 
 
-class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """All that an agent needs to run one task. Secrets travel here and are written to files, never to logs."""
 
     key: TaskKey

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from harch.workloads.spec import WorkloadSpec
 
+# `gc=False` on the values below: a hub holds hundreds of thousands of them, none can be part of a cycle, and walking
+# them in every full collection would stop the event loop for a tenth of a second.
+
 
 class State(StrEnum):
     """The words of the public clients. A workload that is being stopped keeps its state until its last task ended."""
@@ -56,7 +59,7 @@ class ExitReason(StrEnum):
     AGENT_SHUTDOWN = "agent_shutdown"  # the node was shut down in an orderly way
 
 
-class TaskPlacement(Struct, frozen=True, kw_only=True):
+class TaskPlacement(Struct, frozen=True, kw_only=True, gc=False):
     """Where one task of a workload runs, and on which GPUs of that node."""
 
     rank: int
@@ -64,7 +67,7 @@ class TaskPlacement(Struct, frozen=True, kw_only=True):
     gpu_ids: tuple[str, ...]
 
 
-class TaskEnd(Struct, frozen=True, kw_only=True):
+class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
     """How one task ended."""
 
     rank: int
@@ -75,7 +78,7 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
 
 
-class Workload(Struct, kw_only=True):
+class Workload(Struct, kw_only=True, gc=False):
     """One workload, for life. The store holds exactly these fields; the job machine is their only writer."""
 
     id: str

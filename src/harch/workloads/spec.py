@@ -59,7 +59,7 @@ class RestartPolicy(StrEnum):
     ON_FAILURE = "on_failure"
 
 
-class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What **each task** gets."""
 
     gpus: Annotated[int, Meta(ge=0, le=GPUS_PER_TASK_MAX, description="GPUs of each task, all on one node.")] = 0
@@ -70,7 +70,7 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     storage_gb: Annotated[float, Meta(ge=0, le=10**7, description="Scratch space of each task.")] = 0
 
 
-class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A piece of work. Without a command it is a reservation: it holds its GPUs until it is stopped."""
 
     name: Name
