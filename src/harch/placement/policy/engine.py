@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.placement.policy import scan
+from harch.placement.policy import node_values, scan
 from harch.placement.policy.history import History
 from harch.placement.policy.learning import Prepared, Snapshot, prepare
 from harch.placement.policy.lessons import Lessons
-from harch.placement.policy.occupancy import GIVE_BACK, TAKE, change
+from harch.placement.policy.occupancy import GIVE_BACK, TAKE
 from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
 from harch.placement.policy.shapes import (
     Bools,
@@ -74,9 +74,9 @@ class PlacementEngine:
         self._kind_slots_max = kind_slots_max
         self._slot_of_kind: OrderedDict[Request, int] = OrderedDict()
         self._everywhere = np.ones(self.nodes.size, dtype=np.bool_)
-        self._scratch = scan.new_scratch(self.nodes)
-        self._cache = scan.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.size)
-        self._values = scan.new_values(self.nodes.size)
+        self._scratch = node_values.new_scratch(self.nodes)
+        self._cache = node_values.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.size)
+        self._values = node_values.new_values(self.nodes.size)
         self._lessons: Lessons
         self._memo: ValueMemo
         self._prices: Prices
@@ -179,7 +179,7 @@ class PlacementEngine:
     def adopt(self, prepared: Prepared) -> None:
         """Swaps new lessons in; nodes that changed since the snapshot are valued again."""
         for node in np.flatnonzero(prepared.versions != self._values.version).tolist():
-            scan.revalue(self.nodes, node, prepared.values, prepared.lessons, prepared.memo, self._scratch)
+            node_values.revalue(self.nodes, node, prepared.values, prepared.lessons, prepared.memo, self._scratch)
         # Versions count the changes of a node, whatever the lessons: a snapshot stays comparable after other swaps.
         prepared.values.version[:] = self._values.version
         self._lessons, self._values, self._memo = prepared.lessons, prepared.values, prepared.memo
@@ -199,10 +199,21 @@ class PlacementEngine:
         request = canonical(request, self.models)
         if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
             raise InvariantBroken("a request holds as many devices of one node as it asked for", request, node, devices)
-        chosen = np.array(devices, dtype=np.int64)
-        if not change(self.nodes, node, request.cpu_milli, request.memory_mib, request.gpu_milli, chosen, direction):
+        changed = node_values.change_node(
+            node,
+            request.cpu_milli,
+            request.memory_mib,
+            request.gpu_milli,
+            np.array(devices, dtype=np.int64),
+            direction,
+            self.nodes,
+            self._values,
+            self._lessons,
+            self._memo,
+            self._scratch,
+        )
+        if not changed:
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
-        scan.revalue(self.nodes, node, self._values, self._lessons, self._memo, self._scratch)
 
     def _slot(self, kind: Request) -> int:
         slot = self._slot_of_kind.get(kind)
@@ -221,7 +232,7 @@ class PlacementEngine:
         return slot
 
     def _grow_cache(self, slots: int) -> None:
-        grown = scan.new_cache(slots, self.nodes.size)
+        grown = node_values.new_cache(slots, self.nodes.size)
         used = len(self._cache.score)
         grown.score[:used] = self._cache.score
         grown.device[:used] = self._cache.device
@@ -237,8 +248,8 @@ class PlacementEngine:
         return np.ascontiguousarray(allowed)
 
     def _decision(self, request: Request, slot: int, node: int, score: float) -> Decision:
-        cpu_left = -scan.CPU_LEFT_WEIGHT * float(self.nodes.cpu_milli_free[node] - request.cpu_milli)
-        gpu_left = -scan.GPU_LEFT_WEIGHT * float(self.nodes.gpu_milli_free_sum[node] - request.gpu_milli_total)
+        cpu_left = -node_values.CPU_LEFT_WEIGHT * float(self.nodes.cpu_milli_free[node] - request.cpu_milli)
+        gpu_left = -node_values.GPU_LEFT_WEIGHT * float(self.nodes.gpu_milli_free_sum[node] - request.gpu_milli_total)
         model_price = -request.gpu_milli_total * float(self._prices.model[self.nodes.model[node]])
         before_prices = float(self._cache.score[slot, node])
         parts = ScoreParts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harch.placement.policy.lessons import Lessons, learn
-from harch.placement.policy.scan import NodeValues, new_scratch, new_values, revalue_all
+from harch.placement.policy.node_values import NodeValues, new_scratch, new_values, revalue_all
 from harch.placement.policy.shapes import Ints, NodeArrays, SmallInts
 from harch.placement.policy.value import ValueMemo, new_memo
 

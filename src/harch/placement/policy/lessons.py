@@ -28,6 +28,7 @@ class Lessons(NamedTuple):
 
     items: SmallInts  # [model, sequence, position, (cpu_milli, memory_mib, gpus, gpu_milli)]
     lengths: SmallInts  # [model, sequence]: items that a node of this model may receive
+    smallest_gpu_milli: int  # the smallest share of a device among the items
     fragment_weight: float
     kinds: Ints  # [kind, (cpu_milli, gpus, gpu_milli, models)], ordered by gpu_milli
     kind_counts: Ints
@@ -49,6 +50,7 @@ def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
     return Lessons(
         items=items,
         lengths=lengths,
+        smallest_gpu_milli=_smallest_share(history),
         fragment_weight=_fragment_weight(history, nodes),
         kinds=kinds,
         kind_counts=kind_counts,
@@ -60,6 +62,11 @@ def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
         block_models=np.ascontiguousarray(blocks[:, 3]),
         block_rates=block_rates,
     )
+
+
+def _smallest_share(history: Ints) -> int:
+    shares = history[history[:, _GPUS] > 0, _GPU_MILLI]
+    return int(shares.min()) if len(shares) else GPU_MILLI
 
 
 def _fragment_weight(history: Ints, nodes: NodeArrays) -> float:

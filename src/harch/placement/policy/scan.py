@@ -7,15 +7,20 @@ without block prices, or a node's value before the placement, is a bound that le
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from harch.placement.policy.compiled import kernel
-from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
+from harch.placement.policy.lessons import Lessons
+from harch.placement.policy.node_values import (
+    CPU_LEFT_WEIGHT,
+    GPU_LEFT_WEIGHT,
+    SEEN_PLACES,
+    NodeValues,
+    ScoreCache,
+    Scratch,
+)
 from harch.placement.policy.prices import Prices, count_blocks
-from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays, SmallInts
+from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays
 from harch.placement.policy.value import (
     ValueMemo,
     choose_devices,
@@ -24,100 +29,12 @@ from harch.placement.policy.value import (
     node_value,
     place_of,
     profile,
-    state_key,
 )
-
-# Best fit on top of the value: points per full node of 128 cores and of 8 GPUs that stay free.
-CPU_LEFT_WEIGHT = 50.0 / 128_000
-GPU_LEFT_WEIGHT = 50.0 / 8_000
 
 NOWHERE = -1
 BY_RULE = -1  # cached device: not one share on one device, so `choose_devices` names the devices
 _BLOCK_BITS = 8
 _BLOCK_MASK = 255
-_SEEN_PLACES = 1024  # a power of two
-
-
-class NodeValues(NamedTuple):
-    """What the lessons make of each node as it is now."""
-
-    value: Floats
-    blocks: Ints  # [node, class]
-    version: SmallInts  # grows with every change of the node
-    amounts: Ints  # with `devices`: the key of the node's state
-    devices: npt.NDArray[np.uint64]
-
-
-class ScoreCache(NamedTuple):
-    """Scores before prices, per kind slot and node; an entry counts while its version is the node's."""
-
-    score: Floats
-    device: npt.NDArray[np.int8]
-    blocks_lost: Ints  # eight bits per class
-    version: SmallInts
-
-
-class Scratch(NamedTuple):
-    """Room to work in, allocated once."""
-
-    partial: Ints
-    rollout: Ints
-    blocks: Ints
-    chosen: Ints
-    stale: Ints
-    seen_node: Ints  # per state key: a node of that state that was looked at ...
-    seen_scan: Ints  # ... in this scan
-    scans: Ints
-
-
-def new_values(nodes: int) -> NodeValues:
-    return NodeValues(
-        value=np.zeros(nodes),
-        blocks=np.zeros((nodes, BLOCK_CLASSES_MAX), np.int64),
-        version=np.zeros(nodes, np.int32),
-        amounts=np.zeros(nodes, np.int64),
-        devices=np.zeros(nodes, np.uint64),
-    )
-
-
-def new_cache(slots: int, nodes: int) -> ScoreCache:
-    return ScoreCache(
-        np.zeros((slots, nodes)),
-        np.zeros((slots, nodes), np.int8),
-        np.zeros((slots, nodes), np.int64),
-        np.full((slots, nodes), -1, np.int32),
-    )
-
-
-def new_scratch(nodes: NodeArrays) -> Scratch:
-    devices = nodes.gpu_milli_free.shape[1] + 1
-    sizes = (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.size, _SEEN_PLACES, _SEEN_PLACES, 1)
-    return Scratch(*[np.zeros(size, np.int64) for size in sizes])
-
-
-@kernel
-def revalue(
-    nodes: NodeArrays, node: int, values: NodeValues, lessons: Lessons, memo: ValueMemo, scratch: Scratch
-) -> None:
-    """Brings a node's value and blocks up to date and makes cached scores of it stale."""
-    cpu_milli = nodes.cpu_milli_free[node]
-    memory_mib = nodes.memory_mib_free[node]
-    model = nodes.model[node]
-    idle, partials = profile(nodes, node, scratch.partial)
-    values.value[node] = node_value(
-        cpu_milli, memory_mib, idle, scratch.partial, partials, model, lessons, memo, scratch.rollout
-    )
-    count_blocks(cpu_milli, memory_mib, idle, model, lessons, values.blocks[node])
-    values.version[node] += 1
-    values.amounts[node], values.devices[node] = state_key(
-        cpu_milli, memory_mib, idle, scratch.partial, partials, model
-    )
-
-
-@kernel
-def revalue_all(nodes: NodeArrays, values: NodeValues, lessons: Lessons, memo: ValueMemo, scratch: Scratch) -> None:
-    for node in range(len(values.value)):
-        revalue(nodes, node, values, lessons, memo, scratch)
 
 
 @kernel
@@ -237,16 +154,19 @@ def best_node(
 ) -> tuple[int, float]:
     """The node with the highest score, the first of equals; `NOWHERE` when no allowed node has room."""
     demand_milli = gpus * gpu_milli
+    taken = CPU_LEFT_WEIGHT * cpu_milli + GPU_LEFT_WEIGHT * demand_milli
     best = -np.inf
     chosen = NOWHERE
     stale = 0
-    # Known scores first: the better the best so far, the more stale entries the bound below can skip.
+    # Known scores first: the better the best so far, the more stale entries their ceiling can rule out.
     for node in range(len(allowed)):
+        price = demand_milli * prices.model[nodes.model[node]]
         if cache.version[slot, node] != values.version[node]:
-            scratch.stale[stale] = node
-            stale += 1
+            if values.ceiling[node] + taken - price >= best:
+                scratch.stale[stale] = node
+                stale += 1
             continue
-        score = cache.score[slot, node] - demand_milli * prices.model[nodes.model[node]]
+        score = cache.score[slot, node] - price
         if score > best and allowed[node] and nodes.available[node]:
             score -= block_cost(cache.blocks_lost[slot, node], prices)
             if score > best:
@@ -256,10 +176,7 @@ def best_node(
     for index in range(stale):
         node = scratch.stale[index]
         price = demand_milli * prices.model[nodes.model[node]]
-        cpu_after = nodes.cpu_milli_free[node] - cpu_milli
-        gpu_after = nodes.gpu_milli_free_sum[node] - demand_milli
-        bound = values.value[node] - CPU_LEFT_WEIGHT * cpu_after - GPU_LEFT_WEIGHT * gpu_after - price
-        if bound < best or (bound == best and node > chosen):
+        if values.ceiling[node] + taken - price < best:
             continue
         if not (allowed[node] and nodes.available[node]):
             continue
@@ -282,7 +199,7 @@ def best_node(
 @kernel
 def _twin(node: int, values: NodeValues, scratch: Scratch) -> int:
     """An earlier node in the same state that this scan has looked at, or `NOWHERE`."""
-    place = place_of(values.amounts[node], values.devices[node], _SEEN_PLACES)
+    place = place_of(values.amounts[node], values.devices[node], SEEN_PLACES)
     if scratch.seen_scan[place] == scratch.scans[0]:
         twin = scratch.seen_node[place]
         if values.amounts[twin] == values.amounts[node] and values.devices[twin] == values.devices[node]:

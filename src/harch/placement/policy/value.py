@@ -90,23 +90,26 @@ def rollout_left(
         count = partials
         for index in range(partials):
             scratch[index] = partial[index]
+        items = lessons.items[model, sequence]
         for position in range(lessons.lengths[model, sequence]):
-            item_cpu = lessons.items[model, sequence, position, 0]
-            item_memory = lessons.items[model, sequence, position, 1]
+            item_cpu = items[position, 0]
+            item_memory = items[position, 1]
             if item_cpu > cpu_left or item_memory > memory_left:
                 continue
-            item_gpus = lessons.items[model, sequence, position, 2]
+            item_gpus = items[position, 2]
             if item_gpus > 0:
-                item_milli = lessons.items[model, sequence, position, 3]
+                item_milli = items[position, 3]
                 if item_milli == GPU_MILLI:
                     if idle_left < item_gpus:
                         continue
                     idle_left -= item_gpus
                 else:
                     tightest = -1
+                    tightest_free = GPU_MILLI
                     for index in range(count):
-                        if scratch[index] >= item_milli and (tightest < 0 or scratch[index] < scratch[tightest]):
+                        if item_milli <= scratch[index] < tightest_free:
                             tightest = index
+                            tightest_free = scratch[index]
                     if tightest >= 0:
                         scratch[tightest] -= item_milli
                     elif idle_left > 0:
@@ -116,12 +119,20 @@ def rollout_left(
                     else:
                         continue
                 left -= item_gpus * item_milli
+                if idle_left == 0 and _largest(scratch, count) < lessons.smallest_gpu_milli:
+                    break  # nothing of the mix fits any more
             cpu_left -= item_cpu
             memory_left -= item_memory
-            if left == 0:
-                break
         left_sum += left
     return float(left_sum / sequences)
+
+
+@kernel
+def _largest(amounts: Ints, count: int) -> int:
+    largest = 0
+    for index in range(count):
+        largest = max(largest, amounts[index])
+    return largest
 
 
 @kernel
@@ -204,7 +215,7 @@ def state_key(
 @kernel
 def place_of(amounts: int, devices: np.uint64, places: int) -> int:
     """Where a state belongs in a table whose number of places is a power of two."""
-    return np.int64(_mixed(np.uint64(amounts) ^ devices) & np.uint64(places - 1))
+    return int(_mixed(np.uint64(amounts) ^ devices) & np.uint64(places - 1))
 
 
 @kernel
