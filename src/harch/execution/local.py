@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from harch.base.clock import Clock
+from harch.base.errors import InvariantBroken
 from harch.execution import kernel
 from harch.execution.engine import EngineEvents
 from harch.execution.environment import identity
@@ -28,6 +30,7 @@ from harch.execution.tasklogs import TaskLogs
 from harch.workloads.lifecycle import ExitReason
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
+ADOPT_TRIES_MAX, ADOPT_RETRY_S = 200, 0.01
 STARTING_POLL_S = 0.02  # only for a task that was adopted in the very moment of its start
 log = logging.getLogger(__name__)
 _decode_line = msgspec.json.Decoder(SupervisorLine).decode
@@ -140,18 +143,21 @@ class LocalEngine:
         self._live.clear()
 
     def _recover_task(self, key: TaskKey, task_dir: TaskDir) -> None:
-        facts = task_dir.facts()
-        if not facts.started and facts.ended is None and task_dir.void():
-            self._preparation.clear(key)
-            self._throw_away(task_dir.path)
-            return
-        found = standing(key, facts, lock_held=task_dir.lock_held(), now=self._clock.now())
-        if isinstance(found, KnownTask) and self._adopt(key, task_dir, found):
-            return
-        # It ended, perhaps while we looked: what is on disk now is final.
-        found = standing(key, task_dir.facts(), lock_held=False, now=self._clock.now())
-        if isinstance(found, TaskEnded):
-            self._conclude(key, task_dir, found)
+        for _ in range(ADOPT_TRIES_MAX):  # it may start, or end, while we look
+            facts = task_dir.facts()
+            if not facts.started and facts.ended is None and task_dir.void():
+                self._preparation.clear(key)
+                self._throw_away(task_dir.path)
+                return
+            lock_held = task_dir.lock_held()
+            found = standing(key, facts if lock_held else task_dir.facts(), lock_held=lock_held, now=self._clock.now())
+            if isinstance(found, TaskEnded):
+                self._conclude(key, task_dir, found)
+                return
+            if found is not None and self._adopt(key, task_dir, found):
+                return
+            time.sleep(ADOPT_RETRY_S)
+        raise InvariantBroken("a held lock names its supervisor", task_dir.path)
 
     def _adopt(self, key: TaskKey, task_dir: TaskDir, known: KnownTask) -> bool:
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from harch.execution.protocol import (
@@ -33,6 +34,7 @@ from harch.execution.protocol import (
     encode_frame,
 )
 
+everywhere = pytest.mark.parametrize("mode", ["auto", "off", "bare auto", "bare off"], indirect=True)
 API_KEY = "hsk_test"
 WAIT_S = 15.0
 Message = TypeVar("Message")

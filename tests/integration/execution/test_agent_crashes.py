@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 
-from execution_fakes import alive, task, wait_until
+from execution_fakes import alive, everywhere, task, wait_until
 
 from harch.execution.protocol import StartTask, StopTask, TaskEnded, TaskStarted
 from harch.workloads.lifecycle import ExitReason
@@ -19,7 +19,7 @@ KILLS_AT_START = 15
 async def test_a_killed_agent_readopts_its_tasks_and_reports_their_true_ends(hub, agent_process, mode, tmp_path):
     agent = agent_process(sandbox=mode, share=[str(tmp_path)])
     agent.start()
-    ends_late = task("sh", "-c", "sleep 1.2; exit 9")
+    ends_late = task("sh", "-c", "sleep 1; exit 9")
     ends_meanwhile = task("sh", "-c", "sleep 0.2; exit 8")
     stopped_later = task("sleep", "60")
     for spec in (ends_late, ends_meanwhile, stopped_later):
@@ -72,6 +72,7 @@ async def test_an_agent_killed_at_the_start_of_a_task_never_runs_it_twice(hub, a
         assert lines == ["x"]
 
 
+@everywhere
 async def test_a_killed_supervisor_means_lost_and_nothing_survives_it(hub, agent, state):
     script = """
 import os, subprocess, sys, time
@@ -79,13 +80,15 @@ if os.fork() == 0:
     os.setsid()
     if os.fork():
         os._exit(0)
+else:
+    os.wait()
 print("ready", flush=True)
 time.sleep(300)
 """
     spec = task(sys.executable, "-c", script, secrets={"TOKEN": "value-of-the-token"})
     await hub.start(spec)
     for _ in range(300):
-        if b"ready" in (await hub.log(spec.key)).data:
+        if (await hub.log(spec.key)).data.count(b"ready") == 2:
             break
         await asyncio.sleep(0.01)
     mark = f"HARCH_WORKLOAD_ID={spec.key.workload_id}".encode()

@@ -9,6 +9,7 @@ import pytest
 from execution_fakes import FakeHub, alive, task, wait_until
 
 from harch.base.errors import HarchError
+from harch.execution import session
 from harch.execution.protocol import Heartbeat, Refused, StartTask, StopTask, TaskEnded
 from harch.execution.session import BACKOFF_S_MAX
 from harch.workloads.lifecycle import ExitReason
@@ -86,7 +87,8 @@ async def test_the_agent_comes_back_within_a_second_and_a_half_of_the_hub(hub, r
         assert [(one.key, one.running) for one in hub.hellos[-1].tasks] == [(spec.key, True)]
 
 
-async def test_silence_is_broken_by_heartbeats(hub, run_agent):
+async def test_silence_is_broken_by_heartbeats(hub, run_agent, monkeypatch):
+    monkeypatch.setattr(session, "HEARTBEAT_S", 0.1)
     await run_agent(sandbox="off")
     await hub.wait_for(Heartbeat)
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 import pytest
-from execution_fakes import alive, task, wait_until
+from execution_fakes import alive, everywhere, task, wait_until
 
 from harch.execution.protocol import PauseTask, ResumeTask, StartTask, StopTask
 from harch.workloads.lifecycle import ExitReason
@@ -25,6 +25,7 @@ async def test_success_is_exit_code_zero_and_the_start_is_told_first(hub, agent)
     assert kinds == ["TaskStarted", "TaskEnded"]
 
 
+@everywhere
 async def test_a_signal_of_its_own_is_reported(hub, agent):
     end = await hub.run(task("sh", "-c", "kill -SEGV $$"))
     assert (end.reason, end.signal, end.exit_code) == (ExitReason.SIGNALLED, 11, 139)
@@ -63,6 +64,7 @@ async def test_a_stop_is_polite_first(hub, agent):
     assert b"bye" in (await hub.log(spec.key)).data
 
 
+@everywhere
 async def test_a_stop_then_kills_what_does_not_listen_and_all_its_descendants(hub, agent, tmp_path):
     marker = f"harch-{tmp_path.name}"
     # A grandchild in a session of its own, orphaned at once, deaf to TERM: what a daemon does.
@@ -89,6 +91,7 @@ while True: time.sleep(0.1)
     assert not any(alive(pid) for pid in pids)
 
 
+@everywhere
 async def test_background_processes_do_not_outlive_their_task(hub, agent, tmp_path):
     marker = f"harch-{tmp_path.name}"
     spec = task("sh", "-c", f"setsid sh -c 'sleep 300; : {marker}' & sleep 0.2; echo $!")
@@ -107,6 +110,7 @@ async def test_a_stop_right_after_the_start_is_never_mistaken_for_a_loss(hub, ag
         assert (await hub.ended(spec.key)).reason is ExitReason.STOPPED
 
 
+@everywhere
 async def test_a_paused_task_stands_still_until_resumed(hub, agent):
     spec = task("sh", "-c", "while :; do echo tick; sleep 0.01; done")
     await hub.start(spec)
