@@ -185,6 +185,51 @@ REGISTRY = _registry(
         "no exception and no weight: capacity never outvotes it.",
         EXIT_REFUSED,
     ),
+    ErrorKind(
+        "E0903",
+        "Jurisdiction file not valid",
+        400,
+        "The file of frameworks and groups says something that cannot be. The message names every place and its fix.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0904",
+        "Tag contradicts itself",
+        400,
+        "The tag can never be obeyed, e.g. it lets data be processed where it may neither rest nor travel to.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0905",
+        "Legal framework not known",
+        400,
+        "The registry of jurisdictions has no such framework. Add it in a jurisdiction file of your own.",
+        EXIT_USAGE,
+    ),
+    ErrorKind("E0906", "Data object not found", 404, "No data object has this id or name in your tenant on this hub."),
+    ErrorKind(
+        "E0907",
+        "Tags forbid this",
+        403,
+        "The tag of a data object does not permit it to be processed, kept, moved or seen there. A tag that is "
+        "missing or not understood permits nothing. Capacity never outvotes a tag.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0908",
+        "Loosening needs a declassification",
+        403,
+        "The new tag permits something that the old one did not. That takes a declassification, signed by an "
+        "authority that the hub knows, for exactly this object, this old tag and this new tag.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0909",
+        "Declassification not valid",
+        403,
+        "Its signature, its authority, or what it is about does not hold. Nothing was loosened.",
+        EXIT_REFUSED,
+    ),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."

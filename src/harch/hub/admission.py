@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
 from harch.fleet.model import Fleet
 from harch.placement.checks import first_rejection
-from harch.placement.explanation import Rejection
 from harch.placement.facts import HubFacts, live_facts
 from harch.placement.nodes import NodeState, NodeTable
 from harch.placement.request import Request

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from harch.base.rejection import RuleOutcome
 from harch.hub.desk import Desk
 from harch.hub.views import HubSummary, PeerView
 from harch.placement.checks import HARD_CHECKS, outcomes
-from harch.placement.explanation import Explanation, HubExplanation, RuleOutcome, Verdict
+from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.placement.facts import HubFacts, ModelFacts, live_facts, published_slots
 from harch.placement.nodes import NodeState
 from harch.placement.planner import top_candidates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harch.placement.explanation import Rejection, RuleOutcome
+from harch.base.rejection import Rejection, RuleOutcome
 from harch.placement.facts import HubFacts
 from harch.placement.request import Request
 

@@ -6,23 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-
-class Rejection(Struct, frozen=True):
-    """One "no": who says it, by which rule, in numbers, and the smallest change that would turn it into a "yes"."""
-
-    subject: str
-    rule: str
-    detail: str
-    nearest_fix: str = ""
-
-
-class RuleOutcome(Struct, frozen=True, kw_only=True):
-    """One hard rule applied to one hub. A hub is shown with all its rules, passed or not."""
-
-    rule: str
-    passed: bool
-    detail: str
-    nearest_fix: str = ""
+from harch.base.rejection import RuleOutcome
 
 
 class Candidate(Struct, frozen=True, kw_only=True):

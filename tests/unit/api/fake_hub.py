@@ -10,6 +10,7 @@ import msgspec
 from harch.api.hub_port import AgentLink
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
+from harch.base.rejection import RuleOutcome
 from harch.hub.views import (
     EventRecord,
     GpuView,
@@ -24,7 +25,7 @@ from harch.hub.views import (
     WorkloadPage,
     WorkloadQuery,
 )
-from harch.placement.explanation import Explanation, HubExplanation, RuleOutcome, Verdict
+from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec, fingerprint
 

@@ -1,0 +1,101 @@
+"""What do the rules know of the world? Sites and passages: a fleet with its safeguards, in the words of the law.
+
+A safeguard that nobody declared is not there: a hub encrypts nothing and a link is open until somebody says otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from msgspec import Struct
+
+from harch.fleet.model import Fleet, Link
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.tags import Countries
+
+
+class SiteSafeguards(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator declares of one hub: frameworks upheld beyond those of its country, encryption, keys."""
+
+    frameworks: tuple[str, ...] = ()
+    encrypts_at_rest: bool = False
+    keys_in: Countries = ()  # countries whose key stores it can use
+
+
+class Safeguards(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What operators declare of a fleet. `links_encrypted` holds pairs of hub ids, in any order."""
+
+    sites: dict[str, SiteSafeguards] = {}
+    links_encrypted: tuple[tuple[str, str], ...] = ()
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """A hub as the rules see it. A country that the registry does not know is None, and nothing is permitted there."""
+
+    hub: str
+    country: str | None
+    frameworks: tuple[str, ...] = ()  # in force in its country, and declared
+    encrypts_at_rest: bool = False
+    keys_in: Countries = ()
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """A link as the rules see it: every country that it crosses, both ends included."""
+
+    ends: tuple[str, str]
+    rtt_ms: float
+    countries_crossed: tuple[str, ...]
+    encrypted: bool = False
+
+    @property
+    def is_international(self) -> bool:
+        return len(set(self.countries_crossed)) != 1  # a link that names no country is not a domestic one
+
+
+class Terrain(Struct, frozen=True, dict=True):
+    """All sites and passages, in the order of the fleet."""
+
+    sites: tuple[Site, ...]
+    passages: tuple[Passage, ...]
+
+    @cached_property
+    def by_hub(self) -> dict[str, Site]:
+        return {site.hub: site for site in self.sites}
+
+    def site(self, hub_id: str) -> Site | None:
+        return self.by_hub.get(hub_id)
+
+
+def terrain_of(fleet: Fleet, jurisdictions: Jurisdictions, safeguards: Safeguards | None = None) -> Terrain:
+    """The fleet as the rules see it."""
+    declared = safeguards or Safeguards()
+    encrypted = {frozenset(pair) for pair in declared.links_encrypted}
+    return Terrain(
+        tuple(
+            site_of(hub.id, hub.country, jurisdictions, declared.sites.get(hub.id, SiteSafeguards()))
+            for hub in fleet.hubs
+        ),
+        tuple(_passage(link, encrypted) for link in fleet.links),
+    )
+
+
+def site_of(hub_id: str, country: str, jurisdictions: Jurisdictions, declared: SiteSafeguards) -> Site:
+    """One hub as the rules see it; the agent uses it for its own."""
+    known = country if country in jurisdictions.countries else None
+    in_force = jurisdictions.frameworks_in(known) if known is not None else ()
+    return Site(
+        hub=hub_id,
+        country=known,
+        frameworks=tuple(sorted({*in_force, *declared.frameworks})),
+        encrypts_at_rest=declared.encrypts_at_rest,
+        keys_in=declared.keys_in,
+    )
+
+
+def _passage(link: Link, encrypted: set[frozenset[str]]) -> Passage:
+    return Passage(
+        ends=link.ends,
+        rtt_ms=link.rtt_ms,
+        countries_crossed=link.countries_crossed,
+        encrypted=frozenset(link.ends) in encrypted,
+    )
