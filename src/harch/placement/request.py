@@ -1,39 +1,70 @@
-"""What does placement need to know of a workload? Nothing but its shape and where it may run."""
+"""What does placement need to know of a workload? Its shape, its wishes, whose it is; nothing of what it does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harch.workloads.spec import Resources, WorkloadSpec
+from harch.workloads.spec import Level, Resources, SchedulingClass, Strategy, Topology, WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`tasks` equal tasks, all placed or none."""
+    """`tasks` equal tasks, placed all together (or `tasks_min` of them, once `degrade_after_s` have passed)."""
 
     id: str
-    needs: Resources
+    tenant: str
+    turn_class: SchedulingClass
+    priority: int  # larger is more urgent, inside a class and tenant
+    needs: Resources  # of each task
     tasks: int
+    topology: Topology
     countries_allowed: tuple[str, ...]
     runs_process: bool
+    submitted_s: float  # seconds on whatever clock the caller uses throughout
+    tasks_min: int
+    degrade_after_s: float
+    duration_s_max: float | None  # an upper bound that somebody promised; None: unknown
+    preemptible: bool
 
     @classmethod
-    def of(cls, workload_id: str, spec: WorkloadSpec) -> Request:
+    def of(cls, workload_id: str, spec: WorkloadSpec, *, tenant: str = "", submitted_s: float = 0.0) -> Request:
         return cls(
             id=workload_id,
+            tenant=tenant,
+            turn_class=spec.turn_class,
+            priority=spec.priority.rank,
             needs=spec.resources,
             tasks=spec.tasks,
+            topology=spec.topology,
             countries_allowed=spec.countries_allowed,
             runs_process=spec.runs_process,
+            submitted_s=submitted_s,
+            tasks_min=spec.gang.tasks_min or spec.tasks,
+            degrade_after_s=spec.gang.degrade_after_s,
+            duration_s_max=spec.modelled_duration_s or spec.max_duration_s,
+            preemptible=spec.preemptible,
         )
 
     @property
-    def shape(self) -> tuple[Resources, int, tuple[str, ...], bool]:
+    def shape(self) -> tuple[Resources, int, int, Topology, tuple[str, ...], bool]:
         """Equal shapes fit or fail alike, so a failed shape need not be tried twice in one round."""
-        return self.needs, self.tasks, self.countries_allowed, self.runs_process
+        return self.needs, self.tasks, self.tasks_min, self.topology, self.countries_allowed, self.runs_process
+
+    @property
+    def gpu_milli_total(self) -> int:
+        return self.tasks * self.needs.gpus * self.needs.gpu_milli
 
     def describe(self) -> str:
         needs = self.needs
-        each = f"{needs.gpus} x {needs.gpu_model or 'any GPU'}" if needs.gpus else "no GPU"
+        model = " or ".join(needs.models_wanted) or "any GPU"
+        each = f"{needs.gpus} x {model}" if needs.gpus else "no GPU"
+        if needs.gpu_fraction is not None:
+            each = f"{needs.gpu_fraction:g} of one {model}"
         text = f"{each}, {needs.cpus:g} cpus, {needs.memory_gb:g} GB"
-        return f"{self.tasks} tasks of {text}" if self.tasks > 1 else text
+        text = f"{self.tasks} tasks of {text}" if self.tasks > 1 else text
+        wish = self.topology
+        if wish.required is not Level.HUB:
+            text += f", all in one {wish.required}"
+        if wish.strategy is Strategy.SPREAD:
+            text += ", spread"
+        return f"{text}, nodes of its own" if wish.exclusive else text

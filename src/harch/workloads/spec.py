@@ -51,6 +51,38 @@ class Priority(StrEnum):
 _RANKS = {Priority.LOW: 0, Priority.NORMAL: 1, Priority.HIGH: 2, Priority.CRITICAL: 3}
 
 
+class SchedulingClass(StrEnum):
+    """Whose turn it is: each class has a weight (by default 100, 10 and 1)."""
+
+    INFERENCE = "inference"
+    INTERACTIVE = "interactive"
+    TRAINING = "training"
+
+
+class Level(StrEnum):
+    """How close together the GPUs of a workload stand, closest first."""
+
+    ISLAND = "island"  # one NVLink island
+    NODE = "node"
+    RACK = "rack"
+    ROW = "row"
+    HUB = "hub"
+
+    @property
+    def rank(self) -> int:
+        return _LEVELS[self]
+
+
+_LEVELS = {level: rank for rank, level in enumerate(Level)}
+
+
+class Strategy(StrEnum):
+    """`pack` keeps nodes whole for others; `spread` puts tasks on as many nodes as it can, so that few share a fate."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
 class RestartPolicy(StrEnum):
     """When is a workload started again? `on_loss`: only if its node or agent went away, not if it failed."""
 
@@ -64,10 +96,59 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
     gpus: Annotated[int, Meta(ge=0, le=GPUS_PER_TASK_MAX, description="GPUs of each task, all on one node.")] = 0
     gpu_model: Annotated[str | None, Meta(description="e.g. h100-80gb; any model if absent.")] = None
+    gpu_models: Annotated[
+        tuple[str, ...],
+        Meta(max_length=16, description="Any of these models, the first most welcome; excludes `gpu_model`."),
+    ] = ()
+    gpu_fraction: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        Meta(description="A share of one GPU, e.g. 0.25; needs `gpus: 1`. Shares are counted in thousandths."),
+    ] = None
     gpu_memory_gb_min: Annotated[float, Meta(ge=0, description="Least memory of each GPU.")] = 0
     cpus: Annotated[float, Meta(gt=0, le=4096, description="CPU cores of each task.")] = 1
     memory_gb: Annotated[float, Meta(gt=0, le=65536, description="Main memory of each task.")] = 1
     storage_gb: Annotated[float, Meta(ge=0, le=10**7, description="Scratch space of each task.")] = 0
+
+    def __post_init__(self) -> None:
+        if self.gpu_model is not None and self.gpu_models:
+            raise ValueError("`gpu_model` and `gpu_models` exclude each other")
+        if self.gpu_fraction is not None and self.gpus != 1:
+            raise ValueError("`gpu_fraction` is a share of one GPU, so it needs `gpus: 1`")
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of each GPU."""
+        return 1000 if self.gpu_fraction is None else max(1, round(self.gpu_fraction * 1000))
+
+    @property
+    def models_wanted(self) -> tuple[str, ...]:
+        """The models that will do, most welcome first; empty for any."""
+        return (self.gpu_model,) if self.gpu_model is not None else self.gpu_models
+
+
+class Topology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """How the GPUs of **all tasks together** must stand, and how they would like to."""
+
+    required: Annotated[Level, Meta(description="All of its GPUs inside one such domain, or it waits.")] = Level.HUB
+    preferred: Annotated[Level, Meta(description="Tried first; then the next larger domain.")] = Level.ISLAND
+    strategy: Annotated[Strategy, Meta(description="pack or spread.")] = Strategy.PACK
+    exclusive: Annotated[bool, Meta(description="No other workload on its nodes (security class).")] = False
+
+    def __post_init__(self) -> None:
+        if self.strategy is Strategy.SPREAD and self.required in (Level.ISLAND, Level.NODE):
+            raise ValueError("`spread` needs several nodes, so `required` must be rack, row or hub")
+
+
+class Gang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What a gang accepts when it cannot have all its tasks."""
+
+    tasks_min: Annotated[int | None, Meta(description="Starts with so few after `degrade_after_s`; all if absent.")] = (
+        None
+    )
+    degrade_after_s: Annotated[
+        float, Meta(ge=0, le=DURATION_S_MAX, description="How long it waits for all of them.")
+    ] = 30
+    start_within_s: Annotated[Seconds | None, Meta(description="Fails if it has not started by then.")] = None
 
 
 class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -94,7 +175,19 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[str, Meta(min_length=1, max_length=4096)] | None,
         Meta(description="A folder that the node shares; a fresh one if absent."),
     ] = None
-    priority: Annotated[Priority, Meta(description="Order inside the queue.")] = Priority.NORMAL
+    query: Annotated[
+        Annotated[str, Meta(max_length=500)] | None,
+        Meta(description="GPUs in words, e.g. `8 GPUs, same NVLink island, >= 40 GB, in MA`; excludes what it says."),
+    ] = None
+    topology: Annotated[Topology, Meta(description="How its GPUs stand to each other.")] = Topology()
+    gang: Annotated[Gang, Meta(description="What it accepts when it cannot have all its tasks.")] = Gang()
+    scheduling_class: Annotated[
+        SchedulingClass | None, Meta(description="Whose turn it is; by default it follows from `type`.")
+    ] = None
+    preemptible: Annotated[
+        bool, Meta(description="A higher class may take its GPUs: TERM, grace, then it waits again.")
+    ] = True
+    priority: Annotated[Priority, Meta(description="Order inside its class and tenant.")] = Priority.NORMAL
     countries_allowed: Annotated[
         tuple[Country, ...], Meta(max_length=250, description="Where it may run: a hard rule. Empty: anywhere.")
     ] = ()
@@ -119,6 +212,8 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("`modelled_duration_s` runs no process, so it excludes `command`")
         if any("\0" in part for part in self.command) or any("\0" in value for value in self.env.values()):
             raise ValueError("`command` and `env` must not contain NUL characters")
+        if self.gang.tasks_min is not None and not 1 <= self.gang.tasks_min <= self.tasks:
+            raise ValueError("`gang.tasks_min` must be from 1 to `tasks`")
         if self.command and not self.command[0]:
             raise ValueError("`command` starts with an empty word")
 
@@ -127,12 +222,23 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.tasks * self.resources.gpus
 
     @property
+    def turn_class(self) -> SchedulingClass:
+        return self.scheduling_class or _CLASS_OF_TYPE.get(self.type, SchedulingClass.TRAINING)
+
+    @property
     def is_reservation(self) -> bool:
         return not self.command and self.modelled_duration_s is None
 
     @property
     def runs_process(self) -> bool:
         return bool(self.command)
+
+
+_CLASS_OF_TYPE = {
+    WorkloadType.INFERENCE: SchedulingClass.INFERENCE,
+    WorkloadType.EVALUATION: SchedulingClass.INTERACTIVE,
+    WorkloadType.DATA_PIPELINE: SchedulingClass.INTERACTIVE,
+}
 
 
 def fingerprint(spec: WorkloadSpec) -> bytes:
