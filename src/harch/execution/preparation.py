@@ -127,6 +127,7 @@ class Preparation:
         if not task.secrets:
             return ""
         folder = self.state.secrets / folder_name(task.key)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)  # cleaners of shared memory take away what is long empty
         folder.mkdir(mode=0o700, exist_ok=True)
         for name, value in task.secrets.items():
             fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

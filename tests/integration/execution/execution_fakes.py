@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from harch.execution import cgroups, kernel
+from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     FRAME_BYTES_MAX,
     Forget,
@@ -185,6 +187,13 @@ def stop_supervisors(state_dir: Path) -> None:
         if text and not (lock.parent / "ended.json").exists():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(text), signal.SIGKILL)
+    state = StateFolder(state_dir)
+    limits = cgroups.detect(state.tag)
+    for name in set(limits.leftovers()):
+        kernel.kill_cgroups(limits.folders_of(name))
+        kernel.remove_cgroups(limits.folders_of(name))
+    limits.close()
+    state.close()
 
 
 def alive(pid: int) -> bool:
