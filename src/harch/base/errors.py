@@ -230,6 +230,13 @@ REGISTRY = _registry(
         "Its signature, its authority, or what it is about does not hold. Nothing was loosened.",
         EXIT_REFUSED,
     ),
+    ErrorKind(
+        "E0920",
+        "Audit chain contradicted",
+        409,
+        "A signed checkpoint disagrees with what is known of that hub's audit chain: another hash for the same entry, "
+        "or a key that the known ones have not introduced. One of the two histories is false.",
+    ),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."

@@ -34,6 +34,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE secrets (
             tenant TEXT NOT NULL, name TEXT NOT NULL, sealed BLOB NOT NULL, PRIMARY KEY (tenant, name))""",
     ),
+    (
+        # Append-only. `kind` and `subject` repeat what `entry` says, to find it; only `entry` is hashed and exported.
+        """CREATE TABLE audit (
+            seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, hash TEXT NOT NULL,
+            entry BLOB NOT NULL)""",
+        "CREATE INDEX audit_by_subject ON audit (subject, seq)",
+        "CREATE TABLE audit_data (data_id TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (data_id, seq))",
+        """CREATE TABLE audit_checkpoints (
+            hub TEXT NOT NULL, seq INTEGER NOT NULL, hash TEXT NOT NULL, line BLOB NOT NULL,
+            PRIMARY KEY (hub, seq, hash))""",
+    ),
 )
 
 

@@ -1,0 +1,203 @@
+"""Is this chain what the hub once wrote? Reads an export line by line and tells the first bad entry and what was done.
+
+What each check can and cannot show: hashes and links show changes by somebody who did not recompute the rest of the
+chain. Somebody who did is shown by signed checkpoints: the closing one of the export, and above all the copies that
+peers have kept, because they also show a chain that was cut and signed anew with the hub's own key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from harch.sovereignty.audit.chain import Head, Linked, read_line
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint, read_checkpoint
+from harch.sovereignty.audit.entry import SIGNING_KEY, AuditEntry
+from harch.sovereignty.audit.keys import statement_in
+
+
+class Tampering(StrEnum):
+    EDITED = "edited"  # a line is not what was hashed, or the next one was linked to something else
+    REMOVED = "removed"
+    REORDERED = "reordered"
+    INSERTED = "inserted"
+    TRUNCATED = "truncated"  # the end is missing
+    REWRITTEN = "rewritten"  # whole in itself, but not what was signed
+    BAD_CHECKPOINT = "bad checkpoint"  # a signature does not hold, or is by a key that does not speak for the hub
+    BAD_KEY = "bad key"  # a signing key that the one before it has not introduced
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """The first thing that is wrong. `seq` is the first bad entry."""
+
+    seq: int
+    kind: Tampering
+    detail: str
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """`entries` counts those that are proven good; `checkpoints` the peers' copies that agree with the chain."""
+
+    hub: str
+    entries: int
+    head: str
+    checkpoints: int
+    finding: Finding | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        return self.finding is None
+
+
+class ChainVerifier:
+    """Takes the lines of an export in order (`take`), then tells (`finish`). Knows nothing of files and sockets."""
+
+    def __init__(self, checkpoints: Iterable[SignedCheckpoint] = ()) -> None:
+        self._offered = list(checkpoints)
+        self._kept: dict[int, list[SignedCheckpoint]] = {}
+        self._head = Head()
+        self._hub = ""
+        self._key = ""
+        self._agreed = 0
+        self._agreed_at = 0  # the last entry that a peer's copy has confirmed
+        self._closing: SignedCheckpoint | None = None
+        self._gap: Finding | None = None  # an entry is missing: removed, unless it turns up later
+        self._finding: Finding | None = None
+
+    def take(self, line: bytes) -> AuditEntry | None:
+        """The entry if it is good so far; None for a bad one and for all that follow."""
+        if self._finding is not None:
+            return None
+        linked = read_line(line)
+        if self._gap is not None:
+            self._look_for_the_missing(linked)
+            return None
+        if linked is None:
+            self._take_other(line)
+            return None
+        for check in (self._check_place, self._check_words):
+            check(linked)
+            if not self._is_good_so_far():
+                return None
+        self._head = linked.head
+        return linked.entry
+
+    def finish(self) -> Outcome:
+        if self._finding is None:
+            self._finding = self._gap or self._missing_end()
+        return Outcome(
+            hub=self._hub,
+            entries=self._head.seq,
+            head=self._head.hash,
+            checkpoints=self._agreed,
+            finding=self._finding,
+        )
+
+    def _check_place(self, linked: Linked) -> None:
+        entry, expected = linked.entry, self._head.seq + 1
+        if self._closing is not None:
+            self._found(expected, Tampering.INSERTED, "something follows the closing checkpoint")
+        elif entry.seq < expected:
+            self._found(entry.seq, Tampering.INSERTED, f"entry {entry.seq} stands here a second time")
+        elif entry.seq > expected:
+            self._gap = Finding(seq=expected, kind=Tampering.REMOVED, detail=f"entry {entry.seq} stands in its place")
+        elif entry.prev != self._head.hash:
+            # The line is whole and says what came before it; so what came before it was changed.
+            bad = max(1, expected - 1)
+            self._found(bad, Tampering.EDITED, f"entry {expected} was linked to another one, or is not its successor")
+
+    def _check_words(self, linked: Linked) -> None:
+        entry = linked.entry
+        if entry.seq == 1:
+            self._begin(entry)
+        elif entry.hub != self._hub:
+            self._found(entry.seq, Tampering.INSERTED, f"it belongs to hub {entry.hub}, the chain to {self._hub}")
+        if entry.kind == SIGNING_KEY:
+            statement = statement_in(entry)
+            if not statement.holds or statement.by != (self._key or statement.key):
+                self._found(entry.seq, Tampering.BAD_KEY, "the key before it has not signed for this one")
+            self._key = statement.key
+        elif not self._key:
+            self._found(entry.seq, Tampering.BAD_KEY, "the chain does not begin with the hub's signing key")
+        for signed in self._kept.get(entry.seq, ()):
+            self._compare(signed, linked.head)
+
+    def _begin(self, entry: AuditEntry) -> None:
+        self._hub = entry.hub
+        for signed in self._offered:
+            if signed.checkpoint.hub != self._hub:
+                continue  # a peer keeps copies of many hubs
+            if not signed.holds or signed.checkpoint.seq < 1:
+                self._found(1, Tampering.BAD_CHECKPOINT, "the signature of a kept copy does not hold")
+                return
+            self._kept.setdefault(signed.checkpoint.seq, []).append(signed)
+
+    def _compare(self, signed: SignedCheckpoint, head: Head) -> None:
+        checkpoint = signed.checkpoint
+        if checkpoint.hash != head.hash:
+            self._found(
+                self._agreed_at + 1,
+                Tampering.REWRITTEN,
+                f"entries {self._agreed_at + 1} to {head.seq} are not those that were signed on {checkpoint.at}",
+            )
+        elif checkpoint.key != self._key:
+            self._found(head.seq, Tampering.BAD_CHECKPOINT, "a kept copy is signed by a key that was not in force")
+        else:
+            self._agreed += 1
+            self._agreed_at = head.seq
+
+    def _take_other(self, line: bytes) -> None:
+        """A line that is no entry: the closing checkpoint, or damage."""
+        expected = self._head.seq + 1
+        if not line.endswith(b"\n"):
+            self._found(expected, Tampering.TRUNCATED, "the last line is cut off")
+            return
+        signed = read_checkpoint(line)
+        if signed is None:
+            self._found(expected, Tampering.EDITED, "the line is not what was hashed")
+            return
+        closing = signed.checkpoint
+        if self._closing is not None:
+            self._found(expected, Tampering.INSERTED, "something follows the closing checkpoint")
+        elif not signed.holds or closing.key != self._key or closing.hub != self._hub:
+            self._found(expected, Tampering.BAD_CHECKPOINT, "the closing checkpoint is not signed by the hub's key")
+        elif closing.seq != self._head.seq:
+            kind = Tampering.TRUNCATED if closing.seq > self._head.seq else Tampering.INSERTED
+            first = min(closing.seq, self._head.seq) + 1
+            self._found(first, kind, f"the hub has signed {closing.seq} entries, here are {self._head.seq}")
+        elif closing.hash != self._head.hash:
+            self._found(self._agreed_at + 1, Tampering.REWRITTEN, "the hub has signed another hash for the last entry")
+        self._closing = signed
+
+    def _look_for_the_missing(self, linked: Linked | None) -> None:
+        gap = self._gap
+        if gap is not None and linked is not None and linked.entry.seq == gap.seq:
+            self._found(gap.seq, Tampering.REORDERED, "it stands further down")
+
+    def _is_good_so_far(self) -> bool:
+        return self._finding is None and self._gap is None
+
+    def _missing_end(self) -> Finding | None:
+        head = self._head
+        later = [seq for seq in self._kept if seq > head.seq]
+        if later:
+            detail = f"peers hold a signed checkpoint of entry {max(later)}"
+        elif self._closing is None:
+            detail = "the closing checkpoint is missing"
+        else:
+            return None
+        return Finding(seq=head.seq + 1, kind=Tampering.TRUNCATED, detail=detail)
+
+    def _found(self, seq: int, kind: Tampering, detail: str) -> None:
+        if self._finding is None:
+            self._finding = Finding(seq=seq, kind=kind, detail=detail)
+
+
+def verify(lines: Iterable[bytes], checkpoints: Iterable[SignedCheckpoint] = ()) -> Outcome:
+    """All at once, for those who do not need the entries."""
+    verifier = ChainVerifier(checkpoints)
+    for line in lines:
+        verifier.take(line)
+    return verifier.finish()
