@@ -237,6 +237,45 @@ REGISTRY = _registry(
         "A signed checkpoint disagrees with what is known of that hub's audit chain: another hash for the same entry, "
         "or a key that the known ones have not introduced. One of the two histories is false.",
     ),
+    ErrorKind(
+        "E0920",
+        "Policy bundle not valid",
+        400,
+        "The bundle cannot be used: its manifest, its Rego or its data has a mistake, or it calls a built-in that is not "
+        "on the list. `harch policy check BUNDLE` names every place.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0921",
+        "Policy refuses this",
+        403,
+        "The policy bundle that is active at this hub says no. `harch policy explain` shows every rule.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0922",
+        "Policy gave no answer",
+        403,
+        "The active policy crashed, took too long, was undefined or answered something other than true or false. "
+        "Anything but a clear yes is a no. The hub itself is not affected.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0923",
+        "Rules disagree",
+        403,
+        "The compiled rules and the same rules in Rego came to different answers. Until that is understood the answer "
+        "is no, and the hub has recorded a `policy.disagreement` event.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0924",
+        "Policy engine not installed",
+        503,
+        "Policies in Rego need the optional package `regopy`: `pip install 'harch[policy]'`. The compiled rules work "
+        "without it.",
+    ),
+    ErrorKind("E0925", "Policy bundle not found", 404, "No bundle is active in that role at this hub."),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."
