@@ -238,7 +238,7 @@ REGISTRY = _registry(
         "or a key that the known ones have not introduced. One of the two histories is false.",
     ),
     ErrorKind(
-        "E0920",
+        "E0930",
         "Policy bundle not valid",
         400,
         "The bundle cannot be used: its manifest, its Rego or its data has a mistake, or it calls a built-in that is not "
@@ -246,14 +246,14 @@ REGISTRY = _registry(
         EXIT_USAGE,
     ),
     ErrorKind(
-        "E0921",
+        "E0931",
         "Policy refuses this",
         403,
         "The policy bundle that is active at this hub says no. `harch policy explain` shows every rule.",
         EXIT_REFUSED,
     ),
     ErrorKind(
-        "E0922",
+        "E0932",
         "Policy gave no answer",
         403,
         "The active policy crashed, took too long, was undefined or answered something other than true or false. "
@@ -261,7 +261,7 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     ErrorKind(
-        "E0923",
+        "E0933",
         "Rules disagree",
         403,
         "The compiled rules and the same rules in Rego came to different answers. Until that is understood the answer "
@@ -269,13 +269,13 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     ErrorKind(
-        "E0924",
+        "E0934",
         "Policy engine not installed",
         503,
         "Policies in Rego need the optional package `regopy`: `pip install 'harch[policy]'`. The compiled rules work "
         "without it.",
     ),
-    ErrorKind("E0925", "Policy bundle not found", 404, "No bundle is active in that role at this hub."),
+    ErrorKind("E0935", "Policy bundle not found", 404, "No bundle is active in that role at this hub."),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."
