@@ -51,7 +51,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo 'setting up .venv ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kernels]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python

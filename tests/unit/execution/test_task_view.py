@@ -80,9 +80,9 @@ def test_the_sandbox_shares_nothing_but_the_network():
 
 
 def test_state_inside_a_shared_folder_is_covered_after_it_is_bound_and_own_folders_come_last():
-    args = bubblewrap_arguments(HOST, view(work_dir="/home/u", work_dir_shared=True, hidden=("/home/u/.harch",)))
+    args = bubblewrap_arguments(HOST, view(work_dir="/srv/u", work_dir_shared=True, hidden=("/srv/u/.harch",)))
     pairs = list(itertools.pairwise(args))
-    shared, covered = pairs.index(("--bind", "/home/u")), pairs.index(("--tmpfs", "/home/u/.harch"))
+    shared, covered = pairs.index(("--bind", "/srv/u")), pairs.index(("--tmpfs", "/srv/u/.harch"))
     assert shared < covered < pairs.index(("--bind", "/state/checkpoints/wl"))
 
 
