@@ -163,7 +163,7 @@ def reference_value(nodes: NodeArrays, node: int, lessons: Lessons) -> float:
     left = []
     for sequence in range(lessons.lengths.shape[1]):
         cpu, memory, free = cpu_milli, int(nodes.memory_mib_free[node]), list(devices)
-        for item_cpu, item_memory, gpus, milli in lessons.items[
+        for item_cpu, item_memory, gpus, milli, *_ in lessons.items[
             model, sequence, : lessons.lengths[model, sequence]
         ].tolist():
             fitting = sorted((amount, place) for place, amount in enumerate(free) if amount >= milli)

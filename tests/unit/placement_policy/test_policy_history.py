@@ -36,7 +36,7 @@ def test_learning_is_due_at_doubling_counts_and_then_steadily() -> None:
 
 def test_every_sequence_is_a_fair_picture_of_the_mix() -> None:
     lessons = learn(rows(*[Request(1000, 1024, 1, 500)] * 300, *[Request(2000, 1024)] * 100), NODES, 2)
-    assert lessons.items.shape == (2, SEQUENCES, SEQUENCE_LENGTH, 4)
+    assert lessons.items.shape == (2, SEQUENCES, SEQUENCE_LENGTH, 6)
     gpu_items = (lessons.items[0, :, :, 2] == 1).sum(axis=1)
     assert gpu_items.min() >= SEQUENCE_LENGTH * 3 // 4 - 1
     assert gpu_items.max() <= SEQUENCE_LENGTH * 3 // 4 + 1

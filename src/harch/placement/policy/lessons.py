@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harch.placement.policy.shapes import GPU_MILLI, Floats, Ints, NodeArrays, SmallInts
+from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays, SmallInts
 
 SEQUENCES = 64  # fewer are faster and follow chance more; twice as many gained nothing
 SEQUENCE_LENGTH = 32
@@ -26,9 +26,8 @@ _CPU, _MEMORY, _GPUS, _GPU_MILLI, _MODELS = range(5)
 class Lessons(NamedTuple):
     """Everything the kernels need to know about the mix. Empty arrays mean: nothing learned, plain best fit."""
 
-    items: SmallInts  # [model, sequence, position, (cpu_milli, memory_mib, gpus, gpu_milli)]
+    items: SmallInts  # [model, sequence, position, (cpu_milli, memory_mib, gpus, gpu_milli, and what _outlook adds)]
     lengths: SmallInts  # [model, sequence]: items that a node of this model may receive
-    smallest_gpu_milli: int  # the smallest share of a device among the items
     fragment_weight: float
     kinds: Ints  # [kind, (cpu_milli, gpus, gpu_milli, models)], ordered by gpu_milli
     kind_counts: Ints
@@ -50,7 +49,6 @@ def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
     return Lessons(
         items=items,
         lengths=lengths,
-        smallest_gpu_milli=_smallest_share(history),
         fragment_weight=_fragment_weight(history, nodes),
         kinds=kinds,
         kind_counts=kind_counts,
@@ -62,11 +60,6 @@ def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
         block_models=np.ascontiguousarray(blocks[:, 3]),
         block_rates=block_rates,
     )
-
-
-def _smallest_share(history: Ints) -> int:
-    shares = history[history[:, _GPUS] > 0, _GPU_MILLI]
-    return int(shares.min()) if len(shares) else GPU_MILLI
 
 
 def _fragment_weight(history: Ints, nodes: NodeArrays) -> float:
@@ -110,12 +103,12 @@ def _sequences(history: Ints, models: int) -> tuple[SmallInts, SmallInts]:
     and each of them alone is a fair picture of it.
     """
     if len(history) == 0:
-        return np.zeros((models, 0, 0, 4), dtype=np.int32), np.zeros((models, 0), dtype=np.int32)
+        return np.zeros((models, 0, 0, 6), dtype=np.int32), np.zeros((models, 0), dtype=np.int32)
     order = np.lexsort(tuple(history[:, column] for column in (_MEMORY, _CPU, _MODELS, _GPU_MILLI, _GPUS)))
     ordered = _single_device_shares(history[order])
     random = _SplitMix(SHUFFLE_SEED)
     offsets = random.permutation(SEQUENCES)
-    items = np.zeros((models, SEQUENCES, SEQUENCE_LENGTH, 4), dtype=np.int32)
+    items = np.zeros((models, SEQUENCES, SEQUENCE_LENGTH, 6), dtype=np.int32)
     lengths = np.zeros((models, SEQUENCES), dtype=np.int32)
     steps = np.arange(SEQUENCE_LENGTH)
     for sequence in range(SEQUENCES):
@@ -123,9 +116,17 @@ def _sequences(history: Ints, models: int) -> tuple[SmallInts, SmallInts]:
         drawn = ordered[places.astype(np.int64)][random.permutation(SEQUENCE_LENGTH)]
         for model in range(models):
             usable = drawn[(drawn[:, _MODELS] >> model) & 1 == 1]
-            items[model, sequence, : len(usable)] = usable[:, :4]
+            items[model, sequence, : len(usable), :4] = usable[:, :4]
+            items[model, sequence, : len(usable), 4:] = _outlook(usable)
             lengths[model, sequence] = len(usable)
     return items, lengths
+
+
+def _outlook(items: Ints) -> Ints:
+    """Per position, the smallest gpu_milli and cpu_milli of GPU items from here on: a rollout may stop below them."""
+    asked = np.where(items[:, [_GPUS]] > 0, items[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
+    outlook: Ints = np.minimum.accumulate(asked[::-1], axis=0)[::-1]
+    return outlook
 
 
 def _single_device_shares(rows: Ints) -> Ints:

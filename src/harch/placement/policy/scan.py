@@ -158,15 +158,17 @@ def best_node(
     best = -np.inf
     chosen = NOWHERE
     stale = 0
+    known_version = cache.version[slot]
+    known_score = cache.score[slot]
     # Known scores first: the better the best so far, the more stale entries their ceiling can rule out.
     for node in range(len(allowed)):
         price = demand_milli * prices.model[nodes.model[node]]
-        if cache.version[slot, node] != values.version[node]:
+        if known_version[node] != values.version[node]:
             if values.ceiling[node] + taken - price >= best:
                 scratch.stale[stale] = node
                 stale += 1
             continue
-        score = cache.score[slot, node] - price
+        score = known_score[node] - price
         if score > best and allowed[node] and nodes.available[node]:
             score -= block_cost(cache.blocks_lost[slot, node], prices)
             if score > best:

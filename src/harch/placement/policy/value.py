@@ -81,17 +81,21 @@ def rollout_left(
     sequences = lessons.lengths.shape[1]
     if free == 0 or sequences == 0:
         return 0.0
+    most_free = GPU_MILLI if idle > 0 else _largest(partial, partials)
     left_sum = 0
     for sequence in range(sequences):
         cpu_left = cpu_milli
         memory_left = memory_mib
         idle_left = idle
         left = free
+        largest = most_free
         count = partials
         for index in range(partials):
             scratch[index] = partial[index]
         items = lessons.items[model, sequence]
         for position in range(lessons.lengths[model, sequence]):
+            if largest < items[position, 4] or cpu_left < items[position, 5]:
+                break  # neither this nor any later item can take GPU here
             item_cpu = items[position, 0]
             item_memory = items[position, 1]
             if item_cpu > cpu_left or item_memory > memory_left:
@@ -119,8 +123,8 @@ def rollout_left(
                     else:
                         continue
                 left -= item_gpus * item_milli
-                if idle_left == 0 and _largest(scratch, count) < lessons.smallest_gpu_milli:
-                    break  # nothing of the mix fits any more
+                if idle_left == 0:
+                    largest = _largest(scratch, count)
             cpu_left -= item_cpu
             memory_left -= item_memory
         left_sum += left
