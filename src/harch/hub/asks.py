@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from harch.base.errors import HarchError
 from harch.execution.protocol import PauseTask, ResumeTask, TaskKey
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
 from harch.hub.desk import Desk, wrong_state
 from harch.hub.registry import request_digest
 from harch.placement.request import Request
@@ -22,9 +23,9 @@ def submit(desk: Desk, event: h.Submitted) -> None:
     """Queues the workload under the id it was given. A repeated submission changes nothing and has no effects."""
     if desk.registry.earlier_submission(event, desk.now) is not None:
         return
-    if len(desk.queue) >= PENDING_MAX:
+    if len(desk.scheduler.queue) >= PENDING_MAX:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
-    request = Request.of(event.workload_id, event.spec)
+    request = Request.of(event.workload_id, event.spec, tenant=event.tenant)
     desk.admission.check(request, desk.agents.process_slots)
     desk.registry.forget_old(desk.now)
     workload = Workload(
@@ -37,8 +38,9 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         annotations=event.annotations,
     )
     desk.registry.add(workload)
-    desk.queue.add(workload)
+    desk.enqueue(workload)
     desk.changed(workload, "workload.submitted", f"submitted: {request.describe()}")
+    desk.audit(drafts.admitted(workload, desk.hub.country, actor=event.actor, policy_version=desk.policy_version))
     if event.spec.labels:
         desk.emit(h.SaveLabels(workload))
     if event.idempotency_key is not None:
@@ -59,12 +61,13 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
         raise wrong_state(workload, "its specification changes only while it waits")
     desk.admission.check(Request.of(workload.id, event.spec), desk.agents.process_slots)
     desk.registry.rename(workload, event.spec)
-    desk.queue.remove(workload.id)
+    desk.scheduler.withdraw(workload.id)
     workload.spec = event.spec
     workload.annotations = event.annotations
     if workload.state is State.PENDING:
-        desk.queue.add(workload)
+        desk.enqueue(workload)
     desk.changed(workload, "workload.changed", "specification replaced")
+    desk.audit(drafts.admitted(workload, desk.hub.country, actor=event.actor, policy_version=desk.policy_version))
     desk.emit(h.SaveLabels(workload))
 
 
@@ -90,7 +93,7 @@ def stop(desk: Desk, event: h.StopAsked) -> None:
         desk.changed(workload, "workload.stopping", event.reason)
         desk.stop_tasks(workload)
     else:
-        desk.queue.remove(workload.id)
+        desk.scheduler.withdraw(workload.id)
         desk.end(workload, State.CANCELLED, event.reason)
 
 
@@ -101,7 +104,7 @@ def pause(desk: Desk, workload: Workload) -> None:
     if workload.stop_reason:
         raise wrong_state(workload, "it is being stopped")
     running = workload.ranks_running
-    desk.queue.remove(workload.id)
+    desk.scheduler.withdraw(workload.id)
     desk.move(workload, State.PAUSED, "paused; it keeps its GPUs" if workload.is_placed else "held back")
     for task in workload.placement:
         if task.rank in running:
@@ -114,7 +117,7 @@ def resume(desk: Desk, workload: Workload) -> None:
     if workload.state is not State.PAUSED:
         raise wrong_state(workload, "only paused work is resumed")
     if not workload.is_placed:
-        desk.queue.add(workload)
+        desk.enqueue(workload)
         desk.move(workload, State.PENDING, "waits again")
         return
     started = len(workload.ranks_running) == len(workload.placement)

@@ -13,9 +13,11 @@ from harch.fleet.model import Fleet, Hub, Provenance
 from harch.hub import happenings as h
 from harch.hub.admission import Admission
 from harch.hub.agents import AgentBook
-from harch.hub.capacity import CapacityBook
-from harch.hub.queue import PendingQueue
+from harch.hub.audit import drafts
 from harch.hub.registry import Registry
+from harch.placement.request import Request
+from harch.placement.scheduler import Scheduler
+from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
 from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
 
 
@@ -25,13 +27,18 @@ class Desk:
     def __init__(self, fleet: Fleet, hub: Hub) -> None:
         self.hub = hub
         self.registry = Registry()
-        self.queue = PendingQueue()
-        self.book = CapacityBook.of(hub)
+        self.scheduler = Scheduler(hub)
         self.agents = AgentBook(hub)
         self.admission = Admission(fleet, hub.id)
+        self.policy_version = POLICY_BUILTIN  # in force now; every audited decision names it
         self.now = datetime.min.replace(tzinfo=UTC)
+        self._gpu_index = {gpu.id: gpu.index for node in hub.nodes for gpu in node.gpus}
         self._dirty: dict[str, Workload] = {}
         self._effects: list[h.Effect] = []
+
+    @property
+    def now_s(self) -> float:
+        return self.now.timestamp()
 
     def begin(self, now: datetime) -> None:
         self.now = now
@@ -46,6 +53,9 @@ class Desk:
 
     def note(self, kind: str, subject: str, message: str) -> None:
         self.emit(h.Record(kind, subject, "", message))
+
+    def audit(self, draft: Draft) -> None:
+        self.emit(h.Audit(draft))
 
     # Workloads
 
@@ -85,27 +95,55 @@ class Desk:
         """The last move of a workload."""
         workload.completed_at = self.now
         self.move(workload, state, why)
+        self.audit(drafts.ended(workload, self.hub.country, policy_version=self.policy_version))
         self.registry.finished(workload)
+
+    def enqueue(self, workload: Workload) -> None:
+        """Lets it wait for its turn."""
+        self.scheduler.submit(self.request(workload), now_s=self.now_s)
 
     def requeue(self, workload: Workload, why: str) -> None:
         """Back to waiting, its GPUs freed."""
-        if workload.id in self.book.holds:
+        if workload.id in self.scheduler.running:
             self.free(workload)
         workload.placement = ()
         workload.stop_reason = ""
+        workload.stop_as = None
         workload.started_at = None
         workload.error_message = why
         if workload.state is State.PAUSED:  # somebody paused it: it waits until it is resumed
             self.changed(workload, "workload.requeued", why)
             return
-        self.queue.add(workload)
+        self.enqueue(workload)
         self.move(workload, State.PENDING, why, kind="workload.requeued")
 
     def free(self, workload: Workload) -> None:
-        self.book.give_back(workload)
+        self.scheduler.ended(workload.id, now_s=self.now_s)
         if workload.master_port is not None:
             self.agents.gang_ports_used.discard((workload.master_addr, workload.master_port))
             workload.master_port = None
+
+    def adopt(self, workload: Workload) -> None:
+        """Books what a placed workload already holds; for recovery."""
+        started = workload.started_at or workload.updated_at
+        self.scheduler.resume(
+            self.request(workload), workload.placement, started_s=started.timestamp(), now_s=self.now_s
+        )
+        if workload.master_port is not None:
+            self.agents.gang_ports_used.add((workload.master_addr, workload.master_port))
+
+    def has_hardware_of(self, workload: Workload) -> bool:
+        """False if the fleet file no longer has a node or GPU that the workload was placed on."""
+        rows = self.scheduler.room.row_of
+        return all(
+            task.node_id in rows and all(gpu_id in self._gpu_index for gpu_id in task.gpu_ids)
+            for task in workload.placement
+        )
+
+    @staticmethod
+    def request(workload: Workload) -> Request:
+        submitted_s = workload.created_at.timestamp()
+        return Request.of(workload.id, workload.spec, tenant=workload.tenant, submitted_s=submitted_s)
 
     # Agents
 
@@ -126,7 +164,7 @@ class Desk:
             tenant=workload.tenant,
             node_id=task.node_id,
             gpu_ids=task.gpu_ids,
-            gpu_indexes=tuple(self.book.device_index(gpu_id) for gpu_id in task.gpu_ids),
+            gpu_indexes=tuple(self._gpu_index[gpu_id] for gpu_id in task.gpu_ids),
             gpus_modelled=self.hub.provenance is Provenance.MODELLED,
             command=spec.command,
             modelled_duration_s=spec.modelled_duration_s,
@@ -137,7 +175,7 @@ class Desk:
             memory_gb=spec.resources.memory_gb,
             max_duration_s=spec.max_duration_s,
             stop_grace_s=spec.stop_grace_s,
-            world_size=spec.tasks,
+            world_size=len(workload.placement),
             master_addr=workload.master_addr or "127.0.0.1",
             master_port=workload.master_port,
             country=self.hub.country,

@@ -19,6 +19,7 @@ from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import HubMessage, StartTask
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
+from harch.hub.audit.trail import AuditTrail
 from harch.hub.machine import JobMachine
 from harch.hub.registry import IDEMPOTENCY_WINDOW, RETRY_WINDOW
 from harch.hub.store import rows
@@ -26,6 +27,8 @@ from harch.hub.store.committer import Committer
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord
+from harch.sovereignty.audit.chain import Head
+from harch.sovereignty.audit.entry import Draft
 
 RETRY_DISK_S = 1.0
 TRIM_EVERY_EVENTS = 10_000
@@ -45,6 +48,7 @@ class Driver:
         fleet: Fleet,
         hub: Hub,
         database: Database,
+        trail: AuditTrail,
         clock: Clock,
         send: Callable[[str, HubMessage], None],
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
@@ -55,6 +59,7 @@ class Driver:
         self._fleet, self._hub, self._database, self._clock = fleet, hub, database, clock
         self._send, self._open_secrets = send, open_secrets
         self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
+        self._trail = trail
         self._committer = Committer(database, on_failure=self._disk_failed)
         self._placement_planned = False
         self._waiters: set[asyncio.Future[None]] = set()
@@ -79,9 +84,12 @@ class Driver:
             raise
         return self._carry_out(effects)
 
-    def write(self, statements: list[Statement]) -> asyncio.Future[None]:
-        """For what is not the machine's: keys, secrets."""
-        return self._committer.submit(statements)
+    def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
+        """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
+        head = self._trail.head
+        for draft in drafts:
+            statements = [*statements, *self._trail.link(draft)]
+        return self._submit(statements, head)
 
     def plan_placement(self) -> None:
         """Asks for a round of placement soon; many requests in one turn of the loop share a round."""
@@ -107,7 +115,7 @@ class Driver:
 
     def _place(self) -> None:
         self._placement_planned = False
-        if self.not_ready or not self.machine.desk.queue:
+        if self.not_ready or not self.machine.desk.scheduler.queue:
             return
         self.handle(h.PlacementDue())
         if self.machine.more_to_place:
@@ -116,7 +124,7 @@ class Driver:
     def _carry_out(self, effects: list[h.Effect]) -> asyncio.Future[None]:
         statements: list[Statement] = []
         messages: list[h.Send] = []
-        first = self.seq
+        first, head = self.seq, self._trail.head
         for effect in effects:
             match effect:
                 case h.Save(workload):
@@ -125,6 +133,8 @@ class Driver:
                     statements.append(rows.save_event(self._numbered(effect)))
                 case h.Send():
                     messages.append(effect)
+                case h.Audit(draft):
+                    statements += self._trail.link(draft)
                 case h.SaveLabels(workload):
                     statements += rows.save_labels(workload)
                 case h.SaveIdempotencyKey(entry):
@@ -132,9 +142,16 @@ class Driver:
         if self.seq // TRIM_EVERY_EVENTS != first // TRIM_EVERY_EVENTS:
             statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
             statements.append(rows.drop_idempotency_keys_before(self._clock.now(), IDEMPOTENCY_WINDOW))
-        done = self._committer.submit(statements)
+        done = self._submit(statements, head)
         seq = self.seq
         done.add_done_callback(lambda future: self._stored(future, seq, messages))
+        return done
+
+    def _submit(self, statements: list[Statement], head: Head) -> asyncio.Future[None]:
+        """To the disk. What is turned away at once never was in the audit chain, which goes on from `head`."""
+        done = self._committer.submit(statements)
+        if done.done():
+            self._trail.head = head
         return done
 
     def _numbered(self, record: h.Record) -> EventRecord:
@@ -177,6 +194,7 @@ class Driver:
         )
         self.machine = machine
         self.seq = self.seq_stored = self._database.last_event()
+        self._trail.reload()
         self.not_ready = ""
         self._carry_out(effects)
         self.plan_placement()

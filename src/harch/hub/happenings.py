@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from harch.execution.protocol import Hello, HubMessage, TaskEnded, TaskKey
+from harch.sovereignty.audit.entry import Draft
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -32,6 +33,7 @@ class Submitted:
     spec: WorkloadSpec
     annotations: dict[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
+    actor: str = "hub"  # who asks, for the audit chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class SpecReplaced:
     workload_id: str
     spec: WorkloadSpec
     annotations: dict[str, str]
+    actor: str = "hub"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ Event = (
     | Noted
 )
 
-# Effects out. `Save` and `Record` of one event go to disk together; only then may `Send` leave the hub.
+# Effects out. All but `Send` of one event go to disk together; only then may `Send` leave the hub.
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,16 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Audit:
+    """A line of the audit chain. It gets its place and its hash when it is written, in the order of the effects."""
+
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     agent_id: str
     message: HubMessage
 
 
-Effect = Save | SaveLabels | SaveIdempotencyKey | Record | Send
+Effect = Save | SaveLabels | SaveIdempotencyKey | Record | Audit | Send

@@ -1,6 +1,6 @@
 """What happens to the work of a hub? The job machine: events in, effects out; no clock, no disk, no network.
 
-The driver (`hub.service`) writes the `Save` and `Record` effects of an event in one transaction and only then releases
+The driver writes the `Save`, `Record` and `Audit` effects of an event in one transaction and only then releases
 its `Send` effects. So whatever an agent was ever told is on disk, and a crash between any two steps is harmless: on
 restart the machine is rebuilt from disk, and every agent reports what it really runs.
 """
@@ -13,8 +13,10 @@ from datetime import datetime
 from harch.fleet.model import Fleet, Hub
 from harch.hub import asks, reports
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
 from harch.hub.desk import Desk
-from harch.placement.planner import Assignment, plan_placements
+from harch.placement.scheduler import Assignment
+from harch.placement.turns.preemption import PreemptionPlan
 from harch.workloads.lifecycle import State, Workload
 
 PLACED_PER_ROUND_MAX = 256  # keeps one round in the low milliseconds; the driver asks for another
@@ -36,14 +38,12 @@ class JobMachine:
         desk.registry.remember_keys(keys)
         for workload in sorted(workloads, key=lambda workload: workload.created_at):
             desk.registry.add(workload)
-            if workload.is_placed and not desk.book.knows(workload):
+            if workload.is_placed and not desk.has_hardware_of(workload):
                 desk.requeue(workload, "the fleet file no longer has its nodes")
             elif workload.is_placed:
-                desk.book.take(workload)
-                if workload.master_port is not None:
-                    desk.agents.gang_ports_used.add((workload.master_addr, workload.master_port))
+                desk.adopt(workload)
             elif workload.state is State.PENDING:
-                desk.queue.add(workload)
+                desk.enqueue(workload)
         return desk.finish()
 
     def handle(self, event: h.Event, *, now: datetime) -> list[h.Effect]:
@@ -78,29 +78,41 @@ class JobMachine:
 
     def _place(self) -> None:
         desk = self.desk
-        plan = plan_placements(
-            desk.book.state, desk.hub.country, desk.queue.in_order(), placed_max=PLACED_PER_ROUND_MAX
-        )
+        plan = desk.scheduler.plan(now_s=desk.now_s, placed_max=PLACED_PER_ROUND_MAX)
         self.more_to_place = not plan.complete
         for assignment in plan.assignments:
             self._assign(assignment)
+        for preemption in plan.preemptions:
+            self._preempt(preemption)
 
     def _assign(self, assignment: Assignment) -> None:
         desk = self.desk
         workload = desk.registry.workloads[assignment.request.id]
-        if workload.spec.tasks > 1:
-            port = desk.agents.take_gang_port(assignment.tasks[0].node_id)
-            if port is None:
-                return  # every rendezvous port is in use: it waits until another gang has ended
-            workload.master_addr, workload.master_port = port
-        desk.queue.remove(workload.id)
         workload.attempt += 1
         workload.placement = assignment.tasks
         workload.placement_why = assignment.why
         workload.ranks_running = frozenset()
         workload.task_ends = ()
         workload.error_message = ""
-        desk.book.take(workload)
+        if len(assignment.tasks) > 1:
+            port = desk.agents.take_gang_port(assignment.tasks[0].node_id)
+            if port is None:
+                desk.move(workload, State.SCHEDULED, assignment.why)
+                desk.requeue(workload, "every rendezvous port is in use; it waits until another gang has ended")
+                return
+            workload.master_addr, workload.master_port = port
         desk.move(workload, State.SCHEDULED, assignment.why)
         for task in workload.placement:
             desk.start_task(workload, task)
+
+    def _preempt(self, preemption: PreemptionPlan) -> None:
+        """Stops the victims in an orderly way; each waits again once its last task has ended."""
+        desk = self.desk
+        for victim in preemption.victims:
+            workload = desk.registry.workloads[victim.request.id]
+            if workload.stop_reason or not workload.is_placed:
+                continue
+            workload.stop_reason = f"preempted for {preemption.request.id}"
+            workload.stop_as = State.PENDING
+            desk.changed(workload, "workload.preempted", workload.stop_reason)
+            desk.stop_tasks(workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harch.base.errors import HarchError
 from harch.execution.protocol import Forget, PauseTask, Refused, StopTask, TaskKey
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
 from harch.hub.desk import Desk
 from harch.hub.endings import decide_ending, describe, is_clean
 from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
@@ -72,14 +73,16 @@ def agent_joined(desk: Desk, event: h.AgentJoined) -> None:
     except HarchError as error:
         desk.emit(h.Send(hello.agent_id, Refused(error.code, f"{error.message}; {error.hint}")))
         desk.note("agent.refused", hello.agent_id, error.message)
+        desk.audit(drafts.agent_refused(hello.agent_id, hello.country, error))
         return
     if hello.agent_id in desk.agents.agents:
         _drop(desk, hello.agent_id)
     desk.agents.join(hello, event.session, nodes)
-    desk.book.set_available(nodes, True)
-    desk.book.state.process_slots_free += hello.process_slots
+    desk.scheduler.serve(nodes, True)
+    desk.scheduler.room.process_slots_free += hello.process_slots
     desk.admission.forget_verdicts()
     desk.note("agent.joined", hello.agent_id, f"serves {len(nodes)} nodes, {hello.process_slots} processes")
+    desk.audit(drafts.agent_joined(hello.agent_id, hello.country, nodes=len(nodes)))
     _reconcile(desk, hello.agent_id, set(nodes), {task.key: task.running for task in hello.tasks})
 
 
@@ -93,8 +96,8 @@ def agent_left(desk: Desk, event: h.AgentLeft) -> None:
 
 def _drop(desk: Desk, agent_id: str) -> None:
     agent = desk.agents.leave(agent_id)
-    desk.book.set_available(agent.node_ids, False)
-    desk.book.state.process_slots_free -= agent.hello.process_slots
+    desk.scheduler.serve(agent.node_ids, False)
+    desk.scheduler.room.process_slots_free -= agent.hello.process_slots
     desk.admission.forget_verdicts()
 
 

@@ -22,6 +22,10 @@ from harch.execution.protocol import (
 )
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
+from harch.hub.audit.keyfile import KeyFile
+from harch.hub.audit.service import HubAudit, open_signing_key
+from harch.hub.audit.trail import AuditTrail
 from harch.hub.desk import Desk
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
@@ -47,8 +51,11 @@ from harch.hub.views import (
 )
 from harch.placement.explanation import Explanation
 from harch.placement.request import Request
+from harch.sovereignty.audit import entry as audit_kinds
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
+
+HUB = "hub"  # the actor where nobody asked
 
 
 class HubService:
@@ -72,6 +79,8 @@ class HubService:
         self._database = Database(state_dir / "hub.db")
         self._keys = KeyRing(self._database.api_keys())
         self._secrets = SecretBox(state_dir / "secrets.key", self._database.secrets())
+        trail, key_file = AuditTrail(hub.id, self._database, clock), KeyFile(state_dir / "audit.key")
+        audit_key = open_signing_key(key_file, trail, self._database)
         self._sessions: dict[str, Session] = {}
         self._sessions_opened = 0
         self._peers = PeerWatch(peer_urls, clock)
@@ -80,12 +89,21 @@ class HubService:
             fleet=fleet,
             hub=hub,
             database=self._database,
+            trail=trail,
             clock=clock,
             send=self._send,
             open_secrets=self._secrets.open,
             on_record=self._metrics.count,
             on_restart=self._drop_sessions,
             on_broken=on_broken,
+        )
+        self.audit = HubAudit(
+            hub_id=hub.id,
+            database=self._database,
+            clock=clock,
+            file=key_file,
+            key=audit_key,
+            write=self._driver.write,
         )
 
     async def run(self) -> None:
@@ -102,13 +120,23 @@ class HubService:
     # Workloads
 
     async def submit(
-        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+        self,
+        spec: WorkloadSpec,
+        *,
+        tenant: str,
+        annotations: dict[str, str],
+        idempotency_key: str | None,
+        actor: str = HUB,
     ) -> tuple[Workload, bool]:
         if spec.secrets:
             self._secrets.require(tenant, spec.secrets)
         now = self._clock.now()
-        event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key)
-        stored = self._driver.handle(event)
+        event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor)
+        try:
+            stored = self._driver.handle(event)
+        except HarchError as error:
+            await self._audit_refusal(error, spec.name, tenant=tenant, actor=actor)
+            raise
         self._driver.plan_placement()
         registry = self._desk.registry
         workload = registry.workloads.get(event.workload_id)
@@ -136,18 +164,22 @@ class HubService:
         return await asyncio.to_thread(self._database.workloads, query)
 
     async def replace_spec(
-        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str = HUB
     ) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
         self._secrets.require(workload.tenant, spec.secrets)
-        return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations))
+        try:
+            return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations, actor))
+        except HarchError as error:
+            await self._audit_refusal(error, workload.id, tenant=workload.tenant, actor=actor)
+            raise
 
     async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
         if workload.id in self._desk.registry.workloads:
             return await self._ask(workload, h.Relabelled(workload.id, labels))
         workload.spec = replace(workload.spec, labels=labels)  # finished long ago: the machine has let go of it
-        await self._driver.write([rows.save_workload(workload), *rows.save_labels(workload)])
+        await self._driver.write([rows.save_workload(workload), *rows.save_labels(workload)], [])
         return workload
 
     async def pause(self, ref: str, *, tenant: str | None) -> Workload:
@@ -167,8 +199,17 @@ class HubService:
         if workload.id in self._desk.registry.workloads:
             return await self._ask(workload, h.StopAsked(workload.id, "deleted", hide=True))
         workload.hidden = True
-        await self._driver.write([rows.save_workload(workload)])
+        await self._driver.write([rows.save_workload(workload)], [])
         return workload
+
+    async def _audit_refusal(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None:
+        """The machine raises before anything changed, so a policy's no is written here, before anybody hears it."""
+        if drafts.is_refusal(error):
+            policy = self._desk.policy_version
+            draft = drafts.refused(
+                subject, error, country=self.country, tenant=tenant, actor=actor, policy_version=policy
+            )
+            await self._driver.write([], [draft])
 
     async def _ask(self, workload: Workload, event: h.Event) -> Workload:
         await self._driver.handle(event)
@@ -229,35 +270,41 @@ class HubService:
         """Makes a token that was written to a key file valid at this hub."""
         if not self._keys.has(token):
             info, _ = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now(), token=token)
-            await self._driver.write([self._keys.statement(info, token)])
+            await self._write_key(audit_kinds.KEY_CREATED, info, HUB, token)
             self._keys.remember(info, digest(token))
 
-    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]:
+    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str = HUB) -> tuple[KeyInfo, str]:
         info, token = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now())
-        await self._driver.write([self._keys.statement(info, token)])
+        await self._write_key(audit_kinds.KEY_CREATED, info, actor, token)
         self._keys.remember(info, digest(token))
         return info, token
 
     async def keys(self, tenant: str | None) -> list[KeyInfo]:
         return self._keys.all(tenant)
 
-    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo:
+    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str = HUB) -> KeyInfo:
         revoked = replace(self._keys.find(key_id, tenant=tenant), revoked=True)
-        await self._driver.write([self._keys.statement(revoked)])
+        await self._write_key(audit_kinds.KEY_REVOKED, revoked, actor)
         self._keys.forget(revoked)
         return revoked
 
-    async def put_secret(self, name: str, value: str, *, tenant: str) -> None:
+    async def _write_key(self, kind: str, info: KeyInfo, actor: str, token: str = "") -> None:
+        draft = drafts.key_changed(kind, info.id, name=info.name, tenant=info.tenant, role=info.role.value, actor=actor)
+        await self._driver.write([self._keys.statement(info, token)], [draft])
+
+    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str = HUB) -> None:
         sealed = self._secrets.seal(value)
-        await self._driver.write([rows.save_secret(tenant, name, sealed)])
+        draft = drafts.secret_changed(audit_kinds.SECRET_STORED, name, tenant=tenant, actor=actor)
+        await self._driver.write([rows.save_secret(tenant, name, sealed)], [draft])
         self._secrets.put(tenant, name, sealed)
 
     async def secret_names(self, *, tenant: str) -> list[str]:
         return self._secrets.names(tenant)
 
-    async def delete_secret(self, name: str, *, tenant: str) -> None:
+    async def delete_secret(self, name: str, *, tenant: str, actor: str = HUB) -> None:
         self._secrets.require(tenant, [name])
-        await self._driver.write([rows.drop_secret(tenant, name)])
+        draft = drafts.secret_changed(audit_kinds.SECRET_REMOVED, name, tenant=tenant, actor=actor)
+        await self._driver.write([rows.drop_secret(tenant, name)], [draft])
         self._secrets.drop(tenant, name)
 
     # Agents

@@ -81,6 +81,10 @@ class Database:
         with self._reader_lock:
             return self._reader.execute(sql, parameters).fetchall()
 
+    def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """For tables that have a module of their own."""
+        return self._all(sql, parameters)
+
     def workloads_to_restore(self, finished_since: datetime) -> list[Workload]:
         found = self._all("SELECT body FROM workloads WHERE active = 1 OR created_at >= ?", (iso(finished_since),))
         return [rows.load_workload(body) for (body,) in found]

@@ -1,0 +1,101 @@
+"""Where does the chain lie on disk? Its rows in the hub's database, written with the decision that they describe."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from harch.hub.store.database import Database
+from harch.hub.store.rows import Statement
+from harch.sovereignty.audit.chain import Head, Linked, line_of
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint
+from harch.sovereignty.audit.entry import KEY_SUBJECT, SIGNING_KEY, AuditEntry, decode_entry
+
+
+class AuditQuery(Struct, frozen=True, kw_only=True):
+    """Entries after `after`, oldest first. `kind` also finds what begins with it and a dot."""
+
+    after: int = 0
+    limit: int = 100
+    subject: str | None = None
+    kind: str | None = None
+    data: str | None = None
+
+
+class AuditRecord(Struct, frozen=True, kw_only=True):
+    """An entry with its hash."""
+
+    entry: AuditEntry
+    hash: str
+
+
+def save(linked: Linked) -> list[Statement]:
+    entry = linked.entry
+    statements: list[Statement] = [
+        (
+            "INSERT INTO audit (seq, kind, subject, hash, entry) VALUES (?, ?, ?, ?, ?)",
+            (entry.seq, entry.kind, entry.subject, linked.hash, linked.body),
+        )
+    ]
+    statements += [
+        ("INSERT INTO audit_data (data_id, seq) VALUES (?, ?)", (data_id, entry.seq))
+        for data_id in dict.fromkeys(entry.data)
+    ]
+    return statements
+
+
+def save_checkpoint(signed: SignedCheckpoint) -> Statement:
+    checkpoint = signed.checkpoint
+    return (
+        "INSERT INTO audit_checkpoints (hub, seq, hash, line) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (hub, seq, hash) DO NOTHING",
+        (checkpoint.hub, checkpoint.seq, checkpoint.hash, signed.line),
+    )
+
+
+def head(database: Database) -> Head:
+    found = database.query("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")
+    return Head(int(found[0][0]), str(found[0][1])) if found else Head()
+
+
+def signing_key_entry(database: Database) -> AuditEntry | None:
+    """The entry that introduced the key in force."""
+    found = database.query(
+        "SELECT entry FROM audit WHERE subject = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (KEY_SUBJECT, SIGNING_KEY)
+    )
+    return decode_entry(found[0][0]) if found else None
+
+
+def records(database: Database, query: AuditQuery) -> list[AuditRecord]:
+    where, parameters = ["seq > ?"], [query.after]  # type: list[str], list[object]
+    if query.subject is not None:
+        where.append("subject = ?")
+        parameters.append(query.subject)
+    if query.kind is not None:
+        where.append("(kind = ? OR kind LIKE ?)")
+        parameters += [query.kind, f"{query.kind}.%"]
+    if query.data is not None:
+        where.append("seq IN (SELECT seq FROM audit_data WHERE data_id = ?)")
+        parameters.append(query.data)
+    found = database.query(
+        f"SELECT entry, hash FROM audit WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608
+        (*parameters, query.limit),
+    )
+    return [AuditRecord(entry=decode_entry(body), hash=str(hash_)) for body, hash_ in found]
+
+
+def lines(database: Database, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+    """A piece of an export, exactly as it is stored: whether it is sound is for the reader to find out."""
+    found = database.query(
+        "SELECT seq, entry, hash FROM audit WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", (after, upto, limit)
+    )
+    return [(int(seq), line_of(bytes(body), str(hash_))) for seq, body, hash_ in found]
+
+
+def checkpoints(database: Database, hub: str | None) -> list[SignedCheckpoint]:
+    condition, parameters = ("", ()) if hub is None else (" WHERE hub = ?", (hub,))
+    found = database.query(f"SELECT line FROM audit_checkpoints{condition} ORDER BY hub, seq", parameters)  # noqa: S608
+    return [_decode_checkpoint(line) for (line,) in found]
+
+
+_decode_checkpoint = msgspec.json.Decoder(SignedCheckpoint).decode

@@ -1,0 +1,28 @@
+"""Where does the chain go on? Its growing end: gives each draft its place and its hash, in the order of the disk."""
+
+from __future__ import annotations
+
+from harch.base.clock import Clock, iso
+from harch.hub.audit import table
+from harch.hub.store.database import Database
+from harch.hub.store.rows import Statement
+from harch.sovereignty.audit.chain import link
+from harch.sovereignty.audit.entry import Draft
+
+
+class AuditTrail:
+    """Statements that continue the chain. Whoever cannot store them must set `head` back, or the chain has a hole."""
+
+    def __init__(self, hub_id: str, database: Database, clock: Clock) -> None:
+        self.hub_id = hub_id
+        self._database, self._clock = database, clock
+        self.head = table.head(database)
+
+    def link(self, draft: Draft) -> list[Statement]:
+        linked = link(self.head, draft, hub=self.hub_id, at=iso(self._clock.now()))
+        self.head = linked.head
+        return table.save(linked)
+
+    def reload(self) -> None:
+        """Goes back to what is on disk."""
+        self.head = table.head(self._database)
