@@ -48,6 +48,13 @@ class Jurisdictions(Struct, frozen=True, dict=True, kw_only=True):
         """The frameworks in force in a country."""
         return self._in_force.get(country, ())
 
+    def framework_mask(self, ids: Iterable[str]) -> int:
+        """The mask of some frameworks by their bits. Raises E0905 for one that is not known."""
+        mask = 0
+        for id in ids:
+            mask |= 1 << self.frameworks[self.framework(id)].bit
+        return mask
+
     def country(self, word: str) -> str:
         """The code behind a code, a name or a region word. Raises E0901."""
         return word if word in self.countries else country_of(word)
@@ -116,7 +123,7 @@ def country_bit(code: str) -> int:
 
 
 def country_mask(codes: Iterable[str]) -> int:
-    """The mask of some countries. Plain integers: they have 676 bits, and compiled rules only hold hub masks."""
+    """The mask of some countries, a plain integer of up to 676 bits: compared when rules are compiled, not later."""
     mask = 0
     for code in codes:
         mask |= 1 << country_bit(code)

@@ -40,7 +40,10 @@ class Site(Struct, frozen=True, kw_only=True):
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """A link as the rules see it: every country that it crosses, both ends included."""
+    """A link as the rules see it: every country that it crosses, both ends included.
+
+    One that crosses a country which the registry does not know names no country at all, and nothing may take it.
+    """
 
     ends: tuple[str, str]
     rtt_ms: float
@@ -49,7 +52,7 @@ class Passage(Struct, frozen=True, kw_only=True):
 
     @property
     def is_international(self) -> bool:
-        return len(set(self.countries_crossed)) != 1  # a link that names no country is not a domestic one
+        return len(set(self.countries_crossed)) != 1
 
 
 class Terrain(Struct, frozen=True, dict=True):
@@ -62,8 +65,17 @@ class Terrain(Struct, frozen=True, dict=True):
     def by_hub(self) -> dict[str, Site]:
         return {site.hub: site for site in self.sites}
 
+    @cached_property
+    def _passages(self) -> dict[str, tuple[Passage, ...]]:
+        return {
+            site.hub: tuple(passage for passage in self.passages if site.hub in passage.ends) for site in self.sites
+        }
+
     def site(self, hub_id: str) -> Site | None:
         return self.by_hub.get(hub_id)
+
+    def passages_of(self, hub_id: str) -> tuple[Passage, ...]:
+        return self._passages.get(hub_id, ())
 
 
 def terrain_of(fleet: Fleet, jurisdictions: Jurisdictions, safeguards: Safeguards | None = None) -> Terrain:
@@ -75,7 +87,7 @@ def terrain_of(fleet: Fleet, jurisdictions: Jurisdictions, safeguards: Safeguard
             site_of(hub.id, hub.country, jurisdictions, declared.sites.get(hub.id, SiteSafeguards()))
             for hub in fleet.hubs
         ),
-        tuple(_passage(link, encrypted) for link in fleet.links),
+        tuple(_passage(link, jurisdictions, encrypted) for link in fleet.links),
     )
 
 
@@ -83,19 +95,21 @@ def site_of(hub_id: str, country: str, jurisdictions: Jurisdictions, declared: S
     """One hub as the rules see it; the agent uses it for its own."""
     known = country if country in jurisdictions.countries else None
     in_force = jurisdictions.frameworks_in(known) if known is not None else ()
+    upheld = {*in_force, *declared.frameworks} & set(jurisdictions.frameworks)
     return Site(
         hub=hub_id,
         country=known,
-        frameworks=tuple(sorted({*in_force, *declared.frameworks})),
+        frameworks=tuple(sorted(upheld)),
         encrypts_at_rest=declared.encrypts_at_rest,
         keys_in=declared.keys_in,
     )
 
 
-def _passage(link: Link, encrypted: set[frozenset[str]]) -> Passage:
+def _passage(link: Link, jurisdictions: Jurisdictions, encrypted: set[frozenset[str]]) -> Passage:
+    known = all(code in jurisdictions.countries for code in link.countries_crossed)
     return Passage(
         ends=link.ends,
         rtt_ms=link.rtt_ms,
-        countries_crossed=link.countries_crossed,
+        countries_crossed=link.countries_crossed if known else (),
         encrypted=frozenset(link.ends) in encrypted,
     )
