@@ -106,6 +106,7 @@ class Desk:
         """Back to waiting, its GPUs freed."""
         if workload.id in self.scheduler.running:
             self.free(workload)
+        self.audit(drafts.requeued(workload, self.hub.country, policy_version=self.policy_version))
         workload.placement = ()
         workload.stop_reason = ""
         workload.stop_as = None

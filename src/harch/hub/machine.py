@@ -102,6 +102,7 @@ class JobMachine:
                 return
             workload.master_addr, workload.master_port = port
         desk.move(workload, State.SCHEDULED, assignment.why)
+        desk.audit(drafts.placed(workload, desk.hub.country, policy_version=desk.policy_version))
         for task in workload.placement:
             desk.start_task(workload, task)
 
