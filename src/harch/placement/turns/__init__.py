@@ -1,0 +1,1 @@
+"""Whose turn is it? Fair queueing, quotas, reservations with backfill, preemption: plans, never actions."""
