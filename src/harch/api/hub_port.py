@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.views import (
     EventRecord,
     GpuView,
@@ -18,6 +20,8 @@ from harch.hub.views import (
     WorkloadQuery,
 )
 from harch.placement.explanation import Explanation
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint
+from harch.sovereignty.audit.keys import KeyStatement
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -33,8 +37,34 @@ class AgentLink(Protocol):
     async def send(self, frame: bytes) -> None: ...
 
 
+class AuditPort(Protocol):
+    """One hub's audit chain, and the checkpoints of others that it keeps."""
+
+    async def records(self, query: AuditQuery) -> list[AuditRecord]: ...
+
+    async def lines(self, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+        """Lines of an export with their numbers."""
+        ...
+
+    async def head(self) -> SignedCheckpoint: ...
+
+    async def checkpoints(self, hub: str | None) -> list[SignedCheckpoint]: ...
+
+    async def keep(self, signed: SignedCheckpoint, statements: Iterable[KeyStatement]) -> None: ...
+
+    async def rotate_key(self, *, actor: str) -> str:
+        """Answers the public half of the new key."""
+        ...
+
+
 class HubPort(Protocol):
-    """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants."""
+    """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
+
+    `actor` is who asks, for the audit chain: the id of the API key.
+    """
+
+    @property
+    def audit(self) -> AuditPort: ...
 
     @property
     def hub_id(self) -> str: ...
@@ -55,7 +85,7 @@ class HubPort(Protocol):
     def authenticate(self, token: str) -> Principal | None: ...
 
     async def submit(
-        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None, actor: str
     ) -> tuple[Workload, bool]:
         """The workload, and whether this call created it. It is on disk when this returns."""
         ...
@@ -67,7 +97,7 @@ class HubPort(Protocol):
     async def workloads(self, query: WorkloadQuery) -> WorkloadPage: ...
 
     async def replace_spec(
-        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str
     ) -> Workload:
         """Only before the first start; E0304 afterwards."""
         ...
@@ -112,17 +142,17 @@ class HubPort(Protocol):
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage: ...
 
-    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]: ...
+    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]: ...
 
     async def keys(self, tenant: str | None) -> list[KeyInfo]: ...
 
-    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo: ...
+    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo: ...
 
-    async def put_secret(self, name: str, value: str, *, tenant: str) -> None: ...
+    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str) -> None: ...
 
     async def secret_names(self, *, tenant: str) -> list[str]: ...
 
-    async def delete_secret(self, name: str, *, tenant: str) -> None: ...
+    async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None: ...
 
     async def attach_agent(self, link: AgentLink) -> None:
         """Runs until the connection ends."""

@@ -14,6 +14,7 @@ from harch.api.dialects.pages import Page
 from harch.api.dialects.workload_out import WorkloadView
 from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
+from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
 from harch.api.routes.context import reply
 from harch.api.routes.events import EventPage
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
@@ -25,6 +26,7 @@ from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
 from harch.hub.views import GpuView, HubSummary
 from harch.placement.explanation import Explanation
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 
 router = APIRouter(include_in_schema=False)
 
@@ -56,6 +58,12 @@ _SCHEMAS: tuple[Any, ...] = (
     SecretValue,
     Page[SecretName],
     SecretDone,
+    AuditPage,
+    SignedCheckpoint,
+    Page[SignedCheckpoint],
+    CheckpointOffer,
+    CheckpointKept,
+    SigningKey,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -46,7 +46,11 @@ class Submission:
         principal = require(identify(self._hub, (token or bearer).decode("latin-1").strip()), Role.USER)
         spec, annotations = read_workload(await read_body(receive, self._limits), self._hub)
         workload, created = await self._hub.submit(
-            spec, tenant=principal.tenant, annotations=annotations, idempotency_key=_idempotency_key(key)
+            spec,
+            tenant=principal.tenant,
+            annotations=annotations,
+            idempotency_key=_idempotency_key(key),
+            actor=principal.key_id,
         )
         in_dialect = terraform_workload if agent.startswith(TERRAFORM_AGENT) else workload_view
         return (201 if created else 200), _encode(in_dialect(workload))

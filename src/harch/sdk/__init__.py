@@ -4,11 +4,12 @@ from harch.sdk.aio import AsyncClient
 from harch.sdk.client import Client
 from harch.sdk.exchange import ApiError
 from harch.sdk.settings import Settings, settings_from_env
-from harch.sdk.types import Event, Explanation, Gpu, Hub, Page, Workload
+from harch.sdk.types import Checkpoint, Event, Explanation, Gpu, Hub, Page, SignedCheckpoint, Workload
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "Checkpoint",
     "Client",
     "Event",
     "Explanation",
@@ -16,6 +17,7 @@ __all__ = [
     "Hub",
     "Page",
     "Settings",
+    "SignedCheckpoint",
     "Workload",
     "settings_from_env",
 ]

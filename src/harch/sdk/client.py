@@ -15,8 +15,8 @@ from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, 
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.settings import settings_from_env
-from harch.sdk.streams import EventStream, LogStream, Stream
-from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
+from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Hub, Identity, Page, SignedCheckpoint, Workload
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class Client:
         self.hubs = Hubs(self, self._ops)
         self.gpus = Gpus(self, self._ops)
         self.secrets = Secrets(self, self._ops)
+        self.audit = Audit(self, self._ops, self._retry)
 
     def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""
@@ -237,3 +238,23 @@ class Secrets(_Namespace):
 
     def remove(self, name: str) -> None:
         self._run(self._ops.remove_secret(name))
+
+
+class Audit(_Namespace):
+    """`client.audit`: the hub's chain of decisions. To verify it, see `harch audit verify`."""
+
+    def __init__(self, client: Client, ops: Operations, retry: RetryPolicy) -> None:
+        super().__init__(client, ops)
+        self._retry = retry
+
+    def head(self) -> SignedCheckpoint:
+        """Where the chain ends now, signed: a copy kept elsewhere shows later that nothing was cut or rewritten."""
+        return self._run(self._ops.audit_head())
+
+    def export(self) -> Iterator[bytes]:
+        """The whole chain, piece by piece."""
+        return self._stream(AuditExport(self._retry))
+
+    def rotate_key(self) -> str:
+        """Replaces the signing key; answers the public half of the new one."""
+        return (self._run(self._ops.rotate_audit_key())).key

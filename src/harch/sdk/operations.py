@@ -10,7 +10,18 @@ import msgspec
 from msgspec import Struct
 
 from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
-from harch.sdk.types import EventPage, Explanation, Gpu, Health, Hub, Identity, Page, Workload
+from harch.sdk.types import (
+    EventPage,
+    Explanation,
+    Gpu,
+    Health,
+    Hub,
+    Identity,
+    Page,
+    SignedCheckpoint,
+    SigningKey,
+    Workload,
+)
 
 PER_PAGE_MAX = 100
 EVENTS_PER_PAGE = 100
@@ -124,6 +135,15 @@ class Operations:
 
     def remove_secret(self, name: str) -> Operation[None]:
         yield from exchange(Request("DELETE", _secret(name)), self.policy)
+
+    def audit_head(self) -> Operation[SignedCheckpoint]:
+        reply = yield from exchange(Request("GET", "/audit/head"), self.policy)
+        return decoded(reply, SignedCheckpoint)
+
+    def rotate_audit_key(self) -> Operation[SigningKey]:
+        """Asked twice, it replaces the key twice, which is harmless."""
+        reply = yield from exchange(Request("POST", "/audit/key"), self.policy)
+        return decoded(reply, SigningKey)
 
 
 def _with_body(method: str, path: str, value: Spec, headers: Mapping[str, str] | None = None) -> Request:

@@ -137,6 +137,23 @@ class LogStream(_Resuming):
         return 0.0
 
 
+class AuditExport(_Resuming):
+    """A whole audit chain, once: a part of one proves nothing, so a broken connection is an error."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        super().__init__(policy, failures_max=0)
+
+    def request(self) -> Request:
+        return Request("GET", "/audit/export", {}, {"accept": "application/x-ndjson"})
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return [data]
+
+    def ended(self) -> float:
+        self.done = True
+        return 0.0
+
+
 def _event_of(block: bytes) -> Event | None:
     """One SSE block; comments, keep-alives and events of shapes that this client does not know are skipped."""
     lines = [line.removeprefix(b"data:").strip() for line in block.split(b"\n") if line.startswith(b"data:")]

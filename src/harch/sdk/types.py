@@ -236,6 +236,27 @@ class EventPage(Struct, frozen=True, kw_only=True):
     last_seq: int
 
 
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """Where a hub's audit chain ended at that moment; `key` is the public key that has signed it."""
+
+    at: str
+    hash: str
+    hub: str
+    key: str
+    seq: int
+
+
+class SignedCheckpoint(Struct, frozen=True, kw_only=True):
+    checkpoint: Checkpoint
+    signature: str
+
+
+class SigningKey(Struct, frozen=True, kw_only=True):
+    """The public half of the key that signs a hub's checkpoints."""
+
+    key: str
+
+
 class Health(Struct, frozen=True, kw_only=True):
     status: str
     version: str = ""

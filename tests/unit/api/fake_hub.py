@@ -81,7 +81,7 @@ class FakeHub:
         self._appended = asyncio.Event()
 
     async def submit(
-        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None
+        self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None, actor: str
     ) -> tuple[Workload, bool]:
         if self.failure:
             raise self.failure
@@ -126,7 +126,7 @@ class FakeHub:
         return WorkloadPage(items=found[first : first + query.per_page], total=len(found))
 
     async def replace_spec(
-        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str]
+        self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str
     ) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
         if workload.state not in {State.PENDING, State.PAUSED}:
@@ -279,7 +279,7 @@ class FakeHub:
         end = first + len(data)
         return LogPage(offset=first, next_offset=end, data=data, eof=self.log_eof and end >= len(self.log))
 
-    async def create_key(self, *, name: str, tenant: str, role: Role) -> tuple[KeyInfo, str]:
+    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]:
         token = f"hsk_{name}_0123456789abcdef"
         info = KeyInfo(id=f"key_{name}", name=name, tenant=tenant, role=role, prefix=token[:8], created_at=self.now())
         self.key_infos[name] = info
@@ -289,7 +289,7 @@ class FakeHub:
     async def keys(self, tenant: str | None) -> list[KeyInfo]:
         return [info for info in self.key_infos.values() if tenant in {None, info.tenant}]
 
-    async def revoke_key(self, key_id: str, *, tenant: str | None) -> KeyInfo:
+    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo:
         for name, info in self.key_infos.items():
             if info.id == key_id and tenant in {None, info.tenant}:
                 self.key_infos[name] = msgspec.structs.replace(info, revoked=True)
@@ -297,13 +297,13 @@ class FakeHub:
                 return self.key_infos[name]
         raise HarchError("E0308", f"no key has the id `{key_id}`")
 
-    async def put_secret(self, name: str, value: str, *, tenant: str) -> None:
+    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str) -> None:
         self.secrets[tenant, name] = value
 
     async def secret_names(self, *, tenant: str) -> list[str]:
         return sorted(name for owner, name in self.secrets if owner == tenant)
 
-    async def delete_secret(self, name: str, *, tenant: str) -> None:
+    async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None:
         if self.secrets.pop((tenant, name), None) is None:
             raise HarchError("E0306", f"no secret is called `{name}`")
 

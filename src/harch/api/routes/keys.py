@@ -140,14 +140,16 @@ async def create_key(request: Request, caller: Admin, here: Here) -> Response:
             hint="leave `expires_in_days` out, and revoke the key when it is no longer needed",
             field="expires_in_days",
         )
-    info, key = await here.hub.create_key(name=asked.name, tenant=asked.tenant or caller.tenant, role=_role(asked))
+    info, key = await here.hub.create_key(
+        name=asked.name, tenant=asked.tenant or caller.tenant, role=_role(asked), actor=caller.key_id
+    )
     return reply(_view(info, key), status=201)
 
 
 @router.delete("/auth/api-keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
 @router.delete("/auth/keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
-async def revoke_key(key_id: str, _: Admin, here: Here) -> Response:
-    info = await here.hub.revoke_key(key_id, tenant=None)
+async def revoke_key(key_id: str, caller: Admin, here: Here) -> Response:
+    info = await here.hub.revoke_key(key_id, tenant=None, actor=caller.key_id)
     return reply(RevokedKey(id=info.id, revoked=info.revoked))
 
 

@@ -47,14 +47,14 @@ async def list_secrets(caller: Viewer, here: Here, page: PageNumber = 1, per_pag
 async def put_secret(request: Request, name: str, caller: User, here: Here) -> Response:
     _check_name(name)
     secret = await read_json(request, here, SecretValue)
-    await here.hub.put_secret(name, secret.value, tenant=caller.tenant)
+    await here.hub.put_secret(name, secret.value, tenant=caller.tenant, actor=caller.key_id)
     return reply(SecretDone(name=name))
 
 
 @router.delete("/secrets/{name}", responses=answers(SecretDone), summary="Forgets a secret")
 async def delete_secret(name: str, caller: User, here: Here) -> Response:
     _check_name(name)
-    await here.hub.delete_secret(name, tenant=caller.tenant)
+    await here.hub.delete_secret(name, tenant=caller.tenant, actor=caller.key_id)
     return reply(SecretDone(name=name))
 
 

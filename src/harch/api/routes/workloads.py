@@ -131,7 +131,7 @@ async def put_workload(request: Request, ref: str, caller: User, here: Here) -> 
             raise input_error(error) from None
     else:
         body = changed_body(workload, changes)
-    return _shown(request, await _respecify(here, workload, body))
+    return _shown(request, await _respecify(here, caller, workload, body))
 
 
 @router.patch(
@@ -156,7 +156,7 @@ async def patch_workload(request: Request, ref: str, caller: User, here: Here) -
     if status is not None:
         return _shown(request, await _act(here, caller, ref, status, reason))
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
-    return _shown(request, await _respecify(here, workload, changed_body(workload, changes)))
+    return _shown(request, await _respecify(here, caller, workload, changed_body(workload, changes)))
 
 
 @router.delete("/workloads/{ref}", responses=answers(Deleted), summary="Stops a workload and hides it from lists")
@@ -184,7 +184,7 @@ async def _act(here: Context, caller: Principal, ref: str, status: object, reaso
             )
 
 
-async def _respecify(here: Context, workload: Workload, body: WorkloadBody) -> Workload:
+async def _respecify(here: Context, caller: Principal, workload: Workload, body: WorkloadBody) -> Workload:
     """Labels may change at any time; anything else only before the first start, which the hub decides."""
     spec, annotations = translate(body, here.hub)
     kept = {name: text for name, text in workload.annotations.items() if name != CLIENT_SPEC}
@@ -193,7 +193,9 @@ async def _respecify(here: Context, workload: Workload, body: WorkloadBody) -> W
         if spec.labels == workload.spec.labels:
             return workload
         return await here.hub.relabel(workload.id, spec.labels, tenant=workload.tenant)
-    return await here.hub.replace_spec(workload.id, spec, tenant=workload.tenant, annotations=annotations)
+    return await here.hub.replace_spec(
+        workload.id, spec, tenant=workload.tenant, annotations=annotations, actor=caller.key_id
+    )
 
 
 def _without_labels(spec: WorkloadSpec) -> WorkloadSpec:
