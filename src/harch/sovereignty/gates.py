@@ -102,7 +102,8 @@ def admit(rules: Rules, ask: WorkAsk, hub: str) -> GateVerdict:
 def before_offer(rules: Rules, ask: WorkAsk, candidates: Iterable[str]) -> OfferVerdict:
     """Gate 2: only hubs that may run the work ever hear of it."""
     mask = eligible_mask(rules, ask)
-    eligible, rejections = [], []
+    eligible: list[str] = []
+    rejections: list[Rejection] = []
     for hub in dict.fromkeys(candidates):
         if mask & rules.mask_of((hub,)):
             eligible.append(hub)

@@ -1,7 +1,7 @@
 """Are the sovereignty rules right? An oracle written from the definitions of tags alone, and random worlds to ask it.
 
-The oracle shares no code with `harch.sovereignty.compiled` or `.rules`: sets of words, and paths walked link by link. It
-is slow, and it is meant to be read beside docs/reference/tags.md.
+The oracle shares no code with `harch.sovereignty.compiled` or `.rules`: sets of words, and paths walked link by link.
+It is slow, and it is meant to be read beside docs/reference/tags.md.
 """
 
 from __future__ import annotations
