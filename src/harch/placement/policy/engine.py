@@ -14,6 +14,7 @@ import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import node_values, scan
+from harch.placement.policy.entry import SCORED_FROM, State, decide, flat, occupy
 from harch.placement.policy.history import History
 from harch.placement.policy.learning import Prepared, Snapshot, prepare
 from harch.placement.policy.lessons import Lessons
@@ -80,6 +81,7 @@ class PlacementEngine:
         self._lessons: Lessons
         self._memo: ValueMemo
         self._prices: Prices
+        self._state: State
         self._events_since_refresh = 0
         self.relearn()
 
@@ -104,18 +106,7 @@ class PlacementEngine:
         """The best node with room among those that the hard checks allow; takes nothing."""
         request = canonical(request, self.models)
         slot = self._slot(request)
-        node, score = scan.best_node(
-            slot,
-            *request,
-            self._mask(allowed),
-            self.nodes,
-            self._values,
-            self._cache,
-            self._prices,
-            self._lessons,
-            self._memo,
-            self._scratch,
-        )
+        node, score = decide(slot, *request, self._mask(allowed), *self._state)
         return None if node == scan.NOWHERE else self._decision(request, slot, node, score)
 
     def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
@@ -185,6 +176,7 @@ class PlacementEngine:
         self._lessons, self._values, self._memo = prepared.lessons, prepared.values, prepared.memo
         self._cache.version.fill(-1)
         self._prices = no_prices(self.models, len(prepared.lessons.block_gpus))
+        self._flatten()
         self.history.learned_at = prepared.arrivals
         self.refresh_prices()
 
@@ -199,19 +191,9 @@ class PlacementEngine:
         request = canonical(request, self.models)
         if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
             raise InvariantBroken("a request holds as many devices of one node as it asked for", request, node, devices)
-        changed = node_values.change_node(
-            node,
-            request.cpu_milli,
-            request.memory_mib,
-            request.gpu_milli,
-            np.array(devices, dtype=np.int64),
-            direction,
-            self.nodes,
-            self._values,
-            self._lessons,
-            self._memo,
-            self._scratch,
-        )
+        cpu_milli, memory_mib, _, gpu_milli, _ = request
+        chosen = np.array(devices, dtype=np.int64)
+        changed = occupy(node, cpu_milli, memory_mib, gpu_milli, chosen, direction, *self._state[:SCORED_FROM])
         if not changed:
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
 
@@ -239,6 +221,12 @@ class PlacementEngine:
         grown.blocks_lost[:used] = self._cache.blocks_lost
         grown.version[:used] = self._cache.version
         self._cache = grown
+        self._flatten()
+
+    def _flatten(self) -> None:
+        self._state = flat(
+            self.nodes, self._values, self._lessons, self._memo, self._scratch, self._cache, self._prices
+        )
 
     def _mask(self, allowed: Bools | None) -> Bools:
         if allowed is None:
