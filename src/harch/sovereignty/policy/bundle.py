@@ -90,8 +90,7 @@ def bundle_of(files: Mapping[str, bytes], *, shipped: bool = False) -> PolicyBun
             problems.add(name, f"not part of a bundle: {MANIFEST}, *.rego, {DATA}, *cases.json or *.md")
     if not modules:
         problems.add("*.rego", "the bundle has no Rego")
-    lint_modules(modules, problems, shipped=shipped)
-    lint_modules({**modules, **tests}, problems, shipped=shipped) if tests and not problems else None
+    lint_modules({**modules, **tests}, problems, shipped=shipped)
     if manifest is not None:
         _check_entrypoints(manifest, modules, cases, problems)
     if problems or manifest is None:

@@ -159,10 +159,9 @@ def world_document(terrain: Terrain, jurisdictions: Jurisdictions) -> Document:
 def _unknown_paths(node: object, path: str) -> list[str]:
     if node is True:
         return [path]
+    parts: list[tuple[str, object]] = []
     if isinstance(node, dict):
-        return [
-            found for key, value in node.items() for found in _unknown_paths(value, f"{path}.{key}" if path else key)
-        ]
-    if isinstance(node, list):
-        return [found for index, value in enumerate(node) for found in _unknown_paths(value, f"{path}[{index}]")]
-    return []
+        parts = [(f"{path}.{key}" if path else str(key), value) for key, value in node.items()]
+    elif isinstance(node, list):
+        parts = [(f"{path}[{index}]", value) for index, value in enumerate(node)]
+    return [found for where, value in parts for found in _unknown_paths(value, where)]

@@ -32,13 +32,15 @@ union units.parse units.parse_bytes upper walk internal.member_2 internal.member
 """
 BUILTINS_ALLOWED = frozenset(_PLAIN.split())
 
-_KEYWORDS = frozenset(
-    "package import as default if else contains in some every with not null true false set data input".split()
-)
-_BUILTIN_FAMILIES = frozenset(
-    "array base64 base64url bits crypto glob graph graphql hex http internal io json net numbers object opa print rand "
-    "regex rego semver strings time trace units urlquery uuid yaml providers".split()
-)
+_WORDS_OF_REGO = """
+package import as default if else contains in some every with not null true false set data input
+"""
+_KEYWORDS = frozenset(_WORDS_OF_REGO.split())
+_FAMILIES = """
+array base64 base64url bits crypto glob graph graphql hex http internal io json net numbers object opa print providers
+rand regex rego semver strings time trace units urlquery uuid yaml
+"""
+_BUILTIN_FAMILIES = frozenset(_FAMILIES.split())
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|`[^`]*`)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"""
     r"""|(?P<line>\n)|(?P<space>[ \t\r]+)|(?P<sign>.)""",
@@ -92,9 +94,8 @@ def rules_of(source: str) -> frozenset[str]:
         if kind == "line":
             fresh = True
         elif kind == "word":
-            if fresh and depth == 0 and text not in ("package", "import", "default", "else"):
-                found.add(f"{package}.{text}")
-            elif after_default:
+            is_head = fresh and depth == 0 and text not in ("package", "import", "default", "else")
+            if is_head or after_default:
                 found.add(f"{package}.{text}")
             after_default = text == "default"
             fresh = False
@@ -111,12 +112,9 @@ def references(source: str) -> Iterator[Reference]:
 
 def _complaint(reference: Reference, package: str, defined: set[str]) -> str:
     name = reference.name
-    if (
-        name in BUILTINS_ALLOWED
-        or name == "rego.v1"
-        or f"{package}.{name}" in defined
-        or name.removeprefix("data.") in defined
-    ):
+    if name in BUILTINS_ALLOWED or name == "rego.v1":
+        return ""
+    if f"{package}.{name}" in defined or name.removeprefix("data.") in defined:
         return ""
     family = name.split(".")[0]
     if "." in name and family in _BUILTIN_FAMILIES:

@@ -138,7 +138,7 @@ _FAULTS = {
 def _value_of(text: str) -> tuple[Ground | None, object]:
     if text == "undefined":
         return Ground.UNDEFINED, None
-    if text.startswith("<error>") or text.startswith("error"):
+    if text.startswith(("<error>", "error")):
         return Ground.ENGINE_ERROR, None
     try:
         found = _decode_result(text)
