@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.placement.devices import choose_among, neighbourhoods
+from harch.placement.devices import Neighbourhoods, choose_among, neighbourhoods
 from harch.placement.gang_layout import NEVER, Demand, Layout, RankNodes
 from harch.placement.policy.shapes import GPU_MILLI, Bools
 from harch.placement.request import Request
@@ -148,6 +148,11 @@ def _slots_on(demand: Demand, request: Request, counts: dict[int, int], within: 
                 free_milli[device] -= needs.gpu_milli
             here.append(devices)
         if needs.gpus:
-            here.sort(key=lambda devices: (kind[devices[0]], devices))
+            here = _by_island(here, kind)
         placed += [TaskSlot(row, devices) for devices in here]
     return tuple(placed)
+
+
+def _by_island(tasks: list[tuple[int, ...]], kind: Neighbourhoods) -> list[tuple[int, ...]]:
+    """A task that bridges two islands stands between those of either."""
+    return sorted(tasks, key=lambda devices: (kind[devices[0]][0], kind[devices[-1]][0], devices))
