@@ -1,4 +1,4 @@
-"""What holds GPUs now, and what will be free once it has ended? Small values, and a room with some of them taken out."""
+"""What holds GPUs now, and what will be free once it has ended? Small values, and rooms with some of them gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harch.placement.gangs import place_gang
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats
+from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 
@@ -75,3 +77,14 @@ class Releases:
         np.add.at(arrays.gpu_milli_free_sum, row[whole], gpu_milli[whole])
         room.process_slots_free += int(self._processes[gone].sum())
         return room
+
+
+def find_slots(room: Room, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
+    """Would it fit in such a room, and where? The rules of the real placement; only scores are left out."""
+    if request.runs_process and tasks > room.process_slots_free:
+        return None
+    return place_gang(room, request, tasks, rank_nodes=_all_alike, allowed=allowed)
+
+
+def _all_alike(kind: Kind, nodes: Bools) -> Floats:
+    return np.zeros(nodes.size)

@@ -1,0 +1,189 @@
+"""What is kept free for a request that does not fit, and who may use it meanwhile?
+
+`plan_reservation` finds the domain that clears first by the promises of what runs, and keeps its nodes from then on.
+`may_backfill` lets others onto those nodes only if they have surely ended by then, and onto other nodes only if the
+power, the cooling and the processes that the reservation counts on are left. Why nobody is delayed by that:
+
+1. At `start_s` everything that the plan counted on has ended: each end is a promise, with a margin.
+2. What came onto the kept nodes since has ended too, by its own promise.
+3. What came elsewhere took only what the plan did not need of the things that nodes share.
+
+So the request fits on its nodes at `start_s` at the latest, and a plan made again for the same nodes starts no later.
+It is made again in every round (with `before`): what a plan says of shared power is true until something ends.
+Without promises `start_s` is infinite: nothing is guaranteed, but what never ends is kept away from the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harch.placement.policy.shapes import Bools, Floats
+from harch.placement.request import Request
+from harch.placement.room import Room, TaskSlot
+from harch.placement.turns.running import Releases, Running, find_slots
+
+_WATTS_SLACK = 1e-6  # sums in another order differ in the last digits
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes kept for a request from now until it starts, which is at `start_s` at the latest."""
+
+    request: Request
+    tasks: int  # that will fit: fewer than wanted only if all of them never would
+    rows: tuple[int, ...]
+    start_s: float  # infinite: it waits for something that promised no end
+    margin_s: float
+    # What it needs of things that nodes share; and how much of them comes free until `start_s`, less what the
+    # reservations before it need.
+    rack_w: Floats = field(compare=False, repr=False)
+    zone_w: Floats = field(compare=False, repr=False)
+    rack_w_ending: Floats = field(compare=False, repr=False)
+    zone_w_ending: Floats = field(compare=False, repr=False)
+    processes_ending: int = 0
+
+    def describe(self, now_s: float) -> str:
+        when = "when work without a promised end makes room"
+        if math.isfinite(self.start_s):
+            when = f"within {max(0.0, self.start_s - now_s):.0f} s"
+        return f"{len(self.rows)} nodes are kept for {self.request.id}, which starts on them {when}"
+
+    @property
+    def processes(self) -> int:
+        return self.tasks if self.request.runs_process else 0
+
+
+def plan_reservation(
+    room: Room,
+    request: Request,
+    running: Sequence[Running],
+    now_s: float,
+    *,
+    taken: Sequence[Reservation] = (),
+    before: Reservation | None = None,
+    margin_s: float = 30.0,
+) -> Reservation | None:
+    """Where and when the request will fit, beside the reservations `taken`; None if not even on empty nodes.
+
+    `before` is its reservation of the last round: kept unless its nodes can no longer be had in time, so that a plan
+    for one request is not undone by another's.
+    """
+    if request.countries_allowed and room.hub.country not in request.countries_allowed:
+        return None
+    search = _Search(room, request, running, now_s, taken, margin_s)
+    if before is not None and before.request.id == request.id:
+        same = np.zeros(room.arrays.size, np.bool_)
+        same[list(before.rows)] = True
+        again = search.earliest(before.tasks, same)
+        if again is not None and again.start_s <= max(before.start_s, now_s):
+            return again
+    everywhere = np.ones(room.arrays.size, np.bool_)
+    for tasks in dict.fromkeys((request.tasks, request.tasks_min)):
+        found = search.earliest(tasks, everywhere)
+        if found is not None:
+            return found
+    return None
+
+
+def may_backfill(
+    candidate: Request, reservation: Reservation, room: Room, now_s: float, *, stop_grace_s: float = 0.0
+) -> Bools:
+    """The nodes that another request may be placed on now without delaying the reserved one."""
+    rows = room.arrays.size
+    if candidate.id == reservation.request.id or _ends_before(candidate, reservation, now_s + stop_grace_s):
+        return np.ones(rows, np.bool_)
+    if candidate.runs_process and reservation.processes:
+        spare = room.process_slots_free + reservation.processes_ending - reservation.processes
+        if candidate.tasks > spare:
+            return np.zeros(rows, np.bool_)
+    allowed = np.ones(rows, np.bool_)
+    allowed[list(reservation.rows)] = False
+    if candidate.needs.gpus:
+        # As if all its tasks came to one rack: never too little is left.
+        watts = room.watts(candidate.needs) * candidate.tasks - _WATTS_SLACK
+        rack_w = room.rack_power_w_free + reservation.rack_w_ending - reservation.rack_w
+        zone_w = room.zone_heat_w_max - room.zone_heat_w + reservation.zone_w_ending - reservation.zone_w
+        uses_rack, uses_zone = reservation.rack_w > 0, reservation.zone_w > 0
+        zone = room.rack_zone[room.rack]
+        allowed &= ~uses_rack[room.rack] | (rack_w[room.rack] >= watts)
+        allowed &= ~uses_zone[zone] | (zone_w[zone] >= watts)
+    return allowed
+
+
+def _ends_before(candidate: Request, reservation: Reservation, now_s: float) -> bool:
+    bound_s = candidate.duration_s_max
+    return bound_s is not None and now_s + bound_s + reservation.margin_s <= reservation.start_s
+
+
+class _Search:
+    """The first moment at which a request fits, when what runs ends as late as it promised."""
+
+    def __init__(
+        self,
+        room: Room,
+        request: Request,
+        running: Sequence[Running],
+        now_s: float,
+        taken: Sequence[Reservation],
+        margin_s: float,
+    ) -> None:
+        self._room, self._request, self._taken = room, request, taken
+        self._now_s, self._margin_s = now_s, margin_s
+        self._ends_s = np.array([item.ends_s_max(now_s, margin_s) for item in running])
+        # What promises no end comes last, the oldest first: the likeliest to end soon.
+        started_s = np.array([item.started_s for item in running])
+        self._order = np.lexsort((started_s, self._ends_s))
+        self._releases = Releases(room, running)
+        self._free = np.ones(room.arrays.size, np.bool_)
+        for other in taken:
+            self._free[list(other.rows)] = False
+
+    def earliest(self, tasks: int, within: Bools) -> Reservation | None:
+        """Bisects over how many have ended: more room never makes it fit worse."""
+        low, high = 0, len(self._order)
+        if self._slots(high, tasks, within) is None:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self._slots(middle, tasks, within) is None:
+                low = middle + 1
+            else:
+                high = middle
+        slots = self._slots(high, tasks, within)
+        return None if slots is None else self._reservation(high, slots)
+
+    def _room_after(self, ended: int) -> Room:
+        """With what the reservations before this one will use already gone."""
+        gone = np.zeros(len(self._order), np.bool_)
+        gone[self._order[:ended]] = True
+        later = self._releases.room_after(gone)
+        for other in self._taken:
+            later.rack_power_w_free -= other.rack_w
+            later.zone_heat_w += other.zone_w
+            later.process_slots_free -= other.processes
+        return later
+
+    def _slots(self, ended: int, tasks: int, within: Bools) -> tuple[TaskSlot, ...] | None:
+        return find_slots(self._room_after(ended), self._request, tasks, within & self._free)
+
+    def _reservation(self, ended: int, slots: tuple[TaskSlot, ...]) -> Reservation:
+        room, later = self._room, self._room_after(ended)
+        rows = np.array([slot.row for slot in slots])
+        watts = room.watts(self._request.needs)[rows]
+        racks = room.rack[rows]
+        return Reservation(
+            request=self._request,
+            tasks=len(slots),
+            rows=tuple(sorted({slot.row for slot in slots})),
+            start_s=float(self._ends_s[self._order[ended - 1]]) if ended else self._now_s,
+            margin_s=self._margin_s,
+            rack_w=np.bincount(racks, watts, len(room.rack_row)).astype(np.float64),
+            zone_w=np.bincount(room.rack_zone[racks], watts, len(room.zone_heat_w)).astype(np.float64),
+            rack_w_ending=later.rack_power_w_free - room.rack_power_w_free,
+            zone_w_ending=room.zone_heat_w - later.zone_heat_w,
+            processes_ending=later.process_slots_free - room.process_slots_free,
+        )
