@@ -22,6 +22,7 @@ from harch.placement.policy.occupancy import GIVE_BACK, TAKE
 from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
 from harch.placement.policy.shapes import (
     Bools,
+    Floats,
     Ints,
     NodeShape,
     Request,
@@ -112,10 +113,19 @@ class PlacementEngine:
     def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
         """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
         request = canonical(request, self.models)
+        scores = self.node_scores(request, allowed)
         slot = self._slot(request)
-        scores = np.empty(self.nodes.size)
+        order = np.argsort(-scores, kind="stable")[: max(k, 0)]
+        return [
+            self._decision(request, slot, int(node), float(scores[node])) for node in order if scores[node] > -np.inf
+        ]
+
+    def node_scores(self, request: Request, allowed: Bools | None = None) -> Floats:
+        """The score of every node for this request, -inf where it has no room; for gangs, which weigh whole domains."""
+        request = canonical(request, self.models)
+        scores: Floats = np.empty(self.nodes.size)
         scan.score_nodes(
-            slot,
+            self._slot(request),
             *request,
             self._mask(allowed),
             self.nodes,
@@ -127,10 +137,7 @@ class PlacementEngine:
             self._scratch,
             scores,
         )
-        order = np.argsort(-scores, kind="stable")[: max(k, 0)]
-        return [
-            self._decision(request, slot, int(node), float(scores[node])) for node in order if scores[node] > -np.inf
-        ]
+        return scores
 
     # Following the fleet
 
@@ -184,6 +191,11 @@ class PlacementEngine:
         """Prices follow the free capacity; called by `observe` after every `REFRESH_EVENTS` arrivals and departures."""
         refresh(self.nodes, self._values.blocks, self._lessons, self._prices)
         self._events_since_refresh = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the arrays occupy, the cache of scores first of all."""
+        return sum(part.nbytes for part in self._state if isinstance(part, np.ndarray))
 
     # Inside
 

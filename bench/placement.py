@@ -1,0 +1,236 @@
+"""How full does the placement policy keep a fleet, against the best published policy, and how fast does it decide?
+
+Replays the public openb traces (arrivals only) beside our own replica of FGD and the published figures, then measures
+decisions at 10,000 GPUs. The traces are not part of HarchOS: name their folder with `--data` or HARCH_PLACEMENT_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harch.placement.policy.engine import PlacementEngine, warm
+from harch.placement.policy.shapes import ANY_MODEL, NodeShape, Request
+from harch.simulate.openb import NodeList, read_nodes, read_requests
+from harch.simulate.placement import HistorySource, Policy, new_placer, simulate_placement
+from harch.simulate.replay import arrivals, replay
+from verdict import Verdict, conditions
+
+NODES_FILE = "openb_node_list_gpu_node.csv"
+PUBLISHED_FILE = "fgd_expected_allo_discrete.csv"
+LARGE_NODES_FILE = "alibaba2026_spot_node_info_df.csv"
+TRACES = ("default", "cpu100", "gpushare40", "multigpu20", "gpuspec10")
+LOADS = (0.9, 1.0, 1.1, 1.3)
+SEEDS = tuple(range(42, 52))  # those of the published figures
+LARGE_FLEET_SEEDS = (42, 43, 44)
+HUBS = 20
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    default = os.environ.get("HARCH_PLACEMENT_DATA", str(Path(__file__).parents[2] / "shared/data/placement"))
+    options.add_argument("--data", type=Path, default=Path(default), help="folder of the public trace files")
+    options.add_argument("--quick", action="store_true", help="two seeds and two traces: a look, not a measurement")
+    options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--report", type=Path, help="also writes everything that is printed to this file")
+    chosen = options.parse_args()
+    missing = [name for name in (NODES_FILE, PUBLISHED_FILE, LARGE_NODES_FILE) if not (chosen.data / name).is_file()]
+    missing += [name for name in map(trace_file, TRACES) if not (chosen.data / name).is_file()]
+    if missing:
+        print(f"error: no {', '.join(missing)} in {chosen.data}", file=sys.stderr)
+        print("\nhint: python bench/placement.py --data FOLDER, or set HARCH_PLACEMENT_DATA", file=sys.stderr)
+        sys.exit(2)
+    seeds, traces = (SEEDS[:2], TRACES[:2]) if chosen.quick else (SEEDS, TRACES)
+    report = Report()
+    warm()
+    report.line(f"Conditions: {conditions()}; seeds {seeds[0]} to {seeds[-1]}; sequence seed fixed in the code.")
+    verdict = Verdict("placement")
+    allocation(chosen.data, traces, seeds, chosen.processes, report, verdict)
+    large_fleet(chosen.data, seeds[: len(LARGE_FLEET_SEEDS)], report, verdict)
+    speed(chosen.data, report, verdict)
+    if chosen.report:
+        chosen.report.write_text("\n".join(report.lines) + "\n")
+    verdict.print()
+
+
+class Report:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str = "") -> None:
+        self.lines.append(text)
+        print(text, flush=True)
+
+    def table(self, *rows: tuple[object, ...]) -> None:
+        self.line()
+        for index, row in enumerate(rows):
+            self.line("|" + "|".join(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row) + "|")
+            if index == 0:
+                self.line("|" + "---|" * len(row))
+        self.line()
+
+
+def trace_file(trace: str) -> str:
+    return f"openb_pod_list_{trace}.csv"
+
+
+# Allocation on the openb traces
+
+
+@dataclass(frozen=True)
+class Run:
+    data: Path
+    trace: str
+    seed: int
+    policy: Policy
+    history: HistorySource = "trace"
+
+
+def curve(run: Run) -> list[float]:
+    """Allocation in % at each of `LOADS`."""
+    nodes = read_nodes(run.data / NODES_FILE)
+    trace = read_requests(run.data / trace_file(run.trace), nodes.models)
+    placer, _, before_each = new_placer(nodes, trace, policy=run.policy, seed=run.seed, history=run.history)
+    come = arrivals(trace, nodes.gpus * 1000, max(LOADS), run.seed)
+    outcome = replay(placer, come, nodes.gpus, before_each=before_each)
+    return [outcome.allocation_pct(load) for load in LOADS]
+
+
+def published_means(data: Path, policy: str = "06-FGD") -> dict[str, list[float]]:
+    found: dict[str, list[list[float]]] = {}
+    with (data / PUBLISHED_FILE).open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["sc_policy"] == policy:
+                values = [float(row[str(round(100 * load))]) for load in LOADS]
+                found.setdefault(row["workload"].removeprefix("openb_pod_list_"), []).append(values)
+    return {trace: np.mean(rows, axis=0).tolist() for trace, rows in found.items()}
+
+
+def allocation(
+    data: Path, traces: tuple[str, ...], seeds: tuple[int, ...], processes: int, report: Report, verdict: Verdict
+) -> None:
+    kinds: tuple[tuple[Policy, HistorySource], ...] = (("harch", "trace"), ("fgd", "trace"), ("harch", "online"))
+    runs = [Run(data, trace, seed, *kind) for trace in traces for seed in seeds for kind in kinds]
+    with ProcessPoolExecutor(max(1, processes)) as pool:
+        curves = dict(zip(runs, pool.map(curve, runs), strict=True))
+    published = published_means(data)
+
+    def mean(trace: str, kind: tuple[Policy, HistorySource]) -> list[float]:
+        return np.mean([curves[Run(data, trace, seed, *kind)] for seed in seeds], axis=0).tolist()
+
+    ours, replica, online = ({trace: mean(trace, kind) for trace in traces} for kind in kinds)
+    report.line("\n### Allocation in %, means over the seeds\n")
+    report.line("Each cell: FGD published / FGD replica / **policy** / policy that learns online from nothing.")
+    head = ("trace", *(f"{load:.0%} arrived" for load in LOADS))
+    rows: list[tuple[object, ...]] = []
+    for trace in traces:
+        cells = zip(published[trace], replica[trace], ours[trace], online[trace], strict=True)
+        rows.append((trace, *(f"{p:.2f} / {r:.2f} / **{o:.2f}** / {n:.2f}" for p, r, o, n in cells)))
+    report.table(head, *rows)
+    report.line("Paired gain over the replica at 100 %, same arrivals (least, mean, most):")
+    paired = [("trace", "least", "mean", "most")]
+    for trace in traces:
+        gains = [
+            curves[Run(data, trace, seed, *kinds[0])][1] - curves[Run(data, trace, seed, *kinds[1])][1]
+            for seed in seeds
+        ]
+        paired.append((trace, min(gains), statistics.mean(gains), max(gains)))
+    report.table(*paired)
+    gains_at = [[ours[trace][index] - published[trace][index] for trace in traces] for index in range(len(LOADS))]
+    verdict.goal("least gain over published FGD at 100 % on any trace", "> 0", min(gains_at[1]), "points")
+    verdict.goal("median gain over published FGD at 100 %", ">= 0.9", statistics.median(gains_at[1]), "points")
+    verdict.goal("allocation of default at 100 %", ">= 95.9", ours["default"][1], "%")
+    verdict.goal("least gain over published FGD at 110 % on any trace", "> 0", min(gains_at[2]), "points")
+    verdict.goal("least gain over published FGD at 130 % on any trace", "> 0", min(gains_at[3]), "points")
+    verdict.goal("least gain over published FGD at 90 % on any trace", ">= -0.05", min(gains_at[0]), "points")
+    distance = max(abs(replica[trace][1] - published[trace][1]) for trace in traces)
+    verdict.goal("largest distance of the FGD replica from published at 100 %", "<= 0.4", distance, "points")
+
+
+# Another fleet, and speed at 10,000 GPUs
+
+
+def large_nodes(data: Path) -> tuple[NodeList, list[Request]]:
+    """The 2026 node list with the requests of openb default: it names neither their models nor any memory."""
+    openb = read_nodes(data / NODES_FILE)
+    requests = read_requests(data / trace_file("default"), openb.models)
+    trace = [request._replace(models=ANY_MODEL, memory_mib=0) for request in requests]
+    return read_nodes(data / LARGE_NODES_FILE), trace
+
+
+def synthetic_hubs(data: Path) -> tuple[NodeList, list[Request]]:
+    """20 hubs of 500 GPUs, three models; requests of openb default with their memory, without their models."""
+    openb = read_nodes(data / NODES_FILE)
+    trace = [
+        request._replace(models=ANY_MODEL) for request in read_requests(data / trace_file("default"), openb.models)
+    ]
+    hub = [NodeShape(128_000, 1_048_576, 8, 0)] * 30 + [NodeShape(96_000, 524_288, 8, 1)] * 20
+    hub += [NodeShape(64_000, 262_144, 4, 1)] * 10 + [NodeShape(48_000, 196_608, 2, 2)] * 30
+    shapes = tuple(hub * HUBS)
+    return NodeList(tuple(f"n{index}" for index in range(len(shapes))), shapes, ("h100", "a100", "card")), trace
+
+
+def large_fleet(data: Path, seeds: tuple[int, ...], report: Report, verdict: Verdict) -> None:
+    report.line("### Other fleets: requests of openb default at 100 % (same seeds for both policies)")
+    rows: list[tuple[object, ...]] = [("fleet", "nodes", "GPUs", "FGD replica %", "policy %")]
+    for name, (nodes, trace) in (("2026 node list", large_nodes(data)), ("synthetic hubs", synthetic_hubs(data))):
+        means = []
+        for policy in ("fgd", "harch"):
+            results = [simulate_placement(nodes, trace, policy=policy, load=1.0, seed=seed) for seed in seeds]
+            means.append(statistics.mean(result.gpu_allocation_pct for result in results))
+        rows.append((name, len(nodes.shapes), nodes.gpus, *means))
+        verdict.goal(f"gain over the FGD replica at 100 %, {name}", "> 0", means[1] - means[0], "points")
+    report.table(*rows)
+
+
+def speed(data: Path, report: Report, verdict: Verdict) -> None:
+    """Whole runs to 100 % arrived, both policies in turn on one thread, as CPU time; p99 also as wall time."""
+    report.line("### Speed of one thread at 10,000 GPUs (one engine over all nodes)")
+    rows: list[tuple[object, ...]] = [
+        (
+            "fleet",
+            "FGD uncached /s",
+            "policy /s",
+            "ratio",
+            "p50 µs",
+            "p99 µs (CPU)",
+            "p99 µs (wall)",
+            "slowest ms",
+            "MB",
+        )
+    ]
+    for name, (nodes, trace) in (("2026 node list", large_nodes(data)), ("synthetic hubs", synthetic_hubs(data))):
+        come = arrivals(trace, nodes.gpus * 1000, 1.0, SEEDS[0])
+        cpu_s: dict[str, float] = {}
+        for policy in ("fgd", "harch"):
+            placer, _, _ = new_placer(nodes, trace, policy=policy, seed=SEEDS[0])
+            placer.place(Request(0, 0))  # compiled before the clock starts
+            times = []
+            for request in come:
+                started = time.thread_time_ns(), time.perf_counter_ns()
+                placer.place(request)
+                times.append((time.thread_time_ns() - started[0], time.perf_counter_ns() - started[1]))
+            cpu_us, wall_us = (np.array(times).T / 1000).tolist()
+            cpu_s[policy] = sum(cpu_us) / 1e6
+        ratio = cpu_s["fgd"] / cpu_s["harch"]
+        p99_wall_us = float(np.quantile(wall_us, 0.99))
+        memory_mb = placer.memory_bytes / 1e6 if isinstance(placer, PlacementEngine) else 0.0
+        rates = [f"{len(come) / cpu_s[policy]:,.0f}" for policy in ("fgd", "harch")]
+        p50_us, p99_us = (float(np.quantile(cpu_us, share)) for share in (0.5, 0.99))
+        rows.append((name, *rates, ratio, p50_us, p99_us, p99_wall_us, max(wall_us) / 1000, memory_mb))
+        verdict.goal(f"speed against FGD recomputed over all nodes, {name}", ">= 3", ratio, "times")
+        verdict.goal(f"p99 of one decision, {name}", "< 5", p99_wall_us / 1000, "ms")
+    report.table(*rows)
+
+
+if __name__ == "__main__":
+    main()
