@@ -15,7 +15,7 @@ from harch.sovereignty.crossings import PipelineEdge, Replica, TelemetryExport, 
 from harch.sovereignty.gates import WorkAsk, admit, before_offer
 from harch.sovereignty.jurisdiction_file import parse_jurisdictions, shipped_jurisdictions
 from harch.sovereignty.routes import TransferPlan, plan_transfer
-from harch.sovereignty.rules import explain_process, explain_rest, passes
+from harch.sovereignty.rules import explain_passage, explain_process, explain_rest, may_take, passes
 from harch.sovereignty.tag_input import contradictions, parse_tag
 from harch.sovereignty.tags import Classification, DataKind, DataObject, Tag, is_within, loosens, meet
 from harch.sovereignty.terrain import Passage, Terrain
@@ -122,6 +122,8 @@ def test_compiled_rules_slow_rules_and_oracle_agree(seed: int) -> None:
     tag = random_tag(rng, terrain)
     oracle = Oracle(terrain, tag)
     stream = DataObject(id="d", kind=DataKind.STREAM, name="d", tenant="t", tag=tag)
+    for passage in (*terrain.passages, Passage(ends=("a", "b"), rtt_ms=1.0, countries_crossed=(), encrypted=True)):
+        assert passes(explain_passage(tag, passage)) == may_take(tag, passage) == oracle.may_take(passage)
     for hub in hubs:
         assert rules.may_process(tag, hub) == oracle.may_process(hub) == passes(explain_process(tag, terrain.site(hub)))
         assert rules.may_rest(tag, hub) == oracle.may_rest(hub) == passes(explain_rest(tag, terrain.site(hub)))

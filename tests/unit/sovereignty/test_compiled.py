@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from harch.sovereignty import compiled
 from harch.sovereignty.batch import TagTable
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.tags import Tag
+from harch.sovereignty.tags import Classification, Tag
 from harch.sovereignty.terrain import Terrain
 from harch.testing.sovereignty import random_tag, random_terrain
 
@@ -49,7 +50,8 @@ def test_arrays_and_single_calls_agree_for_more_than_64_hubs() -> None:
     rng = np.random.default_rng(5)
     terrain = random_terrain(rng, 130, 200)
     rules = Rules(terrain)
-    tags = [random_tag(rng, terrain) for _ in range(6)]
+    levels = (Classification.RESTRICTED, Classification.INTERNAL)
+    tags = [msgspec.structs.replace(random_tag(rng, terrain), classification=levels[n % 2]) for n in range(6)]
     table = TagTable(rules, tags)
     names = list(rules.bits)
     tag, source, hub = (axis.ravel() for axis in np.mgrid[0:6, 0:130, 0:130])
@@ -61,8 +63,9 @@ def test_arrays_and_single_calls_agree_for_more_than_64_hubs() -> None:
         assert rest[case] == rules.may_rest(one, end)
         assert move[case] == rules.may_move(one, start, end)
         assert see[case] == rules.may_see(one, start, end)
-    assert process.any()
+    assert all(process[tag == number].any() for number in (0, 1))
     assert move.any()
+    assert not see[(source != hub) & (tag % 2 == 0)].any()  # restricted
 
 
 def test_a_flood_of_tags_does_not_grow_the_cache(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
