@@ -13,7 +13,7 @@ from random import Random
 
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.policy.document import compiled_answer, document_of
+from harch.sovereignty.policy.document import compiled_answer, document_of, world_document
 from harch.sovereignty.policy.folder import DEFAULT, read_bundle
 from harch.sovereignty.policy.judge import DEFAULT_ALLOW, program_of
 from harch.sovereignty.policy.supervisor import Limits, PolicyWorker
@@ -65,7 +65,7 @@ async def measure(cases: int, seed: int = 1) -> Tally:
 async def _one_world(random: Random, cases: int, tally: Tally) -> None:
     world = random_world(random)
     rules = Rules(world)
-    program = program_of(read_bundle(DEFAULT), rules, shipped_jurisdictions())
+    program = program_of(read_bundle(DEFAULT), world_document(world, shipped_jurisdictions()))
     async with PolicyWorker(program, limits=Limits(answer_s=60.0, cpu_s=60)) as worker:
         left = cases
         while left > 0:
@@ -90,7 +90,7 @@ async def single_questions(count: int = 1000) -> float:
     """Questions per second when they come one by one, as at admission without the cache."""
     random = Random(7)
     world = random_world(random)
-    program = program_of(read_bundle(DEFAULT), Rules(world), shipped_jurisdictions())
+    program = program_of(read_bundle(DEFAULT), world_document(world, shipped_jurisdictions()))
     documents = [document_of(random_question(random, world)) for _ in range(count)]
     async with PolicyWorker(program) as worker:
         start = time.perf_counter()

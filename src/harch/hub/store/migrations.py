@@ -45,6 +45,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             hub TEXT NOT NULL, seq INTEGER NOT NULL, hash TEXT NOT NULL, line BLOB NOT NULL,
             PRIMARY KEY (hub, seq, hash))""",
     ),
+    (
+        """CREATE TABLE policy_bundles (
+            role TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL,
+            activated_at TEXT NOT NULL, actor TEXT NOT NULL, files BLOB NOT NULL)""",
+        # Bounded: what a later bundle is compared on. Equal questions share a row.
+        """CREATE TABLE policy_decisions (
+            digest TEXT NOT NULL, policy TEXT NOT NULL, ground TEXT NOT NULL, question TEXT NOT NULL,
+            allowed INTEGER NOT NULL, count INTEGER NOT NULL, first_at TEXT NOT NULL, last_at TEXT NOT NULL,
+            input BLOB NOT NULL, PRIMARY KEY (digest, policy, ground))""",
+        "CREATE INDEX policy_decisions_by_age ON policy_decisions (last_at)",
+    ),
 )
 
 

@@ -6,7 +6,6 @@ caller is told, so that somebody looks.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -14,16 +13,15 @@ from msgspec import Struct
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.policy.bundle import PolicyBundle
 from harch.sovereignty.policy.document import (
     ChangeQuestion,
     DataQuestion,
+    Document,
     Question,
     WorkQuestion,
     compiled_answer,
     document_of,
-    world_document,
 )
 from harch.sovereignty.policy.folder import DEFAULT, read_bundle
 from harch.sovereignty.policy.lint import WORLD_ROOT
@@ -43,16 +41,14 @@ class Opinions(Struct, frozen=True, kw_only=True):
     compiled: bool | None
 
 
-def program_of(
-    bundle: PolicyBundle, rules: Rules, jurisdictions: Jurisdictions, *, with_tests: bool = False
-) -> Program:
+def program_of(bundle: PolicyBundle, world: Document, *, with_tests: bool = False) -> Program:
     """The bundle together with the default policy and what HarchOS says of the world."""
     default = read_bundle(DEFAULT)
     tests = {f"bundle/{name}": text for name, text in bundle.tests.items()} if with_tests else {}
     own = {} if bundle.digest == default.digest else {f"bundle/{name}": text for name, text in bundle.modules.items()}
     return Program(
         modules={**{f"default/{name}": text for name, text in default.modules.items()}, **own, **tests},
-        data={**bundle.data, WORLD_ROOT: world_document(rules.terrain, jurisdictions)},
+        data={**bundle.data, WORLD_ROOT: world},
         entrypoints=tuple(
             dict.fromkeys((*bundle.paths, DEFAULT_ALLOW, DEFAULT_DENY, *(bundle.test_paths if with_tests else ())))
         ),
@@ -66,14 +62,14 @@ class Judge:
         self,
         bundle: PolicyBundle,
         rules: Rules,
-        jurisdictions: Jurisdictions,
+        world: Document,
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.bundle = bundle
         self._rules = rules
-        self.worker = PolicyWorker(program_of(bundle, rules, jurisdictions), limits=limits, clock=clock)
+        self.worker = PolicyWorker(program_of(bundle, world), limits=limits, clock=clock)
 
     async def start(self) -> None:
         await self.worker.start()
@@ -139,16 +135,6 @@ class Judge:
     def _entry(self, question: Question) -> str:
         # The default policy answers questions about data by the same entry point as those about work.
         return "workload" if isinstance(question, DataQuestion) else _QUESTION_OF[type(question)]
-
-
-async def compile_check(bundle: PolicyBundle, rules: Rules, jurisdictions: Jurisdictions) -> None:
-    """Raises E0930 if the engine cannot compile the bundle with its tests, E0934 without an engine."""
-    worker = PolicyWorker(program_of(bundle, rules, jurisdictions, with_tests=True))
-    try:
-        await worker.start()
-    finally:
-        await worker.close()
-        await asyncio.sleep(0)  # lets the transport of the child close before the loop does
 
 
 def _with_reasons(verdict: Verdict, answer: Answer) -> Verdict:

@@ -1,0 +1,265 @@
+"""May this be admitted, by the operators' own policy too? Asks the active bundle, remembers, and counts what was said.
+
+Without an active bundle nothing is asked: a request costs one look into a table. With one, equal requests share one
+question, whether they come together or later, and no question ever blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.fleet.model import Fleet
+from harch.hub.policy import table
+from harch.hub.policy.memory import Asked, DecisionBook, VerdictMemory, asked, shape_of
+from harch.hub.store.database import Database
+from harch.hub.store.rows import Statement
+from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
+from harch.sovereignty.compiled import Rules
+from harch.sovereignty.gates import WorkAsk
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.policy.bundle import bundle_of
+from harch.sovereignty.policy.document import (
+    ChangeQuestion,
+    Document,
+    compiled_answer,
+    work_question,
+    world_document,
+)
+from harch.sovereignty.policy.folder import shipped_files
+from harch.sovereignty.policy.judge import Judge
+from harch.sovereignty.policy.trial import PastDecision, run_tests
+from harch.sovereignty.policy.verdict import Ground, Verdict, refusal
+from harch.sovereignty.terrain import terrain_of
+from harch.workloads.spec import WorkloadSpec
+
+SAVE_EVERY_S = 5.0
+
+Write = Callable[[list[Statement], list[Draft]], asyncio.Future[None]]
+Note = Callable[[str, str, str], None]  # kind, subject, message of an event
+
+_log = logging.getLogger("harch.hub")
+
+
+class PolicyStatus(Struct, frozen=True, kw_only=True):
+    """What is in force. `digest` is the version that the audit chain names; `problem` is why everything is refused."""
+
+    active: bool
+    digest: str
+    name: str = ""
+    version: str = ""
+    activated_at: str = ""
+    actor: str = ""
+    problem: str = ""
+    worker_starts: int = 0
+
+
+class HubPolicies:
+    """One hub's policy desk."""
+
+    def __init__(
+        self, *, fleet: Fleet, hub_id: str, database: Database, clock: Clock, write: Write, note: Note
+    ) -> None:
+        self._hub_id, self._database, self._clock, self._write, self._note = hub_id, database, clock, write, note
+        jurisdictions = shipped_jurisdictions()
+        self._rules = Rules(terrain_of(fleet, jurisdictions))
+        self._world = world_document(self._rules.terrain, jurisdictions)
+        self._memory, self._book = VerdictMemory(), DecisionBook()
+        self._asking: dict[str, asyncio.Task[Verdict]] = {}  # by digest, for those who ask the same meanwhile
+        self._tasks: set[asyncio.Task[Verdict]] = set()
+        self._changing = asyncio.Lock()
+        self._judge: Judge | None = None
+        self._problem = ""
+        self._stored = table.active_bundle(database)
+        if self._stored is not None:
+            self._open(self._stored)
+
+    @property
+    def version(self) -> str:
+        """What the audit chain calls the rules in force."""
+        return self._stored.digest if self._stored is not None else POLICY_BUILTIN
+
+    def status(self) -> PolicyStatus:
+        found = self._stored
+        if found is None:
+            return PolicyStatus(active=False, digest=POLICY_BUILTIN, name="built-in rules")
+        return PolicyStatus(
+            active=True,
+            digest=found.digest,
+            name=found.name,
+            version=found.version,
+            activated_at=found.activated_at,
+            actor=found.actor,
+            problem=self._problem,
+            worker_starts=self._judge.worker.starts if self._judge is not None else 0,
+        )
+
+    def world(self) -> Document:
+        """What policies see as `data.world`."""
+        return self._world
+
+    # Admission
+
+    async def admit(self, spec: WorkloadSpec, *, tenant: str) -> None:
+        """Returns if the active policy says yes, or if there is none. Raises E0931 to E0933 otherwise."""
+        question = self._question(spec, tenant)
+        verdict = self._memory.verdict(question.digest, self._clock.monotonic_s())
+        if verdict is None:
+            verdict = await self._asked(question)
+        if verdict.policy != self.version:  # another policy came into force while this one was being asked
+            verdict = await self._asked(question)
+        self._book.count(question, verdict, self._clock.now())
+        # Without a bundle the rules in the hub's machine decide, and word their refusals better than is possible here.
+        if self._stored is not None and not verdict.allowed:
+            raise refusal(verdict, f"{self._hub_id} does not admit this")
+
+    async def judge_change(self, change: ChangeQuestion) -> Verdict:
+        """Whether a planned change may be applied. A bundle without an entry point for changes permits them."""
+        if self._stored is None:
+            return Verdict(ground=Ground.ALLOWED, policy=POLICY_BUILTIN)
+        if self._judge is None:
+            return self._unavailable()
+        return (await self._judge.decide(change)).verdict
+
+    def _question(self, spec: WorkloadSpec, tenant: str) -> Asked:
+        shape = shape_of(spec, tenant)
+        question = self._memory.question(shape)
+        if question is None:
+            ask = WorkAsk(id="", countries_allowed=spec.countries_allowed)
+            question = asked(work_question(spec, ask, hub=self._hub_id, tenant=tenant))
+            self._memory.remember_question(shape, question)
+        return question
+
+    async def _asked(self, question: Asked) -> Verdict:
+        if self._stored is None:
+            allowed = compiled_answer(self._rules, question.question)
+            verdict = Verdict(ground=Ground.ALLOWED if allowed else Ground.DENIED, policy=POLICY_BUILTIN)
+            self._memory.remember(question.digest, verdict, self._clock.monotonic_s())
+            return verdict
+        task = self._asking.get(question.digest)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(question))
+            self._asking[question.digest] = task
+            self._tasks.add(task)
+            task.add_done_callback(lambda done: self._answered(question.digest, done))
+        # Shielded: one caller who gives up must not take the answer from the others.
+        return await asyncio.shield(task)
+
+    async def _ask(self, question: Asked) -> Verdict:
+        judge = self._judge
+        if judge is None:
+            return self._unavailable()
+        opinions = await judge.decide(question.question)
+        verdict = opinions.verdict
+        if judge is self._judge:  # else another policy came into force meanwhile, and its memory is its own
+            self._memory.remember(question.digest, verdict, self._clock.monotonic_s())
+        if verdict.ground is Ground.DISAGREEMENT:
+            _log.error("policy: compiled rules and Rego disagree: %s %s", verdict.detail, question.document)
+            self._note("policy.disagreement", self._hub_id, f"{verdict.detail}; question {question.digest[:16]}")
+        elif verdict.is_fault:
+            said = f"{verdict.ground.value}: {verdict.detail}".rstrip(": ")
+            self._note("policy.fault", self._hub_id, f"refused, because the policy failed: {said}")
+        return verdict
+
+    def _answered(self, digest: str, done: asyncio.Task[Verdict]) -> None:
+        self._tasks.discard(done)
+        if self._asking.get(digest) is done:
+            del self._asking[digest]
+
+    def _unavailable(self) -> Verdict:
+        return Verdict(ground=Ground.UNAVAILABLE, detail=self._problem, policy=self.version)
+
+    # Bundles
+
+    async def activate(self, files: dict[str, str], *, actor: str) -> PolicyStatus:
+        """Puts a bundle in force, if it compiles and passes its own tests. Else raises E0930 or E0934."""
+        contents = {name: text.encode() for name, text in files.items()}
+        bundle = bundle_of(contents, shipped=contents == shipped_files())
+        async with self._changing:
+            failed = [outcome for outcome in await run_tests(bundle, self._world) if not outcome.passed]
+            if failed:
+                raise HarchError(
+                    "E0930",
+                    f"{len(failed)} tests of {bundle.title} fail, the first is {failed[0].name}: {failed[0].detail}",
+                    hint="`harch policy test BUNDLE` shows all of them",
+                )
+            stored = table.stored(
+                bundle.digest, bundle.manifest.name, bundle.manifest.version, self._clock.now(), actor, files
+            )
+            draft = Draft(
+                "policy.activated",
+                bundle.digest,
+                "done",
+                actor=actor,
+                policy_version=bundle.digest,
+                details={"name": stored.name, "version": stored.version, "before": self.version},
+            )
+            await self._write([table.save_bundle(stored)], [draft])
+            await self._put_in_force(stored)
+        self._note("policy.activated", self._hub_id, f"{bundle.title}, {bundle.digest[:16]}")
+        return self.status()
+
+    async def deactivate(self, *, actor: str) -> PolicyStatus:
+        """Back to the built-in rules alone. Raises E0935 if no bundle is active."""
+        async with self._changing:
+            if self._stored is None:
+                raise HarchError("E0935", "no policy bundle is active", hint="`harch policy activate BUNDLE`")
+            draft = Draft("policy.deactivated", self._stored.digest, "done", actor=actor, policy_version=POLICY_BUILTIN)
+            await self._write([table.drop_bundle()], [draft])
+            await self._put_in_force(None)
+        self._note("policy.deactivated", self._hub_id, "the built-in rules alone are in force")
+        return self.status()
+
+    async def _put_in_force(self, stored: table.StoredBundle | None) -> None:
+        former, self._judge = self._judge, None
+        self._stored, self._problem = stored, ""
+        self._memory.forget()
+        self._asking.clear()  # later callers ask the new policy; earlier ones still get the answer they wait for
+        if stored is not None:
+            self._open(stored)
+        if former is not None:
+            await former.close()
+
+    def _open(self, stored: table.StoredBundle) -> None:
+        """The worker starts with the first question. A bundle that cannot be read any more refuses everything."""
+        contents = {name: text.encode() for name, text in stored.files.items()}
+        try:
+            bundle = bundle_of(contents, shipped=contents == shipped_files())
+        except HarchError as error:
+            self._problem = error.message
+            _log.error("policy: the active bundle cannot be used, so nothing is admitted: %s", error.message)
+            return
+        self._judge = Judge(bundle, self._rules, self._world, clock=self._clock)
+
+    # Decisions
+
+    async def decisions(self, limit: int) -> list[PastDecision]:
+        """The last ones, up to now."""
+        await self._save()
+        return await asyncio.to_thread(table.last_decisions, self._database, limit)
+
+    async def run(self) -> None:
+        """Saves the book now and then, until cancelled. What a crash loses are a few counts, never a verdict."""
+        while True:
+            await self._clock.sleep(SAVE_EVERY_S)
+            with contextlib.suppress(HarchError):  # the disk: whoever owns it says so
+                await self._save()
+
+    async def close(self) -> None:
+        with contextlib.suppress(HarchError):
+            await self._save()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._judge is not None:
+            await self._judge.close()
+
+    async def _save(self) -> None:
+        statements = table.save_decisions(self._book.take())
+        if statements:
+            await self._write(statements, [])
