@@ -161,6 +161,9 @@ class ChainVerifier:
         closing = signed.checkpoint
         if self._closing is not None:
             self._found(expected, Tampering.INSERTED, "something follows the closing checkpoint")
+        elif later := self._kept_of_later():
+            # Before the key is judged: the entry that introduced it may be among those that were cut off.
+            self._found(expected, Tampering.TRUNCATED, later)
         elif not signed.holds or closing.key != self._key or closing.hub != self._hub:
             self._found(expected, Tampering.BAD_CHECKPOINT, "the closing checkpoint is not signed by the hub's key")
         elif closing.seq != self._head.seq:
@@ -180,15 +183,13 @@ class ChainVerifier:
         return self._finding is None and self._gap is None
 
     def _missing_end(self) -> Finding | None:
-        head = self._head
-        later = [seq for seq in self._kept if seq > head.seq]
-        if later:
-            detail = f"peers hold a signed checkpoint of entry {max(later)}"
-        elif self._closing is None:
-            detail = "the closing checkpoint is missing"
-        else:
-            return None
-        return Finding(seq=head.seq + 1, kind=Tampering.TRUNCATED, detail=detail)
+        detail = self._kept_of_later() or ("the closing checkpoint is missing" if self._closing is None else "")
+        return Finding(seq=self._head.seq + 1, kind=Tampering.TRUNCATED, detail=detail) if detail else None
+
+    def _kept_of_later(self) -> str:
+        """Says so if peers hold a checkpoint beyond the last entry."""
+        last = max(self._kept, default=0)
+        return f"a kept checkpoint speaks of entry {last}" if last > self._head.seq else ""
 
     def _found(self, seq: int, kind: Tampering, detail: str) -> None:
         if self._finding is None:

@@ -1,0 +1,167 @@
+"""A real hub's chain after real work: whole, provable from outside, and no change to its database stays hidden."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harch.sovereignty.audit.chain import split_lines
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint, read_checkpoints
+from harch.sovereignty.audit.verification import Outcome, verify
+from harch.testing.fleets import TINY_FLEET_TOML
+from harch.testing.hub_process import HubProcess
+
+WITHIN_S = 30
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(TINY_FLEET_TOML, "dakhla", tmp_path_factory.mktemp("hub")) as running:
+        work(running)
+        yield running
+
+
+def work(hub: HubProcess) -> None:
+    with hub.client() as client:
+        for number in range(3):
+            body = {"name": f"job-{number}", "command": ["true"]}
+            assert client.post("/v1/workloads", json=body).status_code == 201
+        refused = client.post("/v1/workloads", json={"name": "no", "command": ["true"], "countries_allowed": ["SN"]})
+        assert refused.status_code == 403
+        client.put("/v1/secrets/TOKEN", json={"value": "s3cr3t-value"})
+        until = time.monotonic() + WITHIN_S
+        while client.get("/v1/workloads", params={"active": "true"}).json()["total"]:
+            assert time.monotonic() < until, "the work does not end"
+            time.sleep(0.05)
+
+
+def harch(hub: HubProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harch", "audit", *words]
+    return subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=60)
+
+
+def verdict(hub: HubProcess, *words: str) -> dict[str, Any]:
+    done = harch(hub, "verify", "--json", *words)
+    told = dict(json.loads(done.stdout))
+    assert done.returncode == (0 if told["sound"] else 1), done.stderr
+    return told
+
+
+def outcome_of(hub: HubProcess, kept: list[SignedCheckpoint]) -> Outcome:
+    with hub.client() as client:
+        return verify(split_lines([client.get("/v1/audit/export").content]), kept)
+
+
+def database(hub: HubProcess) -> sqlite3.Connection:
+    return sqlite3.connect(hub.home / "dakhla" / "hub.db", timeout=10, isolation_level=None)
+
+
+def kinds(hub: HubProcess) -> list[str]:
+    with hub.client() as client:
+        items = client.get("/v1/audit", params={"after": 0, "limit": 1000}).json()["items"]
+    return [item["entry"]["kind"] for item in items]
+
+
+def test_the_chain_tells_the_whole_story_and_verifies(hub: HubProcess) -> None:
+    told = kinds(hub)
+    assert told[0] == "audit.key"
+    for kind in ("workload.admitted", "workload.placed", "workload.ended"):
+        assert told.count(kind) == 3
+    assert {"key.created", "agent.joined", "workload.refused", "secret.stored"} <= set(told)
+    assert verdict(hub)["entries"] == len(told)
+
+
+def test_an_export_is_verified_without_the_hub_and_any_changed_byte_is_found(hub: HubProcess, tmp_path: Path) -> None:
+    export = tmp_path / "chain.ndjson"
+    assert harch(hub, "export", "-o", str(export)).returncode == 0
+    away = {**hub.environment, "HARCH_URL": "http://127.0.0.1:1", "HARCH_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "harch", "audit", "verify", "--file", str(export)]
+    assert subprocess.run(command, env=away, capture_output=True, timeout=60).returncode == 0
+    text = bytearray(export.read_bytes())
+    assert b"s3cr3t-value" not in text
+    text[len(text) // 2] ^= 1
+    export.write_bytes(text)
+    done = subprocess.run(command, env=away, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "TAMPERED: entry" in done.stdout
+
+
+def test_the_report_tells_where_a_workload_ran(hub: HubProcess, tmp_path: Path) -> None:
+    with hub.client() as client:
+        job = client.get("/v1/workloads/job-1").json()["id"]
+    page, month = tmp_path / "report.html", f"{datetime.now(UTC):%Y-%m}"
+    done = harch(hub, "report", "--data", job, "--month", month, "--hub", "dakhla", "--html", str(page), "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert told["complete"]
+    assert told["countries"] == {"MA": 1}
+    (ran,) = told["processed"]
+    assert (ran["hub"], ran["authority"], bool(ran["until"]), bool(ran["policy_version"])) == (
+        "dakhla",
+        "tenant:default",
+        True,
+        True,
+    )
+    assert "Morocco" in page.read_text()
+
+
+def test_a_hub_that_cannot_be_asked_makes_the_report_incomplete(hub: HubProcess) -> None:
+    done = harch(hub, "report", "--data", "job", "--month", "2026-11", "--json")  # dakar does not run here
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert not told["complete"]
+    assert {chain["hub"]: bool(chain["problem"]) for chain in told["chains"]} == {"dakhla": False, "dakar": True}
+
+
+def test_the_chain_goes_on_after_a_kill(hub: HubProcess, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.ndjson"
+    kept.write_text(harch(hub, "head", "--json").stdout)
+    before = len(kinds(hub))
+    hub.kill_hub()
+    hub.start_hub()
+    hub.wait_for_agents()
+    told = verdict(hub, "--checkpoints", str(kept))
+    assert told["checkpoints"] == 1
+    assert told["entries"] > before
+    assert harch(hub, "rotate-key").returncode == 0
+    assert verdict(hub, "--checkpoints", str(kept))["sound"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("UPDATE audit SET entry = CAST(replace(entry, '\"MA\"', '\"SN\"') AS BLOB) WHERE seq = 5", "edited"),
+        ("UPDATE audit SET hash = lower(hex(randomblob(32))) WHERE seq = 5", "edited"),
+        ("DELETE FROM audit WHERE seq = 5", "removed"),
+        ("UPDATE audit SET seq = CASE seq WHEN 5 THEN -6 ELSE -5 END WHERE seq IN (5, 6)", "reordered"),
+        ("INSERT INTO audit SELECT 1000000, kind, subject, hash, entry FROM audit WHERE seq = 5", "inserted"),
+        ("DELETE FROM audit WHERE seq > 5", "truncated"),
+    ],
+)
+def test_a_changed_database_is_found_and_the_change_told(hub: HubProcess, statement: str, kind: str) -> None:
+    with hub.client() as client:
+        kept = read_checkpoints(client.get("/v1/audit/head").content)
+    rows = database(hub)
+    rows.execute("CREATE TABLE saved AS SELECT * FROM audit")
+    try:
+        rows.execute(statement)
+        rows.execute("UPDATE audit SET seq = -seq WHERE seq < 0")
+        finding = outcome_of(hub, kept).finding
+    finally:
+        rows.execute("DELETE FROM audit")
+        rows.execute("INSERT INTO audit SELECT * FROM saved")
+        rows.execute("DROP TABLE saved")
+        rows.close()
+    assert finding is not None
+    assert finding.kind == kind
+    assert finding.seq in (5, 6)
+    assert outcome_of(hub, kept).is_sound

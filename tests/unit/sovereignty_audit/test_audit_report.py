@@ -1,0 +1,131 @@
+"""Where data was in a month: what counts, what does not, and that the page is safe and whole."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.sovereignty.audit.entry import ADMITTED, ENDED, PLACED, REFUSED, Draft, moved
+from harch.sovereignty.audit.report import Report, ReportBuilder, month_bounds
+from harch.sovereignty.audit.report_html import render_html
+from harch.sovereignty.audit.verification import ChainVerifier
+from unit.sovereignty_audit.chains import Chain
+
+DATA = ("ds_census",)
+
+
+def at(day: str) -> str:
+    return f"2026-{day}T12:00:00.000Z"
+
+
+def story() -> Chain:
+    chain = Chain()
+    about = {"authority": "tenant:stats", "policy_version": "national-7", "data": DATA, "countries": ("MA",)}
+    chain.add(Draft(PLACED, "wl_old", "allowed", **about), at("09-01"))  # type: ignore[arg-type]
+    chain.add(Draft(ENDED, "wl_old", "done", **about), at("09-02"))  # type: ignore[arg-type]
+    chain.add(Draft(PLACED, "wl_long", "allowed", **about), at("10-31"))  # type: ignore[arg-type]
+    chain.add(Draft(ENDED, "wl_long", "done", **about), at("11-02"))  # type: ignore[arg-type]
+    chain.add(Draft(ADMITTED, "wl_new", "allowed", actor="key_1", **about), at("11-03"))  # type: ignore[arg-type]
+    chain.add(Draft(PLACED, "wl_new", "allowed", **about), at("11-04"))  # type: ignore[arg-type]
+    chain.add(Draft(PLACED, "wl_other", "allowed", countries=("MA",)), at("11-05"))
+    chain.add(
+        Draft(REFUSED, "wl_no", "refused", data=DATA, details={"reason": "<script>alert(1)</script>"}), at("11-06")
+    )
+    chain.add(
+        moved(
+            DATA,
+            origin="dakhla",
+            destination="tangier",
+            countries=("MA", "MA"),
+            actor="migration",
+            authority="tenant:stats",
+            policy_version="national-7",
+            bytes_count=1_000,
+        ),
+        at("11-07"),
+    )
+    chain.add(Draft(ENDED, "wl_new", "done", **about), at("12-01"))  # type: ignore[arg-type]
+    return chain
+
+
+def report_of(chain: Chain, ref: str = "ds_census", month: str = "2026-11", lines: list[bytes] | None = None) -> Report:
+    builder, verifier = ReportBuilder(ref, month), ChainVerifier()
+    for line in chain.lines() if lines is None else lines:
+        entry = verifier.take(line)
+        if entry is not None:
+            builder.take(entry)
+    builder.take_outcome(verifier.finish())
+    return builder.build(made_at="2026-12-02T00:00:00.000Z")
+
+
+def test_a_month_holds_what_overlaps_it() -> None:
+    report = report_of(story())
+    assert [(one.workload, one.until) for one in report.processed] == [("wl_long", at("11-02")), ("wl_new", "")]
+    assert report.countries == {"MA": 2}
+    assert [(one.origin, one.destination, one.bytes_count) for one in report.moved] == [("dakhla", "tangier", 1_000)]
+    assert [(one.subject, one.verdict) for one in report.decisions] == [("wl_new", "allowed"), ("wl_no", "refused")]
+    assert "national-7" in report.policy_versions
+    assert report.complete
+
+
+def test_a_workload_can_be_asked_for_by_its_id() -> None:
+    report = report_of(story(), ref="wl_other")
+    assert [one.workload for one in report.processed] == ["wl_other"]
+    assert report.moved == []
+
+
+def test_a_report_from_a_tampered_chain_says_so() -> None:
+    chain = story()
+    lines = chain.lines()
+    del lines[6]
+    report = report_of(chain, lines=lines)
+    assert not report.complete
+    assert "removed" in report.chains[0].problem
+    assert "no proof" in render_html(report)
+
+
+def test_a_hub_that_did_not_answer_makes_the_report_incomplete() -> None:
+    builder = ReportBuilder("ds_census", "2026-11")
+    builder.take_missing("dakar", "no hub answers")
+    report = builder.build(made_at="2026-12-02T00:00:00.000Z")
+    assert not report.complete
+    assert "dakar" in render_html(report)
+    assert not ReportBuilder("ds_census", "2026-11").build(made_at="").complete
+
+
+@pytest.mark.parametrize("month", ["2026-13", "2026-1", "november", "2026-11-01", "0000-01", "9999-12", ""])
+def test_what_is_not_a_month_is_refused(month: str) -> None:
+    with pytest.raises(HarchError) as refused:
+        month_bounds(month)
+    assert refused.value.code == "E0201"
+
+
+def test_december_ends_with_the_year() -> None:
+    assert month_bounds("2026-12") == ("2026-12-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z")
+
+
+def test_the_page_loads_nothing_runs_nothing_and_is_well_formed() -> None:
+    page = render_html(report_of(story()))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"(src|href)\s*=|url\(|@import|https?:", page)
+    assert "Morocco" in page
+
+    class Balanced(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag != "meta":
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open.pop() == tag
+
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
