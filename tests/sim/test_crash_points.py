@@ -33,7 +33,7 @@ def test_every_acknowledged_workload_survives_a_crash_at_any_store_boundary(bloc
             stored = {w.id: w for w in world.database.workloads_to_restore(world.now.replace(year=2000))}
             assert world.acknowledged <= set(stored), "an acknowledged workload is gone"
             assert all(workload.state.is_final for workload in stored.values())
-            assert not world.machine.desk.book.holder
+            assert not world.machine.desk.scheduler.running
             for agent in world.agents.values():
                 assert all(count == 1 for count in agent.starts.values())
             completed = [w for w in stored.values() if w.state is State.COMPLETED]

@@ -19,6 +19,7 @@ from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord
+from harch.placement.policy.shapes import GPU_MILLI
 from harch.testing.agents import SimAgent
 from harch.workloads.lifecycle import ExitReason
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
@@ -189,8 +190,8 @@ class World:
                 for key in list(agent.running):
                     agent.end(key, ExitReason.EXITED, now=self.now, exit_code=0)
             if (
-                not self.machine.desk.queue
-                and not self.machine.desk.book.holds
+                not self.machine.desk.scheduler.queue
+                and not self.machine.desk.scheduler.running
                 and not any(agent.ended or agent.running for agent in self.agents.values())
             ):
                 return
@@ -207,15 +208,21 @@ class World:
                 assert running.setdefault(key.workload_id, key.attempt) == key.attempt, f"{key} runs in two attempts"
                 for gpu in task.gpu_ids:
                     assert gpus.setdefault(gpu, key.workload_id) == key.workload_id, f"{gpu} serves two workloads"
-        book = self.machine.desk.book
+        scheduler = self.machine.desk.scheduler
         held = {
-            gpu
+            (task.node_id, gpu)
             for workload in self.machine.desk.registry.workloads.values()
             if workload.is_placed
             for task in workload.placement
             for gpu in task.gpu_ids
         }
-        assert held == set(book.holder), "the book and the workloads disagree"
-        free = int(book.state.devices_free.sum())
+        booked = {
+            (self.hub.nodes[slot.row].id, self.hub.nodes[slot.row].gpus[device].id)
+            for running in scheduler.running.values()
+            for slot in running.slots
+            for device in slot.devices
+        }
+        assert held == booked, "the book and the workloads disagree"
+        free = int((scheduler.room.arrays.gpu_milli_free == GPU_MILLI).sum())
         assert free + len(held) == self.hub.gpu_count
-        assert int(book.state.gpus_free.sum()) == free
+        assert int(scheduler.room.arrays.gpu_milli_free_sum.sum()) == free * GPU_MILLI

@@ -7,8 +7,8 @@ from harch.base.rejection import Rejection
 from harch.fleet.model import Fleet
 from harch.placement.checks import first_rejection
 from harch.placement.facts import HubFacts, live_facts
-from harch.placement.nodes import NodeState, NodeTable
 from harch.placement.request import Request
+from harch.placement.room import Room
 
 _CACHE_MAX = 4096
 
@@ -19,7 +19,7 @@ class Admission:
     def __init__(self, fleet: Fleet, hub_id: str) -> None:
         self._fleet = fleet
         self._hub_id = hub_id
-        self._empty = {hub.id: NodeState.empty(NodeTable.of(hub)) for hub in fleet.hubs}
+        self._empty: dict[str, Room] = {}  # rooms of the fleet as if nothing ran there, made when first asked for
         self._verdicts: dict[object, Rejection | None] = {}
 
     def forget_verdicts(self) -> None:
@@ -42,14 +42,15 @@ class Admission:
         hub = self._fleet.hub(hub_id)
         if hub is None:
             raise HarchError("E0305", f"hub `{hub_id}` is not in the fleet", hint="`harch hubs` lists them")
-        state = self._empty[hub_id]
-        state.available[:] = process_slots > 0
+        room = self._empty.get(hub_id)
+        if room is None:
+            room = self._empty[hub_id] = Room(hub)
+        room.arrays.available[:] = process_slots > 0
         return live_facts(
-            hub_id=hub_id,
             country=hub.country,
             accepts_work=True,
             status_detail="",
-            state=state,
+            room=room,
             process_slots_total=process_slots,
             request=request,
         )
@@ -57,9 +58,9 @@ class Admission:
     def _error(self, request: Request, rejection: Rejection) -> HarchError:
         name = self._name(self._hub_id)
         meta: dict[str, object] = {"rule": rejection.rule, "hub": self._hub_id}
-        model = request.needs.gpu_model
         known = sorted(gpu_model.name for gpu_model in self._fleet.gpu_models)
-        if rejection.rule == "gpu_model" and model is not None and model not in known:
+        model = next((model for model in request.needs.models_wanted if model not in known), None)
+        if model is not None:
             return HarchError(
                 "E0203",
                 f"no hub has GPUs of model `{model}`",

@@ -27,10 +27,12 @@ from harch.hub.store.committer import Committer
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord
+from harch.placement.scheduler import Scheduler
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import Draft
 
 RETRY_DISK_S = 1.0
+LOOK_AGAIN_S = 1.0
 TRIM_EVERY_EVENTS = 10_000
 
 _log = logging.getLogger("harch.hub")
@@ -64,6 +66,7 @@ class Driver:
         self._placement_planned = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
+        self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
@@ -96,6 +99,12 @@ class Driver:
         if not self._placement_planned and not self.not_ready:
             self._placement_planned = True
             asyncio.get_running_loop().call_soon(self._place)
+
+    async def keep_placing(self) -> None:
+        """Until cancelled: what waits for time to pass, e.g. a gang that may shrink, is looked at again."""
+        while True:
+            await self._clock.sleep(LOOK_AGAIN_S)
+            self.plan_placement()
 
     async def wait_for_event(self, after: int, timeout_s: float) -> None:
         if self.seq_stored > after:
@@ -193,6 +202,8 @@ class Driver:
             now=now,
         )
         self.machine = machine
+        if self.equip is not None:
+            self.equip(machine.desk.scheduler)
         self.seq = self.seq_stored = self._database.last_event()
         self._trail.reload()
         self.not_ready = ""

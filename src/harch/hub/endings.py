@@ -22,7 +22,12 @@ def is_clean(end: TaskEnd) -> bool:
 
 
 def decide_ending(workload: Workload) -> Ending:
-    """The first task that ended badly decides; tasks that were stopped because of it do not count."""
+    """The first task that ended badly decides; tasks that were stopped because of it do not count.
+
+    A workload that was stopped for others (`stop_as` PENDING) but ended well before the signal has simply completed.
+    """
+    if workload.stop_as is State.PENDING and all(is_clean(end) for end in workload.task_ends):
+        return Ending(State.COMPLETED)
     if workload.stop_as is not None:
         return Ending(workload.stop_as, workload.stop_reason)
     culprit = next(

@@ -8,9 +8,9 @@ from harch.hub.views import HubSummary, PeerView
 from harch.placement.checks import HARD_CHECKS, outcomes
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.placement.facts import HubFacts, ModelFacts, live_facts, published_slots
-from harch.placement.nodes import NodeState
-from harch.placement.planner import top_candidates
 from harch.placement.request import Request
+from harch.placement.room import Room
+from harch.placement.scheduler import Scheduler
 from harch.workloads.lifecycle import State, Workload
 
 _PERMANENT = {check.rule for check in HARD_CHECKS if check.permanent}
@@ -29,21 +29,23 @@ def explain(desk: Desk, request: Request, peers: list[PeerView], workload: Workl
 
 
 def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExplanation:
-    state = desk.book.state
-    if workload is not None and workload.id in desk.book.holds:
-        state = _as_if_not_placed(desk, workload)
+    scheduler = desk.scheduler
+    room = scheduler.room
+    placed = workload is not None and workload.id in scheduler.running
+    if placed:
+        room = _as_if_not_placed(scheduler, request)
+    quota = None if placed else scheduler.queue.quota_rejection(request)
     facts = live_facts(
-        hub_id=desk.hub.id,
         country=desk.hub.country,
         accepts_work=True,
         status_detail="",
-        state=state,
+        room=room,
         process_slots_total=desk.agents.process_slots,
         request=request,
+        quota_rejection=quota.detail if quota else "",
     )
     rules = outcomes(request, facts)
     eligible = all(rule.passed for rule in rules)
-    candidates = top_candidates(state, request) if eligible else ()
     return HubExplanation(
         hub_id=desk.hub.id,
         country=desk.hub.country,
@@ -51,19 +53,19 @@ def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExpl
         source="live",
         age_s=0.0,
         rules=rules,
-        candidates=candidates,
+        candidates=scheduler.candidates(request, limit=5) if eligible and not placed else (),
     )
 
 
-def _as_if_not_placed(desk: Desk, workload: Workload) -> NodeState:
-    """The state that the decision about a placed workload would see now, had it not been taken."""
-    state = desk.book.state.copy()
-    for task in workload.placement:
-        devices = [desk.book.device_index(gpu_id) for gpu_id in task.gpu_ids]
-        state.give_back(state.table.row_of[task.node_id], devices, workload.spec.resources)
-    if workload.spec.runs_process:
-        state.process_slots_free += len(workload.placement)
-    return state
+def _as_if_not_placed(scheduler: Scheduler, request: Request) -> Room:
+    """The room that the decision about a placed workload would see now, had it not been taken."""
+    room = scheduler.room.copy()
+    running = scheduler.running[request.id]
+    for slot in running.slots:
+        room.give_back(request.needs, slot, exclusive=request.topology.exclusive)
+    if request.runs_process:
+        room.process_slots_free += len(running.slots)
+    return room
 
 
 def _peer_hub(peer: PeerView, request: Request) -> HubExplanation:

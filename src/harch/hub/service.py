@@ -30,8 +30,10 @@ from harch.hub.desk import Desk
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
 from harch.hub.keys import KeyRing, digest
+from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
 from harch.hub.peers import PeerWatch
+from harch.hub.policy.service import HubPolicies
 from harch.hub.secretbox import SecretBox
 from harch.hub.sessions import AgentLink, Session
 from harch.hub.store import rows
@@ -105,12 +107,20 @@ class HubService:
             key=audit_key,
             write=self._driver.write,
         )
+        self.policies = HubPolicies(
+            fleet=fleet, hub_id=hub.id, database=self._database, clock=clock, write=self._driver.write, note=self._note
+        )
+        self._desk.policy_version = self.policies.version
 
     async def run(self) -> None:
         """Background work, until cancelled."""
-        await self._peers.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._peers.run())
+            group.create_task(self._driver.keep_placing())
+            group.create_task(Learner(self._driver, self._database, self._clock).run())
 
     async def close(self) -> None:
+        await self.policies.close()
         await self._driver.close()
         self._database.close()
 
@@ -133,6 +143,8 @@ class HubService:
         now = self._clock.now()
         event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor)
         try:
+            await self.policies.admit(spec, tenant=tenant)
+            self._desk.policy_version = self.policies.version
             stored = self._driver.handle(event)
         except HarchError as error:
             await self._audit_refusal(error, spec.name, tenant=tenant, actor=actor)
@@ -169,6 +181,7 @@ class HubService:
         workload = await self.workload(ref, tenant=tenant)
         self._secrets.require(workload.tenant, spec.secrets)
         try:
+            await self.policies.admit(spec, tenant=workload.tenant)
             return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations, actor))
         except HarchError as error:
             await self._audit_refusal(error, workload.id, tenant=workload.tenant, actor=actor)
@@ -210,6 +223,10 @@ class HubService:
                 subject, error, country=self.country, tenant=tenant, actor=actor, policy_version=policy
             )
             await self._driver.write([], [draft])
+
+    def _note(self, kind: str, subject: str, message: str) -> None:
+        if not self.ready():
+            self._driver.handle(h.Noted(kind, subject, message))
 
     async def _ask(self, workload: Workload, event: h.Event) -> Workload:
         await self._driver.handle(event)

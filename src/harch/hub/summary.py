@@ -8,13 +8,16 @@ from datetime import datetime
 from harch.hub.desk import Desk
 from harch.hub.views import GpuView, HubSummary, ModelCapacity, NodeMaxima
 from harch.placement.facts import model_facts
+from harch.placement.policy.shapes import GPU_MILLI
+from harch.placement.room import MIB_PER_GB
 
 
 def summarise(
     desk: Desk, *, status: str, status_detail: str, version: str, started_at: datetime, now: datetime, url: str
 ) -> HubSummary:
-    hub, state = desk.hub, desk.book.state
-    table = state.table
+    hub, room = desk.hub, desk.scheduler.room
+    arrays = room.arrays
+    up = arrays.available
     models = [
         ModelCapacity(
             model=m.model,
@@ -24,7 +27,7 @@ def summarise(
             gpus_per_node_max=m.gpus_per_node_max,
             free_shapes=list(m.free_shapes),
         )
-        for m in model_facts(state)
+        for m in model_facts(room)
     ]
     unfinished = [w for w in desk.registry.workloads.values() if not w.state.is_final]
     return HubSummary(
@@ -44,32 +47,47 @@ def summarise(
         url=url,
         gpus_total=hub.gpu_count,
         gpus_free=sum(m.free for m in models),
-        gpus_allocated=len(desk.book.holder),
+        gpus_allocated=_allocated(desk),
         models=models,
-        node_max=NodeMaxima(cpus=float(table.cpus.max()), memory_gb=float(table.memory_gb.max())),
+        node_max=NodeMaxima(
+            cpus=float(arrays.cpu_milli.max()) / 1000, memory_gb=float(arrays.memory_mib.max()) / MIB_PER_GB
+        ),
         nodes_total=len(hub.nodes),
-        nodes_up=int(state.available.sum()),
-        cpus_total=float(table.cpus.sum()),
-        cpus_free=round(float(state.cpus_free[state.available].sum()), 3),
-        memory_gb_total=float(table.memory_gb.sum()),
-        memory_gb_free=round(float(state.memory_gb_free[state.available].sum()), 3),
+        nodes_up=int(up.sum()),
+        cpus_total=float(arrays.cpu_milli.sum()) / 1000,
+        cpus_free=float(arrays.cpu_milli_free[up].sum()) / 1000,
+        memory_gb_total=float(arrays.memory_mib.sum()) / MIB_PER_GB,
+        memory_gb_free=round(float(arrays.memory_mib_free[up].sum()) / MIB_PER_GB, 3),
         storage_gb_total=float(sum(node.storage_gb for node in hub.nodes)),
         process_slots_total=desk.agents.process_slots,
-        process_slots_free=max(state.process_slots_free, 0),
+        process_slots_free=max(room.process_slots_free, 0),
         workloads=dict(Counter(w.state.value for w in unfinished)),
         agents=len(desk.agents.agents),
     )
 
 
+def _allocated(desk: Desk) -> int:
+    """GPUs of which work holds at least a part."""
+    room = desk.scheduler.room
+    held = room.arrays.gpu_milli_free + room.withheld_milli < GPU_MILLI
+    return int((held & (room.island >= 0)).sum())
+
+
 def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
     """Every GPU with its holder; other tenants' work stays nameless."""
-    book = desk.book
+    room = desk.scheduler.room
+    holders: dict[tuple[int, int], list[str]] = {}
+    for running in desk.scheduler.running.values():
+        for slot in running.slots:
+            for device in slot.devices:
+                holders.setdefault((slot.row, device), []).append(running.request.id)
     views = []
-    for row, node in enumerate(book.state.table.nodes):
-        up = bool(book.state.available[row])
+    for row, node in enumerate(desk.hub.nodes):
+        up = bool(room.arrays.available[row])
         for gpu in node.gpus:
-            holder = book.holder.get(gpu.id, "")
-            visible = holder and (tenant is None or desk.registry.workloads[holder].tenant == tenant)
+            holding = holders.get((row, gpu.index), [])
+            visible = [key for key in holding if tenant is None or desk.registry.workloads[key].tenant == tenant]
+            healthy = bool(room.healthy[row, gpu.index])
             views.append(
                 GpuView(
                     id=gpu.id,
@@ -83,8 +101,10 @@ def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
                     pcie_switch=gpu.pcie_switch,
                     numa=gpu.numa,
                     provenance=node.provenance.value,
-                    status="allocated" if holder else "free" if up else "unavailable",
-                    workload_id=holder if visible else "",
+                    status="allocated" if holding else "free" if up and healthy else "unavailable",
+                    free_milli=int(room.arrays.gpu_milli_free[row, gpu.index]),
+                    healthy=healthy,
+                    workload_id=visible[0] if visible else "",
                 )
             )
     return views

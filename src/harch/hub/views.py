@@ -151,7 +151,9 @@ class GpuView(Struct, frozen=True, kw_only=True):
     pcie_switch: int
     numa: int
     provenance: str
-    status: str  # free, allocated, unavailable
+    status: str  # free, allocated (at least a part of it), unavailable
+    free_milli: int = 1000  # thousandths that nobody holds
+    healthy: bool = True
     workload_id: str = ""
 
 

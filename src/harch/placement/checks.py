@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harch.base.rejection import Rejection, RuleOutcome
 from harch.placement.facts import HubFacts
 from harch.placement.request import Request
+from harch.workloads.spec import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def _gpu_model(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
         return True, "asks for no GPU", ""
     suitable = hub.suitable(request)
     has = ", ".join(f"{m.total} x {m.model} ({m.memory_gb} GB)" for m in hub.models)
-    wanted = needs.gpu_model or "any model"
+    wanted = " or ".join(needs.models_wanted) or "any model"
     if needs.gpu_memory_gb_min:
         wanted += f" of >= {needs.gpu_memory_gb_min:g} GB"
     return bool(suitable), f"wants {wanted}; has {has}", "ask for one of these models"
@@ -70,6 +71,19 @@ def _size(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
+def _domain(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    level = request.topology.required
+    if level is Level.HUB:
+        return True, "may stand anywhere in the hub", ""
+    if hub.domain_slots_empty is None:
+        return True, f"wants one {level}; not published by this hub", ""
+    return (
+        request.tasks <= hub.domain_slots_empty,
+        f"{request.tasks} tasks in one {level}; the largest {level} holds {hub.domain_slots_empty} when empty",
+        f"ask for a larger domain than {level}, or for fewer GPUs",
+    )
+
+
 def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     needed = request.tasks if request.runs_process else 0
     if not needed or not hub.nodes_up:  # the limit is known only while agents are connected
@@ -84,6 +98,11 @@ def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
 
 def _nodes_up(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     return hub.nodes_up > 0, f"{hub.nodes_up} nodes are served by an agent", "start an agent: `harch agent serve`"
+
+
+def _quota(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    rejection = hub.quota_rejection
+    return not rejection, rejection or "within quota", "wait for other work of this tenant to end, or raise its quota"
 
 
 def _process_slots(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
@@ -108,17 +127,44 @@ def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
+def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    level = request.topology.required
+    if level is Level.HUB or hub.domain_slots_now is None:
+        return True, "may stand anywhere in the hub" if level is Level.HUB else "not published by this hub", ""
+    missing = request.tasks - hub.domain_slots_now
+    gpus = missing * request.needs.gpus
+    return (
+        missing <= 0,
+        f"{request.tasks} tasks in one {level}; the best {level} takes {hub.domain_slots_now} now",
+        f"starts when {gpus} more GPUs are free in the {level} that has most room",
+    )
+
+
+def _power(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    if hub.power_kw_free is None or not request.needs.gpus:
+        return True, "draws no GPU power" if not request.needs.gpus else "not published by this hub", ""
+    return (
+        hub.power_kw_free > 0,
+        f"{hub.power_kw_free:.1f} kW of power and cooling to spare at the best place",
+        "wait until work ends or cooling recovers",
+    )
+
+
 # The order is part of the contract: residency first, so that no later rule ever sees a forbidden hub.
 HARD_CHECKS: tuple[Check, ...] = (
     Check("residency", True, _residency),
     Check("gpu_model", True, _gpu_model),
     Check("node_shape", True, _node_shape),
     Check("size", True, _size),
+    Check("domain", True, _domain),
     Check("process_limit", True, _process_limit),
     Check("accepting", False, _accepting),  # temporary rules from here on: the request waits for them
     Check("nodes_up", False, _nodes_up),
+    Check("quota", False, _quota),
     Check("process_slots", False, _process_slots),
+    Check("power_and_cooling", False, _power),
     Check("capacity", False, _capacity),
+    Check("domain_now", False, _domain_now),
 )
 
 

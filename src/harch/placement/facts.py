@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harch.placement.nodes import NodeState
+import numpy as np
+
+from harch.placement.policy.shapes import GPU_MILLI, Ints
 from harch.placement.request import Request
+from harch.placement.room import Room
+from harch.workloads.spec import Level
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """GPUs of one model at a hub. `free_shapes[k]` counts nodes with exactly k+1 free GPUs."""
+    """GPUs of one model at a hub. `free_shapes[k]` counts nodes with exactly k+1 wholly free GPUs."""
 
     model: str
     memory_gb: int
@@ -22,7 +26,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class HubFacts:
-    """One hub, as far as the hard checks need it. `slots_*` count tasks of the request at hand."""
+    """One hub, as far as the hard checks need it. `*slots*` count tasks of the request at hand.
+
+    The `domain_` figures are of the best single domain of the required level; None where a peer does not publish them.
+    """
 
     hub_id: str
     country: str
@@ -36,6 +43,10 @@ class HubFacts:
     process_slots_free: int
     slots_empty: int
     slots_now: int
+    domain_slots_empty: int | None = None
+    domain_slots_now: int | None = None
+    power_kw_free: float | None = None  # of the rack and cooling zone with most to spare
+    quota_rejection: str = ""
     source: str = "live"
     age_s: float | None = None
 
@@ -45,27 +56,29 @@ class HubFacts:
         return tuple(
             model
             for model in self.models
-            if (needs.gpu_model is None or model.model == needs.gpu_model)
+            if (not needs.models_wanted or model.model in needs.models_wanted)
             and model.memory_gb >= needs.gpu_memory_gb_min
         )
 
 
-def model_facts(state: NodeState) -> tuple[ModelFacts, ...]:
+def model_facts(room: Room) -> tuple[ModelFacts, ...]:
     """Counts per GPU model, from the live arrays."""
+    arrays = room.arrays
+    whole = (arrays.gpu_milli_free == GPU_MILLI).sum(axis=1)
     facts = []
-    table = state.table
-    for index, name in enumerate(table.models):
-        rows = table.model_index == index
-        free = state.gpus_free[rows & state.available]
-        most = int(table.gpu_count[rows].max())
+    for index, name in enumerate(room.models):
+        rows = arrays.model == index
+        free = whole[rows & arrays.available]
+        most = int(arrays.gpus[rows].max())
+        counts = np.bincount(free, minlength=most + 1)
         facts.append(
             ModelFacts(
                 model=name,
-                memory_gb=int(table.gpu_memory_gb[rows].max()),
-                total=int(table.gpu_count[rows].sum()),
+                memory_gb=int(room.gpu_memory_gb[rows].max()),
+                total=int(arrays.gpus[rows].sum()),
                 free=int(free.sum()),
                 gpus_per_node_max=most,
-                free_shapes=tuple(int((free == count).sum()) for count in range(1, most + 1)),
+                free_shapes=tuple(counts[1 : most + 1].tolist()),
             )
         )
     return tuple(facts)
@@ -73,30 +86,54 @@ def model_facts(state: NodeState) -> tuple[ModelFacts, ...]:
 
 def live_facts(
     *,
-    hub_id: str,
     country: str,
     accepts_work: bool,
     status_detail: str,
-    state: NodeState,
+    room: Room,
     process_slots_total: int,
     request: Request,
+    quota_rejection: str = "",
 ) -> HubFacts:
-    """One's own hub: exact."""
-    table = state.table
+    """One's own hub: exact, but that power and cooling are judged for one node at a time."""
+    empty = room.slots_when_empty(request.needs)
+    now = room.slots(request.needs, exclusive=request.topology.exclusive)
+    level = request.topology.required
     return HubFacts(
-        hub_id=hub_id,
+        hub_id=room.hub.id,
         country=country,
         accepts_work=accepts_work,
         status_detail=status_detail,
-        models=model_facts(state),
-        cpus_per_node_max=float(table.cpus.max()),
-        memory_gb_per_node_max=float(table.memory_gb.max()),
-        nodes_up=int(state.available.sum()),
+        models=model_facts(room),
+        cpus_per_node_max=float(room.arrays.cpu_milli.max()) / 1000,
+        memory_gb_per_node_max=float(room.arrays.memory_mib.max()) / 1024,
+        nodes_up=int(room.arrays.available.sum()),
         process_slots_total=process_slots_total,
-        process_slots_free=state.process_slots_free,
-        slots_empty=int(table.slots_when_empty(request.needs).sum()),
-        slots_now=int(state.slots_now(request.needs).sum()),
+        process_slots_free=room.process_slots_free,
+        slots_empty=int(empty.sum()),
+        slots_now=int(now.sum()),
+        domain_slots_empty=_best_domain(room, empty, level, request, whole_islands=True),
+        domain_slots_now=_best_domain(room, now, level, request, whole_islands=False),
+        power_kw_free=float(room.watts_free().max()) / 1000,
+        quota_rejection=quota_rejection,
     )
+
+
+def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> int:
+    """Most tasks that one domain of this level takes."""
+    if level is Level.HUB:
+        return int(slots.sum())
+    if level is Level.ROW:
+        return int(np.bincount(room.rack_row[room.rack], slots).max())
+    if level is Level.RACK:
+        return int(np.bincount(room.rack, slots).max())
+    if level is Level.NODE or not request.needs.gpus:
+        return int(slots.max())
+    free = room.arrays.gpu_milli_free == GPU_MILLI if not whole_islands else room.island >= 0
+    best = 0
+    for island in range(int(room.island.max()) + 1):
+        held = ((room.island == island) & free).sum(axis=1)
+        best = max(best, int(np.minimum(slots, held // request.needs.gpus).max()))
+    return best
 
 
 def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: int) -> tuple[int, int]:
@@ -104,6 +141,7 @@ def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: 
     needs = request.needs
     if not needs.gpus:
         return request.tasks * (nodes_up > 0), request.tasks * (nodes_up > 0)
+    share = GPU_MILLI // needs.gpu_milli  # a share of a GPU fits a free one so many times
     empty = sum((m.gpus_per_node_max // needs.gpus) * (m.total // max(m.gpus_per_node_max, 1)) for m in models)
     now = sum(count * (free // needs.gpus) for m in models for free, count in enumerate(m.free_shapes, start=1))
-    return empty, now
+    return empty * share, now * share

@@ -25,6 +25,7 @@ class Request:
     degrade_after_s: float
     duration_s_max: float | None  # an upper bound that somebody promised; None: unknown
     preemptible: bool
+    stop_grace_s: float = 10.0
 
     @classmethod
     def of(cls, workload_id: str, spec: WorkloadSpec, *, tenant: str = "", submitted_s: float = 0.0) -> Request:
@@ -43,6 +44,7 @@ class Request:
             degrade_after_s=spec.gang.degrade_after_s,
             duration_s_max=spec.modelled_duration_s or spec.max_duration_s,
             preemptible=spec.preemptible,
+            stop_grace_s=spec.stop_grace_s,
         )
 
     @property

@@ -81,7 +81,7 @@ class Room:
         idle_w = np.bincount(self.rack, [node.host_power_w for node in hub.nodes], len(hub.racks))
         self.rack_power_w_free: Floats = np.array([rack.power_kw_max * 1000 for rack in hub.racks]) - idle_w
         self.zone_heat_w_max: Floats = np.array([zone.heat_kw_max * 1000 for zone in hub.cooling_zones])
-        self.zone_heat_w: Floats = np.bincount(self.rack_zone, idle_w, len(hub.cooling_zones))
+        self.zone_heat_w: Floats = np.bincount(self.rack_zone, idle_w, len(hub.cooling_zones)).astype(np.float64)
         self.healthy: Bools = self.arrays.gpu_milli_free > 0
         self.withheld_milli: Ints = np.zeros_like(self.arrays.gpu_milli_free)  # free, but on GPUs that are not healthy
         self.cordoned: Bools = np.zeros(len(hub.nodes), np.bool_)

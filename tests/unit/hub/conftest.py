@@ -80,7 +80,8 @@ class Bench:
 
     @property
     def gpus_held(self) -> int:
-        return len(self.machine.desk.book.holder)
+        running = self.machine.desk.scheduler.running.values()
+        return sum(len(slot.devices) for held in running for slot in held.slots)
 
 
 @pytest.fixture

@@ -317,4 +317,4 @@ class TestAgents:
         for _ in range(3):
             bench.submit(gpus=0)
         assert len(bench.place()) == 2
-        assert len(bench.machine.desk.queue) == 1
+        assert len(bench.machine.desk.scheduler.queue) == 1

@@ -39,7 +39,7 @@ from harch.sovereignty.policy.verdict import Ground, Verdict, refusal
 from harch.sovereignty.terrain import terrain_of
 from harch.workloads.spec import WorkloadSpec
 
-SAVE_EVERY_S = 5.0
+SAVE_AFTER_S = 2.0
 
 Write = Callable[[list[Statement], list[Draft]], asyncio.Future[None]]
 Note = Callable[[str, str, str], None]  # kind, subject, message of an event
@@ -73,6 +73,7 @@ class HubPolicies:
         self._memory, self._book = VerdictMemory(), DecisionBook()
         self._asking: dict[str, asyncio.Task[Verdict]] = {}  # by digest, for those who ask the same meanwhile
         self._tasks: set[asyncio.Task[Verdict]] = set()
+        self._saving: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._judge: Judge | None = None
         self._problem = ""
@@ -115,6 +116,7 @@ class HubPolicies:
         if verdict.policy != self.version:  # another policy came into force while this one was being asked
             verdict = await self._asked(question)
         self._book.count(question, verdict, self._clock.now())
+        self._plan_save()
         # Without a bundle the rules in the hub's machine decide, and word their refusals better than is possible here.
         if self._stored is not None and not verdict.allowed:
             raise refusal(verdict, f"{self._hub_id} does not admit this")
@@ -244,14 +246,20 @@ class HubPolicies:
         await self._save()
         return await asyncio.to_thread(table.last_decisions, self._database, limit)
 
-    async def run(self) -> None:
-        """Saves the book now and then, until cancelled. What a crash loses are a few counts, never a verdict."""
-        while True:
-            await self._clock.sleep(SAVE_EVERY_S)
-            with contextlib.suppress(HarchError):  # the disk: whoever owns it says so
-                await self._save()
+    def _plan_save(self) -> None:
+        """Soon, and once for all that is counted until then. What a crash loses are a few counts, never a verdict."""
+        if self._saving is None:
+            self._saving = asyncio.get_running_loop().create_task(self._save_soon())
+
+    async def _save_soon(self) -> None:
+        await self._clock.sleep(SAVE_AFTER_S)
+        self._saving = None
+        with contextlib.suppress(HarchError):  # the disk: whoever owns it says so
+            await self._save()
 
     async def close(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
         with contextlib.suppress(HarchError):
             await self._save()
         for task in list(self._tasks):

@@ -18,6 +18,7 @@ from harch.hub.store.migrations import migrate
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord, KeyInfo, Role, WorkloadPage, WorkloadQuery
 from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import WorkloadSpec
 
 
 class Database:
@@ -88,6 +89,11 @@ class Database:
     def workloads_to_restore(self, finished_since: datetime) -> list[Workload]:
         found = self._all("SELECT body FROM workloads WHERE active = 1 OR created_at >= ?", (iso(finished_since),))
         return [rows.load_workload(body) for (body,) in found]
+
+    def recent_specs(self, limit: int) -> list[WorkloadSpec]:
+        """What was asked for lately, newest first."""
+        found = self._all("SELECT body FROM workloads ORDER BY created_at DESC LIMIT ?", (limit,))
+        return [rows.load_workload(body).spec for (body,) in found]
 
     def workload(self, ref: str, *, tenant: str | None) -> Workload | None:
         """By id, else the newest of that name."""

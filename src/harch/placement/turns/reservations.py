@@ -45,6 +45,7 @@ class Reservation:
     rack_w_ending: Floats = field(compare=False, repr=False)
     zone_w_ending: Floats = field(compare=False, repr=False)
     processes_ending: int = 0
+    ahead: tuple[str, ...] = ()  # the requests whose reservations came before, and whose needs are counted in
 
     def describe(self, now_s: float) -> str:
         when = "when work without a promised end makes room"
@@ -90,33 +91,49 @@ def plan_reservation(
 
 
 def may_backfill(
-    candidate: Request, reservation: Reservation, room: Room, now_s: float, *, stop_grace_s: float = 0.0
+    candidate: Request,
+    reservation: Reservation,
+    room: Room,
+    now_s: float,
+    *,
+    stop_grace_s: float = 0.0,
+    own: Reservation | None = None,
 ) -> Bools:
-    """The nodes that another request may be placed on now without delaying the reserved one."""
-    rows = room.arrays.size
+    """The nodes that another request may be placed on now without delaying the reserved one.
+
+    `own` is the reservation of the candidate itself, if it has one: on its own nodes it takes what the plans of both
+    agreed on.
+    """
+    everywhere = np.ones(room.arrays.size, np.bool_)
     if candidate.id == reservation.request.id or _ends_before(candidate, reservation, now_s + stop_grace_s):
-        return np.ones(rows, np.bool_)
-    if candidate.runs_process and reservation.processes:
+        return everywhere
+    rack_w, zone_w = _spare_w(reservation, room)
+    agreed = own is not None and own.request.id in reservation.ahead
+    if candidate.runs_process and reservation.processes and not agreed:
         spare = room.process_slots_free + reservation.processes_ending - reservation.processes
         if candidate.tasks > spare:
-            return np.zeros(rows, np.bool_)
-    allowed = np.ones(rows, np.bool_)
+            return ~everywhere
+    allowed = everywhere
     allowed[list(reservation.rows)] = False
     if candidate.needs.gpus:
         # As if all its tasks came to one rack: never too little is left.
-        watts = room.watts(candidate.needs) * candidate.tasks - _WATTS_SLACK
-        rack_w = room.rack_power_w_free + reservation.rack_w_ending - reservation.rack_w
-        zone_w = room.zone_heat_w_max - room.zone_heat_w + reservation.zone_w_ending - reservation.zone_w
-        uses_rack, uses_zone = reservation.rack_w > 0, reservation.zone_w > 0
-        zone = room.rack_zone[room.rack]
-        allowed &= ~uses_rack[room.rack] | (rack_w[room.rack] >= watts)
-        allowed &= ~uses_zone[zone] | (zone_w[zone] >= watts)
+        watts = room.watts(candidate.needs) * candidate.tasks
+        allowed &= (rack_w[room.rack] >= watts) & (zone_w[room.rack_zone[room.rack]] >= watts)
+    if own is not None and (agreed or bool((own.rack_w <= rack_w).all() and (own.zone_w <= zone_w).all())):
+        allowed[list(own.rows)] = True
     return allowed
 
 
 def _ends_before(candidate: Request, reservation: Reservation, now_s: float) -> bool:
     bound_s = candidate.duration_s_max
     return bound_s is not None and now_s + bound_s + reservation.margin_s <= reservation.start_s
+
+
+def _spare_w(reservation: Reservation, room: Room) -> tuple[Floats, Floats]:
+    """Watts per rack and per zone that the reservation does not need; of those that it does not use, any amount."""
+    rack_w = room.rack_power_w_free + reservation.rack_w_ending - reservation.rack_w + _WATTS_SLACK
+    zone_w = room.zone_heat_w_max - room.zone_heat_w + reservation.zone_w_ending - reservation.zone_w + _WATTS_SLACK
+    return np.where(reservation.rack_w > 0, rack_w, np.inf), np.where(reservation.zone_w > 0, zone_w, np.inf)
 
 
 class _Search:
@@ -186,4 +203,5 @@ class _Search:
             rack_w_ending=later.rack_power_w_free - room.rack_power_w_free,
             zone_w_ending=room.zone_heat_w - later.zone_heat_w,
             processes_ending=later.process_slots_free - room.process_slots_free,
+            ahead=tuple(other.request.id for other in self._taken),
         )

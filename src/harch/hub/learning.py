@@ -1,0 +1,83 @@
+"""How does a hub come to its learned policy? Compiles it aside, learns from its own history, and goes on learning.
+
+Until the kernels are compiled (seconds at the first start, from disk afterwards) and where Numba is missing, the hub
+places by best fit. Lessons are built in a thread that releases the interpreter lock and swapped in between decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harch.base.clock import Clock
+from harch.hub.driver import Driver
+from harch.hub.store.database import Database
+from harch.placement.policy import KernelsMissing
+from harch.placement.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from harch.placement.learned import LearnedPolicy
+
+LOOK_EVERY_S = 0.5
+HISTORY_MAX = 8192  # workloads of the past that a starting hub learns from
+
+_log = logging.getLogger("harch.hub")
+
+
+class Learner:
+    """Equips the driver's scheduler with the learned policy, also after each recovery from disk."""
+
+    def __init__(self, driver: Driver, database: Database, clock: Clock) -> None:
+        self._driver, self._database, self._clock = driver, database, clock
+        self._policy: LearnedPolicy | None = None
+
+    async def run(self) -> None:
+        """Until cancelled; returns at once where there are no kernels."""
+        try:
+            await asyncio.to_thread(_compile)
+        except KernelsMissing as missing:
+            _log.warning("placing by best fit: %s", missing)
+            return
+        past = await asyncio.to_thread(self._database.recent_specs, HISTORY_MAX)
+        self._driver.equip = self._equip
+        self._equip(self._driver.machine.desk.scheduler)
+        if self._policy is not None:
+            room = self._driver.machine.desk.scheduler.room
+            for spec in reversed(past):
+                self._policy.observe(room.kind(spec.resources))
+        _log.info("placing by the learned policy, from %d past requests", len(past))
+        while True:
+            await self._learn_if_due()
+            await self._clock.sleep(LOOK_EVERY_S)
+
+    def _equip(self, scheduler: Scheduler) -> None:
+        from harch.placement.learned import LearnedPolicy
+
+        history = self._policy.engine.history if self._policy is not None else None
+        self._policy = LearnedPolicy(scheduler.room, history=history)
+        scheduler.use(self._policy)
+
+    async def _learn_if_due(self) -> None:
+        from harch.placement.policy.learning import prepare
+
+        policy = self._policy
+        if policy is None or not policy.learning_due:
+            return
+        prepared = await asyncio.to_thread(prepare, policy.engine.snapshot())
+        if policy is self._policy:  # no recovery from disk in between
+            policy.engine.adopt(prepared)
+
+
+def _compile() -> None:
+    """One process of this machine compiles, the others wait and then load its code from disk."""
+    from harch.placement.policy.engine import warm
+
+    lock = Path(tempfile.gettempdir()) / f"harch-kernels-{os.getuid()}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        warm()

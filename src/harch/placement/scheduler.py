@@ -1,0 +1,335 @@
+"""Who gets which GPUs now? The scheduler of one hub: a deterministic value without clock or I/O.
+
+The hub's job machine and `harch simulate` drive the same class. One round is six steps, in this order:
+
+1. heads      whose turn is it (`turns.queue`)
+2. hard rules residency first, then quota, processes, what reservations keep free; each "no" is a rule with a number
+3. place      one node by score, or a gang in the lowest domain that fits; devices by topology
+4. degrade    a gang that waited long enough takes fewer tasks, if it said so
+5. preempt    a higher class may take from lower ones, within written limits
+6. reserve    the first blocked request keeps the domain that clears first; others may only fill in behind it
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from harch.base.errors import InvariantBroken
+from harch.fleet.model import Hub
+from harch.placement.devices import choose_devices
+from harch.placement.explanation import Candidate
+from harch.placement.gangs import place_gang
+from harch.placement.policy.shapes import GPU_MILLI, Bools
+from harch.placement.request import Request
+from harch.placement.room import Room, TaskSlot
+from harch.placement.scorers import BestFit, Choice, Scorer
+from harch.placement.topology import Prediction, TopologyGraph
+from harch.placement.turns.preemption import PastPreemptions, PreemptionPlan, plan_preemption
+from harch.placement.turns.queue import TurnQueue
+from harch.placement.turns.reservations import Reservation, may_backfill, plan_reservation
+from harch.placement.turns.running import Running
+from harch.placement.turns.settings import LOWEST_CLASS, TurnSettings
+from harch.workloads.lifecycle import TaskPlacement
+from harch.workloads.spec import Level
+
+ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A whole workload placed: its tasks in rank order, and why there."""
+
+    request: Request
+    slots: tuple[TaskSlot, ...]
+    tasks: tuple[TaskPlacement, ...]
+    score: float
+    parts: dict[str, float]
+    prediction: Prediction  # modelled: how much slower its GPUs talk than the best that so many could have
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePlan:
+    """What one round decided. Assignments are booked; preemptions are for the hub to carry out."""
+
+    assignments: tuple[Assignment, ...] = ()
+    preemptions: tuple[PreemptionPlan, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    complete: bool = True  # False: the limit was reached, ask again at once
+
+
+@dataclass
+class Scheduler:
+    """The capacity of a hub, who waits for it and who holds it."""
+
+    hub: Hub
+    settings: TurnSettings = field(default_factory=TurnSettings)
+    room: Room = field(init=False)
+    scorer: Scorer = field(init=False)
+    queue: TurnQueue = field(init=False)
+    running: dict[str, Running] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    stopping: set[str] = field(default_factory=set)  # told to make room, and not yet ended
+    past: PastPreemptions = field(default_factory=PastPreemptions)
+    topology: TopologyGraph = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.hub)
+        self.topology = TopologyGraph(self.room)
+        self.scorer = BestFit(self.room)
+        self.queue = TurnQueue(self.settings, self.room)
+
+    # What happens
+
+    def submit(self, request: Request, *, now_s: float) -> None:
+        self.scorer.observe(self.room.kind(request.needs))
+        self.queue.add(request, now_s, waiting_since_s=request.submitted_s)
+
+    def withdraw(self, request_id: str) -> None:
+        self.queue.remove(request_id)
+
+    def resume(self, request: Request, tasks: tuple[TaskPlacement, ...], *, started_s: float, now_s: float) -> None:
+        """Books what already holds GPUs, e.g. after a restart of the hub."""
+        slots = tuple(self._slot(task) for task in tasks)
+        self._book(request, slots, started_s=started_s, now_s=now_s)
+
+    def stops(self, request_id: str) -> None:
+        """It was told to stop, by whomever: its place comes free soon."""
+        self.stopping.add(request_id)
+
+    def ended(self, request_id: str, *, now_s: float) -> None:
+        """Frees what the request held, exactly once."""
+        running = self.running.pop(request_id, None)
+        if running is None:
+            raise InvariantBroken("only held GPUs are freed", request_id)
+        needs, exclusive = running.request.needs, running.request.topology.exclusive
+        kind = self.room.kind(needs)
+        for slot in running.slots:
+            self.room.give_back(needs, slot, exclusive=exclusive)
+            self.scorer.release(kind, slot)
+            for device in slot.devices:
+                if not self.room.healthy[slot.row, device]:
+                    self.scorer.withhold(slot.row, device, kind.gpu_milli)
+        if running.request.runs_process:
+            self.room.process_slots_free += len(running.slots)
+        self.stopping.discard(request_id)
+        self.queue.released(request_id, now_s)
+
+    # The hardware changes; the next decision sees it
+
+    def serve(self, node_ids: tuple[str, ...], served: bool) -> None:
+        """An agent serves these nodes, or no longer does."""
+        self.room.serve(node_ids, served)
+        self._show_availability(node_ids)
+
+    def cordon(self, node_id: str, cordoned: bool) -> None:
+        self.room.cordon(node_id, cordoned)
+        self._show_availability((node_id,))
+
+    def set_health(self, node_id: str, device: int, healthy: bool) -> None:
+        row = self.room.row_of[node_id]
+        before = int(self.room.withheld_milli[row, device])
+        self.room.set_health(node_id, device, healthy)
+        self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
+
+    def use(self, scorer: Scorer) -> None:
+        """Swaps the scorer: the new one, made for an empty room, is shown everything that is not free."""
+        for running in self.running.values():
+            for slot in running.slots:
+                scorer.take(self.room.kind(running.request.needs), slot)
+        for row, device in zip(*np.nonzero(self.room.withheld_milli), strict=True):
+            scorer.withhold(int(row), int(device), int(self.room.withheld_milli[row, device]))
+        self.scorer = scorer
+        self._show_availability(tuple(self.room.row_of))
+
+    def _show_availability(self, node_ids: tuple[str, ...]) -> None:
+        for node_id in node_ids:
+            row = self.room.row_of[node_id]
+            self.scorer.set_available(row, bool(self.room.arrays.available[row]))
+
+    # Deciding
+
+    def plan(self, *, now_s: float, placed_max: int) -> SchedulePlan:
+        """One round. Deterministic: the same happenings before it give the same plan."""
+        assignments: list[Assignment] = []
+        preemptions: list[PreemptionPlan] = []
+        reservations: list[Reservation] = []
+        order = self.queue.in_order(now_s)
+        for request in order:  # 1. heads
+            rejected = self.queue.quota_rejection(request)
+            assignment = None if rejected else self._try(request, reservations, now_s=now_s)
+            if assignment is not None:
+                assignments.append(assignment)
+                if len(assignments) == placed_max:
+                    self.reservations = tuple(reservations)
+                    return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
+                continue
+            order.skip_group()
+            if rejected is None and self._may_run_here(request):
+                preemption = self._preempt(request, now_s)
+                if preemption is not None:
+                    preemptions.append(preemption)
+                reservation = self._reserve(request, reservations, now_s)
+                if reservation is not None:
+                    reservations.append(reservation)
+        self.reservations = tuple(reservations)
+        return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+
+    def _try(self, request: Request, reservations: list[Reservation], *, now_s: float) -> Assignment | None:
+        if not self._may_run_here(request):
+            return None
+        allowed = self._allowed(request, reservations, now_s)
+        for tasks in self._sizes(request, now_s):  # 4. degrade: smaller sizes come last, and only once they are due
+            if request.runs_process and tasks > self.room.process_slots_free:
+                continue
+            assignment = self._place(request, tasks, allowed, now_s)
+            if assignment is not None:
+                return assignment
+        return None
+
+    def _may_run_here(self, request: Request) -> bool:
+        """2. hard rules: residency comes first, and no later step ever sees a forbidden request."""
+        return not request.countries_allowed or self.hub.country in request.countries_allowed
+
+    def _allowed(self, request: Request, reservations: list[Reservation], now_s: float) -> Bools:
+        allowed = ~self.room.exclusive_on
+        if request.topology.exclusive:
+            allowed &= self.room.tasks_on == 0
+        if request.needs.gpus:
+            allowed &= self.room.watts_free() >= self.room.watts(request.needs)
+        for reservation in reservations:
+            allowed &= may_backfill(request, reservation, self.room, now_s, stop_grace_s=request.stop_grace_s)
+        return allowed
+
+    @staticmethod
+    def _sizes(request: Request, now_s: float) -> list[int]:
+        if request.tasks_min < request.tasks and now_s - request.submitted_s >= request.degrade_after_s:
+            return list(range(request.tasks, request.tasks_min - 1, -1))
+        return [request.tasks]
+
+    def _place(self, request: Request, tasks: int, allowed: Bools, now_s: float) -> Assignment | None:
+        """3. place."""
+        if tasks == 1 and request.tasks == 1:
+            choice = self._choose(request, allowed)
+            if choice is None:
+                return None
+            devices = choose_devices(self.room, choice.row, request.needs, device=choice.device)
+            if devices is None:
+                raise InvariantBroken("a scorer chooses nodes with room", self.hub.nodes[choice.row].id, request.id)
+            slots: tuple[TaskSlot, ...] = (TaskSlot(choice.row, devices),)
+        else:
+            found = place_gang(self.room, request, tasks, rank_nodes=self.scorer.node_scores, allowed=allowed)
+            if found is None:
+                return None
+            slots, choice = found, Choice(found[0].row, None, 0.0, {})
+        self._book(request, slots, started_s=now_s, now_s=now_s)
+        placements = tuple(self._placement(rank, slot) for rank, slot in enumerate(slots))
+        prediction = ALONE if sum(len(slot.devices) for slot in slots) < 2 else self.topology.predict(request, slots)
+        why = self._reason(request, slots, prediction)
+        return Assignment(request, slots, placements, choice.score, choice.parts, prediction, why)
+
+    def _choose(self, request: Request, allowed: Bools) -> Choice | None:
+        """The first wanted model that has room, so that a preference is one; any model at once if none is preferred."""
+        needs = request.needs
+        if len(needs.gpu_models) < 2:
+            return self.scorer.choose(self.room.kind(needs), allowed)
+        for model in needs.gpu_models:
+            choice = self.scorer.choose(self.room.kind(replace_models(request, model).needs), allowed)
+            if choice is not None:
+                return choice
+        return None
+
+    def _book(self, request: Request, slots: tuple[TaskSlot, ...], *, started_s: float, now_s: float) -> None:
+        if request.id in self.running:
+            raise InvariantBroken("a workload is placed once", request.id)
+        kind = self.room.kind(request.needs)
+        for slot in slots:
+            self.room.take(request.needs, slot, exclusive=request.topology.exclusive)
+            self.scorer.take(kind, slot)
+        if request.runs_process:
+            self.room.process_slots_free -= len(slots)
+        self.running[request.id] = Running(
+            request=request, slots=slots, started_s=started_s, stop_grace_s=request.stop_grace_s
+        )
+        self.queue.holds(request.id, request, len(slots), now_s)
+
+    def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
+        """5. preempt."""
+        if request.turn_class is LOWEST_CLASS:
+            return None
+        plan = plan_preemption(
+            self.room,
+            request,
+            list(self.running.values()),
+            self.settings,
+            now_s,
+            past=self.past,
+            stopping=self.stopping,
+        )
+        if plan is not None:
+            self.past.note(plan, now_s)
+            self.stopping.update(victim.request.id for victim in plan.victims)
+        return plan
+
+    def _reserve(self, request: Request, taken: list[Reservation], now_s: float) -> Reservation | None:
+        """6. reserve."""
+        if len(taken) >= self.settings.reservations_max:
+            return None
+        return plan_reservation(
+            self.room,
+            request,
+            list(self.running.values()),
+            now_s,
+            taken=taken,
+            before=next((kept for kept in self.reservations if kept.request.id == request.id), None),
+            margin_s=self.settings.backfill_margin_s,
+        )
+
+    def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
+        """The nodes that one task of the request would get first, best first, with the parts of their scores."""
+        allowed = self._allowed(request, list(self.reservations), request.submitted_s)
+        return tuple(
+            Candidate(
+                node_id=self.hub.nodes[choice.row].id,
+                gpus_free=int(self.room.arrays.gpu_milli_free_sum[choice.row]) // GPU_MILLI,
+                score=round(choice.score, 3),
+                parts={name: round(value, 3) for name, value in choice.parts.items()},
+            )
+            for choice in self.scorer.candidates(self.room.kind(request.needs), allowed, limit)
+        )
+
+    # Words
+
+    def _slot(self, task: TaskPlacement) -> TaskSlot:
+        row = self.room.row_of[task.node_id]
+        index = {gpu.id: gpu.index for gpu in self.hub.nodes[row].gpus}
+        return TaskSlot(row, tuple(index[gpu_id] for gpu_id in task.gpu_ids))
+
+    def _placement(self, rank: int, slot: TaskSlot) -> TaskPlacement:
+        node = self.hub.nodes[slot.row]
+        return TaskPlacement(rank=rank, node_id=node.id, gpu_ids=tuple(node.gpus[device].id for device in slot.devices))
+
+    def _reason(self, request: Request, slots: tuple[TaskSlot, ...], prediction: Prediction) -> str:
+        rows = {slot.row for slot in slots}
+        racks = {int(self.room.rack[row]) for row in rows}
+        speed = "" if prediction is ALONE else f"; {prediction}"
+        if len(slots) == 1:
+            free = int(self.room.arrays.gpu_milli_free_sum[slots[0].row]) / GPU_MILLI
+            return f"{self.scorer.name}: leaves {free:g} GPUs free on {self.hub.nodes[slots[0].row].id}{speed}"
+        where = (
+            "one node"
+            if len(rows) == 1
+            else f"{len(rows)} nodes in {'one rack' if len(racks) == 1 else f'{len(racks)} racks'}"
+        )
+        fewer = f" (of {request.tasks} wanted)" if len(slots) < request.tasks else ""
+        return f"gang of {len(slots)}{fewer} on {where}{speed}"
+
+
+def replace_models(request: Request, model: str) -> Request:
+    """The same request for one model only."""
+    from msgspec.structs import replace as replace_struct
+
+    return replace(request, needs=replace_struct(request.needs, gpu_model=model, gpu_models=()))
