@@ -90,9 +90,7 @@ class Driver:
     def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
         """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
         head = self._trail.head
-        for draft in drafts:
-            statements = [*statements, *self._trail.link(draft)]
-        return self._submit(statements, head)
+        return self._submit([*statements, *self._trail.link(drafts)], head)
 
     def plan_placement(self) -> None:
         """Asks for a round of placement soon; many requests in one turn of the loop share a round."""
@@ -132,6 +130,7 @@ class Driver:
 
     def _carry_out(self, effects: list[h.Effect]) -> asyncio.Future[None]:
         statements: list[Statement] = []
+        drafts: list[Draft] = []
         messages: list[h.Send] = []
         first, head = self.seq, self._trail.head
         for effect in effects:
@@ -143,7 +142,7 @@ class Driver:
                 case h.Send():
                     messages.append(effect)
                 case h.Audit(draft):
-                    statements += self._trail.link(draft)
+                    drafts.append(draft)
                 case h.SaveLabels(workload):
                     statements += rows.save_labels(workload)
                 case h.SaveIdempotencyKey(entry):
@@ -151,7 +150,7 @@ class Driver:
         if self.seq // TRIM_EVERY_EVENTS != first // TRIM_EVERY_EVENTS:
             statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
             statements.append(rows.drop_idempotency_keys_before(self._clock.now(), IDEMPOTENCY_WINDOW))
-        done = self._submit(statements, head)
+        done = self._submit([*statements, *self._trail.link(drafts)], head)
         seq = self.seq
         done.add_done_callback(lambda future: self._stored(future, seq, messages))
         return done

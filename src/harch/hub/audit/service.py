@@ -33,7 +33,7 @@ def open_signing_key(file: KeyFile, trail: AuditTrail, database: Database) -> Ed
     if public_hex(key) != in_force:
         if in_force:
             _log.error("the audit key is not the one that the chain names: the chain goes on, its proof begins anew")
-        statements = trail.link(draft_of(introduce(trail.hub_id, key, by=key)))
+        statements = trail.link([draft_of(introduce(trail.hub_id, key, by=key))])
         try:
             database.write(statements)
         except sqlite3.Error as error:

@@ -18,10 +18,16 @@ class AuditTrail:
         self._database, self._clock = database, clock
         self.head = table.head(database)
 
-    def link(self, draft: Draft) -> list[Statement]:
-        linked = link(self.head, draft, hub=self.hub_id, at=iso(self._clock.now()))
-        self.head = linked.head
-        return table.save(linked)
+    def link(self, drafts: list[Draft]) -> list[Statement]:
+        """They happened together, so they share their time; their order is the order of the chain."""
+        statements: list[Statement] = []
+        if drafts:
+            at = iso(self._clock.now())
+            for draft in drafts:
+                linked = link(self.head, draft, hub=self.hub_id, at=at)
+                self.head = linked.head
+                statements += table.save(linked)
+        return statements
 
     def reload(self) -> None:
         """Goes back to what is on disk."""

@@ -7,10 +7,10 @@ checked with any tool, and a line that was changed in a single byte, even in its
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
+from msgspec import Struct
 
 from harch.sovereignty.audit.entry import AuditEntry, Draft, decode_entry, encode
 
@@ -22,16 +22,14 @@ _HASH_AT = -len(_TAIL) - len(NO_HASH)
 _MIDDLE_AT = _HASH_AT - len(_MIDDLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True, gc=False):
     """The end of a chain."""
 
     seq: int = 0
     hash: str = NO_HASH
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
+class Linked(Struct, frozen=True, gc=False):
     """An entry in its place: its canonical bytes and their hash."""
 
     entry: AuditEntry

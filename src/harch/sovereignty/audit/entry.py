@@ -8,8 +8,6 @@ encoder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 from msgspec import Struct
 
@@ -35,8 +33,7 @@ AGENT_REFUSED = "agent.refused"
 SIGNING_KEY = "audit.key"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True, gc=False):
     """An entry before it has its place in the chain. Secrets are named, never told; free text of users stays out."""
 
     kind: str
@@ -47,7 +44,7 @@ class Draft:
     policy_version: str = POLICY_BUILTIN
     data: tuple[str, ...] = ()  # ids of the data that was read, written or moved
     countries: tuple[str, ...] = ()  # where; for a movement every country of the path, in order
-    details: dict[str, Detail] = field(default_factory=dict)
+    details: dict[str, Detail] = {}
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, gc=False):
