@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
+from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import (
     EventRecord,
     GpuView,
@@ -22,6 +23,8 @@ from harch.hub.views import (
 from harch.placement.explanation import Explanation
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
+from harch.sovereignty.policy.document import Document
+from harch.sovereignty.policy.trial import PastDecision
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -57,6 +60,20 @@ class AuditPort(Protocol):
         ...
 
 
+class PolicyPort(Protocol):
+    """The policy in force at one hub, and what was decided."""
+
+    def status(self) -> PolicyStatus: ...
+
+    def world(self) -> Document: ...
+
+    async def activate(self, files: dict[str, str], *, actor: str) -> PolicyStatus: ...
+
+    async def deactivate(self, *, actor: str) -> PolicyStatus: ...
+
+    async def decisions(self, limit: int) -> list[PastDecision]: ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -65,6 +82,9 @@ class HubPort(Protocol):
 
     @property
     def audit(self) -> AuditPort: ...
+
+    @property
+    def policies(self) -> PolicyPort: ...
 
     @property
     def hub_id(self) -> str: ...
