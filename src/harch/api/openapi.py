@@ -20,10 +20,12 @@ from harch.api.routes.events import EventPage
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
 from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
+from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
 from harch.placement.explanation import Explanation
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
@@ -64,6 +66,10 @@ _SCHEMAS: tuple[Any, ...] = (
     CheckpointOffer,
     CheckpointKept,
     SigningKey,
+    BundleFiles,
+    PolicyStatus,
+    DecisionList,
+    World,
 )
 
 _SUBMIT: dict[str, Any] = {

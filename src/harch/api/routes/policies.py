@@ -1,4 +1,4 @@
-"""Which policy is in force, and what has been decided? Bundles are activated here; decisions are kept for comparison."""
+"""Which policy is in force, and what has been decided? Activates bundles; shows decisions, to compare others on."""
 
 from __future__ import annotations
 
