@@ -11,19 +11,23 @@ from documents import DOCS
 
 from harch.workloads.file import parse_workloads
 from harch.workloads.schema import workload_schema, workload_schema_text
-from harch.workloads.spec import Resources, WorkloadSpec
+from harch.workloads.spec import Gang, Resources, Topology, WorkloadSpec
 
 PAGE = (DOCS / "reference" / "workload.md").read_text("utf-8")
 (EXAMPLE,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 FIELDS = [field.encode_name for field in msgspec.structs.fields(WorkloadSpec)]
-RESOURCES = [field.encode_name for field in msgspec.structs.fields(Resources)]
+GROUPS = {
+    name: [field.encode_name for field in msgspec.structs.fields(type_)]
+    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang))
+}
 
 
 def test_the_example_shows_every_field_with_a_value_of_its_own() -> None:
     specs = parse_workloads(EXAMPLE.encode(), "workload.md")
     documents = list(yaml.safe_load_all(EXAMPLE))
     assert set().union(*documents) - {"kind"} == set(FIELDS)
-    assert set().union(*(document["resources"] for document in documents)) == set(RESOURCES)
+    for group, names in GROUPS.items():
+        assert set().union(*(document.get(group, {}) for document in documents)) == set(names)
     assert len(specs) == len(documents)
 
 
@@ -34,7 +38,7 @@ def test_the_table_has_every_field() -> None:
 
 
 def _rows(field: str) -> list[str]:
-    return [f"resources.{name}" for name in RESOURCES] if field == "resources" else [field]
+    return [f"{field}.{name}" for name in GROUPS[field]] if field in GROUPS else [field]
 
 
 def test_the_committed_schema_is_current() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from harch.base.errors import HarchError
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
 from harch.placement.devices import Neighbourhoods, best_devices
 from harch.placement.gangs import place_gang
+from harch.placement.query import Query, apply_query, describe, parse_query
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scorers import BestFit
@@ -279,3 +281,74 @@ def test_mixed_fleets_are_safe_and_the_first_model_is_preferred(room: Room, requ
         alone_slots = room.slots(alone, exclusive=request.topology.exclusive)
         if request.topology.required is Level.NODE and request.needs.cpus == 1:
             assert alone_slots.max() < request.tasks
+
+
+# Queries
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Query:
+    def maybe(strategy: st.SearchStrategy[object]) -> object:
+        return draw(st.none() | strategy)
+
+    amounts = st.integers(1, 4000).map(float) | st.integers(1, 400_000).map(lambda hundredths: hundredths / 100)
+    required = draw(st.none() | st.sampled_from(Level))
+    preferred = [level for level in Level if required is None or level.rank <= required.rank]
+    strategies = [Strategy.PACK] if required in (Level.ISLAND, Level.NODE) else list(Strategy)
+    gpus = draw(st.none() | st.integers(0, 72))
+    fraction = draw(st.none() | st.integers(1, 999).map(lambda milli: milli / 1000)) if gpus == 1 else None
+    query = Query(
+        tasks=draw(st.none() | st.integers(1, 4096)) if gpus is None else draw(st.integers(1, 4096)),
+        gpus=gpus,
+        gpu_fraction=fraction,
+        gpu_models=tuple(draw(st.lists(st.sampled_from(["a100-80gb", "h100-80gb", "l4", "card-x"]), unique=True))),
+        gpu_memory_gb_min=maybe(amounts),  # type: ignore[arg-type]
+        cpus=maybe(amounts),  # type: ignore[arg-type]
+        memory_gb=maybe(amounts),  # type: ignore[arg-type]
+        storage_gb=maybe(amounts),  # type: ignore[arg-type]
+        required=required,
+        preferred=draw(st.none() | st.sampled_from(preferred)),
+        strategy=draw(st.none() | st.sampled_from(strategies)),
+        exclusive=draw(st.none() | st.just(True)),
+        countries=tuple(draw(st.lists(st.sampled_from(["MA", "SN", "CI", "IN", "NO", "AT"]), unique=True))),
+    )
+    assume(query != Query())
+    return query
+
+
+@given(queries())
+@settings(max_examples=200, deadline=None)
+def test_a_query_survives_being_described_and_parsed(query: Query) -> None:
+    assert parse_query(describe(query)) == query
+
+
+WORDS = [
+    *("8", "0.5", "16", "x", "GPUs", "tasks", "of", "cpus", "GB", "memory", "storage", ">=", "at", "least", ",", "|"),
+    *("any", "same", "in", "one", "MA", "Morocco", "prefer", "island", "rack", "node", "spread", "over", "exclusive"),
+    *("h100-80gb", "or", "and", "é", "'", "\x00", "-"),
+]
+
+
+def refusal(call: Callable[[], object]) -> HarchError | None:
+    try:
+        call()
+    except HarchError as error:
+        return error
+    return None
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join) | st.text(max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_understood_or_refused_with_a_position(text: str) -> None:
+    if refused := refusal(lambda: parse_query(text)):
+        assert refused.code == "E0201"
+        assert 1 <= int(str(refused.meta["position"])) <= len(text) + 1
+        return
+    query = parse_query(text)
+    assert parse_query(describe(query)) == query
+    spec = WorkloadSpec(name="w", query=text)
+    if refused := refusal(lambda: apply_query(spec)):
+        assert refused.code == "E0201"
+    else:
+        applied = apply_query(spec)
+        assert apply_query(applied) == applied

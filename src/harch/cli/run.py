@@ -12,12 +12,19 @@ from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.quantity import DURATION, MEMORY, env_pairs
 from harch.cli.remote import connect, remote_options
 
+LEVELS = ("island", "node", "rack", "row", "hub")  # written out: importing the types would cost `--help` its speed
+CLASSES = ("inference", "interactive", "training")
+
 
 @click.command()
 @click.argument("words", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", metavar="NAME", help="Name of the workload; one is made from the command if absent.")
-@click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of each task, all on one node.")
+@click.option("--query", metavar="TEXT", help="GPUs in words, e.g. `8 GPUs, same NVLink island, >= 40 GB, in MA`.")
+@click.option("--gpus", type=int, metavar="N", help="GPUs of each task, all on one node.")
 @click.option("--gpu-model", metavar="MODEL", help="e.g. h100-80gb; `harch gpus --models` lists them.")
+@click.option("--gpu-models", metavar="A|B", help="Any of these models, the first most welcome.")
+@click.option("--gpu-fraction", type=float, metavar="F", help="A share of one GPU, e.g. 0.25.")
+@click.option("--topology", type=click.Choice(LEVELS), help="All its GPUs inside one of these, or it waits.")
 @click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
 @click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
 @click.option("--tasks", type=int, default=1, metavar="N", help="A gang of N tasks, started together or not at all.")
@@ -25,6 +32,7 @@ from harch.cli.remote import connect, remote_options
 @click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
 @click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
 @click.option("--workdir", metavar="DIR", help="A folder that the node shares; a fresh one if absent.")
+@click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Whose turn it is; training if absent.")
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
 @click.option("--max-duration", type=DURATION, metavar="TIME", help="Stopped, as failed, when it runs longer.")
 @click.option(
@@ -38,8 +46,12 @@ from harch.cli.remote import connect, remote_options
 def command(
     words: tuple[str, ...],
     name: str | None,
-    gpus: int,
+    query: str | None,
+    gpus: int | None,
     gpu_model: str | None,
+    gpu_models: str | None,
+    gpu_fraction: float | None,
+    topology: str | None,
     cpus: float | None,
     memory: float | None,
     tasks: int,
@@ -47,6 +59,7 @@ def command(
     secret: tuple[str, ...],
     country: tuple[str, ...],
     workdir: str | None,
+    turn_class: str | None,
     priority: str,
     max_duration: float | None,
     modelled_duration: float | None,
@@ -68,16 +81,26 @@ def command(
             "no command to run",
             hint="e.g. `harch run -- echo hello`; a reservation without a command is written in a file and applied",
         )
-    resources = {"gpus": gpus, "gpu_model": gpu_model, "cpus": cpus, "memory_gb": memory}
+    resources = {
+        "gpus": 1 if gpus is None and gpu_fraction is not None else gpus,
+        "gpu_model": gpu_model,
+        "gpu_models": gpu_models and [model.strip() for model in gpu_models.split("|")],
+        "gpu_fraction": gpu_fraction,
+        "cpus": cpus,
+        "memory_gb": memory,
+    }
     fields: dict[str, object] = {
         "name": name or _name_for(words),
         "command": list(words),
+        "query": query,
         "tasks": tasks,
         "resources": {key: value for key, value in resources.items() if value is not None},
         "env": env_pairs(env),
         "secrets": list(secret),
         "countries_allowed": [code.upper() for code in country],
         "working_dir": workdir,
+        "topology": {"required": topology} if topology else None,
+        "scheduling_class": turn_class,
         "priority": priority,
         "max_duration_s": max_duration,
         "modelled_duration_s": modelled_duration,

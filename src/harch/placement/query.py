@@ -157,7 +157,7 @@ def apply_query(spec: WorkloadSpec) -> WorkloadSpec:
     try:
         applied = replace(
             spec,
-            tasks=query.tasks or spec.tasks,
+            tasks=spec.tasks if query.tasks is None else query.tasks,
             resources=replace(spec.resources, **resources),
             topology=replace(spec.topology, **topology),
             countries_allowed=_countries(spec, query),

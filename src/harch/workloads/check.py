@@ -123,8 +123,8 @@ def _message_of(value: object, culprit: object, annotation: object, type_: Type)
         text = _WHERE_SUFFIX.sub("", str(error))
     else:
         return ""
-    if isinstance(type_, EnumType) and isinstance(culprit, str):
-        words = [str(member.value) for member in type_.cls]
+    if (enum := _enum(type_)) is not None and isinstance(culprit, str):
+        words = [str(member.value) for member in enum.cls]
         return f"`{culprit}` is not one of {', '.join(words)}{_did_you_mean(culprit, words)}"
     if match := _REGEX_MESSAGE.search(text):
         described = next(_descriptions(annotation, match.group(1)), f"must match {match.group(1)}")
@@ -146,6 +146,13 @@ def _bare(type_: Type) -> Type:
     while isinstance(type_, Metadata):
         type_ = type_.type
     return type_
+
+
+def _enum(type_: Type) -> EnumType | None:
+    """The words to choose from, also where the field may be absent."""
+    if isinstance(type_, UnionType):
+        return next((inner for inner in type_.types if isinstance(inner, EnumType)), None)
+    return type_ if isinstance(type_, EnumType) else None
 
 
 def _join(path: str, name: str) -> str:

@@ -161,9 +161,9 @@ def _scalar(node: Node, path: str, document: _Document) -> object:
 
 
 def _is_text(path: str) -> bool:
-    """`command[1]` and `env.PORT` are text because `command` and `env` are."""
+    """`command[1]` and `env.PORT` are text because `command` and `env` are; so is `resources.gpu_models[0]`."""
     top = re.split(r"[.\[]", path, maxsplit=1)[0]
-    return top in TEXT_FIELDS or path in TEXT_FIELDS
+    return top in TEXT_FIELDS or path.partition("[")[0] in TEXT_FIELDS
 
 
 def _position(path: str, document: _Document, default: tuple[int, int]) -> tuple[int, int]:

@@ -113,6 +113,18 @@ def test_run_goes_on_where_it_was_when_the_log_ended_before_the_task(harch: Harc
     assert harch("run", "--", "true").stdout == "one\ntwo\n"
 
 
+def test_run_says_queries_models_shares_levels_and_classes(harch: Harch, hub: HubDouble) -> None:
+    hub.on("POST /workloads", workload("pending"), status=201)
+    harch("run", "-d", "--query", "8 GPUs, same rack", "--class", "interactive", "--", "true")
+    body = hub.asked[-1].body
+    assert (body["query"], body["scheduling_class"]) == ("8 GPUs, same rack", "interactive")
+    assert body["resources"] == {}
+    harch("run", "-d", "--gpu-fraction", "0.25", "--gpu-models", "h100-80gb | a100-80gb", "--topology", "node", "x")
+    body = hub.asked[-1].body
+    assert body["resources"] == {"gpus": 1, "gpu_fraction": 0.25, "gpu_models": ["h100-80gb", "a100-80gb"]}
+    assert body["topology"] == {"required": "node"}
+
+
 def test_run_detached_prints_only_the_id_on_stdout(harch: Harch, hub: HubDouble) -> None:
     hub.on("POST /workloads", workload("pending"), status=201)
     result = harch("run", "-d", "--", "sleep", "60")

@@ -139,3 +139,13 @@ def test_a_file_above_the_limit_is_refused() -> None:
 def test_any_bytes_are_workloads_or_an_error_for_people(data: bytes) -> None:
     with suppress(HarchError):
         assert parse_workloads(data, "job.yaml")
+
+
+def test_topology_gang_and_class_are_read_and_their_mistakes_named() -> None:
+    text = "name: a\ntopology: {required: rack}\ngang: {tasks_min: 1}\nresources: {gpus: 1, gpu_models: [4090, l4]}\n"
+    (spec,) = parse_workloads(text.encode(), "a.yaml")
+    assert (spec.topology.required, spec.resources.gpu_models) == ("rack", ("4090", "l4"))
+    with pytest.raises(HarchError) as raised:
+        parse_workloads(b"name: a\ntopology: {required: rak}\nscheduling_class: trainning\n", "a.yaml")
+    assert "topology.required: `rak` is not one of island" in raised.value.message
+    assert "did you mean `training`?" in raised.value.message

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from harch.workloads.spec import DURATION_S_MAX, EnvName, Name, Priority, Resources, RestartPolicy, Seconds
+from harch.workloads.spec import (
+    DURATION_S_MAX,
+    EnvName,
+    Gang,
+    Name,
+    Priority,
+    Resources,
+    RestartPolicy,
+    SchedulingClass,
+    Seconds,
+    Topology,
+)
 
 CLIENT_SPEC = "harch.dev/client-spec"  # the annotation that keeps what a client wrote in its own words
 
@@ -78,6 +89,11 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     env: dict[EnvName, str] | None = None
     secrets: list[EnvName] | UnsetType = UNSET
     working_dir: str | None = None
+    query: str | None = None
+    topology: Topology | UnsetType = UNSET
+    gang: Gang | UnsetType = UNSET
+    scheduling_class: SchedulingClass | None = None
+    preemptible: bool | UnsetType = UNSET
     priority: Priority | None = None
     countries_allowed: Regions | UnsetType = UNSET
     max_duration_s: Seconds | None = None

@@ -6,6 +6,7 @@ import msgspec
 
 from harch.api.dialects.fields import WorkloadBody, client_fields
 from harch.api.errors import input_error
+from harch.placement.query import QUERY_FIELDS, without_query
 from harch.workloads.lifecycle import Workload
 
 # Different words for one thing: whoever changes one of them means all of them.
@@ -33,7 +34,12 @@ _SYNONYMS: tuple[frozenset[str], ...] = (
 
 def changed_body(workload: Workload, changes: dict[str, object]) -> WorkloadBody:
     """The whole request that `changes` amount to. Raises E0201."""
-    current: dict[str, object] = msgspec.to_builtins(workload.spec) | client_fields(workload.annotations)
+    spec = workload.spec
+    if "query" in changes:
+        spec = without_query(spec)
+    elif QUERY_FIELDS & _meant(changes):
+        spec = msgspec.structs.replace(spec, query=None)  # what it said stands in the fields, one of which changes now
+    current: dict[str, object] = msgspec.to_builtins(spec) | client_fields(workload.annotations)
     compute = current.get("compute")
     for words in _SYNONYMS:
         if words & changes.keys():
@@ -44,3 +50,8 @@ def changed_body(workload: Workload, changes: dict[str, object]) -> WorkloadBody
         return msgspec.convert({**current, **changes}, WorkloadBody)
     except (msgspec.ValidationError, RecursionError) as error:
         raise input_error(error) from None
+
+
+def _meant(changes: dict[str, object]) -> set[str]:
+    """The fields that change, and all other words for them."""
+    return set(changes).union(*(words for words in _SYNONYMS if words & changes.keys()))

@@ -9,14 +9,26 @@ from harch.api.dialects.fields import Compute, WorkloadBody, client_annotation
 from harch.api.errors import input_error
 from harch.api.hub_port import HubPort
 from harch.base.errors import HarchError
+from harch.placement.query import apply_query, split_gpus
+from harch.placement.query_parser import GPU_MODEL_WORDS
 from harch.sovereignty.countries import COUNTRIES, countries_of, country_of
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec, WorkloadType
 
-GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node
 CPUS_PER_TASK_MIN, MEMORY_GB_PER_TASK_MIN = 1.0, 1.0
 
-_GPU_MODELS = {"a100": "a100-80gb", "h100": "h100-80gb", "inference": "inference-card"}
 _TYPES: dict[str, WorkloadType] = {word.value: word for word in WorkloadType} | {"serving": WorkloadType.INFERENCE}
+
+_MAY_BE_NULL = (
+    "command",
+    "env",
+    "working_dir",
+    "query",
+    "scheduling_class",
+    "priority",
+    "modelled_duration_s",
+    "image",
+)
+_MAY_BE_ABSENT = ("secrets", "topology", "gang", "preemptible", "stop_grace_s", "restarts_max")
 
 _decode = msgspec.json.Decoder(WorkloadBody).decode
 
@@ -43,16 +55,18 @@ def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str,
         fields["restart"] = body.restart
     elif body.auto_restart:
         fields["restart"] = RestartPolicy.ON_FAILURE
-    for name in ("command", "env", "working_dir", "priority", "modelled_duration_s", "image"):
+    for name in _MAY_BE_NULL:
         if (value := getattr(body, name)) is not None:
             fields[name] = value
-    for name in ("secrets", "stop_grace_s", "restarts_max"):
+    for name in _MAY_BE_ABSENT:
         if (value := getattr(body, name)) is not UNSET:
             fields[name] = value
     try:
-        return msgspec.convert(fields, WorkloadSpec), client_annotation(body)
+        spec = msgspec.convert(fields, WorkloadSpec)
     except (msgspec.ValidationError, ValueError) as error:
         raise input_error(error) from None
+    # Every way in leads through here: submission, plan and change all see what the query means.
+    return apply_query(spec), client_annotation(body)
 
 
 def workload_type(word: str | None) -> WorkloadType:
@@ -70,7 +84,7 @@ def gpu_model(word: str | None) -> str | None:
     if not word:
         return None
     lowered = word.lower()
-    return _GPU_MODELS.get(lowered, lowered)
+    return GPU_MODEL_WORDS.get(lowered, lowered)
 
 
 def check_hub(named: str, hub: HubPort) -> None:
@@ -100,7 +114,8 @@ def _size(body: WorkloadBody) -> tuple[int, Resources]:
     if compute is None:
         return (tasks if native else body.replicas or 1), resources
     said = _split(compute, body.replicas or 1)
-    if native and (said[0] * said[1].gpus, said[1].gpu_model) != (tasks * resources.gpus, resources.gpu_model):
+    first_model = resources.models_wanted[0] if resources.models_wanted else None  # the one that the view shows them
+    if native and (said[0] * said[1].gpus, said[1].gpu_model) != (tasks * resources.gpus, first_model):
         raise HarchError(
             "E0201",
             "`resources` and the GPU fields of the public clients ask for different things",
@@ -124,9 +139,8 @@ def _compute(body: WorkloadBody) -> Compute | None:
 
 def _split(compute: Compute, replicas: int) -> tuple[int, Resources]:
     """Equal tasks of at most eight GPUs each; the total is kept exactly, so 12 becomes 2 x 6 and 11 becomes 11 x 1."""
-    gpus_total = compute.gpu_count or 0
-    per_task = next((size for size in range(GPUS_PER_TASK, 0, -1) if gpus_total % size == 0), 1) if gpus_total else 0
-    tasks = gpus_total // per_task if per_task else replicas
+    tasks, per_task = split_gpus(compute.gpu_count or 0)
+    tasks = tasks if per_task else replicas
     return tasks, Resources(
         gpus=per_task,
         gpu_model=gpu_model(compute.gpu_type or None),

@@ -107,7 +107,7 @@ def spec_view(workload: Workload) -> dict[str, object]:
     theirs = client_fields(workload.annotations)
     compute: dict[str, object] = {
         "gpu_count": spec.gpus_total,
-        "gpu_type": resources.gpu_model,
+        "gpu_type": resources.models_wanted[0] if resources.models_wanted else None,
         "cpu_cores": max(1, math.ceil(resources.cpus * spec.tasks)),
         "memory_gb": resources.memory_gb * spec.tasks,
         "storage_gb": resources.storage_gb * spec.tasks or 1.0,
@@ -127,6 +127,11 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "resources": resources,
         "secrets": spec.secrets,
         "working_dir": spec.working_dir,
+        "query": spec.query,
+        "topology": spec.topology,
+        "gang": spec.gang,
+        "scheduling_class": spec.scheduling_class,
+        "preemptible": spec.preemptible,
         "countries_allowed": spec.countries_allowed,
         "max_duration_s": spec.max_duration_s,
         "stop_grace_s": spec.stop_grace_s,

@@ -1,0 +1,156 @@
+"""Queries by example: what they mean, where they go wrong, and what they do to a workload."""
+
+from __future__ import annotations
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.placement.query import Query, apply_query, describe, parse_query, without_query
+from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
+
+ISLAND_IN_MA = "8 GPUs, same NVLink island, >= 40 GB, in MA"
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        (ISLAND_IN_MA, Query(tasks=1, gpus=8, required=Level.ISLAND, gpu_memory_gb_min=40, countries=("MA",))),
+        (
+            "16 x h100-80gb in one rack, prefer island",
+            Query(tasks=2, gpus=8, gpu_models=("h100-80gb",), required=Level.RACK, preferred=Level.ISLAND),
+        ),
+        (
+            "0.25 GPU any of a100-80gb|h100-80gb",
+            Query(tasks=1, gpus=1, gpu_fraction=0.25, gpu_models=("a100-80gb", "h100-80gb")),
+        ),
+        (
+            "4 tasks of 8 GPUs, spread over racks, exclusive, 16 cpus, 64 GB memory",
+            Query(
+                tasks=4,
+                gpus=8,
+                preferred=Level.ROW,
+                strategy=Strategy.SPREAD,
+                exclusive=True,
+                cpus=16,
+                memory_gb=64,
+            ),
+        ),
+        ("4 x 8 GPUs", Query(tasks=4, gpus=8)),
+        ("8xh100", Query(tasks=1, gpus=8, gpu_models=("h100-80gb",))),
+        ("2 A100 or H100", Query(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
+        ("12 gpus", Query(tasks=2, gpus=6)),
+        ("11 gpus", Query(tasks=11, gpus=1)),
+        ("16 GPUs, same node", Query(tasks=1, gpus=16, required=Level.NODE)),
+        ("1 task of 16 GPUs", Query(tasks=1, gpus=16)),
+        ("3 tasks, 2 cores, 1 TB storage", Query(tasks=3, cpus=2, storage_gb=1024)),
+        ("at least 0.04 TB per GPU", Query(gpu_memory_gb_min=40.96)),
+        ("spread across nodes", Query(strategy=Strategy.SPREAD, preferred=Level.RACK)),
+        ("pack in the same row", Query(strategy=Strategy.PACK, required=Level.ROW)),
+        ("IN Côte d'Ivoire OR senegal", Query(countries=("CI", "SN"))),
+        ("in MA, SN, exclusive nodes", Query(countries=("MA", "SN"), exclusive=True)),
+        ("in MA and at least 40GB", Query(countries=("MA",), gpu_memory_gb_min=40)),
+        ("in MA, in one rack", Query(countries=("MA",), required=Level.RACK)),
+        ("2 GPUs of any of a100|h100", Query(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
+    ],
+)
+def test_a_query_means_what_it_says(text: str, query: Query) -> None:
+    assert parse_query(text) == query
+    assert parse_query(describe(query)) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "said"),
+    [
+        ("8 GPUs, same iland", 14, "did you mean `island`?"),
+        ("8 gbus", 3, "did you mean `gpus`?"),
+        ("8 GPUs, spraed", 9, "did you mean `spread`?"),
+        ("8", 2, "ends too early"),
+        ("", 1, "says nothing"),
+        (" , ", 1, "says nothing"),
+        ("8 GPUs $", 8, "`$` is not understood"),
+        ("8 GPUs, 4 GPUs", 9, "said twice"),
+        ("same rack, same node", 12, "said twice"),
+        ("1.5 GPUs", 1, "a share is below 1"),
+        ("1.5 tasks", 1, "not a whole number"),
+        ("40 GB", 6, "`>= 40 GB`"),
+        (">= GB", 4, "a number of GB"),
+        (">= 40 GPUs", 7, "GB or TB"),
+        (">= 40 GB memory", 10, "main memory is `64 GB memory`"),
+        ("at 40 GB", 4, "did you mean"),
+        ("any h100", 5, "any of a100-80gb"),
+        ("any of 3", 8, "a GPU model"),
+        ("in Moroco", 4, "`Moroco` is not a country"),
+        ("in 3", 4, "a country"),
+        ("4 x 8 cpus", 7, "GPUs"),
+        ("spread over rows", 13, "nodes or racks"),
+        ("spread, same node", 1, "excludes `same node`"),
+        ("same rack, prefer hub", 1, "smaller"),
+        ("x" * 501, 500, "longer than"),
+    ],
+)
+def test_a_mistake_has_a_position_and_what_was_expected(text: str, position: int, said: str) -> None:
+    with pytest.raises(HarchError) as raised:
+        parse_query(text)
+    error = raised.value
+    assert error.code == "E0201"
+    assert error.field == "query"
+    if "did you mean" in said and "`" not in said:
+        said = "`least`"
+    assert said in error.message
+    assert error.meta["position"] == position
+    assert error.hint
+
+
+def spec(query: str | None, **fields: object) -> WorkloadSpec:
+    return WorkloadSpec(name="w", query=query, **fields)  # type: ignore[arg-type]
+
+
+def test_a_query_fills_the_fields_and_keeps_its_words() -> None:
+    applied = apply_query(spec(ISLAND_IN_MA, resources=Resources(cpus=16)))
+    assert applied.resources == Resources(gpus=8, gpu_memory_gb_min=40, cpus=16)
+    assert applied.topology == Topology(required=Level.ISLAND)
+    assert applied.countries_allowed == ("MA",)
+    assert applied.query == ISLAND_IN_MA
+    assert apply_query(applied) == applied
+
+
+def test_one_model_is_the_model_and_several_are_a_choice() -> None:
+    assert apply_query(spec("2 h100-80gb")).resources.gpu_model == "h100-80gb"
+    assert apply_query(spec("2 a100|h100")).resources.gpu_models == ("a100-80gb", "h100-80gb")
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "field"),
+    [
+        ("8 GPUs", {"resources": Resources(gpus=4)}, "resources.gpus"),
+        ("1 GPU", {"resources": Resources(gpus=1, gpu_fraction=0.5)}, "resources.gpu_fraction"),
+        ("8 GPUs", {"tasks": 4}, "tasks"),
+        ("2 tasks of 8 GPUs", {"tasks": 4}, "tasks"),
+        ("8 h100-80gb", {"resources": Resources(gpu_model="a100-80gb")}, "resources.gpu_models"),
+        ("same rack", {"topology": Topology(required=Level.ROW)}, "topology.required"),
+        ("pack", {"topology": Topology(strategy=Strategy.SPREAD)}, "topology.strategy"),
+        ("in MA", {"countries_allowed": ("SN",)}, "countries_allowed"),
+    ],
+)
+def test_a_field_that_says_something_else_is_a_mistake(query: str, fields: dict[str, object], field: str) -> None:
+    with pytest.raises(HarchError) as raised:
+        apply_query(spec(query, **fields))
+    assert (raised.value.code, raised.value.field) == ("E0201", field)
+
+
+@pytest.mark.parametrize("query", ["9999 GPUs, same node", "99999 tasks of 1 GPU", "0 cpus", "0 tasks of 1 GPU"])
+def test_limits_of_fields_hold_for_queries_too(query: str) -> None:
+    with pytest.raises(HarchError) as raised:
+        apply_query(spec(query))
+    assert (raised.value.code, raised.value.field) == ("E0201", "query")
+
+
+def test_countries_of_both_are_narrowed_never_widened() -> None:
+    assert apply_query(spec("in MA|SN", countries_allowed=("SN", "CI"))).countries_allowed == ("SN",)
+
+
+def test_a_query_can_be_taken_out_again_without_loosening_a_rule() -> None:
+    before = spec("2 tasks of 8 h100, same rack, exclusive, in MA", resources=Resources(cpus=16))
+    after = without_query(apply_query(before))
+    assert after == spec(None, resources=Resources(cpus=16), countries_allowed=("MA",))
+    assert without_query(after) == after
