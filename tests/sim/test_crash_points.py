@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harch.hub.audit import table
+from harch.hub.audit.table import AuditQuery
+from harch.sovereignty.audit.chain import NO_HASH
+from harch.sovereignty.audit.entry import ADMITTED, ENDED, PLACED
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.lifecycle import State
 from sim.world import World
@@ -36,6 +40,14 @@ def test_every_acknowledged_workload_survives_a_crash_at_any_store_boundary(bloc
             assert not world.machine.desk.scheduler.running
             for agent in world.agents.values():
                 assert all(count == 1 for count in agent.starts.values())
+            records = table.records(world.database, AuditQuery(limit=100_000))
+            audited, hashes = [one.entry for one in records], [one.hash for one in records]
+            assert [entry.seq for entry in audited] == list(range(1, len(audited) + 1))
+            assert [entry.prev for entry in audited] == [NO_HASH, *hashes[:-1]], "the audit chain is broken"
+            assert sorted(e.subject for e in audited if e.kind == ADMITTED) == sorted(stored)
+            assert sorted(e.subject for e in audited if e.kind == ENDED) == sorted(stored)
+            placed = sum(workload.attempt for workload in stored.values())
+            assert sum(e.kind == PLACED for e in audited) == placed, "a placement is missing from the audit chain"
             completed = [w for w in stored.values() if w.state is State.COMPLETED]
             assert all(w.attempt >= 1 and len(w.task_ends) == w.spec.tasks for w in completed)
         except AssertionError as error:

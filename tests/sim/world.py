@@ -14,12 +14,14 @@ from harch.base.errors import HarchError
 from harch.execution.protocol import TaskEnded, TaskStarted
 from harch.fleet.model import Fleet
 from harch.hub import happenings as h
+from harch.hub.audit import table
 from harch.hub.machine import JobMachine
 from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord
 from harch.placement.policy.shapes import GPU_MILLI
+from harch.sovereignty.audit.chain import link
 from harch.testing.agents import SimAgent
 from harch.workloads.lifecycle import ExitReason
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
@@ -61,6 +63,7 @@ class World:
         workloads = self.database.workloads_to_restore(self.now - timedelta(minutes=10))
         effects = self.machine.restore(workloads, self.database.idempotency_keys(self.now), now=self.now)
         self.seq = self.database.last_event()
+        self.audit_head = table.head(self.database)
         self.connected = set()
         self.carry_out(effects)
 
@@ -86,6 +89,10 @@ class World:
                         data=effect.data,
                     )
                     statements.append(rows.save_event(event))
+                case h.Audit(draft):
+                    linked = link(self.audit_head, draft, hub=self.hub.id, at=self.now.isoformat())
+                    self.audit_head = linked.head
+                    statements += table.save(linked)
                 case h.Send():
                     sends.append(effect)
         self.boundaries += 1
