@@ -160,6 +160,7 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     ErrorKind("E0310", "Region not found", 404, "No hub of the fleet stands in this region."),
+    ErrorKind("E0311", "Hardware not found", 404, "The hub has no node, GPU, rack or cooling zone of this id."),
     # E04: limits
     ErrorKind(
         "E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."

@@ -184,6 +184,13 @@ class Desk:
         )
         self.to_agent(task, StartTask(order))
 
+    def stop_for_others(self, workload: Workload, why: str, *, kind: str) -> None:
+        """TERM, grace, then it waits again: for preemption, draining, defragmentation."""
+        workload.stop_reason, workload.stop_as = why, State.PENDING
+        self.scheduler.stops(workload.id)
+        self.changed(workload, kind, why)
+        self.stop_tasks(workload)
+
     def stop_tasks(self, workload: Workload) -> None:
         for task in workload.placement:
             if task.rank not in workload.ranks_ended:

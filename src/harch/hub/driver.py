@@ -143,6 +143,8 @@ class Driver:
                     messages.append(effect)
                 case h.Audit(draft):
                     drafts.append(draft)
+                case h.SaveCondition(kind, subject, value, why):
+                    statements.append(rows.save_condition(kind, subject, value, why))
                 case h.SaveLabels(workload):
                     statements += rows.save_labels(workload)
                 case h.SaveIdempotencyKey(entry):
@@ -198,6 +200,7 @@ class Driver:
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),
+            self._database.conditions(),
             now=now,
         )
         self.machine = machine

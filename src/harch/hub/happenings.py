@@ -92,6 +92,22 @@ class TaskEndSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareChanged:
+    """`value` None: as the fleet file says again."""
+
+    kind: str
+    subject: str
+    value: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    node_id: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something about the hub itself that belongs into its history."""
 
@@ -117,6 +133,8 @@ Event = (
     | TaskStartSeen
     | TaskEndSeen
     | PlacementDue
+    | HardwareChanged
+    | NodeDrained
     | Noted
 )
 
@@ -133,6 +151,16 @@ class SaveLabels:
     """Labels have a table of their own, written only when they change."""
 
     workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCondition:
+    """What is known of a piece of hardware; `value` None: nothing special any more."""
+
+    kind: str
+    subject: str
+    value: float | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +192,4 @@ class Send:
     message: HubMessage
 
 
-Effect = Save | SaveLabels | SaveIdempotencyKey | Record | Audit | Send
+Effect = Save | SaveLabels | SaveCondition | SaveIdempotencyKey | Record | Audit | Send

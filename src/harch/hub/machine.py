@@ -7,11 +7,13 @@ restart the machine is rebuilt from disk, and every agent reports what it really
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from datetime import datetime
 
+from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
-from harch.hub import asks, reports
+from harch.hub import asks, hardware, reports
 from harch.hub import happenings as h
 from harch.hub.audit import drafts
 from harch.hub.desk import Desk
@@ -30,7 +32,12 @@ class JobMachine:
         self.more_to_place = False  # the last round reached its limit
 
     def restore(
-        self, workloads: Iterable[Workload], keys: Iterable[h.IdempotencyEntry], *, now: datetime
+        self,
+        workloads: Iterable[Workload],
+        keys: Iterable[h.IdempotencyEntry],
+        conditions: Iterable[hardware.Condition] = (),
+        *,
+        now: datetime,
     ) -> list[h.Effect]:
         """Takes over what the store holds: unfinished workloads, and those finished within the retry window."""
         desk = self.desk
@@ -44,6 +51,9 @@ class JobMachine:
                 desk.adopt(workload)
             elif workload.state is State.PENDING:
                 desk.enqueue(workload)
+        for condition in conditions:
+            with contextlib.suppress(HarchError):  # the fleet file no longer has it
+                hardware.apply(desk, condition)
         return desk.finish()
 
     def handle(self, event: h.Event, *, now: datetime) -> list[h.Effect]:
@@ -72,6 +82,11 @@ class JobMachine:
                 reports.agent_joined(desk, event)
             case h.AgentLeft():
                 reports.agent_left(desk, event)
+            case h.HardwareChanged(kind, subject, value, why):
+                condition = hardware.Condition(kind=hardware.ConditionKind(kind), subject=subject, value=value, why=why)
+                hardware.set_condition(desk, condition)
+            case h.NodeDrained(node_id, why):
+                hardware.drain(desk, node_id, why)
             case h.Noted(kind, subject, message):
                 desk.note(kind, subject, message)
         return desk.finish()
@@ -113,7 +128,5 @@ class JobMachine:
             workload = desk.registry.workloads[victim.request.id]
             if workload.stop_reason or not workload.is_placed:
                 continue
-            workload.stop_reason = f"preempted for {preemption.request.id}"
-            workload.stop_as = State.PENDING
-            desk.changed(workload, "workload.preempted", workload.stop_reason)
-            desk.stop_tasks(workload)
+            why = f"preempted for {preemption.request.id} ({preemption.request.turn_class})"
+            desk.stop_for_others(workload, why, kind="workload.preempted")

@@ -13,6 +13,7 @@ from typing import Any
 from harch.base.clock import iso
 from harch.base.errors import HarchError
 from harch.hub.happenings import IdempotencyEntry
+from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.store import rows
 from harch.hub.store.migrations import migrate
 from harch.hub.store.rows import Statement
@@ -172,6 +173,11 @@ class Database:
             )
             for tenant, key, workload_id, digest, created_at in found
         ]
+
+    def conditions(self) -> list[Condition]:
+        """What is special about the hardware now."""
+        found = self._all("SELECT kind, subject, value, why FROM conditions ORDER BY kind, subject")
+        return [Condition(kind=ConditionKind(k), subject=s, value=v, why=w) for k, s, v, w in found]
 
     def api_keys(self) -> list[tuple[KeyInfo, str]]:
         """Every key with the digest of its secret."""

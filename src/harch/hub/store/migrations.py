@@ -56,6 +56,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             input BLOB NOT NULL, PRIMARY KEY (digest, policy, ground))""",
         "CREATE INDEX policy_decisions_by_age ON policy_decisions (last_at)",
     ),
+    (
+        """CREATE TABLE conditions (
+            kind TEXT NOT NULL, subject TEXT NOT NULL, value REAL NOT NULL, why TEXT NOT NULL,
+            PRIMARY KEY (kind, subject))""",
+    ),
 )
 
 

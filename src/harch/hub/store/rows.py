@@ -99,6 +99,16 @@ def drop_idempotency_keys_before(now: datetime, window: timedelta) -> Statement:
     return "DELETE FROM idempotency_keys WHERE created_at < ?", (iso(now - window),)
 
 
+def save_condition(kind: str, subject: str, value: float | None, why: str) -> Statement:
+    if value is None:
+        return "DELETE FROM conditions WHERE kind = ? AND subject = ?", (kind, subject)
+    return (
+        "INSERT INTO conditions (kind, subject, value, why) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (kind, subject) DO UPDATE SET value = excluded.value, why = excluded.why",
+        (kind, subject, value, why),
+    )
+
+
 def save_api_key(info: KeyInfo, digest: str) -> Statement:
     return (
         "INSERT INTO api_keys (id, digest, name, tenant, role, prefix, created_at, last_used_at, revoked)"

@@ -1,0 +1,99 @@
+"""What if hardware changes while it runs? Cordoned nodes, GPUs that fail, links that degrade, cooling that weakens.
+
+Each change is stored, seen by the very next decision, and evicts nothing; only draining a node asks its work to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from enum import StrEnum
+
+from msgspec import Struct
+
+from harch.base.errors import HarchError
+from harch.hub import happenings as h
+from harch.hub.desk import Desk
+
+
+class ConditionKind(StrEnum):
+    """What is wrong, and of what. The value's meaning is beside each."""
+
+    CORDONED = "cordoned"  # node; 1
+    UNHEALTHY = "unhealthy"  # GPU; 1
+    COOLING_KW = "cooling_kw"  # cooling zone; what the plant removes now
+    NVLINK = "nvlink"  # node; factor of its NVLink bandwidth, 0 to 1
+    UPLINK = "uplink"  # rack; factor of its uplink bandwidth, above 0 to 1
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """`value` None: as the fleet file says again."""
+
+    kind: ConditionKind
+    subject: str
+    value: float | None
+    why: str = ""
+
+
+def set_condition(desk: Desk, condition: Condition) -> None:
+    apply(desk, condition)
+    desk.emit(h.SaveCondition(condition.kind, condition.subject, condition.value, condition.why))
+    state = "as in the fleet file" if condition.value is None else f"{condition.kind} {condition.value:g}"
+    desk.note("hardware.changed", condition.subject, f"{state}: {condition.why}" if condition.why else state)
+
+
+def drain(desk: Desk, node_id: str, why: str) -> None:
+    """Cordons the node and stops what runs there, in an orderly way; it waits again and is placed elsewhere."""
+    set_condition(desk, Condition(kind=ConditionKind.CORDONED, subject=node_id, value=1, why=why or "drained"))
+    for running in list(desk.scheduler.running.values()):
+        workload = desk.registry.workloads[running.request.id]
+        here = any(task.node_id == node_id for task in workload.placement)
+        if here and not workload.stop_reason:
+            desk.stop_for_others(workload, f"node {node_id} is drained", kind="workload.drained")
+
+
+def apply(desk: Desk, condition: Condition) -> None:
+    """To memory only; also at start, with what the store remembers. Raises before anything changed."""
+    scheduler, subject, value = desk.scheduler, condition.subject, condition.value
+    match condition.kind:
+        case ConditionKind.CORDONED:
+            scheduler.cordon(_known(subject, scheduler.room.row_of, "node"), value is not None)
+        case ConditionKind.UNHEALTHY:
+            node_id, device = _gpu(desk, subject)
+            scheduler.set_health(node_id, device, value is None)
+        case ConditionKind.COOLING_KW:
+            zones = {zone.id: (index, zone.heat_kw_max) for index, zone in enumerate(desk.hub.cooling_zones)}
+            index, heat_kw_max = zones[_known(subject, zones, "cooling zone")]
+            scheduler.room.set_cooling(index, heat_kw_max if value is None else _between(value, 0, heat_kw_max))
+        case ConditionKind.NVLINK:
+            node_id = _known(subject, scheduler.room.row_of, "node")
+            scheduler.topology.set_nvlink(node_id, 1.0 if value is None else _between(value, 0, 1))
+        case ConditionKind.UPLINK:
+            racks = {rack.id: rack for rack in desk.hub.racks}
+            scheduler.topology.set_uplink(
+                _known(subject, racks, "rack"), 1.0 if value is None else _between(value, 0.01, 1)
+            )
+
+
+def _gpu(desk: Desk, gpu_id: str) -> tuple[str, int]:
+    node_id = gpu_id.rpartition("-")[0]
+    row = desk.scheduler.room.row_of.get(node_id, -1)
+    for gpu in desk.hub.nodes[row].gpus if row >= 0 else ():
+        if gpu.id == gpu_id:
+            return node_id, gpu.index
+    raise _missing("GPU", gpu_id)
+
+
+def _known(subject: str, known: Container[str], noun: str) -> str:
+    if subject not in known:
+        raise _missing(noun, subject)
+    return subject
+
+
+def _between(value: float, low: float, high: float) -> float:
+    if not low <= value <= high:
+        raise HarchError("E0201", f"{value:g} is not between {low:g} and {high:g}", hint="see `harch node --help`")
+    return value
+
+
+def _missing(noun: str, subject: str) -> HarchError:
+    return HarchError("E0311", f"this hub has no {noun} `{subject}`", hint="`harch node ls` and `harch gpus` list them")
