@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -266,7 +266,7 @@ GANGS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=seeds, wish=GANGS, runs_process=st.booleans(), gangs=st.integers(1, 3))
 def test_backfill_never_delays_a_reserved_gang(
     seed: int, wish: tuple[int, int, Level], runs_process: bool, gangs: int
@@ -379,14 +379,14 @@ def test_preemption_stops_only_lower_classes_within_limits_and_nobody_in_vain(
 
 def test_a_round_over_a_hundred_thousand_that_do_not_fit_looks_at_each_group_once() -> None:
     queue = TurnQueue(TurnSettings(), room_of())
-    flows = defaultdict(int)
+    groups = set()
     for number in range(100_000):
         turn_class, tenant, gpus = CLASS_ORDER[number % 3], f"t{number % 5}", 1 + number % 4
-        flows[turn_class, tenant, gpus] += 1
+        groups.add((turn_class, tenant, gpus))
         queue.add(ask(f"r{number}", turn_class, tenant=tenant, gpus=gpus), 0.0)
     order = queue.in_order(10_000.0)
     tried = 0
     for _ in order:
         tried += 1
         order.skip_group()
-    assert tried == len(flows) == 60
+    assert tried == len(groups) == 60

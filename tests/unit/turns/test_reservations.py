@@ -106,3 +106,11 @@ def test_a_second_reservation_leaves_the_nodes_of_the_first_alone() -> None:
     assert again is not None
     assert again.rows == second.rows, "it stays where it was planned"
     assert plan_reservation(room, ask("both", gpus=8, tasks=2), running, 0.0, taken=[first]) is None
+
+
+def test_nodes_that_victims_are_leaving_are_kept_for_whom_they_leave() -> None:
+    room = room_of(racks=1, nodes_per_rack=2)
+    running = [start(room, ask(f"w{row}", gpus=8), whole_node(row)) for row in (0, 1)]
+    kept = plan_reservation(room, ask("high", gpus=8), running, 0.0, stopping={"w1": 10.0})
+    assert kept is not None
+    assert (kept.rows, kept.start_s) == ((1,), 10.0)

@@ -37,15 +37,21 @@ class Group:
     that has begun goes on, and sees every removal.
     """
 
-    __slots__ = ("_entries", "_first", "_live")
+    __slots__ = ("_entries", "_first", "_live", "blocked")
 
     def __init__(self) -> None:
+        self.blocked = False  # its head did not fit, and nothing that it could use has come free since
         self._entries: list[Waiting] = []
         self._first = 0  # nothing before it is live
         self._live: dict[str, Waiting] = {}
 
     def __len__(self) -> int:
         return len(self._live)
+
+    @property
+    def head(self) -> Waiting:
+        """The first; a group that is kept has one."""
+        return self._entries[self._first]
 
     def __iter__(self) -> Iterator[Waiting]:
         entries, live = self._entries, self._live

@@ -17,7 +17,7 @@ import numpy as np
 from harch.placement.policy.shapes import Bools, Floats, Ints
 from harch.placement.request import Request
 from harch.placement.room import Room
-from harch.placement.turns.running import Releases, Running, find_slots
+from harch.placement.turns.running import Releases, Running, domains, find_slots
 from harch.placement.turns.settings import CLASS_ORDER, TurnSettings
 from harch.workloads.spec import Level
 
@@ -108,14 +108,16 @@ def plan_preemption(
 def _plan_at(
     level: Level, search: _Search, eligible: list[int], victims_max: int, settings: TurnSettings
 ) -> PreemptionPlan | None:
-    domain_of = _domains(search.room, level)
+    domain_of = domains(search.room, level)
     inside: dict[int, list[int]] = {}
     for index in eligible:
-        domains = {int(domain_of[slot.row]) for slot in search.running[index].slots}
-        if len(domains) == 1:
-            inside.setdefault(domains.pop(), []).append(index)
+        touched = {int(domain_of[slot.row]) for slot in search.running[index].slots}
+        if len(touched) == 1:
+            inside.setdefault(touched.pop(), []).append(index)
     best: tuple[float, list[int], int] | None = None
-    for domain in search.promising(domain_of, inside)[: settings.preemption_domains_tried_max]:
+    for estimate, domain in search.promising(domain_of, inside)[: settings.preemption_domains_tried_max]:
+        if best is not None and estimate >= best[0]:
+            break
         within = domain_of == domain
         victims = search.fewest(inside[domain][: settings.preemption_candidates_max], within)
         if victims is not None and len(victims) <= victims_max:
@@ -136,15 +138,6 @@ def _plan_at(
     )
 
 
-def _domains(room: Room, level: Level) -> Ints:
-    """The number of the domain in which each node stands."""
-    if level is Level.NODE:
-        return np.arange(room.arrays.size)
-    if level is Level.RACK:
-        return room.rack
-    return room.rack_row[room.rack] if level is Level.ROW else np.zeros(room.arrays.size, np.int64)
-
-
 class _Search:
     """Questions about one request: would it fit if these were gone?"""
 
@@ -163,8 +156,8 @@ class _Search:
     def fits(self, victims: Sequence[int], within: Bools) -> bool:
         return find_slots(self._room_after(victims), self.request, self._tasks, within) is not None
 
-    def promising(self, domain_of: Ints, inside: dict[int, list[int]]) -> list[int]:
-        """Domains that hold the request once all their candidates are gone; that which seems to lose least first."""
+    def promising(self, domain_of: Ints, inside: dict[int, list[int]]) -> list[tuple[float, int]]:
+        """Domains that hold the request once all their candidates are gone, by the work that seems lost at least."""
         everyone = [index for candidates in inside.values() for index in candidates]
         needs, exclusive = self.request.needs, self.request.topology.exclusive
         slots = np.bincount(domain_of, self._room_after(everyone).slots(needs, exclusive=exclusive))
@@ -177,7 +170,7 @@ class _Search:
                 freed_milli = np.cumsum([len(self.running[i].slots) * _gpu_milli(self.running[i]) for i in candidates])
                 count = int(np.searchsorted(freed_milli, missing_milli)) + 1
                 keys.append((float(self.lost_gpu_s[candidates[:count]].sum()), domain))
-        return [domain for _, domain in sorted(keys)]
+        return sorted(keys)
 
     def fewest(self, candidates: list[int], within: Bools) -> list[int] | None:
         """Those that lose least until it fits, then without whoever is not needed; those that lose most leave first."""

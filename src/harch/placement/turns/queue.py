@@ -18,14 +18,14 @@ appear in it. A request too large for what comes free piece by piece needs a res
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
 from harch.placement.request import Request
 from harch.placement.room import Room
-from harch.placement.turns.flows import Lane, Rank, Waiting
+from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting
 from harch.placement.turns.meter import Capacity, Meter
 from harch.placement.turns.quotas import QuotaBook
 from harch.placement.turns.round import AgedTurn, Cursor, FlowTurn, LaneTurn, Round
@@ -166,8 +166,12 @@ class TurnQueue:
 
     # Asking
 
-    def in_order(self, now_s: float) -> Round:
-        """One pass over everybody who waits. What it yields may be removed at once; nothing may be added meanwhile."""
+    def in_order(self, now_s: float, may_fit: Callable[[Request], bool] | None = None) -> Round:
+        """One pass over everybody who waits. What it yields may be removed at once; nothing may be added meanwhile.
+
+        `may_fit` says whether a blocked request could use something that has come free; without it, all are tried
+        again. Of those of a flow that stay blocked only the first is in the pass: for its reservation.
+        """
         self._advance(now_s)
         settings, lookahead_s = self.settings, self.settings.lookahead_s
         weights, aged_weight = self._weights()
@@ -179,7 +183,7 @@ class TurnQueue:
             for flow in lane.backlogged.values():
                 flow.advance(lane.clock_s)
                 flow_turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow.weight)
-                for group in flow.groups.values():
+                for group in _worth_a_look(flow, may_fit):
                     cursor = Cursor(lane_turn, flow_turn, group)
                     if cursor.head is not None:
                         flow_turn.groups.append((cursor.head.rank, cursor))
@@ -277,3 +281,17 @@ class TurnQueue:
     def _join(self, lane: Lane) -> None:
         weights, _ = self._weights()
         lane.meter.join(self._v_now(), self.settings.memory_s / weights[lane.turn_class])
+
+
+def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> list[Group]:
+    """Thousands may wait on a full hub: a pass must not cost a try of each."""
+    worth = []
+    first: Group | None = None
+    for group in flow.groups.values():
+        if group.blocked and may_fit is not None and not may_fit(group.head.request):
+            if first is None or group.head.rank < first.head.rank:
+                first = group
+        else:
+            group.blocked = False
+            worth.append(group)
+    return worth if first is None else [*worth, first]

@@ -16,16 +16,19 @@ Without promises `start_s` is infinite: nothing is guaranteed, but what never en
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from harch.placement.policy.shapes import Bools, Floats
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.running import Releases, Running, find_slots
+from harch.placement.turns.running import Releases, Running, could_fit, find_slots
 
+_NOBODY: Mapping[str, float] = MappingProxyType({})
 _WATTS_SLACK = 1e-6  # sums in another order differ in the last digits
 
 
@@ -66,16 +69,19 @@ def plan_reservation(
     *,
     taken: Sequence[Reservation] = (),
     before: Reservation | None = None,
+    stopping: Mapping[str, float] = _NOBODY,
     margin_s: float = 30.0,
 ) -> Reservation | None:
     """Where and when the request will fit, beside the reservations `taken`; None if not even on empty nodes.
 
     `before` is its reservation of the last round: kept unless its nodes can no longer be had in time, so that a plan
-    for one request is not undone by another's.
+    for one request is not undone by another's. `stopping` says of those that were told to stop (preempted, cancelled)
+    when they have surely ended.
     """
     if request.countries_allowed and room.hub.country not in request.countries_allowed:
         return None
-    search = _Search(room, request, running, now_s, taken, margin_s)
+    ends_s = [stopping.get(item.request.id, item.ends_s_max(now_s, margin_s)) for item in running]
+    search = _Search(room, request, running, ends_s, now_s, taken, margin_s)
     if before is not None and before.request.id == request.id:
         same = np.zeros(room.arrays.size, np.bool_)
         same[list(before.rows)] = True
@@ -144,13 +150,14 @@ class _Search:
         room: Room,
         request: Request,
         running: Sequence[Running],
+        ends_s: Sequence[float],
         now_s: float,
         taken: Sequence[Reservation],
         margin_s: float,
     ) -> None:
         self._room, self._request, self._taken = room, request, taken
         self._now_s, self._margin_s = now_s, margin_s
-        self._ends_s = np.array([item.ends_s_max(now_s, margin_s) for item in running])
+        self._ends_s = np.array(ends_s)
         # What promises no end comes last, the oldest first: the likeliest to end soon.
         started_s = np.array([item.started_s for item in running])
         self._order = np.lexsort((started_s, self._ends_s))
@@ -160,18 +167,19 @@ class _Search:
             self._free[list(other.rows)] = False
 
     def earliest(self, tasks: int, within: Bools) -> Reservation | None:
-        """Bisects over how many have ended: more room never makes it fit worse."""
-        low, high = 0, len(self._order)
-        if self._slots(high, tasks, within) is None:
+        """Bisects over how many have ended: more room never makes it fit worse. The quick look goes first."""
+        allowed, counts = within & self._free, range(len(self._order) + 1)
+        ended = bisect_left(
+            counts, True, key=lambda count: could_fit(self._room_after(count), self._request, tasks, allowed)
+        )
+        if ended not in counts:
             return None
-        while low < high:
-            middle = (low + high) // 2
-            if self._slots(middle, tasks, within) is None:
-                low = middle + 1
-            else:
-                high = middle
-        slots = self._slots(high, tasks, within)
-        return None if slots is None else self._reservation(high, slots)
+        slots = self._slots(ended, tasks, allowed)
+        if slots is None:  # mostly it fits as soon as it could
+            later = range(ended, len(self._order) + 1)
+            ended += bisect_left(later, True, key=lambda count: self._slots(count, tasks, allowed) is not None)
+            slots = self._slots(ended, tasks, allowed) if ended in counts else None
+        return None if slots is None else self._reservation(ended, slots)
 
     def _room_after(self, ended: int) -> Room:
         """With what the reservations before this one will use already gone."""
@@ -184,8 +192,8 @@ class _Search:
             later.process_slots_free -= other.processes
         return later
 
-    def _slots(self, ended: int, tasks: int, within: Bools) -> tuple[TaskSlot, ...] | None:
-        return find_slots(self._room_after(ended), self._request, tasks, within & self._free)
+    def _slots(self, ended: int, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
+        return find_slots(self._room_after(ended), self._request, tasks, allowed)
 
     def _reservation(self, ended: int, slots: tuple[TaskSlot, ...]) -> Reservation:
         room, later = self._room, self._room_after(ended)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harch.placement.request import Request
-from harch.placement.turns.flows import Rank, Waiting
+from harch.placement.turns.flows import Group, Rank, Waiting
 from harch.placement.turns.meter import Capacity
 
 
 class Cursor:
     """Where the pass stands in one group. `head` is None when the group is used up or given up."""
 
-    __slots__ = ("_entries", "flow", "head", "lane")
+    __slots__ = ("_entries", "flow", "group", "head", "lane")
 
-    def __init__(self, lane: LaneTurn, flow: FlowTurn, entries: Iterable[Waiting]) -> None:
+    def __init__(self, lane: LaneTurn, flow: FlowTurn, group: Group) -> None:
         self.lane = lane
         self.flow = flow
-        self._entries: Iterator[Waiting] = iter(entries)
+        self.group = group
+        self._entries: Iterator[Waiting] = iter(group)
         self.head: Waiting | None = next(self._entries, None)
 
     def advance(self) -> None:
@@ -113,8 +114,15 @@ class Round:
         self._last: Cursor | None = None
         self._last_aged = False
 
-    def skip_group(self) -> None:
+    @property
+    def is_blocked(self) -> bool:
+        """True if the last one did not fit in an earlier pass and nothing that it could use has come free since."""
+        return self._last is not None and self._last.group.blocked
+
+    def skip_group(self, *, blocked: bool = False) -> None:
+        """`blocked`: later passes need not try it before something that it could use has come free."""
         if self._last is not None:
+            self._last.group.blocked = blocked
             self._last.head = None
             self._last = None
 

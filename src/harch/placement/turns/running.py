@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from harch.placement.gangs import place_gang
-from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats
+from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints
 from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
+from harch.workloads.spec import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,26 @@ class Releases:
         return room
 
 
+def domains(room: Room, level: Level) -> Ints:
+    """The number of the domain in which each node stands. Islands lie inside nodes, so their domain is the node."""
+    if level.rank <= Level.NODE.rank:
+        return np.arange(room.arrays.size)
+    if level is Level.RACK:
+        return room.rack
+    return room.rack_row[room.rack] if level is Level.ROW else np.zeros(room.arrays.size, np.int64)
+
+
+def could_fit(room: Room, request: Request, tasks: int, allowed: Bools) -> bool:
+    """False: `find_slots` would find none. A quick look, as power is counted per node and islands are not looked at."""
+    slots = np.where(allowed, room.slots(request.needs, exclusive=request.topology.exclusive), 0)
+    return bool(np.bincount(domains(room, request.topology.required), slots).max() >= tasks)
+
+
 def find_slots(room: Room, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
     """Would it fit in such a room, and where? The rules of the real placement; only scores are left out."""
     if request.runs_process and tasks > room.process_slots_free:
+        return None
+    if not could_fit(room, request, tasks, allowed):
         return None
     return place_gang(room, request, tasks, rank_nodes=_all_alike, allowed=allowed)
 
