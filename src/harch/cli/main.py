@@ -44,6 +44,7 @@ VERBS = (
     Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
     Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
     Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
+    Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
     Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
     Verb("Run HarchOS", "hub", "hub", "Run one hub's control plane."),

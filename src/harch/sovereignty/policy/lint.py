@@ -66,6 +66,9 @@ def lint_modules(modules: Mapping[str, str], problems: Problems, *, shipped: boo
             problems.add(file, "has no `package`")
         elif package.split(".")[0] in RESERVED_ROOTS and not shipped:
             problems.add(file, f"`package {package}`: packages below {' and '.join(RESERVED_ROOTS)} belong to HarchOS")
+        for kind, text, line in _tokens(source):
+            if kind == "word" and text == "with":
+                problems.add(f"{file}:{line}", "`with` can end the engine's process; write inputs as *cases.json")
         for reference in references(source):
             if complaint := _complaint(reference, package, defined):
                 problems.add(f"{file}:{reference.line}", complaint)
