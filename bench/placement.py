@@ -33,6 +33,7 @@ LOADS = (0.9, 1.0, 1.1, 1.3)
 SEEDS = tuple(range(42, 52))  # those of the published figures
 LARGE_FLEET_SEEDS = (42, 43, 44)
 HUBS = 20
+PARTS = ("allocation", "fleets", "speed")
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ def main() -> None:
     default = os.environ.get("HARCH_PLACEMENT_DATA", str(Path(__file__).parents[2] / "shared/data/placement"))
     options.add_argument("--data", type=Path, default=Path(default), help="folder of the public trace files")
     options.add_argument("--quick", action="store_true", help="two seeds and two traces: a look, not a measurement")
+    options.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--report", type=Path, help="also writes everything that is printed to this file")
     chosen = options.parse_args()
@@ -54,9 +56,12 @@ def main() -> None:
     warm()
     report.line(f"Conditions: {conditions()}; seeds {seeds[0]} to {seeds[-1]}; sequence seed fixed in the code.")
     verdict = Verdict("placement")
-    allocation(chosen.data, traces, seeds, chosen.processes, report, verdict)
-    large_fleet(chosen.data, seeds[: len(LARGE_FLEET_SEEDS)], report, verdict)
-    speed(chosen.data, report, verdict)
+    if "allocation" in chosen.parts:
+        allocation(chosen.data, traces, seeds, chosen.processes, report, verdict)
+    if "fleets" in chosen.parts:
+        large_fleet(chosen.data, seeds[: len(LARGE_FLEET_SEEDS)], report, verdict)
+    if "speed" in chosen.parts:
+        speed(chosen.data, report, verdict)
     if chosen.report:
         chosen.report.write_text("\n".join(report.lines) + "\n")
     verdict.print()
