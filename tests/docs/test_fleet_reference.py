@@ -19,6 +19,7 @@ HEADINGS = {
     "gpu_models": "`[gpu_models.NAME]`",
     "node_kinds": "`[node_kinds.NAME]`",
     "hubs": "`[[hubs]]`",
+    "hubs.safeguards": "`[hubs.safeguards]`",
     "hubs.cooling_zones": "`[[hubs.cooling_zones]]`",
     "hubs.racks": "`[[hubs.racks]]`",
     "hubs.racks.nodes": "`nodes` of a rack",
@@ -34,6 +35,14 @@ def rows(form: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in cells[2:]}
 
 
+def inner_tables(value: object) -> list[dict[str, object]]:
+    """Of an array of tables, of named tables, or of one table."""
+    if isinstance(value, list):
+        return value
+    assert isinstance(value, dict)
+    return list(value.values()) if all(isinstance(item, dict) for item in value.values()) else [value]
+
+
 def test_the_example_is_a_valid_fleet_of_the_size_it_says() -> None:
     fleet = parse_fleet(EXAMPLE, "example.toml")
     assert len(fleet.hubs) == len({hub.country for hub in fleet.hubs}) == 2
@@ -47,6 +56,8 @@ def test_every_key_is_documented_with_its_limits_and_default(form: str, key: Key
     if key.type in ("integer", "number"):
         assert value == f"{key.low:,.12g} to {key.high:,.12g}"
         assert default == ("" if key.default is None else str(key.default))
+    elif key.type == "boolean":
+        assert (value, default) == ("true or false", "true" if key.default else "false")
     elif key.type == "text" and not value.startswith("name of"):
         assert key.shape is not None
         assert value.split(",")[0] == key.shape.words.split(",")[0]
@@ -61,8 +72,8 @@ def test_no_key_is_documented_that_does_not_exist(form: str) -> None:
 def test_the_example_uses_every_key(form: str, key: Key) -> None:
     tables: list[dict[str, object]] = [tomllib.loads(EXAMPLE)]
     for part in form.split(".") if form else ():
-        inner = [table[part] for table in tables]
-        tables = [table for value in inner for table in (value if isinstance(value, list) else value.values())]  # type: ignore[attr-defined]
+        inner = [table[part] for table in tables if part in table]
+        tables = [table for value in inner for table in inner_tables(value)]
     assert any(key.name in table for table in tables)
 
 

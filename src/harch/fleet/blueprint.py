@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harch.fleet.model import CoolingZone, Fleet, Gpu, GpuModel, Hub, Link, Node, Provenance, Rack
+from harch.fleet.model import (
+    NOTHING_DECLARED,
+    CoolingZone,
+    Fleet,
+    Gpu,
+    GpuModel,
+    Hub,
+    HubSafeguards,
+    Link,
+    Node,
+    Provenance,
+    Rack,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class HubBlueprint:
     pue: float
     cooling_zones: tuple[CoolingZone, ...]  # with their names in the file as ids
     racks: tuple[RackGroup, ...]
+    safeguards: HubSafeguards = NOTHING_DECLARED
 
     @property
     def id(self) -> str:
@@ -105,6 +118,7 @@ def _expand_hub(hub: HubBlueprint) -> Hub:
         pue=hub.pue,
         cooling_zones=tuple(CoolingZone(f"{hub.id}-{zone.id}", zone.heat_kw_max) for zone in hub.cooling_zones),
         racks=tuple(racks),
+        safeguards=hub.safeguards,
     )
 
 

@@ -14,7 +14,7 @@ from harch.base.errors import HarchError, Problems
 from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup, expand
 from harch.fleet.checks import check_hub, check_link, check_node_kind, check_totals
 from harch.fleet.format import FILE_BYTES_MAX, GPUS_MAX, HUBS_MAX
-from harch.fleet.model import CoolingZone, Fleet, GpuModel, Link
+from harch.fleet.model import NOTHING_DECLARED, CoolingZone, Fleet, GpuModel, HubSafeguards, Link
 from harch.fleet.table import Table, is_full, nearest, shown
 
 CODE = "E0205"
@@ -194,9 +194,21 @@ def _read_hub(table: Table, kinds: dict[str, NodeKind]) -> HubBlueprint:
         pue=table.number("pue"),
         cooling_zones=tuple(zones),
         racks=tuple(_read_racks(rack, seen, kinds) for rack in table.tables("racks", limit=GPUS_MAX)),
+        safeguards=_read_safeguards(table.table("safeguards")),
     )
     check_hub(hub, table.path, table.problems)
     return hub
+
+
+def _read_safeguards(table: Table | None) -> HubSafeguards:
+    if table is None:
+        return NOTHING_DECLARED
+    return HubSafeguards(
+        encrypts_at_rest=table.boolean("encrypts_at_rest"),
+        encrypts_in_transit=table.boolean("encrypts_in_transit"),
+        keys_in=tuple(table.texts("keys_in")),
+        frameworks=tuple(table.texts("frameworks")),
+    )
 
 
 def _read_racks(table: Table, zones: Collection[str], kinds: dict[str, NodeKind]) -> RackGroup:

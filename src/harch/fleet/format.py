@@ -28,7 +28,7 @@ COUNTRY = Shape(re.compile(r"[A-Z]{2}"), "two capital letters (ISO 3166-1)")
 GRID_ZONE = Shape(re.compile(r"[A-Z0-9]+([_-][A-Z0-9]+)*"), "capital letters and digits, e.g. a country code")
 TEXT_CHARS_MAX = 48
 
-KeyType = Literal["text", "texts", "integer", "number", "tables", "named tables"]
+KeyType = Literal["text", "texts", "integer", "number", "boolean", "table", "tables", "named tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,13 @@ FORMAT: dict[str, tuple[Key, ...]] = {
         _number("pue", 1, 5, 1.2),
         Key("cooling_zones", "tables", "[[hubs.cooling_zones]]"),
         Key("racks", "tables", "[[hubs.racks]]"),
+        Key("safeguards", "table", "[hubs.safeguards]", default=0),
+    ),
+    "hubs.safeguards": (
+        Key("encrypts_at_rest", "boolean", "true", default=0),
+        Key("encrypts_in_transit", "boolean", "true", default=0),
+        Key("keys_in", "texts", '["MA"]', 0, 32, COUNTRY, default=0),
+        Key("frameworks", "texts", '["gdpr"]', 0, 32, LABEL, default=0),
     ),
     "hubs.cooling_zones": (
         _text("name", LABEL, "hall-1"),

@@ -15,7 +15,7 @@ from harch.base.errors import HarchError
 from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup, expand
 from harch.fleet.checks import distance_km
 from harch.fleet.format import GPUS_MAX, HUBS_MAX
-from harch.fleet.model import CoolingZone, Fleet, GpuModel, Link
+from harch.fleet.model import CoolingZone, Fleet, GpuModel, HubSafeguards, Link
 from harch.fleet.writer import to_toml
 
 GPUS_PER_NODE = 8
@@ -88,7 +88,8 @@ def twenty_hubs_toml() -> str:
             "Twenty hubs in twenty countries, 10,000 GPUs: the size that HarchOS must grow to. All of it is modelled.\n"
             "\n"
             "Written by harch.fleet.generate (twenty_hubs_toml); edit that and not this file. The cities are real,\n"
-            "the sites are not: PUE, hardware and links are assumptions. Links name the countries of their ends only."
+            "the sites are not: PUE, hardware and links are assumptions. Links name the countries of their ends only.\n"
+            "Every site is assumed to encrypt at rest and in transit, with keys in its own country and nowhere else."
         ),
     )
 
@@ -177,6 +178,7 @@ def _hub(site: Site, nodes: list[tuple[NodeKind, int]]) -> HubBlueprint:
         site.pue,
         cooling_zones=tuple(zones),
         racks=tuple(groups),
+        safeguards=HubSafeguards(encrypts_at_rest=True, encrypts_in_transit=True, keys_in=(site.country,)),
     )
 
 

@@ -80,6 +80,22 @@ class Rack:
     nodes: tuple[Node, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HubSafeguards:
+    """What its operator declares of a hub, for the rules about data. What is not declared is not there.
+
+    A link is encrypted when the hubs at both its ends say that they encrypt in transit.
+    """
+
+    encrypts_at_rest: bool = False
+    encrypts_in_transit: bool = False
+    keys_in: tuple[str, ...] = ()  # countries whose key stores it can use
+    frameworks: tuple[str, ...] = ()  # legal frameworks that it upholds beyond those of its country
+
+
+NOTHING_DECLARED = HubSafeguards()
+
+
 @dataclass(frozen=True)
 class Hub:
     """A site: one country, one grid zone, one control plane. `id` is its name in lower case."""
@@ -93,6 +109,7 @@ class Hub:
     pue: float
     cooling_zones: tuple[CoolingZone, ...]
     racks: tuple[Rack, ...]
+    safeguards: HubSafeguards = NOTHING_DECLARED
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

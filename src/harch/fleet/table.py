@@ -86,6 +86,26 @@ class Table:
         # The range is checked before float(), which overflows on the huge integers that TOML allows.
         return float(value) if self._in_range(value, key) else math.nan
 
+    def boolean(self, name: str) -> bool:
+        key, value = self._get(name)
+        if value is None:
+            return bool(key.default)
+        if not isinstance(value, bool):
+            self.add(name, f"must be true or false, is {kind_of(value)}; write e.g. `{name} = {key.example}`")
+            return False
+        return value
+
+    def table(self, name: str) -> Table | None:
+        """The one table of that name; None if it is absent, which the format must allow."""
+        key, value = self._get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.add(name, f"must be a table; write `{key.example}`")
+            return None
+        form, path = self._inner(name)
+        return Table(value, path, form, self.problems)
+
     def tables(self, name: str, *, limit: int) -> list[Table]:
         """The tables of an array of tables, at most `limit` of them."""
         key, value = self._get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup
-from harch.fleet.model import CoolingZone, GpuModel, Link
+from harch.fleet.model import NOTHING_DECLARED, CoolingZone, GpuModel, HubSafeguards, Link
 
 
 def to_toml(blueprint: FleetBlueprint, *, comment: str = "") -> str:
@@ -17,6 +17,8 @@ def to_toml(blueprint: FleetBlueprint, *, comment: str = "") -> str:
     blocks.extend(_node_kind(kind) for kind in blueprint.node_kinds)
     for hub in blueprint.hubs:
         blocks.append(_hub(hub))
+        if hub.safeguards != NOTHING_DECLARED:
+            blocks.append(_safeguards(hub.safeguards))
         blocks.extend(_cooling_zone(zone) for zone in hub.cooling_zones)
         blocks.extend(_racks(group) for group in hub.racks)
     blocks.extend(_link(link, names) for link in blueprint.links)
@@ -41,6 +43,14 @@ def _node_kind(kind: NodeKind) -> list[str]:
 def _hub(hub: HubBlueprint) -> list[str]:
     keys = ("name", "country", "grid_zone", "latitude", "longitude", "pue")
     return ["[[hubs]]", *(_pair(key, getattr(hub, key)) for key in keys)]
+
+
+def _safeguards(declared: HubSafeguards) -> list[str]:
+    """What is absent means no, so only what is there is written."""
+    lines = ["[hubs.safeguards]"]
+    lines += [_pair(key, True) for key in ("encrypts_at_rest", "encrypts_in_transit") if getattr(declared, key)]
+    lines += [_pair(key, list(words)) for key in ("keys_in", "frameworks") if (words := getattr(declared, key))]
+    return lines
 
 
 def _cooling_zone(zone: CoolingZone) -> list[str]:
@@ -71,4 +81,4 @@ def _key(name: str) -> str:
 def _pair(key: str, value: str | float | list[str]) -> str:
     if isinstance(value, float):
         return f"{key} = {int(value) if value.is_integer() else value!r}"
-    return f"{key} = {json.dumps(value)}"  # for plain names and whole numbers JSON and TOML agree
+    return f"{key} = {json.dumps(value)}"  # for plain names, booleans and whole numbers JSON and TOML agree

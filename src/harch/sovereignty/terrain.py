@@ -78,9 +78,25 @@ class Terrain(Struct, frozen=True, dict=True):
         return self._passages.get(hub_id, ())
 
 
+def declared_safeguards(fleet: Fleet) -> Safeguards:
+    """What the fleet file declares. A link is encrypted if both its ends encrypt what they send."""
+    sending = {hub.id for hub in fleet.hubs if hub.safeguards.encrypts_in_transit}
+    return Safeguards(
+        sites={
+            hub.id: SiteSafeguards(
+                frameworks=hub.safeguards.frameworks,
+                encrypts_at_rest=hub.safeguards.encrypts_at_rest,
+                keys_in=hub.safeguards.keys_in,
+            )
+            for hub in fleet.hubs
+        },
+        links_encrypted=tuple(link.ends for link in fleet.links if sending.issuperset(link.ends)),
+    )
+
+
 def terrain_of(fleet: Fleet, jurisdictions: Jurisdictions, safeguards: Safeguards | None = None) -> Terrain:
-    """The fleet as the rules see it."""
-    declared = safeguards or Safeguards()
+    """The fleet as the rules see it; `safeguards` replaces what its file declares."""
+    declared = declared_safeguards(fleet) if safeguards is None else safeguards
     encrypted = {frozenset(pair) for pair in declared.links_encrypted}
     return Terrain(
         tuple(
