@@ -90,6 +90,9 @@ class Room:
         self.tasks_on: Ints = np.zeros(len(hub.nodes), np.int64)
         self.exclusive_on: Bools = np.zeros(len(hub.nodes), np.bool_)
         self.process_slots_free = 0
+        rack_w = np.bincount(self.rack, [node.power_w_max for node in hub.nodes], len(hub.racks))
+        self._rack_w_max = rack_w
+        self._rack_power_w = np.array([rack.power_kw_max * 1000 for rack in hub.racks])
         self._kinds: dict[Resources, Kind] = {}
 
     def copy(self) -> Room:
@@ -157,6 +160,12 @@ class Room:
             )
             slots = np.minimum(slots, whole)
         return np.where(self.suits(needs), slots, 0)
+
+    @property
+    def power_can_bind(self) -> bool:
+        """False: every feed and every cooling plant carries all that is on it at full load."""
+        zone_w = np.bincount(self.rack_zone, self._rack_w_max, len(self.zone_heat_w_max))
+        return bool((self._rack_w_max > self._rack_power_w).any() or (zone_w > self.zone_heat_w_max).any())
 
     def watts_free(self) -> Floats:
         """Per node: what its rack's feed and its zone's cooling still carry."""

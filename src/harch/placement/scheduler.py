@@ -32,6 +32,7 @@ from harch.placement.turns.queue import TurnQueue
 from harch.placement.turns.reservations import Reservation, may_backfill, plan_reservation
 from harch.placement.turns.running import Running
 from harch.placement.turns.settings import LOWEST_CLASS, TurnSettings
+from harch.placement.vacancies import Vacancies
 from harch.workloads.lifecycle import TaskPlacement
 from harch.workloads.spec import Level
 
@@ -75,9 +76,11 @@ class Scheduler:
     stopping: set[str] = field(default_factory=set)  # told to make room, and not yet ended
     past: PastPreemptions = field(default_factory=PastPreemptions)
     topology: TopologyGraph = field(init=False)
+    vacancies: Vacancies = field(init=False)
 
     def __post_init__(self) -> None:
         self.room = Room(self.hub)
+        self.vacancies = Vacancies(self.room)
         self.topology = TopologyGraph(self.room)
         self.scorer = BestFit(self.room)
         self.queue = TurnQueue(self.settings, self.room)
@@ -116,6 +119,7 @@ class Scheduler:
         if running.request.runs_process:
             self.room.process_slots_free += len(running.slots)
         self.stopping.discard(request_id)
+        self.vacancies.add(slot.row for slot in running.slots)
         self.queue.released(request_id, now_s)
 
     # The hardware changes; the next decision sees it
@@ -123,16 +127,19 @@ class Scheduler:
     def serve(self, node_ids: tuple[str, ...], served: bool) -> None:
         """An agent serves these nodes, or no longer does."""
         self.room.serve(node_ids, served)
+        self.vacancies.add_everything()
         self._show_availability(node_ids)
 
     def cordon(self, node_id: str, cordoned: bool) -> None:
         self.room.cordon(node_id, cordoned)
+        self.vacancies.add_everything()
         self._show_availability((node_id,))
 
     def set_health(self, node_id: str, device: int, healthy: bool) -> None:
         row = self.room.row_of[node_id]
         before = int(self.room.withheld_milli[row, device])
         self.room.set_health(node_id, device, healthy)
+        self.vacancies.add_everything()
         self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
 
     def use(self, scorer: Scorer) -> None:
@@ -143,6 +150,7 @@ class Scheduler:
         for row, device in zip(*np.nonzero(self.room.withheld_milli), strict=True):
             scorer.withhold(int(row), int(device), int(self.room.withheld_milli[row, device]))
         self.scorer = scorer
+        self.vacancies.add_everything()
         self._show_availability(tuple(self.room.row_of))
 
     def _show_availability(self, node_ids: tuple[str, ...]) -> None:
@@ -157,17 +165,19 @@ class Scheduler:
         assignments: list[Assignment] = []
         preemptions: list[PreemptionPlan] = []
         reservations: list[Reservation] = []
-        order = self.queue.in_order(now_s)
+        order = self.queue.in_order(now_s, self.vacancies.may_serve)
         for request in order:  # 1. heads
             rejected = self.queue.quota_rejection(request)
-            assignment = None if rejected else self._try(request, reservations, now_s=now_s)
+            blocked = order.is_blocked
+            assignment = None if rejected or blocked else self._try(request, reservations, now_s=now_s)
             if assignment is not None:
                 assignments.append(assignment)
+                self.vacancies.changed(slot.row for slot in assignment.slots)
                 if len(assignments) == placed_max:
-                    self.reservations = tuple(reservations)
+                    self._keep(reservations)
                     return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
                 continue
-            order.skip_group()
+            order.skip_group(blocked=rejected is None and _waits_for_room_only(request))
             if rejected is None and self._may_run_here(request):
                 preemption = self._preempt(request, now_s)
                 if preemption is not None:
@@ -175,8 +185,17 @@ class Scheduler:
                 reservation = self._reserve(request, reservations, now_s)
                 if reservation is not None:
                     reservations.append(reservation)
-        self.reservations = tuple(reservations)
+        self.vacancies.clear()
+        self._keep(reservations)
         return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+
+    def _keep(self, reservations: list[Reservation]) -> None:
+        """What is no longer kept, or kept for later, is open to others."""
+        start_s = {row: kept.start_s for kept in reservations for row in kept.rows}
+        self.vacancies.add(
+            row for before in self.reservations for row in before.rows if start_s.get(row, math.inf) > before.start_s
+        )
+        self.reservations = tuple(reservations)
 
     def _try(self, request: Request, reservations: list[Reservation], *, now_s: float) -> Assignment | None:
         if not self._may_run_here(request):
@@ -278,15 +297,25 @@ class Scheduler:
         """6. reserve."""
         if len(taken) >= self.settings.reservations_max:
             return None
+        before = next((kept for kept in self.reservations if kept.request.id == request.id), None)
+        if before is not None and self._still_holds(before, taken, now_s):
+            return before
         return plan_reservation(
             self.room,
             request,
             list(self.running.values()),
             now_s,
             taken=taken,
-            before=next((kept for kept in self.reservations if kept.request.id == request.id), None),
+            before=before,
             margin_s=self.settings.backfill_margin_s,
         )
+
+    def _still_holds(self, before: Reservation, taken: list[Reservation], now_s: float) -> bool:
+        """Until its start, a promise need not be made again, unless nodes share power or cooling that may run short."""
+        if not now_s < before.start_s < math.inf or self.room.power_can_bind:
+            return False
+        rows = set(before.rows)
+        return bool(self.room.arrays.available[list(rows)].all()) and all(rows.isdisjoint(kept.rows) for kept in taken)
 
     def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""
@@ -326,6 +355,11 @@ class Scheduler:
         )
         fewer = f" (of {request.tasks} wanted)" if len(slots) < request.tasks else ""
         return f"gang of {len(slots)}{fewer} on {where}{speed}"
+
+
+def _waits_for_room_only(request: Request) -> bool:
+    """Neither time nor processes that end can make it fit: only room that comes free."""
+    return not request.runs_process and request.tasks_min == request.tasks
 
 
 def replace_models(request: Request, model: str) -> Request:

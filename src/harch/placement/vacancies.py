@@ -1,0 +1,65 @@
+"""What came free since the last round, and who could use it? A full hub must not try everybody again each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harch.placement.request import Request
+from harch.placement.room import Room
+
+
+class Vacancies:
+    """Rows where something came free. A request that did not fit before can fit now only with a task on one of them."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._rows: dict[int, _Free | None] = {}
+        self._anything = True  # also what no row can tell, e.g. a node that is served again
+
+    def add(self, rows: Iterable[int]) -> None:
+        self._rows.update(dict.fromkeys(rows))
+
+    def add_everything(self) -> None:
+        self._anything = True
+
+    def changed(self, rows: Iterable[int]) -> None:
+        """Something was taken there."""
+        for row in rows:
+            if row in self._rows:
+                self._rows[row] = None
+
+    def clear(self) -> None:
+        """Everybody who could use them was tried."""
+        self._rows.clear()
+        self._anything = self._room.power_can_bind  # watts that come free help other nodes too: no row can tell whom
+
+    def may_serve(self, request: Request) -> bool:
+        """False: a task of it fits on none of them. True promises nothing."""
+        if self._anything:
+            return True
+        kind = self._room.kind(request.needs)
+        for row, free in self._rows.items():
+            if free is None:
+                free = self._rows[row] = _Free(self._room, row)
+            if free.cpu_milli < kind.cpu_milli or free.memory_mib < kind.memory_mib:
+                continue
+            if not kind.gpus or (
+                kind.models & free.model_bit
+                and len(free.gpu_milli) >= kind.gpus
+                and free.gpu_milli[kind.gpus - 1] >= kind.gpu_milli
+            ):
+                return True
+        return False
+
+
+class _Free:
+    """One node as plain numbers: they are compared with hundreds of requests."""
+
+    __slots__ = ("cpu_milli", "gpu_milli", "memory_mib", "model_bit")
+
+    def __init__(self, room: Room, row: int) -> None:
+        arrays = room.arrays
+        self.cpu_milli = int(arrays.cpu_milli_free[row])
+        self.memory_mib = int(arrays.memory_mib_free[row])
+        self.model_bit = 1 << int(arrays.model[row])
+        self.gpu_milli: list[int] = sorted(arrays.gpu_milli_free[row].tolist(), reverse=True)
