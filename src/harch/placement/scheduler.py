@@ -240,7 +240,7 @@ class Scheduler:
                 raise InvariantBroken("a scorer chooses nodes with room", self.hub.nodes[choice.row].id, request.id)
             slots: tuple[TaskSlot, ...] = (TaskSlot(choice.row, devices),)
         else:
-            found = place_gang(self.room, request, tasks, rank_nodes=self.scorer.node_scores, allowed=allowed)
+            found = self._place_gang(request, tasks, allowed)
             if found is None:
                 return None
             slots, choice = found, Choice(found[0].row, None, 0.0, {})
@@ -249,6 +249,9 @@ class Scheduler:
         prediction = ALONE if sum(len(slot.devices) for slot in slots) < 2 else self.topology.predict(request, slots)
         why = self._reason(request, slots, prediction)
         return Assignment(request, slots, placements, choice.score, choice.parts, prediction, why)
+
+    def _place_gang(self, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
+        return place_gang(self.room, request, tasks, rank_nodes=self.scorer.node_scores, allowed=allowed)
 
     def _choose(self, request: Request, allowed: Bools) -> Choice | None:
         """The first wanted model that has room, so that a preference is one; any model at once if none is preferred."""
