@@ -111,7 +111,8 @@ def _job(row: _Row, fleet: Fleet, homes: _Homes) -> Job:
     tasks_min = row.get("tasks_min", int, tasks)
     if not (0 <= arrival_s < float("inf") and 0 < duration_s < float("inf") and 1 <= tasks_min <= tasks):
         raise row.wrong("a job needs an arrival from 0 up, a duration above 0 and 1 <= tasks_min <= tasks")
-    models = row.get("gpu_models", _words, ())
+    none: tuple[str, ...] = ()
+    models = row.get("gpu_models", _words, none)
     try:
         needs = Resources(
             gpus=row.get("gpus", int, 0),
@@ -131,7 +132,7 @@ def _job(row: _Row, fleet: Fleet, homes: _Homes) -> Job:
         needs=needs,
         tasks=tasks,
         topology=Topology(),
-        countries_allowed=row.get("countries", _words, ()),
+        countries_allowed=row.get("countries", _words, none),
         runs_process=False,
         submitted_s=arrival_s,
         tasks_min=tasks_min,

@@ -1,0 +1,55 @@
+"""The real scheduler at a simulated hub; and the same one made blind to the topology, to show what seeing is worth."""
+
+from __future__ import annotations
+
+from harch.fleet.model import Hub
+from harch.placement.learned import LearnedPolicy
+from harch.placement.policy.shapes import Bools
+from harch.placement.request import Request
+from harch.placement.room import Room, TaskSlot
+from harch.placement.scheduler import Scheduler
+from harch.simulate.fitting import fit
+from harch.simulate.policies import Decisions, Start
+
+
+class HarchPolicy:
+    """`placement.scheduler.Scheduler` with the learned policy, as a hub runs it: it learns online, from nothing."""
+
+    _new_scheduler: type[Scheduler] = Scheduler
+
+    def __init__(self, hub: Hub) -> None:
+        self._scheduler = self._new_scheduler(hub)
+        self.room: Room = self._scheduler.room
+        self._learned = LearnedPolicy(self.room)
+        self._scheduler.use(self._learned)
+        self._scheduler.serve(tuple(node.id for node in hub.nodes), True)
+
+    def submit(self, request: Request, *, now_s: float) -> None:
+        self._scheduler.submit(request, now_s=now_s)
+        if self._learned.learning_due:
+            self._learned.learn()
+
+    def withdraw(self, request_id: str) -> None:
+        self._scheduler.withdraw(request_id)
+
+    def ended(self, request_id: str, *, now_s: float) -> None:
+        self._scheduler.ended(request_id, now_s=now_s)
+
+    def decide(self, *, now_s: float, starts_max: int) -> Decisions:
+        plan = self._scheduler.plan(now_s=now_s, placed_max=starts_max)
+        starts = tuple(Start(assignment.request, assignment.slots) for assignment in plan.assignments)
+        stops = tuple(victim.request.id for preemption in plan.preemptions for victim in preemption.victims)
+        return Decisions(starts, stops, plan.complete)
+
+
+class _BlindScheduler(Scheduler):
+    """The same queue, reservations, scores and limits; only gangs are laid out by best fit, whatever the links."""
+
+    def _place_gang(self, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
+        return fit(self.room, request, best=True, tasks=tasks, allowed=allowed)
+
+
+class BlindPolicy(HarchPolicy):
+    """HarchOS without its eyes for topology."""
+
+    _new_scheduler = _BlindScheduler
