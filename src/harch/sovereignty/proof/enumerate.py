@@ -1,0 +1,210 @@
+"""Does any combination of the pending changes, under any single hub failure, break a tag? By hulls that are split.
+
+The hull of all choices is judged first: if it is clean, every combination in every order is. Each finding of the hull
+is then followed alone, over the changes that have a part in it: if the finding vanishes from the hull of a box of
+choices, no choice of that box has it; else the box is split at one change. A box of one choice is a real world, so what
+is found there is real. The number of boxes per finding is limited; beyond the limit nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+from msgspec import Struct
+
+from harch.sovereignty.proof.book import Book, Box, Choice
+from harch.sovereignty.proof.model import Kind, Node, Pipeline, Workload
+from harch.sovereignty.proof.steps import Judge, Step, StepKind
+from harch.sovereignty.proof.unknowns import Stance
+from harch.sovereignty.proof.view import View
+
+BOXES_MAX = 20_000
+FOUND_MAX = 1_000  # violations that are followed to the end; more of them would tell nobody more
+ACTORS = (Kind.DATASET, Kind.WORKLOAD, Kind.PIPELINE, Kind.EXPORT)
+# In this order a box is split: what decides most comes first, so that boxes are discarded early.
+_ORDER = (
+    Kind.DATASET,
+    Kind.POLICY,
+    Kind.WORKLOAD,
+    Kind.PIPELINE,
+    Kind.EXPORT,
+    Kind.CLUSTER,
+    Kind.NODE,
+    Kind.LINK,
+    Kind.SPILL_OVER,
+    Kind.HUB,
+)
+Progress = Callable[[str, int, int], None]
+
+
+class Found(Struct, frozen=True):
+    """A violation, and the choice of stages under which it happens."""
+
+    step: Step
+    choice: Choice
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    """`depends`: happen for some values that are not known; `undecided`: too many combinations to tell."""
+
+    violations: tuple[Found, ...]
+    depends: tuple[Found, ...]
+    undecided: tuple[Step, ...]
+    suspects: int  # breaches in the hull
+    boxes: int
+    is_complete: bool  # false: more violations were left unfollowed
+
+
+def no_progress(_what: str, _done: int, _total: int) -> None:
+    """For callers that do not want to know."""
+
+
+def enumerate_violations(book: Book, progress: Progress = no_progress) -> Findings:
+    """All breaches, each with its first witness. Deterministic: equal books give equal findings."""
+    suspects = _suspects(book, progress)
+    violations: list[Found] = []
+    depends: list[Found] = []
+    undecided: list[Step] = []
+    boxes = 0
+    is_complete = True
+    for number, steps in enumerate(suspects.values()):
+        if len(violations) >= FOUND_MAX:
+            is_complete = False
+            break
+        progress("following", number, len(suspects))
+        search = _Search(book)
+        found = search.first(steps)
+        boxes += search.boxes
+        if found is not None:
+            (violations if search.is_certain else depends).append(found)
+        elif search.is_exhausted:
+            undecided.append(steps[0])
+    return Findings(
+        violations=tuple(violations),
+        depends=tuple(depends),
+        undecided=tuple(undecided),
+        suspects=len(suspects),
+        boxes=boxes,
+        is_complete=is_complete,
+    )
+
+
+def combinations(book: Book) -> int:
+    """How many different states the pending changes can leave the world in."""
+    return prod(len(track.stages) for track in book.tracks)
+
+
+def _suspects(book: Book, progress: Progress) -> dict[tuple[str, ...], list[Step]]:
+    """What the hull of everything can do wrong, by breach."""
+    view = View(book, book.box_of_all())
+    judge = Judge(view)
+    actors = [(kind, key) for kind in ACTORS for key in view.all(kind)]
+    found: dict[tuple[str, ...], dict[Step, None]] = {}
+    for number, (kind, key) in enumerate(actors):
+        if number % 64 == 0:
+            progress("judging", number, len(actors))
+        for step in judge.of(kind, key):
+            found.setdefault(step.breach, {})[step] = None
+    return {breach: list(steps) for breach, steps in found.items()}
+
+
+class _Search:
+    """Looks for one choice under which one of some steps happens."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self.boxes = 0
+        self.is_certain = True  # whatever the values are that are not known
+        self.is_exhausted = False
+
+    def first(self, steps: list[Step]) -> Found | None:
+        stances = (Stance.FAVOURABLE, Stance.ADVERSE) if self._book.has_unknowns else (Stance.ADVERSE,)
+        for stance in stances:
+            self.is_certain = stance is stances[0]
+            for step in steps:
+                tracks = support(self._book, step)
+                box = {number: tuple(range(len(self._book.tracks[number].stages))) for number in tracks}
+                choice = self._split(step, box, list(tracks), stance)
+                if choice is not None:
+                    return Found(step, self._shrink(step, choice, stance))
+        return None
+
+    def _split(self, step: Step, box: Box, free: list[int], stance: Stance) -> Choice | None:
+        if self.boxes >= BOXES_MAX:
+            self.is_exhausted = True
+            return None
+        self.boxes += 1
+        if not happens(self._book, box, step, stance):
+            return None
+        if not free:
+            return {number: stages[0] for number, stages in box.items()}
+        first, *rest = free
+        for stage in box[first]:
+            choice = self._split(step, {**box, first: (stage,)}, rest, stance)
+            if choice is not None:
+                return choice
+        return None
+
+    def _shrink(self, step: Step, choice: Choice, stance: Stance) -> Choice:
+        """Takes back every change that the step does not need, so that the story names no bystanders."""
+        kept = {number: stage for number, stage in choice.items() if stage}
+        for number in list(kept):
+            for earlier in range(kept[number]):
+                tried = {**kept, number: earlier}
+                if happens(self._book, {n: (stage,) for n, stage in tried.items()}, step, stance):
+                    kept = tried
+                    break
+        return {number: stage for number, stage in kept.items() if stage}
+
+
+def happens(book: Book, box: Box, step: Step, stance: Stance = Stance.ADVERSE) -> bool:
+    """Whether this very step is found in a box of choices."""
+    judge = Judge(View(book, box, stance), only=step)
+    return any(found == step for found in judge.of(step.actor_kind, step.actor))
+
+
+def support(book: Book, step: Step) -> tuple[int, ...]:
+    """The tracks that can make a difference to a step, those that decide most first; all others may stand anywhere."""
+    data, clusters = _touched(book, step)
+    keys = {(step.actor_kind, step.actor), (Kind.HUB, step.hub)}
+    keys.update((Kind.DATASET, key) for key in data)
+    keys.update((Kind.CLUSTER, key) for key in clusters)
+    keys.update((Kind.NODE, key) for key in _nodes_of(book, clusters))
+    kinds = {Kind.POLICY}
+    if step.cluster or step.link or step.failed:
+        kinds.add(Kind.HUB)  # a hub speaks for its clusters, stands at the ends of links, and can fail
+    if step.link:
+        kinds.add(Kind.LINK)
+    if step.actor_kind is Kind.WORKLOAD:
+        kinds.add(Kind.SPILL_OVER)
+    return tuple(sorted(book.tracks_among(keys, kinds), key=lambda n: (_ORDER.index(book.tracks[n].key[0]), n)))
+
+
+def _touched(book: Book, step: Step) -> tuple[set[str], set[str]]:
+    """The data and the clusters that the step's actor can have to do with."""
+    data = {step.data} - {""}
+    clusters = {step.cluster} - {""}
+    for actor in _stages(book, step.actor_kind, step.actor):
+        if isinstance(actor, Workload | Pipeline):
+            data.update(book.everything(Kind.DATASET) if "reads" in actor.unknown else actor.reads)
+        if isinstance(actor, Workload):
+            clusters.update(actor.clusters)
+        elif isinstance(actor, Pipeline) and step.kind is StepKind.EDGE:
+            for stage in actor.stages:
+                clusters.update(stage.clusters or book.everything(Kind.CLUSTER))
+    return data, clusters
+
+
+def _nodes_of(book: Book, clusters: set[str]) -> set[str]:
+    return {
+        key
+        for kind, key in book.track_of
+        if kind is Kind.NODE
+        and any(isinstance(node, Node) and node.cluster in clusters for node in _stages(book, kind, key))
+    }
+
+
+def _stages(book: Book, kind: Kind, key: str) -> Iterator[object]:
+    track = book.track_of.get((kind, key))
+    yield from book.tracks[track].stages if track is not None else (book.world.of(kind).get(key),)

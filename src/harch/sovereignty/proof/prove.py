@@ -1,0 +1,117 @@
+"""Is it proven? Enumeration first, the solver for what depends on unknown values, and a verdict with its stories."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import ModuleType
+
+from msgspec import Struct
+
+from harch.sovereignty.proof.book import Book
+from harch.sovereignty.proof.enumerate import ACTORS, Findings, Found, Progress, combinations, enumerate_violations
+from harch.sovereignty.proof.enumerate import no_progress as silent
+from harch.sovereignty.proof.model import Change, Kind, Names, World, everything, kind_of
+from harch.sovereignty.proof.story import Story, tell
+from harch.sovereignty.proof.symbolic import Reply, solve
+from harch.sovereignty.proof.unknowns import not_understood
+
+NO_SOLVER = "it depends on values that are not known, and the solver is not installed: pip install 'harch[proof]'"
+REASONS_MAX = 20
+UNKNOWN_SITE = "site"  # the rule that a hub must be known: breaking it means that nobody can tell
+
+
+class Status(StrEnum):
+    PROVEN = "proven"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"  # not proven, which is as good as no
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """The verdict, what it covers, and why not. `stories` of an unknown verdict are what might happen."""
+
+    status: Status
+    stories: tuple[Story, ...]
+    reasons: Names
+    resources: int
+    changes: int
+    combinations: str  # a text: it can have more digits than JSON numbers bear
+    failures: int
+    suspects: int  # breaches in the hull of all combinations
+    boxes: int  # how many hulls it took to settle them
+    solver_calls: int = 0
+
+
+def prove(
+    world: World,
+    changes: tuple[Change, ...] = (),
+    *,
+    solver: ModuleType | None = None,
+    progress: Progress = silent,
+) -> Proof:
+    """Whether no combination of the changes, under no single hub failure, can break a tag."""
+    book = Book(world, changes)
+    findings = enumerate_violations(book, progress)
+    reasons = [f"{what} is not known" for what in _blanks(book)]
+    reasons += [f"too many combinations around {step.actor_kind} {step.actor}" for step in findings.undecided]
+    stories = [tell(book, found.step, found.choice) for found in findings.violations]
+    calls = 0
+    if not stories and findings.depends:
+        calls, open_stories, open_reasons = _ask(book, findings, solver, progress)
+        stories += open_stories
+        reasons += open_reasons
+    if any(story.rule != UNKNOWN_SITE for story in stories[: len(findings.violations)]):
+        status = Status.VIOLATED
+    elif reasons or stories:
+        status = Status.UNKNOWN
+    else:
+        status = Status.PROVEN
+    return Proof(
+        status=status,
+        stories=tuple(stories),
+        reasons=tuple(dict.fromkeys(reasons[:REASONS_MAX])),
+        resources=world.size,
+        changes=len(changes),
+        combinations=str(combinations(book)),
+        failures=len(book.hubs_known),
+        suspects=findings.suspects,
+        boxes=findings.boxes,
+        solver_calls=calls,
+    )
+
+
+def _blanks(book: Book) -> list[str]:
+    return not_understood((kind_of(one), one) for one in everything(book.world, book.changes) if one.unknown)
+
+
+def _ask(
+    book: Book, findings: Findings, solver: ModuleType | None, progress: Progress
+) -> tuple[int, list[Story], list[str]]:
+    """The solver, about each actor that something unknown might lead astray, and nothing else."""
+    if solver is None:
+        return 0, [], [NO_SOLVER]
+    stories: list[Story] = []
+    reasons: list[str] = []
+    actors: dict[tuple[Kind, str], Found] = {}
+    for found in findings.depends:
+        actors.setdefault((found.step.actor_kind, found.step.actor), found)
+    for number, ((kind, key), found) in enumerate(actors.items()):
+        progress("solving", number, len(actors))
+        answer = solve(_cut(book, kind, key), solver, (kind, key))
+        if answer.reply is Reply.POSSIBLE:
+            stories.append(tell(book, found.step, found.choice, supposing=answer.values))
+        elif answer.reply is Reply.UNKNOWN:
+            reasons.append(f"{kind} {key}: {answer.reason}")
+    return len(actors), stories, reasons
+
+
+def _cut(book: Book, kind: Kind, key: str) -> Book:
+    """The same world without the actors that are not asked about; data stays, for others read it."""
+    others = [of for of in ACTORS if of is not Kind.DATASET]
+    resources = {
+        of: {id: one for id, one in book.world.of(of).items() if of not in others or (of, id) == (kind, key)}
+        for of in Kind
+    }
+    changes = tuple(
+        change for change in book.changes if change.kind not in others or (change.kind, change.key) == (kind, key)
+    )
+    return Book(World(resources=resources, declassified=book.world.declassified), changes)
