@@ -27,6 +27,9 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
     request = Request.of(event.workload_id, event.spec, tenant=event.tenant)
     desk.admission.check(request, desk.agents.process_slots)
+    over_quota = desk.scheduler.queue.rejection_to_wait(request)
+    if over_quota is not None:
+        raise HarchError("E0401", over_quota.detail, hint=over_quota.nearest_fix, meta={"rule": over_quota.rule})
     desk.registry.forget_old(desk.now)
     workload = Workload(
         id=event.workload_id,

@@ -5,6 +5,7 @@ Each event begins with `begin`, mutates through these moves, and ends with `fini
 
 from __future__ import annotations
 
+import heapq
 from datetime import UTC, datetime
 
 from harch.base.errors import HarchError, InvariantBroken
@@ -17,6 +18,7 @@ from harch.hub.audit import drafts
 from harch.hub.registry import Registry
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
+from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
 from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
 
@@ -24,15 +26,16 @@ from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
 class Desk:
     """The state of one hub's work, in memory."""
 
-    def __init__(self, fleet: Fleet, hub: Hub) -> None:
+    def __init__(self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None) -> None:
         self.hub = hub
         self.registry = Registry()
-        self.scheduler = Scheduler(hub)
+        self.scheduler = Scheduler(hub, settings or TurnSettings())
         self.agents = AgentBook(hub)
         self.admission = Admission(fleet, hub.id)
         self.policy_version = POLICY_BUILTIN  # in force now; every audited decision names it
         self.now = datetime.min.replace(tzinfo=UTC)
         self._gpu_index = {gpu.id: gpu.index for node in hub.nodes for gpu in node.gpus}
+        self._start_deadlines: list[tuple[float, str]] = []
         self._dirty: dict[str, Workload] = {}
         self._effects: list[h.Effect] = []
 
@@ -101,6 +104,18 @@ class Desk:
     def enqueue(self, workload: Workload) -> None:
         """Lets it wait for its turn."""
         self.scheduler.submit(self.request(workload), now_s=self.now_s)
+        within_s = workload.spec.gang.start_within_s
+        if within_s is not None and workload.attempt == 0:
+            heapq.heappush(self._start_deadlines, (workload.created_at.timestamp() + within_s, workload.id))
+
+    def too_late(self) -> list[Workload]:
+        """Those that wait and were to have started by now."""
+        late = []
+        while self._start_deadlines and self._start_deadlines[0][0] <= self.now_s:
+            _, workload_id = heapq.heappop(self._start_deadlines)
+            if workload_id in self.scheduler.queue:
+                late.append(self.registry.workloads[workload_id])
+        return late
 
     def requeue(self, workload: Workload, why: str) -> None:
         """Back to waiting, its GPUs freed."""

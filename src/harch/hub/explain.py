@@ -25,7 +25,31 @@ def explain(desk: Desk, request: Request, peers: list[PeerView], workload: Workl
         {"rank": task.rank, "node_id": task.node_id, "gpu_ids": list(task.gpu_ids)}
         for task in (workload.placement if workload else ())
     )
-    return Explanation(subject=request.id, verdict=verdict, sentence=sentence, hubs=(own, *others), placement=placement)
+    decided = workload if workload is not None and workload.is_placed else None
+    return Explanation(
+        subject=request.id,
+        verdict=verdict,
+        sentence=sentence,
+        hubs=(own, *others),
+        turn=_turn(desk, request),
+        kept_free=_kept_free(desk, request),
+        decision=decided.placement_score if decided else {},
+        predicted_slowdown=decided.predicted_slowdown if decided else None,
+        placement=placement,
+    )
+
+
+def _turn(desk: Desk, request: Request) -> str:
+    position = desk.scheduler.queue.position(request.id, desk.now_s)
+    return position.describe() if position is not None else ""
+
+
+def _kept_free(desk: Desk, request: Request) -> str:
+    """Its own reservation, else those of others that stand in its way."""
+    reservations = desk.scheduler.reservations
+    own = tuple(kept for kept in reservations if kept.request.id == request.id)
+    waits = request.id in desk.scheduler.queue
+    return "; ".join(kept.describe(desk.now_s) for kept in own or (reservations if waits else ()))
 
 
 def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExplanation:

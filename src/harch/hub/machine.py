@@ -19,6 +19,7 @@ from harch.hub.audit import drafts
 from harch.hub.desk import Desk
 from harch.placement.scheduler import Assignment
 from harch.placement.turns.preemption import PreemptionPlan
+from harch.placement.turns.settings import TurnSettings
 from harch.workloads.lifecycle import State, Workload
 
 PLACED_PER_ROUND_MAX = 256  # keeps one round in the low milliseconds; the driver asks for another
@@ -27,8 +28,8 @@ PLACED_PER_ROUND_MAX = 256  # keeps one round in the low milliseconds; the drive
 class JobMachine:
     """The only writer of workloads. `handle` either raises before anything changed, or returns all effects."""
 
-    def __init__(self, fleet: Fleet, hub: Hub) -> None:
-        self.desk = Desk(fleet, hub)
+    def __init__(self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None) -> None:
+        self.desk = Desk(fleet, hub, settings)
         self.more_to_place = False  # the last round reached its limit
 
     def restore(
@@ -93,6 +94,10 @@ class JobMachine:
 
     def _place(self) -> None:
         desk = self.desk
+        for workload in desk.too_late():
+            desk.scheduler.withdraw(workload.id)
+            workload.error_message = f"did not start within {workload.spec.gang.start_within_s:g} s"
+            desk.end(workload, State.FAILED, workload.error_message)
         plan = desk.scheduler.plan(now_s=desk.now_s, placed_max=PLACED_PER_ROUND_MAX)
         self.more_to_place = not plan.complete
         for assignment in plan.assignments:
@@ -106,6 +111,8 @@ class JobMachine:
         workload.attempt += 1
         workload.placement = assignment.tasks
         workload.placement_why = assignment.why
+        workload.placement_score = assignment.parts
+        workload.predicted_slowdown = assignment.prediction.slowdown
         workload.ranks_running = frozenset()
         workload.task_ends = ()
         workload.error_message = ""

@@ -21,7 +21,12 @@ class Check:
 
 
 def _residency(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
-    allowed = request.countries_allowed
+    """Its own word and that of the tags on its data, which are already compiled to hubs: both must say yes."""
+    hubs, allowed = request.hubs_allowed, request.countries_allowed
+    if hubs is not None and hub.hub_id not in hubs:
+        listed = ", ".join(hubs) or "no hub"
+        fix = f"choose {' or '.join(hubs)}" if hubs else "ask the owner of the data"
+        return False, f"the tags of its data do not permit {hub.hub_id}; allowed: {listed}", fix
     if not allowed:
         return True, "no country is excluded", ""
     listed = ", ".join(allowed)
@@ -135,8 +140,8 @@ def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     gpus = missing * request.needs.gpus
     return (
         missing <= 0,
-        f"{request.tasks} tasks in one {level}; the best {level} takes {hub.domain_slots_now} now",
-        f"starts when {gpus} more GPUs are free in the {level} that has most room",
+        f"{request.tasks} tasks in one {level}; {hub.domain_best} takes {hub.domain_slots_now} now",
+        f"with {gpus} more GPUs free in {hub.domain_best} it would start",
     )
 
 

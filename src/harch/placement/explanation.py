@@ -45,4 +45,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     sentence: str
     hubs: tuple[HubExplanation, ...]
+    turn: str = ""  # where it stands in the queue
+    kept_free: str = ""  # what is reserved for it, or before it
+    decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
+    predicted_slowdown: float | None = None  # modelled, against the best that so many GPUs of this hub could have
     placement: tuple[dict[str, object], ...] = ()  # rank, node_id, gpu_ids of each task, if placed

@@ -45,6 +45,7 @@ class HubFacts:
     slots_now: int
     domain_slots_empty: int | None = None
     domain_slots_now: int | None = None
+    domain_best: str = ""  # where that is
     power_kw_free: float | None = None  # of the rack and cooling zone with most to spare
     quota_rejection: str = ""
     source: str = "live"
@@ -98,6 +99,8 @@ def live_facts(
     empty = room.slots_when_empty(request.needs)
     now = room.slots(request.needs, exclusive=request.topology.exclusive)
     level = request.topology.required
+    domain_slots_empty, _ = _best_domain(room, empty, level, request, whole_islands=True)
+    domain_slots_now, domain_best = _best_domain(room, now, level, request, whole_islands=False)
     return HubFacts(
         hub_id=room.hub.id,
         country=country,
@@ -111,29 +114,35 @@ def live_facts(
         process_slots_free=room.process_slots_free,
         slots_empty=int(empty.sum()),
         slots_now=int(now.sum()),
-        domain_slots_empty=_best_domain(room, empty, level, request, whole_islands=True),
-        domain_slots_now=_best_domain(room, now, level, request, whole_islands=False),
+        domain_slots_empty=domain_slots_empty,
+        domain_slots_now=domain_slots_now,
+        domain_best=domain_best,
         power_kw_free=float(room.watts_free().max()) / 1000,
         quota_rejection=quota_rejection,
     )
 
 
-def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> int:
-    """Most tasks that one domain of this level takes."""
+def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> tuple[int, str]:
+    """Most tasks that one domain of this level takes, and which domain that is."""
+    hub = room.hub
     if level is Level.HUB:
-        return int(slots.sum())
+        return int(slots.sum()), hub.name
     if level is Level.ROW:
-        return int(np.bincount(room.rack_row[room.rack], slots).max())
+        per_row = np.bincount(room.rack_row[room.rack], slots)
+        row = hub.racks[int(np.flatnonzero(room.rack_row == per_row.argmax())[0])].row
+        return int(per_row.max()), f"row {row}"
     if level is Level.RACK:
-        return int(np.bincount(room.rack, slots).max())
+        per_rack = np.bincount(room.rack, slots)
+        return int(per_rack.max()), f"rack {hub.racks[int(per_rack.argmax())].id}"
     if level is Level.NODE or not request.needs.gpus:
-        return int(slots.max())
+        return int(slots.max()), f"node {hub.nodes[int(slots.argmax())].id}"
     free = room.arrays.gpu_milli_free == GPU_MILLI if not whole_islands else room.island >= 0
-    best = 0
+    best, where = -1, ""
     for island in range(int(room.island.max()) + 1):
-        held = ((room.island == island) & free).sum(axis=1)
-        best = max(best, int(np.minimum(slots, held // request.needs.gpus).max()))
-    return best
+        held = np.minimum(slots, ((room.island == island) & free).sum(axis=1) // request.needs.gpus)
+        if held.max() > best:
+            best, where = int(held.max()), f"island {island} of node {hub.nodes[int(held.argmax())].id}"
+    return best, where
 
 
 def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: int) -> tuple[int, int]:
