@@ -46,6 +46,7 @@ VERBS = (
     Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
     Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
+    Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),
     Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
     Verb("Run HarchOS", "hub", "hub", "Run one hub's control plane."),
     Verb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),

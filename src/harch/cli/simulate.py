@@ -1,0 +1,137 @@
+"""`harch simulate`: replay and what-if, on the same code as the real scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harch.simulate.placement import HistorySource, Policy
+    from harch.simulate.policies import FleetPolicy
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_PLACEMENT_POLICIES = ("harch", "fgd", "bestfit", "dotprod", "packing", "random")
+_FLEET_POLICIES = ("harch", "fifo", "binpack", "drf", "blind")
+
+
+@click.group("simulate", help="Replay work on a fleet: the same code that decides in the real system.")
+def command() -> None:
+    pass
+
+
+@command.command()
+@click.option("--nodes", required=True, type=_FILE, help="Node list: sn,cpu_milli,memory_mib,gpu,model.")
+@click.option(
+    "--pods", required=True, type=_FILE, help="Requests: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec."
+)
+@click.option(
+    "--policy", type=click.Choice(_PLACEMENT_POLICIES), default="harch", show_default=True, help="Who decides."
+)
+@click.option("--load", type=float, default=1.0, show_default=True, help="GPU demand that arrives, over the capacity.")
+@click.option("--seed", type=int, default=42, show_default=True, help="Order of arrivals and of equal nodes.")
+@click.option(
+    "--history",
+    type=click.Choice(["trace", "online"]),
+    default="trace",
+    show_default=True,
+    help="What harch knows of the mix: all of it, as FGD does, or what has arrived.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def placement(
+    nodes: Path, pods: Path, policy: Policy, load: float, seed: int, history: HistorySource, as_json: bool
+) -> None:
+    """Fill a fleet with a trace: arrivals only.
+
+    Requests come one by one, nothing departs and what is refused is lost, as in the published comparisons. Allocation
+    is GPUs given to work, not GPUs busy.
+    """
+    from harch.cli.output import emit_json, table
+    from harch.simulate.openb import read_nodes, read_requests
+    from harch.simulate.placement import simulate_placement
+
+    node_list = read_nodes(nodes)
+    requests = read_requests(pods, node_list.models)
+    with _bar("arrivals", as_json) as progress:
+        result = simulate_placement(
+            node_list, requests, policy=policy, load=load, seed=seed, history=history, progress=progress
+        )
+    if as_json:
+        emit_json(result.as_dict())
+    else:
+        table(("FIGURE", "VALUE"), result.as_dict().items())
+
+
+@command.command()
+@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@click.option(
+    "--workload",
+    default="gen:saturated",
+    show_default=True,
+    help="gen:MIX (shipped, or the path of a TOML file), or the path of a trace in CSV.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(_FLEET_POLICIES),
+    default="harch",
+    show_default=True,
+    help="Who decides; blind is harch without eyes for topology.",
+)
+@click.option("--hours", type=float, help="Hours to replay; as long as the workload if absent.")
+@click.option("--seed", type=int, default=42, show_default=True, help="Seed of the generated arrivals.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, seed: int, as_json: bool) -> None:
+    """Replay arrivals, departures, gangs, queueing and preemption over all hubs.
+
+    Times, utilisation, slowdowns and the moves between hubs are modelled; the decisions are the real scheduler's.
+    """
+    from harch.cli.output import emit_json
+    from harch.cli.process import open_fleet
+    from harch.simulate.fleet import open_workload, simulate_fleet
+
+    loaded = open_fleet(fleet)
+    jobs = open_workload(workload, loaded, hours=hours, seed=seed)
+    with _bar("simulated hours", as_json) as progress:
+        result = simulate_fleet(loaded, jobs, policy=policy, seed=seed, progress=progress)
+    if as_json:
+        emit_json(result)
+    else:
+        _show_fleet(result)
+
+
+def _show_fleet(result: dict[str, object]) -> None:
+    from harch.cli.output import table
+
+    flat: list[tuple[str, object]] = []
+    for name, value in result.items():
+        flat += _flattened(name, value)
+    table(("FIGURE", "VALUE"), flat)
+
+
+def _flattened(name: str, value: object) -> list[tuple[str, object]]:
+    if not isinstance(value, dict):
+        return [(name, "-" if value is None else value)]
+    return [pair for key, inner in value.items() for pair in _flattened(f"{name}.{key}", inner)]
+
+
+@contextmanager
+def _bar(what: str, as_json: bool) -> Iterator[Callable[[float, float], None] | None]:
+    """A progress bar on stderr, for people at a terminal only."""
+    import sys
+
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: float, of: float) -> None:
+            bar.update(task, completed=done, total=of)
+
+        yield advance
