@@ -31,6 +31,8 @@ CLASSES = ("inference", "interactive", "training")
 @click.option("--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes on its value.")
 @click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
 @click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
+@click.option("--data", multiple=True, metavar="NAME", help="Data it reads: its tag says where it may run. Repeatable.")
+@click.option("--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read.")
 @click.option("--workdir", metavar="DIR", help="A folder that the node shares; a fresh one if absent.")
 @click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Whose turn it is; training if absent.")
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
@@ -58,6 +60,8 @@ def command(
     env: tuple[str, ...],
     secret: tuple[str, ...],
     country: tuple[str, ...],
+    data: tuple[str, ...],
+    output: tuple[str, ...],
     workdir: str | None,
     turn_class: str | None,
     priority: str,
@@ -98,6 +102,8 @@ def command(
         "env": env_pairs(env),
         "secrets": list(secret),
         "countries_allowed": [code.upper() for code in country],
+        "data": list(data),
+        "outputs": list(output),
         "working_dir": workdir,
         "topology": {"required": topology} if topology else None,
         "scheduling_class": turn_class,

@@ -26,9 +26,18 @@ class Request:
     duration_s_max: float | None  # an upper bound that somebody promised; None: unknown
     preemptible: bool
     stop_grace_s: float = 10.0
+    hubs_allowed: tuple[str, ...] | None = None  # where the tags of its data let it run; None: it names no data
 
     @classmethod
-    def of(cls, workload_id: str, spec: WorkloadSpec, *, tenant: str = "", submitted_s: float = 0.0) -> Request:
+    def of(
+        cls,
+        workload_id: str,
+        spec: WorkloadSpec,
+        *,
+        tenant: str = "",
+        submitted_s: float = 0.0,
+        hubs_allowed: tuple[str, ...] | None = None,
+    ) -> Request:
         return cls(
             id=workload_id,
             tenant=tenant,
@@ -45,12 +54,21 @@ class Request:
             duration_s_max=spec.modelled_duration_s or spec.max_duration_s,
             preemptible=spec.preemptible,
             stop_grace_s=spec.stop_grace_s,
+            hubs_allowed=hubs_allowed,
         )
 
     @property
-    def shape(self) -> tuple[Resources, int, int, Topology, tuple[str, ...], bool]:
+    def shape(self) -> tuple[object, ...]:
         """Equal shapes fit or fail alike, so a failed shape need not be tried twice in one round."""
-        return self.needs, self.tasks, self.tasks_min, self.topology, self.countries_allowed, self.runs_process
+        return (
+            self.needs,
+            self.tasks,
+            self.tasks_min,
+            self.topology,
+            self.countries_allowed,
+            self.hubs_allowed,
+            self.runs_process,
+        )
 
     @property
     def gpu_milli_total(self) -> int:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 GPUS_PER_TASK_MAX = 72
 TASKS_MAX = 4096
 DURATION_S_MAX = 366 * 86400
+DATA_MAX = 64  # data objects that one workload reads, and that it produces
 
 Name = Annotated[
     str,
@@ -19,6 +20,15 @@ Name = Annotated[
         max_length=128,
         pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9._ -]*[a-zA-Z0-9])?$",
         description="Letters, digits, dots, dashes and underscores; unique among the unfinished work of a tenant.",
+    ),
+]
+DataRef = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9._ -]*[a-zA-Z0-9])?$",
+        description="Name or id of a data object: letters, digits, dots, dashes and underscores.",
     ),
 ]
 Country = Annotated[str, Meta(pattern="^[A-Z]{2}$", description="ISO 3166-1 alpha-2 code, e.g. MA, SN, CI.")]
@@ -175,6 +185,20 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[str, Meta(min_length=1, max_length=4096)] | None,
         Meta(description="A folder that the node shares; a fresh one if absent."),
     ] = None
+    data: Annotated[
+        tuple[DataRef, ...],
+        Meta(
+            max_length=DATA_MAX,
+            description="Names or ids of the data that it reads; their tags say where it may run. Empty: none.",
+        ),
+    ] = ()
+    outputs: Annotated[
+        tuple[DataRef, ...],
+        Meta(
+            max_length=DATA_MAX,
+            description="Names of what it produces; each becomes a data object with the tags of all that was read.",
+        ),
+    ] = ()
     query: Annotated[
         Annotated[str, Meta(max_length=500)] | None,
         Meta(description="GPUs in words, e.g. `8 GPUs, same NVLink island, >= 40 GB, in MA`; excludes what it says."),
@@ -216,6 +240,10 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("`gang.tasks_min` must be from 1 to `tasks`")
         if self.command and not self.command[0]:
             raise ValueError("`command` starts with an empty word")
+        if self.outputs and not self.data:
+            raise ValueError("`outputs` carry the tags of what was read, so they need `data`")
+        if len(set(self.outputs)) < len(self.outputs):
+            raise ValueError("`outputs` names something twice")
 
     @property
     def gpus_total(self) -> int:

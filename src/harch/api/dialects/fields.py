@@ -8,7 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from harch.workloads.spec import (
+    DATA_MAX,
     DURATION_S_MAX,
+    DataRef,
     EnvName,
     Gang,
     Name,
@@ -89,6 +91,8 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     env: dict[EnvName, str] | None = None
     secrets: list[EnvName] | UnsetType = UNSET
     working_dir: str | None = None
+    data: Annotated[list[DataRef], Meta(max_length=DATA_MAX)] | UnsetType = UNSET
+    outputs: Annotated[list[DataRef], Meta(max_length=DATA_MAX)] | UnsetType = UNSET
     query: str | None = None
     topology: Topology | UnsetType = UNSET
     gang: Gang | UnsetType = UNSET

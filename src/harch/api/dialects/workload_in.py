@@ -28,7 +28,7 @@ _MAY_BE_NULL = (
     "modelled_duration_s",
     "image",
 )
-_MAY_BE_ABSENT = ("secrets", "topology", "gang", "preemptible", "stop_grace_s", "restarts_max")
+_MAY_BE_ABSENT = ("secrets", "data", "outputs", "topology", "gang", "preemptible", "stop_grace_s", "restarts_max")
 
 _decode = msgspec.json.Decoder(WorkloadBody).decode
 

@@ -127,6 +127,8 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "resources": resources,
         "secrets": spec.secrets,
         "working_dir": spec.working_dir,
+        "data": spec.data,
+        "outputs": spec.outputs,
         "query": spec.query,
         "topology": spec.topology,
         "gang": spec.gang,
