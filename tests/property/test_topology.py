@@ -90,6 +90,7 @@ def test_large_nodes_use_one_neighbourhood_if_one_is_enough(data: st.DataObject)
 def hubs(draw: st.DrawFn, models: tuple[GpuModel, ...] = (BIG,)) -> Hub:
     """A few racks with tight power and cooling: plenty of ways not to fit."""
     zones = draw(st.integers(1, 3))
+    power, cooling = draw(st.sampled_from([(1.0, 1.0), (0.5, 1.0), (0.5, 1.0), (1.0, 0.5), (0.7, 0.7)]))
     racks = []
     for rack in range(draw(st.integers(1, 5))):
         nodes = []
@@ -102,13 +103,13 @@ def hubs(draw: st.DrawFn, models: tuple[GpuModel, ...] = (BIG,)) -> Hub:
             )
             nodes.append(Node(node_id, f"r{rack}", devices, 64, 512, 100, Provenance.MODELLED, 500))
         full_kw = sum(node.power_w_max for node in nodes) / 1000
-        power_kw = full_kw * draw(st.sampled_from([1.0, 1.0, 0.6]))
+        power_kw = full_kw * power
         row, zone = draw(st.integers(0, 2)), draw(st.integers(0, zones - 1))
         racks.append(Rack(f"r{rack}", f"row{row}", f"z{zone}", power_kw, tuple(nodes)))
     plants = []
     for zone in range(zones):
         heat_kw = sum(r.power_kw_max for r in racks if r.cooling_zone == f"z{zone}")
-        plants.append(CoolingZone(f"z{zone}", heat_kw * draw(st.sampled_from([1.0, 1.0, 0.7]))))
+        plants.append(CoolingZone(f"z{zone}", heat_kw * cooling))
     return Hub("hub", "Hub", "MA", "MA", 0.0, 0.0, 1.2, tuple(plants), tuple(racks))
 
 
@@ -134,7 +135,7 @@ def rooms(draw: st.DrawFn, models: tuple[GpuModel, ...] = (BIG,)) -> Room:
 
 @st.composite
 def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> Request:
-    gpus = draw(st.sampled_from([0, 1, 1, 2, 4, 8]))
+    gpus = draw(st.sampled_from([0, 1, 1, 2, 4, 4, 8, 8]))
     fraction = draw(st.sampled_from([None, None, 0.25, 0.5])) if gpus == 1 else None
     needs = Resources(
         gpus=gpus, gpu_fraction=fraction, gpu_models=models if gpus else (), cpus=draw(st.sampled_from([1, 16, 40]))
@@ -147,7 +148,7 @@ def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> Request:
         strategy=strategy,
         exclusive=draw(st.booleans()),
     )
-    tasks = draw(st.integers(1, 12))
+    tasks = draw(st.sampled_from([1, 2, 2, 3, 3, 4, 5, 6, 8, 12]))
     return Request.of("w", WorkloadSpec(name="w", tasks=tasks, resources=needs, topology=topology))
 
 

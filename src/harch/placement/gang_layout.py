@@ -27,11 +27,11 @@ RankNodes = Callable[[Kind, Bools], Floats]
 class Demand:
     """One task's needs against the room: how many such tasks each node takes, and which node to prefer among equals."""
 
-    def __init__(self, room: Room, needs: Resources, slots: Ints, rank_nodes: RankNodes) -> None:
+    def __init__(self, room: Room, needs: Resources, slots: Ints, scores: Callable[[], Floats]) -> None:
         self.room = room
         self.needs = needs
         self.slots = slots
-        self._rank_nodes = rank_nodes
+        self._scores = scores
         arrays = room.arrays
         # What is still free on a node, in the unit that the gang competes for: the less, the tighter.
         self.tightness: Ints = np.where(arrays.available, arrays.gpu_milli_free_sum, 0) if needs.gpus else slots
@@ -39,9 +39,12 @@ class Demand:
 
     @cached_property
     def node_scores(self) -> Floats:
-        nodes = self.slots > 0
-        scores = self._rank_nodes(self.room.kind(self.needs), nodes)
-        return np.where(nodes, np.maximum(np.nan_to_num(scores, nan=_SCORE_MIN), _SCORE_MIN), 0.0)
+        scores = np.maximum(np.nan_to_num(self._scores(), nan=_SCORE_MIN), _SCORE_MIN)
+        return np.where(self.slots > 0, scores, 0.0)
+
+    def only(self, slots: Ints) -> Demand:
+        """The same on fewer nodes."""
+        return Demand(self.room, self.needs, slots, self._scores)
 
     @cached_property
     def rack_tightness(self) -> Ints:

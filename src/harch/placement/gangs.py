@@ -2,8 +2,8 @@
 
 The levels are tried from the preferred one upwards, never above the required one. At each level the tightest domain
 that fits wins (fewest free GPUs), so that wide ones stay whole for wider gangs. Inside a domain as few rows, racks and
-nodes as possible are used, each as full as it goes. Ranks follow the hardware: those of one island, node, rack and row
-are neighbours.
+nodes as possible are used, each as full as it goes, and one GPU model rather than several. Ranks follow the hardware:
+those of one island, node, rack and row are neighbours.
 
 `spread` turns the inside round: as many nodes as possible, then as many racks. It has no use for small domains, so it
 takes the required level at once, unless a rack or more is preferred.
@@ -14,6 +14,7 @@ Power and cooling are shared by nodes, so they are counted down while the gang i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -39,13 +40,16 @@ def place_gang(
     slots = room.slots(request.needs, exclusive=request.topology.exclusive)
     if allowed is not None:
         slots = np.where(allowed, slots, 0)
+    kind = room.kind(request.needs)
+    scores = cache(lambda: rank_nodes(kind, slots > 0))
     for usable in _model_choices(room, request.needs):
         if int(slots[usable].sum()) < tasks:
             continue
-        demand = Demand(room, request.needs, np.where(usable, slots, 0), rank_nodes)
+        demand = Demand(room, request.needs, np.where(usable, slots, 0), scores)
         for level in levels_tried(request):
-            if (placed := _place_at(demand, request, tasks, level)) is not None:
-                return placed
+            for part in _alike_first(demand, request, tasks, level):
+                if (placed := _place_at(part, request, tasks, level)) is not None:
+                    return placed
     return None
 
 
@@ -68,6 +72,20 @@ def _model_choices(room: Room, needs: Resources) -> Iterator[Bools]:
             if model in room.models:
                 yield room.arrays.model == room.models.index(model)
     yield np.ones(room.arrays.size, np.bool_)
+
+
+def _alike_first(demand: Demand, request: Request, tasks: int, level: Level) -> Iterator[Demand]:
+    """Nodes of one model before several models: a gang is as slow as its slowest GPU. What is spread stands alone."""
+    room, slots = demand.room, demand.slots
+    models = np.unique(room.arrays.model[slots > 0]).tolist()
+    together = request.topology.strategy is Strategy.PACK and request.needs.gpus > 0
+    if level.rank > Level.NODE.rank and len(models) > 1 and together:
+        alone = {model: np.where(room.arrays.model == model, slots, 0) for model in models}
+        enough = [model for model in models if int(alone[model].sum()) >= tasks]
+        if len(enough) > 1:  # the model whose nodes the policy likes best comes first
+            enough.sort(key=lambda model: -float(demand.node_scores[alone[model] > 0].mean()))
+        yield from (demand.only(alone[model]) for model in enough)
+    yield demand
 
 
 def _place_at(demand: Demand, request: Request, tasks: int, level: Level) -> tuple[TaskSlot, ...] | None:

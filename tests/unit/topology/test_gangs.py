@@ -112,6 +112,13 @@ def test_the_first_preferred_model_that_holds_the_whole_gang() -> None:
     assert len(rows(place(where, 7, both))) == 7  # mixed, when one alone is not enough
 
 
+def test_a_gang_that_names_no_model_still_gets_one_if_the_level_allows() -> None:
+    where = room(models="haah")
+    found = rows(place(where, 4, Resources(gpus=8), preferred=Level.HUB))
+    assert len({where.hub.nodes[row].gpu_model.name for row in found}) == 1
+    assert len(rows(place(where, 6, Resources(gpus=8)))) == 6
+
+
 def test_the_policy_decides_between_equal_domains() -> None:
     where = room()
 
