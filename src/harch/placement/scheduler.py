@@ -19,6 +19,7 @@ import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
+from harch.placement.defragmentation import DefragmentationPlan, plan_defragmentation
 from harch.placement.devices import choose_devices
 from harch.placement.explanation import Candidate
 from harch.placement.gangs import place_gang
@@ -35,6 +36,8 @@ from harch.placement.turns.settings import LOWEST_CLASS, TurnSettings
 from harch.placement.vacancies import Vacancies
 from harch.workloads.lifecycle import TaskPlacement
 from harch.workloads.spec import Level
+
+PREEMPTIONS_TRIED_MAX = 2  # per round
 
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
@@ -73,7 +76,7 @@ class Scheduler:
     queue: TurnQueue = field(init=False)
     running: dict[str, Running] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    stopping: set[str] = field(default_factory=set)  # told to make room, and not yet ended
+    stopping: dict[str, float] = field(default_factory=dict)  # told to make room, and when it has surely ended
     past: PastPreemptions = field(default_factory=PastPreemptions)
     topology: TopologyGraph = field(init=False)
     vacancies: Vacancies = field(init=False)
@@ -99,9 +102,10 @@ class Scheduler:
         slots = tuple(self._slot(task) for task in tasks)
         self._book(request, slots, started_s=started_s, now_s=now_s)
 
-    def stops(self, request_id: str) -> None:
-        """It was told to stop, by whomever: its place comes free soon."""
-        self.stopping.add(request_id)
+    def stops(self, request_id: str, *, now_s: float) -> None:
+        """It was told to stop, by whomever: its place comes free after its grace."""
+        running = self.running[request_id]
+        self.stopping[request_id] = now_s + running.stop_grace_s + self.settings.backfill_margin_s
 
     def ended(self, request_id: str, *, now_s: float) -> None:
         """Frees what the request held, exactly once."""
@@ -118,7 +122,7 @@ class Scheduler:
                     self.scorer.withhold(slot.row, device, kind.gpu_milli)
         if running.request.runs_process:
             self.room.process_slots_free += len(running.slots)
-        self.stopping.discard(request_id)
+        self.stopping.pop(request_id, None)
         self.vacancies.add(slot.row for slot in running.slots)
         self.queue.released(request_id, now_s)
 
@@ -165,6 +169,8 @@ class Scheduler:
         assignments: list[Assignment] = []
         preemptions: list[PreemptionPlan] = []
         reservations: list[Reservation] = []
+        reserve_left = self.settings.reservations_max
+        tried: set[object] = set()  # shapes for which preemption was considered
         order = self.queue.in_order(now_s, self.vacancies.may_serve)
         for request in order:  # 1. heads
             rejected = self.queue.quota_rejection(request)
@@ -179,12 +185,21 @@ class Scheduler:
                 continue
             order.skip_group(blocked=rejected is None and _waits_for_room_only(request))
             if rejected is None and self._may_run_here(request):
-                preemption = self._preempt(request, now_s)
-                if preemption is not None:
-                    preemptions.append(preemption)
-                reservation = self._reserve(request, reservations, now_s)
-                if reservation is not None:
-                    reservations.append(reservation)
+                # Both plans cost milliseconds, so a round makes few; whoever is left out is first in one of the next.
+                if (
+                    len(tried) < PREEMPTIONS_TRIED_MAX
+                    and request.turn_class is not LOWEST_CLASS
+                    and request.shape not in tried
+                ):
+                    tried.add(request.shape)
+                    preemption = self._preempt(request, now_s)
+                    if preemption is not None:
+                        preemptions.append(preemption)
+                if reserve_left:  # also spent where nothing can be kept: a plan is dear, and many may be blocked
+                    reserve_left -= 1
+                    reservation = self._reserve(request, reservations, now_s)
+                    if reservation is not None:
+                        reservations.append(reservation)
         self.vacancies.clear()
         self._keep(reservations)
         return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
@@ -220,7 +235,14 @@ class Scheduler:
         if request.needs.gpus:
             allowed &= self.room.watts_free() >= self.room.watts(request.needs)
         for reservation in reservations:
-            allowed &= may_backfill(request, reservation, self.room, now_s, stop_grace_s=request.stop_grace_s)
+            allowed &= may_backfill(
+                request,
+                reservation,
+                self.room,
+                now_s,
+                stop_grace_s=request.stop_grace_s,
+                own=self._reservation_of(request),
+            )
         return allowed
 
     @staticmethod
@@ -231,7 +253,8 @@ class Scheduler:
 
     def _place(self, request: Request, tasks: int, allowed: Bools, now_s: float) -> Assignment | None:
         """3. place."""
-        if tasks == 1 and request.tasks == 1:
+        one_island = request.topology.required is Level.ISLAND and request.needs.gpus > 1
+        if tasks == 1 and request.tasks == 1 and not one_island:
             choice = self._choose(request, allowed)
             if choice is None:
                 return None
@@ -280,8 +303,6 @@ class Scheduler:
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt."""
-        if request.turn_class is LOWEST_CLASS:
-            return None
         plan = plan_preemption(
             self.room,
             request,
@@ -293,14 +314,13 @@ class Scheduler:
         )
         if plan is not None:
             self.past.note(plan, now_s)
-            self.stopping.update(victim.request.id for victim in plan.victims)
+            for victim in plan.victims:
+                self.stops(victim.request.id, now_s=now_s)
         return plan
 
     def _reserve(self, request: Request, taken: list[Reservation], now_s: float) -> Reservation | None:
         """6. reserve."""
-        if len(taken) >= self.settings.reservations_max:
-            return None
-        before = next((kept for kept in self.reservations if kept.request.id == request.id), None)
+        before = self._reservation_of(request)
         if before is not None and self._still_holds(before, taken, now_s):
             return before
         return plan_reservation(
@@ -310,15 +330,29 @@ class Scheduler:
             now_s,
             taken=taken,
             before=before,
+            stopping=self.stopping,
             margin_s=self.settings.backfill_margin_s,
         )
 
+    def _reservation_of(self, request: Request) -> Reservation | None:
+        return next((kept for kept in self.reservations if kept.request.id == request.id), None)
+
     def _still_holds(self, before: Reservation, taken: list[Reservation], now_s: float) -> bool:
-        """Until its start, a promise need not be made again, unless nodes share power or cooling that may run short."""
-        if not now_s < before.start_s < math.inf or self.room.power_can_bind:
+        """Until its start, a promise need not be made again, unless nodes share power or cooling that may run short.
+
+        Where no start was promised, one may be as soon as something on the nodes has ended.
+        """
+        if now_s >= before.start_s or self.room.power_can_bind:
+            return False
+        if before.start_s == math.inf and self.vacancies.is_on(before.rows):
             return False
         rows = set(before.rows)
         return bool(self.room.arrays.available[list(rows)].all()) and all(rows.isdisjoint(kept.rows) for kept in taken)
+
+    def plan_defragmentation(self, request: Request, *, now_s: float) -> DefragmentationPlan | None:
+        """Which work would have to move so that this request fits; a plan only, nothing is changed."""
+        running = [item for key, item in self.running.items() if key not in self.stopping]
+        return plan_defragmentation(self.room, request, running, now_s, moves_max=self.settings.moves_max)
 
     def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""

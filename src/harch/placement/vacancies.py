@@ -28,6 +28,9 @@ class Vacancies:
             if row in self._rows:
                 self._rows[row] = None
 
+    def is_on(self, rows: Iterable[int]) -> bool:
+        return self._anything or not self._rows.keys().isdisjoint(rows)
+
     def clear(self) -> None:
         """Everybody who could use them was tried."""
         self._rows.clear()

@@ -48,20 +48,20 @@ def replayed(fleet: Fleet, policy: FleetPolicy, *jobs: Job, hours: float = 10.0)
 @pytest.mark.parametrize("policy", FLEET_POLICIES)
 def test_the_same_seed_gives_the_same_figures(fleet: Fleet, mix: WorkloadMix, policy: FleetPolicy) -> None:
     one, other = (
-        simulate_fleet(fleet, generate(fleet, mix, hours=12, seed=3), policy=policy, seed=3) for _ in range(2)
+        simulate_fleet(fleet, generate(fleet, mix, hours=6, seed=3), policy=policy, seed=3) for _ in range(2)
     )
     assert {k: v for k, v in one.items() if k not in TIMED} == {k: v for k, v in other.items() if k not in TIMED}
-    assert one["decisions"] > 50  # type: ignore[operator]
+    assert one["decisions"] > 30  # type: ignore[operator]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(FLEET_POLICIES), load=st.sampled_from([0.5, 1.2, 2.5]))
 def test_nothing_that_must_never_happen_happens(
     fleet: Fleet, mix: WorkloadMix, seed: int, policy: FleetPolicy, load: float
 ) -> None:
     from msgspec.structs import replace
 
-    result = simulate_fleet(fleet, generate(fleet, replace(mix, load=load), hours=8, seed=seed), policy=policy)
+    result = simulate_fleet(fleet, generate(fleet, replace(mix, load=load), hours=4, seed=seed), policy=policy)
     assert result["violations"] == {"total": 0}
     assert 0 < result["gpu_allocation_pct"] <= 100  # type: ignore[operator]
 
