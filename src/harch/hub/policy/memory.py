@@ -94,7 +94,6 @@ class DecisionBook:
 
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str, str], Counted] = {}
-        self.dropped = 0
 
     def count(self, question: Asked, verdict: Verdict, now: datetime) -> None:
         key = (question.digest, verdict.policy, verdict.ground.value)
@@ -104,8 +103,6 @@ class DecisionBook:
             known.last_at = now
         elif len(self._counted) < DECISIONS_UNSAVED_MAX:
             self._counted[key] = Counted(question, verdict, 1, now, now)
-        else:
-            self.dropped += 1
 
     def take(self) -> list[Counted]:
         """Everything since the last call."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from harch.base.clock import Clock
+from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet
 from harch.hub.policy import table
@@ -24,7 +24,7 @@ from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.gates import WorkAsk
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.policy.bundle import bundle_of
+from harch.sovereignty.policy.bundle import PolicyBundle, bundle_of
 from harch.sovereignty.policy.document import (
     ChangeQuestion,
     Document,
@@ -107,9 +107,15 @@ class HubPolicies:
 
     # Admission
 
-    async def admit(self, spec: WorkloadSpec, *, tenant: str) -> None:
-        """Returns if the active policy says yes, or if there is none. Raises E0931 to E0933 otherwise."""
-        question = self._question(spec, tenant)
+    async def admit(self, spec: WorkloadSpec, *, tenant: str, ask: WorkAsk | None = None) -> None:
+        """Returns if the active policy says yes, or if there is none. Raises E0931 to E0933 otherwise.
+
+        `ask` for work that names data; its tags are part of the question.
+        """
+        if ask is None:
+            question = self._question(spec, tenant)
+        else:
+            question = asked(work_question(spec, ask, hub=self._hub_id, tenant=tenant))
         verdict = self._memory.verdict(question.digest, self._clock.monotonic_s())
         if verdict is None:
             verdict = await self._asked(question)
@@ -181,8 +187,7 @@ class HubPolicies:
 
     async def activate(self, files: dict[str, str], *, actor: str) -> PolicyStatus:
         """Puts a bundle in force, if it compiles and passes its own tests. Else raises E0930 or E0934."""
-        contents = {name: text.encode() for name, text in files.items()}
-        bundle = bundle_of(contents, shipped=contents == shipped_files())
+        bundle = await asyncio.to_thread(_parsed, files)  # megabytes of Rego would hold up the event loop
         async with self._changing:
             failed = [outcome for outcome in await run_tests(bundle, self._world) if not outcome.passed]
             if failed:
@@ -191,8 +196,13 @@ class HubPolicies:
                     f"{len(failed)} tests of {bundle.title} fail, the first is {failed[0].name}: {failed[0].detail}",
                     hint="`harch policy test BUNDLE` shows all of them",
                 )
-            stored = table.stored(
-                bundle.digest, bundle.manifest.name, bundle.manifest.version, self._clock.now(), actor, files
+            stored = table.StoredBundle(
+                digest=bundle.digest,
+                name=bundle.manifest.name,
+                version=bundle.manifest.version,
+                activated_at=iso(self._clock.now()),
+                actor=actor,
+                files=files,
             )
             draft = Draft(
                 "policy.activated",
@@ -203,7 +213,7 @@ class HubPolicies:
                 details={"name": stored.name, "version": stored.version, "before": self.version},
             )
             await self._write([table.save_bundle(stored)], [draft])
-            await self._put_in_force(stored)
+            await self._put_in_force(stored, self._judge_of(bundle))
         self._note("policy.activated", self._hub_id, f"{bundle.title}, {bundle.digest[:16]}")
         return self.status()
 
@@ -214,30 +224,29 @@ class HubPolicies:
                 raise HarchError("E0935", "no policy bundle is active", hint="`harch policy activate BUNDLE`")
             draft = Draft("policy.deactivated", self._stored.digest, "done", actor=actor, policy_version=POLICY_BUILTIN)
             await self._write([table.drop_bundle()], [draft])
-            await self._put_in_force(None)
+            await self._put_in_force(None, None)
         self._note("policy.deactivated", self._hub_id, "the built-in rules alone are in force")
         return self.status()
 
-    async def _put_in_force(self, stored: table.StoredBundle | None) -> None:
-        former, self._judge = self._judge, None
+    async def _put_in_force(self, stored: table.StoredBundle | None, judge: Judge | None) -> None:
+        former, self._judge = self._judge, judge
         self._stored, self._problem = stored, ""
         self._memory.forget()
         self._asking.clear()  # later callers ask the new policy; earlier ones still get the answer they wait for
-        if stored is not None:
-            self._open(stored)
         if former is not None:
             await former.close()
 
     def _open(self, stored: table.StoredBundle) -> None:
-        """The worker starts with the first question. A bundle that cannot be read any more refuses everything."""
-        contents = {name: text.encode() for name, text in stored.files.items()}
+        """After a restart. A bundle that cannot be read any more refuses everything."""
         try:
-            bundle = bundle_of(contents, shipped=contents == shipped_files())
+            self._judge = self._judge_of(_parsed(stored.files))
         except HarchError as error:
             self._problem = error.message
             _log.error("policy: the active bundle cannot be used, so nothing is admitted: %s", error.message)
-            return
-        self._judge = Judge(bundle, self._rules, self._world, clock=self._clock)
+
+    def _judge_of(self, bundle: PolicyBundle) -> Judge:
+        """Its worker starts with the first question."""
+        return Judge(bundle, self._rules, self._world, clock=self._clock)
 
     # Decisions
 
@@ -271,3 +280,8 @@ class HubPolicies:
         statements = table.save_decisions(self._book.take())
         if statements:
             await self._write(statements, [])
+
+
+def _parsed(files: dict[str, str]) -> PolicyBundle:
+    contents = {name: text.encode() for name, text in files.items()}
+    return bundle_of(contents, shipped=contents == shipped_files())

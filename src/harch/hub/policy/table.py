@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -130,7 +129,3 @@ def last_decisions(database: Database, limit: int) -> list[PastDecision]:
             )
         )
     return decisions
-
-
-def stored(digest: str, name: str, version: str, at: datetime, actor: str, files: dict[str, str]) -> StoredBundle:
-    return StoredBundle(digest=digest, name=name, version=version, activated_at=iso(at), actor=actor, files=files)

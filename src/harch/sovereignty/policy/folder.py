@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -15,6 +16,11 @@ DEFAULT = "default"  # the name under which the shipped bundle is known
 def read_bundle(name_or_path: str) -> PolicyBundle:
     """`default`, or the bundle of that folder. Raises E0930."""
     return bundle_of(read_files(name_or_path), shipped=name_or_path == DEFAULT)
+
+
+@cache
+def default_bundle() -> PolicyBundle:
+    return read_bundle(DEFAULT)
 
 
 def read_files(name_or_path: str) -> dict[str, bytes]:

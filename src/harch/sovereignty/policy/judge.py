@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from harch.base.clock import Clock
-from harch.base.errors import HarchError
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.policy.bundle import PolicyBundle
 from harch.sovereignty.policy.document import (
@@ -23,7 +22,7 @@ from harch.sovereignty.policy.document import (
     compiled_answer,
     document_of,
 )
-from harch.sovereignty.policy.folder import DEFAULT, read_bundle
+from harch.sovereignty.policy.folder import default_bundle
 from harch.sovereignty.policy.lint import WORLD_ROOT
 from harch.sovereignty.policy.supervisor import Limits, PolicyWorker, Program
 from harch.sovereignty.policy.verdict import Answer, Ground, Verdict, read_reasons, read_verdict
@@ -43,7 +42,7 @@ class Opinions(Struct, frozen=True, kw_only=True):
 
 def program_of(bundle: PolicyBundle, world: Document, *, with_tests: bool = False) -> Program:
     """The bundle together with the default policy and what HarchOS says of the world."""
-    default = read_bundle(DEFAULT)
+    default = default_bundle()
     tests = {f"bundle/{name}": text for name, text in bundle.tests.items()} if with_tests else {}
     own = {} if bundle.digest == default.digest else {f"bundle/{name}": text for name, text in bundle.modules.items()}
     return Program(
@@ -77,10 +76,6 @@ class Judge:
     async def close(self) -> None:
         await self.worker.close()
 
-    def asks_about(self, question: Question) -> bool:
-        """Whether the bundle has anything to say to this kind of question."""
-        return self._entry(question) in self.bundle.manifest.entrypoints
-
     async def decide(self, question: Question) -> Opinions:
         """Never raises for what the policy does."""
         return (await self.decide_many([question]))[0]
@@ -93,17 +88,16 @@ class Judge:
         documents = [document_of(question) for question in questions]
         path = self.bundle.manifest.entrypoints.get(entry)
         own = await self._verdicts(path, self.bundle.manifest.reasons.get(entry), documents)
-        if isinstance(questions[0], ChangeQuestion):
+        if isinstance(questions[0], ChangeQuestion):  # nothing built in is asked about changes
             return [Opinions(verdict=verdict, bundle=verdict, default=None, compiled=None) for verdict in own]
         default = own if path == DEFAULT_ALLOW else await self._verdicts(DEFAULT_ALLOW, DEFAULT_DENY, documents)
         return [
             self._opinions(question, bundle, shipped)
             for question, bundle, shipped in zip(questions, own, default, strict=True)
+            if not isinstance(question, ChangeQuestion)
         ]
 
-    def _opinions(self, question: Question, bundle: Verdict, default: Verdict) -> Opinions:
-        if isinstance(question, ChangeQuestion):
-            raise HarchError("E0930", "a change has no compiled rule", hint="ask about work or data")
+    def _opinions(self, question: DataQuestion | WorkQuestion, bundle: Verdict, default: Verdict) -> Opinions:
         compiled = compiled_answer(self._rules, question)
         verdict = bundle
         if not default.is_fault and default.allowed != compiled:
