@@ -119,7 +119,7 @@ def rooms(draw: st.DrawFn, models: tuple[GpuModel, ...] = (BIG,)) -> Room:
     room = Room(draw(hubs(models)))
     room.serve(room.row_of, True)
     for row, node in enumerate(room.hub.nodes):
-        state = draw(st.sampled_from(["free", "free", "busy", "shared", "broken", "cordoned", "exclusive"]))
+        state = draw(st.sampled_from(["free"] * 6 + ["busy", "shared", "broken", "cordoned", "exclusive"]))
         some = draw(st.sets(st.integers(0, len(node.gpus) - 1)))
         if state == "cordoned":
             room.cordon(node.id, True)

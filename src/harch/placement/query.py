@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from harch.placement.query_parser import mistake, parse_values
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node
+_PARSED_MAX = 1024  # queries remembered: programs ask the same again and again
 
 _RESOURCES = ("gpus", "gpu_fraction", "gpu_memory_gb_min", "cpus", "memory_gb", "storage_gb")
 _TOPOLOGY = ("required", "preferred", "strategy", "exclusive")
@@ -56,6 +58,7 @@ class Query:
     countries: tuple[str, ...] = ()
 
 
+@lru_cache(_PARSED_MAX)
 def parse_query(text: str) -> Query:
     """Raises E0201 with the position of the first mistake, what was expected there, and what may have been meant."""
     values = parse_values(text)
