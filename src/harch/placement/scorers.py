@@ -79,6 +79,7 @@ class BestFit:
         fits = allowed & arrays.available & (arrays.cpu_milli_free >= kind.cpu_milli)
         fits &= arrays.memory_mib_free >= kind.memory_mib
         if kind.gpus:
+            fits &= (np.int64(1) << arrays.model) & np.int64(kind.models) != 0
             fits &= (arrays.gpu_milli_free >= kind.gpu_milli).sum(axis=1) >= kind.gpus
         left = arrays.gpu_milli_free_sum - kind.gpu_milli_total
         # CPU only breaks ties: a node has fewer than a million thousandths of a core for each thousandth of a GPU.

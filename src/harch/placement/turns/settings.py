@@ -50,6 +50,7 @@ class TurnSettings:
     preemption_victims_max: int = 16  # of one plan
     preemptions_per_hour_max: int = 60  # of the hub
     preempted_again_after_s: float = 1800.0  # the same victim is left alone for so long
+    moves_max: int = 16  # of one defragmentation plan
     preemption_domains_tried_max: int = 8  # per level, those that miss least first: bounds the cost of a plan
     preemption_candidates_max: int = 128  # per domain, those that lose least
 
