@@ -27,7 +27,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.placement.query_parser import mistake, parse_values
+from harch.placement.query_parser import parse_values
+from harch.placement.query_words import mistake
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node

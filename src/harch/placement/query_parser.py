@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from harch.base.errors import HarchError
+from harch.placement.query_words import GPU_MODEL_WORDS, Token, is_model, mistake, tokens_of
 from harch.sovereignty.countries import COUNTRIES, country_of
 from harch.workloads.spec import Level, Strategy
 
-QUERY_CHARS_MAX = 500
-
-# Short names of GPU models, as people and the public clients write them.
-GPU_MODEL_WORDS = {"a100": "a100-80gb", "h100": "h100-80gb", "inference": "inference-card"}
-
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)"
-    r"|(?P<mark>>=|≥|×|[,;|]|(?<=\d)[xX](?=\w))"  # also the x of `8xh100`
-    r"|(?P<word>[^\W\d_][\w.'’-]*))"
-)
 _LEVELS = {
     "island": Level.ISLAND,
     "nvlink": Level.ISLAND,
@@ -41,29 +30,6 @@ _CLAUSES = (
 )
 
 
-class Token(NamedTuple):
-    kind: str  # number, word, mark, or end
-    text: str
-    position: int  # of its first character, from 1
-
-    @property
-    def word(self) -> str:
-        """In lower case, without the s of a plural."""
-        lowered = self.text.lower()
-        plural = self.kind == "word" and len(lowered) > 2 and lowered.endswith("s") and not lowered.endswith("ss")
-        return lowered[:-1] if plural else lowered
-
-
-def mistake(position: int, what: str, *, hint: str = "") -> HarchError:
-    return HarchError(
-        "E0201",
-        f"query, character {position}: {what}",
-        hint=hint or "docs/reference/query.md shows the whole language",
-        field="query",
-        meta={"position": position},
-    )
-
-
 def parse_values(text: str) -> dict[str, object]:
     """What the query says, by name of the field. Raises E0201."""
     return _Parser(text).parse()
@@ -71,7 +37,7 @@ def parse_values(text: str) -> dict[str, object]:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+        self._tokens = tokens_of(text)
         self._at = 0
         self._said: dict[str, object] = {}
         self._clauses: dict[str, Callable[[Token], None]] = {
@@ -117,7 +83,7 @@ class _Parser:
             if unit.kind == "number":
                 self._say("tasks", self._whole(number), number)
                 number, unit = unit, self._next()
-                if unit.word != "gpu" and not _is_model(unit):
+                if unit.word != "gpu" and not is_model(unit):
                     raise self._unexpected(unit, "GPUs, after a number of tasks and an `x`", ["gpus"])
         if unit.word == "gpu":
             self._say("gpus", self._gpus(number), number)
@@ -129,7 +95,7 @@ class _Parser:
                 self._next()
         elif unit.word in _GB:
             self._gigabytes(float(number.text) * _GB[unit.word], number)
-        elif _is_model(unit):
+        elif is_model(unit):
             self._say("gpus", self._gpus(number), number)
             self._models(unit)
         else:
@@ -291,23 +257,3 @@ class _Parser:
         near = get_close_matches(token.text.lower(), words, n=1) if token.kind == "word" else []
         guess = f"; did you mean `{near[0]}`?" if near else ""
         return mistake(token.position, f"{found}, expected {expected}{guess}")
-
-
-def _is_model(token: Token) -> bool:
-    """Names of models have digits or dashes in them; the words of the language have not."""
-    return token.kind == "word" and (bool(re.search(r"[\d-]", token.text)) or token.text.lower() in GPU_MODEL_WORDS)
-
-
-def _tokens(text: str) -> list[Token]:
-    if len(text) > QUERY_CHARS_MAX:
-        raise mistake(QUERY_CHARS_MAX, f"longer than {QUERY_CHARS_MAX} characters")
-    tokens: list[Token] = []
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            raise mistake(at + 1, f"`{text[at]}` is not understood, expected {_CLAUSES}")
-        tokens.append(Token(match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup) + 1))
-        at = match.end()
-    return [*tokens, Token("end", "", end + 1)]

@@ -10,7 +10,7 @@ from harch.api.errors import input_error
 from harch.api.hub_port import HubPort
 from harch.base.errors import HarchError
 from harch.placement.query import apply_query, split_gpus
-from harch.placement.query_parser import GPU_MODEL_WORDS
+from harch.placement.query_words import GPU_MODEL_WORDS
 from harch.sovereignty.countries import COUNTRIES, countries_of, country_of
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec, WorkloadType
 
