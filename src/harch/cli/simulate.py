@@ -18,7 +18,7 @@ _PLACEMENT_POLICIES = ("harch", "fgd", "bestfit", "dotprod", "packing", "random"
 _FLEET_POLICIES = ("harch", "fifo", "binpack", "drf", "blind")
 
 
-@click.group("simulate", help="Replay work on a fleet: the same code that decides in the real system.")
+@click.group("simulate", help="Replay work on a fleet: same code as the real scheduler.")
 def command() -> None:
     pass
 
