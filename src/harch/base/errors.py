@@ -232,6 +232,14 @@ REGISTRY = _registry(
         EXIT_REFUSED,
     ),
     ErrorKind(
+        "E0910",
+        "Name in use by other data",
+        409,
+        "A data object of this name and tenant was registered at this hub. Its name stays its own: neither another "
+        "registration nor the output of a workload takes it.",
+    ),
+    ErrorKind("E0911", "Authority not found", 404, "No authority that may sign declassifications has this name here."),
+    ErrorKind(
         "E0920",
         "Audit chain contradicted",
         409,

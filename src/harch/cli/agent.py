@@ -30,6 +30,9 @@ def command() -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where other nodes reach gangs of this one.")
 @click.option("--gang-ports", default="29500-29599", show_default=True, help="Ports on which gangs meet.")
 @click.option("--sandbox", type=click.Choice(["auto", "off"]), default="auto", show_default=True, help="bubblewrap.")
+@click.option("--encrypts-at-rest", is_flag=True, help="Declare that storage and scratch of the nodes are encrypted.")
+@click.option("--keys-in", multiple=True, metavar="CC", help="A country whose key store the nodes use. Repeatable.")
+@click.option("--framework", "frameworks", multiple=True, metavar="ID", help="A law it upholds besides its own.")
 @click.option("--stop-tasks-on-exit", is_flag=True, help="Stop all tasks, too; the hub queues them again.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
 def serve(
@@ -45,6 +48,9 @@ def serve(
     address: str,
     gang_ports: str,
     sandbox: Literal["auto", "off"],
+    encrypts_at_rest: bool,
+    keys_in: tuple[str, ...],
+    frameworks: tuple[str, ...],
     stop_tasks_on_exit: bool,
     log_file: str | None,
 ) -> None:
@@ -53,6 +59,7 @@ def serve(
     from harch.cli.process import calm_collector, end_with_parent, set_up_logging
     from harch.execution.config import AgentConfig
     from harch.execution.serving import serve as serve_agent
+    from harch.sovereignty.terrain import SiteSafeguards
 
     end_with_parent()
     set_up_logging(log_file)
@@ -70,6 +77,11 @@ def serve(
         hide=tuple(Path(folder) for folder in hide),
         stop_tasks_on_exit=stop_tasks_on_exit,
         sandbox=sandbox,
+        safeguards=SiteSafeguards(
+            encrypts_at_rest=encrypts_at_rest,
+            keys_in=tuple(code.upper() for code in keys_in),
+            frameworks=frameworks,
+        ),
     )
     calm_collector()
     uvloop.run(serve_agent(config))

@@ -18,7 +18,7 @@ from harch.api.server import bind
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
-from harch.fleet.model import Fleet, Hub
+from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file
 
 READY_WITHIN_S = 60.0
@@ -100,6 +100,7 @@ class Federation:
         arguments += ["--key-file", str(folder / "agent.key"), "--id", f"{hub.id}-agent", "--country", hub.country]
         arguments += ["--state-dir", str(folder / "agent"), "--gang-ports", f"{first}-{last}"]
         arguments += ["--stop-tasks-on-exit", "--log-file", str(folder / "agent.log"), "--hide", str(self._home.root)]
+        arguments += safeguard_options(hub.safeguards)
         for path in share:
             arguments += ["--share", path]
         return Child(f"agent of {hub.name}", arguments, folder / "agent.err")
@@ -172,6 +173,16 @@ class Federation:
                     if process.returncode is None:
                         process.kill()
                 await asyncio.wait(late)
+
+
+def safeguard_options(declared: HubSafeguards) -> list[str]:
+    """Here one file describes hub and nodes; elsewhere an agent is told by its own operator."""
+    options = ["--encrypts-at-rest"] if declared.encrypts_at_rest else []
+    for country in declared.keys_in:
+        options += ["--keys-in", country]
+    for framework in declared.frameworks:
+        options += ["--framework", framework]
+    return options
 
 
 async def _is_ready(client: httpx.AsyncClient, url: str) -> bool:

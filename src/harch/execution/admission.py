@@ -11,19 +11,30 @@ from harch.base.errors import InvariantBroken
 from harch.execution.protocol import TaskSpec
 from harch.execution.sandbox import is_inside
 from harch.execution.taskdir import is_safe_id
+from harch.sovereignty.gates import WorkAsk, before_load
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.terrain import SiteSafeguards, site_of
 
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 COMMAND_BYTES_MAX = 1024 * 1024  # program, arguments and environment together; the kernel's own limit is near
 
 
+NOTHING_DECLARED = SiteSafeguards()
+REASON_CHARS_MAX = 1500
+
+
 @dataclass(frozen=True, slots=True)
 class Premises:
-    """What the agent knows of itself. `shared` and `hidden` are real paths, free of links."""
+    """What the agent knows of itself. `shared` and `hidden` are real paths, free of links.
+
+    `safeguards` are its own declarations, not its hub's: what it was not told to declare is not there.
+    """
 
     country: str
     node_ids: frozenset[str]  # empty: all nodes of the hub
     shared: tuple[str, ...]
     hidden: tuple[str, ...]
+    safeguards: SiteSafeguards = NOTHING_DECLARED
 
 
 Check = Callable[[TaskSpec, Premises], str]  # empty, or why not
@@ -49,6 +60,19 @@ def check_residency(task: TaskSpec, premises: Premises) -> str:
         )
         return f"E0902 {broken}"
     return ""
+
+
+def check_tags(task: TaskSpec, premises: Premises) -> str:
+    """Gate 3: may each piece of data be read where this agent stands, with what it declares of itself?"""
+    if not task.data:
+        return ""
+    ask = WorkAsk(id=task.key.workload_id, countries_allowed=task.countries_allowed, reads=task.data)
+    own = site_of(task.node_id, premises.country, shipped_jurisdictions(), premises.safeguards)
+    verdict = before_load(ask, own)
+    if verdict.allowed:
+        return ""
+    reasons = "; ".join(f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in verdict.rejections)
+    return f"E0907 {reasons}"[:REASON_CHARS_MAX]
 
 
 def check_names(task: TaskSpec, premises: Premises) -> str:
@@ -87,5 +111,5 @@ def check_working_dir(task: TaskSpec, premises: Premises) -> str:
     return ""
 
 
-# Residency first: no later rule may even look at a task that must not be here.
-CHECKS: tuple[Check, ...] = (check_residency, check_names, check_command, check_working_dir)
+# Residency and tags first: no later rule may even look at a task that must not be here.
+CHECKS: tuple[Check, ...] = (check_residency, check_tags, check_names, check_command, check_working_dir)

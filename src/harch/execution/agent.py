@@ -107,8 +107,8 @@ class Agent:
         match message:
             case StartTask(task):
                 self._start(task)
-            case StopTask(key, grace_s, reason):
-                self._stop(key, grace_s, reason)
+            case StopTask():
+                self._stop(message)
             case PauseTask(key):
                 for engine in self._engines:
                     engine.pause(key)
@@ -135,10 +135,11 @@ class Agent:
         else:
             self._engines[0 if task.command else 1].start(task)
 
-    def _stop(self, key: TaskKey, grace_s: float, reason: ExitReason) -> None:
+    def _stop(self, order: StopTask) -> None:
+        key = order.key
         engine = self._owner(key)
         if engine is not None:
-            engine.stop(key, grace_s=grace_s, reason=reason)
+            engine.stop(key, grace_s=order.grace_s, reason=order.reason, scrub=order.scrub)
         elif key in self._ends:
             self._say(self._ends[key])
         else:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harch.execution.admission import NOTHING_DECLARED
+from harch.sovereignty.terrain import SiteSafeguards
+
 PROCESS_SLOTS_DEFAULT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """`node_ids` empty: all nodes of the hub. `share`: folders that tasks may work in. `hide`: folders that no task
-    may see, e.g. the hub's state; the agent's own is always hidden."""
+    may see, e.g. the hub's state; the agent's own is always hidden. `safeguards`: what is declared of these nodes."""
 
     hub_url: str
     api_key: str
@@ -27,3 +30,4 @@ class AgentConfig:
     hide: tuple[Path, ...] = ()
     stop_tasks_on_exit: bool = False
     sandbox: Literal["auto", "off"] = "auto"
+    safeguards: SiteSafeguards = NOTHING_DECLARED

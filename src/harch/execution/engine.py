@@ -25,7 +25,8 @@ class Engine(Protocol):
 
     def start(self, task: TaskSpec) -> None: ...
 
-    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason) -> None: ...
+    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
+        """`scrub`: what it wrote to folders of the agent is deleted before its end is told."""
 
     def pause(self, key: TaskKey) -> None: ...
 

@@ -23,8 +23,9 @@ from harch.base.errors import InvariantBroken
 from harch.execution import kernel
 from harch.execution.engine import EngineEvents
 from harch.execution.environment import identity
-from harch.execution.preparation import Preparation, StateFolder
+from harch.execution.preparation import Preparation
 from harch.execution.protocol import KnownTask, LogChunk, ReadLog, TaskEnded, TaskKey, TaskSpec
+from harch.execution.scrub import Scrubber
 from harch.execution.taskdir import EndRecord, StopOrder, SupervisorLine, TaskDir, key_of, standing
 from harch.execution.tasklogs import TaskLogs
 from harch.workloads.lifecycle import ExitReason
@@ -54,9 +55,9 @@ class LocalEngine:
 
     def __init__(self, preparation: Preparation, events: EngineEvents, clock: Clock, *, process_slots: int) -> None:
         self._preparation, self._events, self._clock = preparation, events, clock
-        self._state: StateFolder = preparation.state
-        self._process_slots = process_slots
+        self._state, self._process_slots = preparation.state, process_slots
         self._live: dict[TaskKey, _Live] = {}
+        self._scrubber = Scrubber(self._state, events)
         self._logs = TaskLogs(self._state)
         self._loop = asyncio.get_running_loop()
         self._trashed = 0
@@ -95,10 +96,12 @@ class LocalEngine:
             self._throw_away(task_dir.path)
             self._refuse(key, ExitReason.NOT_STARTED, f"{code} it could not be prepared: {error}")
 
-    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason) -> None:
+    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
         live = self._live.get(key)
         if live is None:
             return
+        if scrub:
+            self._scrubber.order(key, live.task_dir)
         with contextlib.suppress(OSError):  # on a full disk the bare signal must do: it stops with the task's own grace
             live.task_dir.write_stop(StopOrder(reason, grace_s))
         self._signal(live, signal.SIGTERM)
@@ -126,10 +129,11 @@ class LocalEngine:
             log.warning("%s could not be cleared away: %s", task_dir.path, error)
 
     def running(self) -> list[KnownTask]:
-        return [KnownTask(key=key, running=True, started_at=live.started_at) for key, live in self._live.items()]
+        known = {key: live.started_at for key, live in self._live.items()} | dict.fromkeys(self._scrubber.at_work)
+        return [KnownTask(key=key, running=True, started_at=started_at) for key, started_at in known.items()]
 
     def is_running(self, key: TaskKey) -> bool:
-        return key in self._live
+        return key in self._live or key in self._scrubber.at_work
 
     def read_log(self, request: ReadLog) -> LogChunk:
         ended = request.key not in self._live  # asked before reading: what was written until then is all there
@@ -264,7 +268,7 @@ class LocalEngine:
             with contextlib.suppress(OSError):  # a full disk; the hub hears of it all the same
                 task_dir.write_end(end)
         self._preparation.clear(key)
-        self._events.task_ended(end)
+        self._scrubber.tell(task_dir, end, running=self._live)
 
     def _refuse(self, key: TaskKey, reason: ExitReason, detail: str) -> None:
         self._events.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), detail=detail))

@@ -53,9 +53,9 @@ class ModelledEngine:
         self._events.task_started(task.key, now)
         self._count_down(task.key, entry)
 
-    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason) -> None:
+    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
         if key in self._entries:
-            self._end(key, reason)
+            self._end(key, reason, scrubbed=scrub)  # it wrote nothing
 
     def pause(self, key: TaskKey) -> None:
         entry = self._entries.get(key)
@@ -102,10 +102,12 @@ class ModelledEngine:
             heapq.heapify(self._heap)
         self._set_timer()
 
-    def _end(self, key: TaskKey, reason: ExitReason) -> None:
+    def _end(self, key: TaskKey, reason: ExitReason, *, scrubbed: bool = False) -> None:
         del self._entries[key]
         code = 0 if reason is ExitReason.EXITED else None
-        self._events.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), exit_code=code))
+        self._events.task_ended(
+            TaskEnded(key=key, reason=reason, at=self._clock.now(), exit_code=code, scrubbed=scrubbed)
+        )
 
     def _set_timer(self) -> None:
         if not self._heap:

@@ -110,6 +110,8 @@ class Preparation:
             log_segment_bytes=LOG_SEGMENT_BYTES,
             log_segments_max=LOG_SEGMENTS_MAX,
         )
+        if task.scrub_after:
+            task_dir.write_scrub()
         task_dir.write_launch_spec(spec)
         return task_dir
 

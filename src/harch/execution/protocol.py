@@ -17,9 +17,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import ExitReason
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2  # 2: tags of data; an agent that cannot check them must not be given any
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 HEARTBEAT_S = 2.0
 AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
@@ -55,6 +56,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     master_port: int | None = None
     country: str = ""  # where the scheduler believes it runs; the agent checks against its own
     countries_allowed: tuple[str, ...] = ()
+    data: tuple[DataObject, ...] = ()  # what it reads, with tags; the agent checks them before anything is loaded
+    scrub_after: bool = False  # what it leaves may not rest here: deleted when it ends, however it ends
 
 
 # Hub to agent
@@ -70,6 +73,7 @@ class StopTask(Struct, frozen=True, tag="stop"):
     key: TaskKey
     grace_s: float
     reason: ExitReason = ExitReason.STOPPED
+    scrub: bool = False  # also delete its working folder and checkpoints, before the end is told
 
 
 class PauseTask(Struct, frozen=True, tag="pause"):
@@ -143,6 +147,7 @@ class TaskEnded(Struct, frozen=True, kw_only=True, tag="ended"):
     exit_code: int | None = None
     signal: int | None = None
     detail: str = ""
+    scrubbed: bool = False  # its working folder and checkpoints are deleted
 
 
 class LogChunk(Struct, frozen=True, kw_only=True, tag="log"):

@@ -159,6 +159,14 @@ class TaskDir:
     def write_stop(self, order: StopOrder) -> None:
         write_atomically(self.path / "stop.json", msgspec.json.encode(order))
 
+    def write_scrub(self) -> None:
+        """From now on, however it ends, what it wrote is deleted; also by an agent that comes after this one."""
+        write_atomically(self.path / "scrub", b"")
+
+    @property
+    def scrub_asked(self) -> bool:
+        return (self.path / "scrub").exists()
+
     @property
     def stop_asked(self) -> bool:
         return (self.path / "stop.json").exists()

@@ -15,6 +15,7 @@ from harch.hub.desk import Desk, wrong_state
 from harch.hub.registry import request_digest
 from harch.placement.request import Request
 from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import WorkloadSpec
 
 PENDING_MAX = 100_000
 
@@ -25,7 +26,8 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         return
     if len(desk.scheduler.queue) >= PENDING_MAX:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
-    request = Request.of(event.workload_id, event.spec, tenant=event.tenant)
+    data_ids, hubs_allowed = _admitted_data(desk, event.workload_id, event.spec, event.tenant)
+    request = Request.of(event.workload_id, event.spec, tenant=event.tenant, hubs_allowed=hubs_allowed)
     desk.admission.check(request, desk.agents.process_slots)
     over_quota = desk.scheduler.queue.rejection_to_wait(request)
     if over_quota is not None:
@@ -39,8 +41,10 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         created_at=desk.now,
         updated_at=desk.now,
         annotations=event.annotations,
+        data_ids=data_ids,
     )
     desk.registry.add(workload)
+    desk.guard.watch(workload)
     desk.enqueue(workload)
     desk.changed(workload, "workload.submitted", f"submitted: {request.describe()}")
     desk.audit(drafts.admitted(workload, desk.hub.country, actor=event.actor, policy_version=desk.policy_version))
@@ -62,16 +66,29 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
     workload = desk.unfinished(event.workload_id)
     if workload.is_placed:
         raise wrong_state(workload, "its specification changes only while it waits")
-    desk.admission.check(Request.of(workload.id, event.spec), desk.agents.process_slots)
+    data_ids, hubs_allowed = _admitted_data(desk, workload.id, event.spec, workload.tenant)
+    desk.admission.check(Request.of(workload.id, event.spec, hubs_allowed=hubs_allowed), desk.agents.process_slots)
     desk.registry.rename(workload, event.spec)
     desk.scheduler.withdraw(workload.id)
     workload.spec = event.spec
     workload.annotations = event.annotations
+    workload.data_ids = data_ids
+    desk.guard.watch(workload)
     if workload.state is State.PENDING:
         desk.enqueue(workload)
     desk.changed(workload, "workload.changed", "specification replaced")
     desk.audit(drafts.admitted(workload, desk.hub.country, actor=event.actor, policy_version=desk.policy_version))
     desk.emit(h.SaveLabels(workload))
+
+
+def _admitted_data(
+    desk: Desk, workload_id: str, spec: WorkloadSpec, tenant: str
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Ids of the data that it reads, and the hubs that their tags permit. Before every other check of the work."""
+    if not spec.data:
+        return (), None
+    ask = desk.guard.ask(workload_id, spec, tenant=tenant)
+    return desk.guard.admit(spec, ask, tenant=tenant), desk.guard.hubs_allowed(ask)
 
 
 def relabel(desk: Desk, event: h.Relabelled) -> None:
@@ -119,6 +136,8 @@ def resume(desk: Desk, workload: Workload) -> None:
         return
     if workload.state is not State.PAUSED:
         raise wrong_state(workload, "only paused work is resumed")
+    if workload.scrub:
+        raise wrong_state(workload, "the tags of its data no longer permit it here")
     if not workload.is_placed:
         desk.enqueue(workload)
         desk.move(workload, State.PENDING, "waits again")

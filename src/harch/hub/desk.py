@@ -15,19 +15,29 @@ from harch.hub import happenings as h
 from harch.hub.admission import Admission
 from harch.hub.agents import AgentBook
 from harch.hub.audit import drafts
+from harch.hub.catalog import Catalog
+from harch.hub.guard import Guard
 from harch.hub.registry import Registry
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
 from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
+from harch.sovereignty.compiled import Rules
+from harch.sovereignty.tags import DataObject
+from harch.sovereignty.terrain import Terrain
 from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
 
 
 class Desk:
     """The state of one hub's work, in memory."""
 
-    def __init__(self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None, rules: Rules | None = None
+    ) -> None:
+        """Without `rules` nothing is known of any place, so no data may be used."""
         self.hub = hub
+        self.catalog = Catalog()
+        self.guard = Guard(rules or Rules(Terrain((), ())), hub.id, self.catalog)
         self.registry = Registry()
         self.scheduler = Scheduler(hub, settings or TurnSettings())
         self.agents = AgentBook(hub)
@@ -59,6 +69,15 @@ class Desk:
 
     def audit(self, draft: Draft) -> None:
         self.emit(h.Audit(draft))
+
+    def record_data(self, kind: str, data: DataObject, message: str) -> None:
+        facts: dict[str, object] = {"name": data.name, "kind": data.kind, "tag_revision": data.tag_revision}
+        self.emit(h.Record(kind, data.id, data.tenant, message, facts))
+
+    def countries_of(self, hubs: tuple[str, ...]) -> tuple[str, ...]:
+        """Where these hubs stand, in their order."""
+        sites = (self.guard.rules.terrain.site(hub) for hub in hubs)
+        return tuple(dict.fromkeys(site.country for site in sites if site is not None and site.country is not None))
 
     # Workloads
 
@@ -100,6 +119,7 @@ class Desk:
         self.move(workload, state, why)
         self.audit(drafts.ended(workload, self.hub.country, policy_version=self.policy_version))
         self.registry.finished(workload)
+        self.guard.unwatch(workload)
 
     def enqueue(self, workload: Workload) -> None:
         """Lets it wait for its turn."""
@@ -156,10 +176,14 @@ class Desk:
             for task in workload.placement
         )
 
-    @staticmethod
-    def request(workload: Workload) -> Request:
-        submitted_s = workload.created_at.timestamp()
-        return Request.of(workload.id, workload.spec, tenant=workload.tenant, submitted_s=submitted_s)
+    def request(self, workload: Workload) -> Request:
+        return Request.of(
+            workload.id,
+            workload.spec,
+            tenant=workload.tenant,
+            submitted_s=workload.created_at.timestamp(),
+            hubs_allowed=self.guard.hubs_allowed(self.guard.ask_of(workload)) if workload.data_ids else None,
+        )
 
     # Agents
 
@@ -196,21 +220,28 @@ class Desk:
             master_port=workload.master_port,
             country=self.hub.country,
             countries_allowed=allowed,
+            data=self.guard.before_start(workload) if workload.data_ids else (),
+            scrub_after=bool(workload.data_ids) and self.guard.leaves_what_may_not_rest(workload),
         )
         self.to_agent(task, StartTask(order))
 
     def stop_for_others(self, workload: Workload, why: str, *, kind: str) -> None:
         """TERM, grace, then it waits again: for preemption, draining, defragmentation."""
         workload.stop_reason, workload.stop_as = why, State.PENDING
-        self.scheduler.stops(workload.id)
+        self.scheduler.stops(workload.id, now_s=self.now_s)
         self.changed(workload, kind, why)
         self.stop_tasks(workload)
 
     def stop_tasks(self, workload: Workload) -> None:
         for task in workload.placement:
             if task.rank not in workload.ranks_ended:
-                key = TaskKey(workload.id, workload.attempt, task.rank)
-                self.to_agent(task, StopTask(key, workload.spec.stop_grace_s))
+                self.to_agent(task, self.stop_order(workload, task.rank))
+
+    @staticmethod
+    def stop_order(workload: Workload, rank: int) -> StopTask:
+        """Work that broke a rule about data gets no grace, and leaves nothing behind."""
+        grace_s = 0.0 if workload.scrub else workload.spec.stop_grace_s
+        return StopTask(TaskKey(workload.id, workload.attempt, rank), grace_s, scrub=workload.scrub)
 
 
 def wrong_state(workload: Workload, why: str) -> HarchError:

@@ -22,7 +22,7 @@ from harch.hub import happenings as h
 from harch.hub.audit.trail import AuditTrail
 from harch.hub.machine import JobMachine
 from harch.hub.registry import IDEMPOTENCY_WINDOW, RETRY_WINDOW
-from harch.hub.store import rows
+from harch.hub.store import data_rows, rows
 from harch.hub.store.committer import Committer
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
@@ -30,9 +30,11 @@ from harch.hub.views import EventRecord
 from harch.placement.scheduler import Scheduler
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.compiled import Rules
 
 RETRY_DISK_S = 1.0
 LOOK_AGAIN_S = 1.0
+AUDIT_TAGS_S = 2.0  # how often running work is compared with the tags of its data, besides each change of a tag
 TRIM_EVERY_EVENTS = 10_000
 
 _log = logging.getLogger("harch.hub")
@@ -49,6 +51,7 @@ class Driver:
         *,
         fleet: Fleet,
         hub: Hub,
+        rules: Rules,
         database: Database,
         trail: AuditTrail,
         clock: Clock,
@@ -58,7 +61,7 @@ class Driver:
         on_restart: Callable[[str], None],
         on_broken: Callable[[InvariantBroken], None],
     ) -> None:
-        self._fleet, self._hub, self._database, self._clock = fleet, hub, database, clock
+        self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
         self._send, self._open_secrets = send, open_secrets
         self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
         self._trail = trail
@@ -70,7 +73,7 @@ class Driver:
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
-        self.machine = JobMachine(fleet, hub)
+        self.machine = JobMachine(fleet, hub, rules=rules)
         self._restore()
 
     def handle(self, event: h.Event) -> asyncio.Future[None]:
@@ -103,6 +106,13 @@ class Driver:
         while True:
             await self._clock.sleep(LOOK_AGAIN_S)
             self.plan_placement()
+
+    async def keep_auditing(self) -> None:
+        """Until cancelled: gate 4, for whatever nobody told the machine of."""
+        while True:
+            await self._clock.sleep(AUDIT_TAGS_S)
+            if self.machine.desk.guard.has_readers and not self.not_ready:
+                self.handle(h.TagsDue())
 
     async def wait_for_event(self, after: int, timeout_s: float) -> None:
         if self.seq_stored > after:
@@ -145,6 +155,8 @@ class Driver:
                     drafts.append(draft)
                 case h.SaveCondition(kind, subject, value, why):
                     statements.append(rows.save_condition(kind, subject, value, why))
+                case h.SaveData(data):
+                    statements.append(data_rows.save(data))
                 case h.SaveLabels(workload):
                     statements += rows.save_labels(workload)
                 case h.SaveIdempotencyKey(entry):
@@ -196,11 +208,12 @@ class Driver:
 
     def _restore(self) -> None:
         now = self._clock.now()
-        machine = JobMachine(self._fleet, self._hub)
+        machine = JobMachine(self._fleet, self._hub, rules=self._rules)
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),
             self._database.conditions(),
+            data_rows.entries(self._database),
             now=now,
         )
         self.machine = machine

@@ -8,7 +8,10 @@ from datetime import datetime
 from msgspec import Struct
 
 from harch.execution.protocol import Hello, HubMessage, TaskEnded, TaskKey
+from harch.hub.catalog import CatalogEntry
 from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.declassification import Declassification
+from harch.sovereignty.tags import Tag
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -65,6 +68,26 @@ class PauseAsked:
 @dataclass(frozen=True, slots=True)
 class ResumeAsked:
     workload_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataAdded:
+    entry: CatalogEntry
+    actor: str = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class DataRetagged:
+    object_id: str
+    tag: Tag
+    declassification: Declassification | None = None
+    authorities: dict[str, bytes] = field(default_factory=dict)  # names to public keys, as the hub knows them now
+    actor: str = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class TagsDue:
+    """Time to ask again whether what runs still obeys the tags of its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +151,9 @@ Event = (
     | StopAsked
     | PauseAsked
     | ResumeAsked
+    | DataAdded
+    | DataRetagged
+    | TagsDue
     | AgentJoined
     | AgentLeft
     | TaskStartSeen
@@ -164,6 +190,11 @@ class SaveCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveData:
+    entry: CatalogEntry
+
+
+@dataclass(frozen=True, slots=True)
 class SaveIdempotencyKey:
     entry: IdempotencyEntry
 
@@ -192,4 +223,4 @@ class Send:
     message: HubMessage
 
 
-Effect = Save | SaveLabels | SaveCondition | SaveIdempotencyKey | Record | Audit | Send
+Effect = Save | SaveLabels | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send

@@ -13,13 +13,15 @@ from datetime import datetime
 
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
-from harch.hub import asks, hardware, reports
+from harch.hub import asks, data_asks, hardware, reports
 from harch.hub import happenings as h
 from harch.hub.audit import drafts
+from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Desk
 from harch.placement.scheduler import Assignment
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
+from harch.sovereignty.compiled import Rules
 from harch.workloads.lifecycle import State, Workload
 
 PLACED_PER_ROUND_MAX = 256  # keeps one round in the low milliseconds; the driver asks for another
@@ -28,8 +30,10 @@ PLACED_PER_ROUND_MAX = 256  # keeps one round in the low milliseconds; the drive
 class JobMachine:
     """The only writer of workloads. `handle` either raises before anything changed, or returns all effects."""
 
-    def __init__(self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None) -> None:
-        self.desk = Desk(fleet, hub, settings)
+    def __init__(
+        self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None, rules: Rules | None = None
+    ) -> None:
+        self.desk = Desk(fleet, hub, settings, rules)
         self.more_to_place = False  # the last round reached its limit
 
     def restore(
@@ -37,6 +41,7 @@ class JobMachine:
         workloads: Iterable[Workload],
         keys: Iterable[h.IdempotencyEntry],
         conditions: Iterable[hardware.Condition] = (),
+        data: Iterable[CatalogEntry] = (),
         *,
         now: datetime,
     ) -> list[h.Effect]:
@@ -44,8 +49,11 @@ class JobMachine:
         desk = self.desk
         desk.begin(now)
         desk.registry.remember_keys(keys)
+        desk.catalog.restore(data)
         for workload in sorted(workloads, key=lambda workload: workload.created_at):
             desk.registry.add(workload)
+            if not workload.state.is_final:
+                desk.guard.watch(workload)
             if workload.is_placed and not desk.has_hardware_of(workload):
                 desk.requeue(workload, "the fleet file no longer has its nodes")
             elif workload.is_placed:
@@ -55,6 +63,7 @@ class JobMachine:
         for condition in conditions:
             with contextlib.suppress(HarchError):  # the fleet file no longer has it
                 hardware.apply(desk, condition)
+        data_asks.sweep(desk)  # the fleet file may declare less than before
         return desk.finish()
 
     def handle(self, event: h.Event, *, now: datetime) -> list[h.Effect]:
@@ -79,6 +88,12 @@ class JobMachine:
                 asks.replace_spec(desk, event)
             case h.Relabelled():
                 asks.relabel(desk, event)
+            case h.DataAdded():
+                data_asks.add(desk, event)
+            case h.DataRetagged():
+                data_asks.retag(desk, event)
+            case h.TagsDue():
+                data_asks.sweep(desk)
             case h.AgentJoined():
                 reports.agent_joined(desk, event)
             case h.AgentLeft():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from harch.base.errors import HarchError
-from harch.execution.protocol import Forget, PauseTask, Refused, StopTask, TaskKey
+from harch.execution.protocol import Forget, PauseTask, Refused, StopTask, TaskEnded, TaskKey
+from harch.hub import data_asks
 from harch.hub import happenings as h
-from harch.hub.audit import drafts
+from harch.hub.audit import data_drafts, drafts
 from harch.hub.desk import Desk
 from harch.hub.endings import decide_ending, describe, is_clean
 from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
 
+REFUSALS = ("E0902", "E0907")  # how an agent begins its no about data
 STRAY_GRACE_S = 5.0  # for tasks that an agent runs and the hub does not want
 
 
@@ -45,6 +47,8 @@ def task_ended(desk: Desk, event: h.TaskEndSeen) -> None:
         )
         workload.task_ends += (seen,)
         desk.changed(workload)
+        if workload.data_ids:
+            _audit_data(desk, workload, end)
         if len(workload.task_ends) == len(workload.placement):
             all_ended(desk, workload)
         elif not is_clean(seen) and not workload.stop_reason:
@@ -52,6 +56,15 @@ def task_ended(desk: Desk, event: h.TaskEndSeen) -> None:
             workload.stop_reason = describe(seen, of_gang=True)
             desk.stop_tasks(workload)
     desk.emit(h.Send(event.agent_id, Forget(key)))
+
+
+def _audit_data(desk: Desk, workload: Workload, end: TaskEnded) -> None:
+    """What the agent did about the data: nothing loaded, or nothing left behind."""
+    country = desk.hub.country
+    if end.scrubbed:
+        desk.audit(data_drafts.scrubbed(workload, country, rank=end.key.rank))
+    if end.reason is ExitReason.NOT_STARTED and end.detail.startswith(REFUSALS):
+        desk.audit(data_drafts.load_refused(workload, country, reason=end.detail))
 
 
 def all_ended(desk: Desk, workload: Workload) -> None:
@@ -62,6 +75,8 @@ def all_ended(desk: Desk, workload: Workload) -> None:
         desk.requeue(workload, ending.message)
         return
     desk.free(workload)
+    if ending.state is State.COMPLETED and workload.spec.outputs:
+        data_asks.produced(desk, workload)
     workload.error_message = "" if ending.state is State.COMPLETED else ending.message
     desk.end(workload, ending.state, ending.message or "all tasks ended well")
 
@@ -113,7 +128,7 @@ def _reconcile(desk: Desk, agent_id: str, nodes: set[str], inventory: dict[TaskK
             key = TaskKey(workload.id, workload.attempt, task.rank)
             expected.add(key)
             if key in inventory and workload.stop_reason:
-                desk.to_agent(task, StopTask(key, workload.spec.stop_grace_s))
+                desk.to_agent(task, desk.stop_order(workload, task.rank))
             elif key in inventory:
                 if inventory[key]:
                     task_started(desk, key)

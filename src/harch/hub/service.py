@@ -26,6 +26,7 @@ from harch.hub.audit import drafts
 from harch.hub.audit.keyfile import KeyFile
 from harch.hub.audit.service import HubAudit, open_signing_key
 from harch.hub.audit.trail import AuditTrail
+from harch.hub.data import HubData
 from harch.hub.desk import Desk
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
@@ -54,6 +55,9 @@ from harch.hub.views import (
 from harch.placement.explanation import Explanation
 from harch.placement.request import Request
 from harch.sovereignty.audit import entry as audit_kinds
+from harch.sovereignty.compiled import Rules
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.terrain import terrain_of
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -87,9 +91,11 @@ class HubService:
         self._sessions_opened = 0
         self._peers = PeerWatch(peer_urls, clock)
         self._metrics = HubMetrics(self.summary)
+        jurisdictions = shipped_jurisdictions()
         self._driver = Driver(
             fleet=fleet,
             hub=hub,
+            rules=Rules(terrain_of(fleet, jurisdictions)),
             database=self._database,
             trail=trail,
             clock=clock,
@@ -111,12 +117,21 @@ class HubService:
             fleet=fleet, hub_id=hub.id, database=self._database, clock=clock, write=self._driver.write, note=self._note
         )
         self._desk.policy_version = self.policies.version
+        self.data = HubData(
+            hub_id=hub.id,
+            jurisdictions=jurisdictions,
+            database=self._database,
+            driver=self._driver,
+            clock=clock,
+            refused=self._audit_refusal,
+        )
 
     async def run(self) -> None:
         """Background work, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._peers.run())
             group.create_task(self._driver.keep_placing())
+            group.create_task(self._driver.keep_auditing())
             group.create_task(Learner(self._driver, self._database, self._clock).run())
 
     async def close(self) -> None:
@@ -143,7 +158,7 @@ class HubService:
         now = self._clock.now()
         event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor)
         try:
-            await self.policies.admit(spec, tenant=tenant)
+            await self._ask_policy(spec, tenant)
             self._desk.policy_version = self.policies.version
             stored = self._driver.handle(event)
         except HarchError as error:
@@ -181,7 +196,7 @@ class HubService:
         workload = await self.workload(ref, tenant=tenant)
         self._secrets.require(workload.tenant, spec.secrets)
         try:
-            await self.policies.admit(spec, tenant=workload.tenant)
+            await self._ask_policy(spec, workload.tenant)
             return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations, actor))
         except HarchError as error:
             await self._audit_refusal(error, workload.id, tenant=workload.tenant, actor=actor)
@@ -215,6 +230,11 @@ class HubService:
         await self._driver.write([rows.save_workload(workload)], [])
         return workload
 
+    async def _ask_policy(self, spec: WorkloadSpec, tenant: str) -> None:
+        """With the data that it names, as the catalog knows it now; the machine's own gate comes afterwards."""
+        ask = self._desk.guard.ask("", spec, tenant=tenant) if spec.data else None
+        await self.policies.admit(spec, tenant=tenant, ask=ask)
+
     async def _audit_refusal(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None:
         """The machine raises before anything changed, so a policy's no is written here, before anybody hears it."""
         if drafts.is_refusal(error):
@@ -238,7 +258,7 @@ class HubService:
 
     async def why(self, ref: str, *, tenant: str | None) -> Explanation:
         workload = await self.workload(ref, tenant=tenant)
-        return explain(self._desk, Request.of(workload.id, workload.spec), self.peers(), workload)
+        return explain(self._desk, self._desk.request(workload), self.peers(), workload)
 
     # The hub and its peers
 

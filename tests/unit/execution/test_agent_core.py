@@ -49,7 +49,7 @@ class NotingEngine:
         self.starts.append(task.key)
         self.live[task.key] = task
 
-    def stop(self, key, *, grace_s, reason):
+    def stop(self, key, *, grace_s, reason, scrub=False):
         self.stops.append((key, grace_s, reason))
 
     def pause(self, key): ...

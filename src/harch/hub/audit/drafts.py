@@ -45,20 +45,27 @@ def refused(name: str, error: HarchError, *, country: str, tenant: str, actor: s
         name,
         "refused",
         actor=actor,
-        authority=_tenant(tenant),
+        authority=tenant_of(tenant),
         policy_version=policy_version,
+        data=_data_named(error),
         countries=(country,),
         details={"code": error.code, "reason": error.message[:REASON_LENGTH_MAX]},
     )
 
 
+def _data_named(error: HarchError) -> tuple[str, ...]:
+    """The data that a refusal is about, so that its story tells of it."""
+    found = error.meta.get("data", ())
+    return tuple(str(data_id) for data_id in found) if isinstance(found, list) else ()
+
+
 def key_changed(kind: str, key_id: str, *, name: str, tenant: str, role: str, actor: str) -> Draft:
     details: dict[str, Detail] = {"name": name, "role": role}
-    return Draft(kind, key_id, "done", actor=actor, authority=_tenant(tenant), details=details)
+    return Draft(kind, key_id, "done", actor=actor, authority=tenant_of(tenant), details=details)
 
 
 def secret_changed(kind: str, name: str, *, tenant: str, actor: str) -> Draft:
-    return Draft(kind, name, "done", actor=actor, authority=_tenant(tenant))
+    return Draft(kind, name, "done", actor=actor, authority=tenant_of(tenant))
 
 
 def agent_joined(agent_id: str, country: str, *, nodes: int) -> Draft:
@@ -85,12 +92,13 @@ def _of(
         workload.id,
         verdict,
         actor=actor,
-        authority=_tenant(workload.tenant),
+        authority=tenant_of(workload.tenant),
         policy_version=policy_version,
+        data=workload.data_ids,
         countries=(country,),
         details=details,
     )
 
 
-def _tenant(name: str) -> str:
+def tenant_of(name: str) -> str:
     return f"tenant:{name}"

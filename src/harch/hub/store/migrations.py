@@ -61,6 +61,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             kind TEXT NOT NULL, subject TEXT NOT NULL, value REAL NOT NULL, why TEXT NOT NULL,
             PRIMARY KEY (kind, subject))""",
     ),
+    (
+        # `tenant`, `name` and `kind` repeat what `body` says, for people who look into the table.
+        """CREATE TABLE data_objects (
+            id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
+            tag_revision INTEGER NOT NULL, created_at TEXT NOT NULL, body BLOB NOT NULL)""",
+        """CREATE TABLE authorities (
+            name TEXT PRIMARY KEY, public_key TEXT NOT NULL, added_at TEXT NOT NULL)""",
+    ),
 )
 
 

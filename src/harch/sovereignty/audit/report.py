@@ -11,18 +11,38 @@ from msgspec import Struct
 from harch.base.errors import HarchError
 from harch.sovereignty.audit.entry import (
     ADMITTED,
+    DATA_ADDED,
+    DATA_DERIVED,
+    DATA_TAGGED,
     DECLASSIFIED,
     ENDED,
+    LOAD_REFUSED,
     MOVED,
+    OFFERED,
     PLACED,
     REFUSED,
     REQUEUED,
+    SCRUBBED,
+    VIOLATION,
     AuditEntry,
 )
 from harch.sovereignty.audit.verification import Outcome
 
 _MONTH = re.compile(r"^(\d{4})-(0[1-9]|1[0-2])$")
-_DECISIONS = frozenset({ADMITTED, REFUSED, DECLASSIFIED})
+_DECISIONS = frozenset(
+    {
+        ADMITTED,
+        REFUSED,
+        OFFERED,
+        LOAD_REFUSED,
+        DATA_ADDED,
+        DATA_TAGGED,
+        DATA_DERIVED,
+        DECLASSIFIED,
+        VIOLATION,
+        SCRUBBED,
+    }
+)
 
 
 class Processing(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,243 @@
+"""What can be asked about data at a hub? The catalog behind the API: add, list, tag, lineage, where, authorities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Protocol
+
+from msgspec import Meta, Struct
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.base.ids import new_id
+from harch.base.rejection import RuleOutcome
+from harch.hub import happenings as h
+from harch.hub.audit import data_drafts
+from harch.hub.catalog import CatalogEntry
+from harch.hub.desk import Desk
+from harch.hub.driver import Driver
+from harch.hub.store import data_rows
+from harch.hub.store.database import Database
+from harch.sovereignty.declassification import Declassification
+from harch.sovereignty.gates import OfferVerdict
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.lineage import Copy, ancestors, descendants, too_loose, where_is
+from harch.sovereignty.rules import explain_process, explain_rest
+from harch.sovereignty.tag_input import parse_tag
+from harch.sovereignty.tags import DataKind, DataObject
+from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import DataRef
+
+AUTHORITIES_MAX = 64
+PARENTS_MAX = 64
+HUBS_MAX = 64
+_KEY_BYTES = 32
+
+
+class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody registers. Without a tag nobody may use it; without `hubs` it is at the hub that is asked."""
+
+    name: DataRef
+    kind: DataKind = DataKind.DATASET
+    tag: dict[str, object] | None = None
+    hubs: Annotated[list[str], Meta(max_length=HUBS_MAX)] | None = None
+    size_bytes: Annotated[int, Meta(ge=0)] = 0
+    sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
+
+
+class DataLineage(Struct, frozen=True, kw_only=True):
+    """`missing`: ancestors that the catalog no longer has. `too_loose`: permits more than what it was made from."""
+
+    subject: CatalogEntry
+    ancestors: list[CatalogEntry]
+    descendants: list[CatalogEntry]
+    missing: list[str]
+    too_loose: list[str]
+
+
+class HubRules(Struct, frozen=True, kw_only=True):
+    """What one hub may do with the data, by every rule."""
+
+    hub: str
+    country: str
+    may_process: bool
+    may_rest: bool
+    process: tuple[RuleOutcome, ...]
+    rest: tuple[RuleOutcome, ...]
+
+
+class DataWhere(Struct, frozen=True, kw_only=True):
+    """Where it and what came of it is, who reads it now, and what each hub of the fleet may do with it."""
+
+    subject: CatalogEntry
+    copies: list[Copy]
+    readers: list[str]
+    hubs: list[HubRules]
+
+
+class AuthorityView(Struct, frozen=True, kw_only=True):
+    """Who may loosen tags here; `public_key` is Ed25519, in hexadecimal."""
+
+    name: str
+    public_key: str
+
+
+class Refused(Protocol):
+    """Writes a refusal into the audit chain, if it is one."""
+
+    async def __call__(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None: ...
+
+
+class HubData:
+    """One hub's catalog. `tenant` None means all tenants, for operators."""
+
+    def __init__(
+        self,
+        *,
+        hub_id: str,
+        jurisdictions: Jurisdictions,
+        database: Database,
+        driver: Driver,
+        clock: Clock,
+        refused: Refused,
+    ) -> None:
+        self._hub_id, self._jurisdictions, self._driver, self._clock = hub_id, jurisdictions, driver, clock
+        self._refused = refused
+        self._authorities = data_rows.authorities(database)
+
+    # Objects
+
+    async def add(self, new: NewData, *, tenant: str, actor: str) -> CatalogEntry:
+        """Registers an object; it is on disk when this returns."""
+        now = self._clock.now()
+        tag = None if new.tag is None else parse_tag(new.tag, self._jurisdictions)
+        data = DataObject(
+            id=new_id("data", now=now),
+            kind=new.kind,
+            name=new.name,
+            tenant=tenant,
+            tag=tag,
+            hubs=tuple(dict.fromkeys(new.hubs)) if new.hubs is not None else (self._hub_id,),
+            size_bytes=new.size_bytes,
+            parents=tuple(self._desk.catalog.get(ref, tenant=tenant).object.id for ref in new.parents),
+        )
+        entry = CatalogEntry(object=data, created_at=now, updated_at=now, sha256=new.sha256)
+        await self._handle(h.DataAdded(entry, actor), new.name, tenant, actor)
+        return entry
+
+    def find(self, ref: str, *, tenant: str | None) -> CatalogEntry:
+        return self._desk.catalog.get(ref, tenant=tenant)
+
+    def listed(self, *, tenant: str | None, kind: DataKind | None, name: str | None) -> list[CatalogEntry]:
+        return [
+            entry
+            for entry in self._desk.catalog.of(tenant)
+            if (kind is None or entry.object.kind is kind) and (name is None or entry.object.name == name)
+        ]
+
+    async def retag(
+        self,
+        ref: str,
+        raw_tag: dict[str, object],
+        declassification: Declassification | None,
+        *,
+        tenant: str | None,
+        actor: str,
+    ) -> CatalogEntry:
+        """Tightening is free; loosening raises E0908 or E0909 without a valid declassification."""
+        entry = self.find(ref, tenant=tenant)
+        tag = parse_tag(raw_tag, self._jurisdictions)
+        event = h.DataRetagged(entry.object.id, tag, declassification, dict(self._authorities), actor)
+        await self._handle(event, entry.object.id, entry.object.tenant, actor)
+        return self.find(entry.object.id, tenant=None)
+
+    def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:
+        entry = self.find(ref, tenant=tenant)
+        catalog = self._desk.catalog
+        above = ancestors(catalog.objects, entry.object.id)
+        below = descendants(catalog.objects, entry.object.id)
+        family = {entry.object.id, *above, *below}
+        return DataLineage(
+            subject=entry,
+            ancestors=[catalog.entries[object_id] for object_id in above if object_id in catalog.entries],
+            descendants=[catalog.entries[object_id] for object_id in below],
+            missing=[object_id for object_id in above if object_id not in catalog.entries],
+            too_loose=[object_id for object_id in too_loose(catalog.objects) if object_id in family],
+        )
+
+    def where(self, ref: str, *, tenant: str | None) -> DataWhere:
+        entry = self.find(ref, tenant=tenant)
+        desk = self._desk
+        return DataWhere(
+            subject=entry,
+            copies=list(where_is(desk.catalog.objects, entry.object.id)),
+            readers=desk.guard.readers_of(entry.object.id),
+            hubs=[self._hub_rules(entry.object, hub) for hub in desk.guard.rules.bits],
+        )
+
+    def _hub_rules(self, data: DataObject, hub: str) -> HubRules:
+        rules = self._desk.guard.rules
+        site = rules.terrain.site(hub)
+        process, rest = explain_process(data.tag, site), explain_rest(data.tag, site)
+        return HubRules(
+            hub=hub,
+            country=(site.country or "") if site is not None else "",
+            # Compiled and slow rules must agree; where they do not, it is no.
+            may_process=rules.may_process(data.tag, hub) and all(outcome.passed for outcome in process),
+            may_rest=rules.may_rest(data.tag, hub) and all(outcome.passed for outcome in rest),
+            process=process,
+            rest=rest,
+        )
+
+    # Gate 2
+
+    async def before_offer(self, workload: Workload, candidates: Iterable[str]) -> OfferVerdict:
+        """Which of these hubs may hear of the work; ask before anything about it leaves this hub. Audited."""
+        verdict = self._desk.guard.before_offer(workload, candidates)
+        if workload.data_ids or verdict.rejections:
+            desk = self._desk
+            draft = data_drafts.offered(workload, verdict, desk.hub.country, policy_version=desk.policy_version)
+            await self._driver.write([], [draft])
+        return verdict
+
+    # Authorities
+
+    def authorities(self) -> list[AuthorityView]:
+        return [AuthorityView(name=name, public_key=key.hex()) for name, key in sorted(self._authorities.items())]
+
+    async def add_authority(self, name: str, public_key: str, *, actor: str) -> AuthorityView:
+        """From now on, what this key signs under this name loosens tags here."""
+        try:
+            key = bytes.fromhex(public_key)
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise HarchError(
+                "E0201", "this is not an Ed25519 public key", hint="give 64 hexadecimal digits", field="public_key"
+            )
+        if name not in self._authorities and len(self._authorities) >= AUTHORITIES_MAX:
+            raise HarchError("E0401", f"{AUTHORITIES_MAX} authorities are known already", hint="remove one first")
+        draft = data_drafts.authority_changed(name, key.hex(), actor=actor)
+        await self._driver.write([data_rows.save_authority(name, key, self._clock.now())], [draft])
+        self._authorities[name] = key
+        return AuthorityView(name=name, public_key=key.hex())
+
+    async def remove_authority(self, name: str, *, actor: str) -> None:
+        if name not in self._authorities:
+            raise HarchError("E0911", f"no authority is called `{name[:64]}`", hint="`harch data authority ls`")
+        await self._driver.write(
+            [data_rows.drop_authority(name)], [data_drafts.authority_changed(name, "", actor=actor)]
+        )
+        del self._authorities[name]
+
+    async def _handle(self, event: h.Event, subject: str, tenant: str, actor: str) -> None:
+        try:
+            await self._driver.handle(event)
+        except HarchError as error:
+            await self._refused(error, subject, tenant=tenant, actor=actor)
+            raise
+
+    @property
+    def _desk(self) -> Desk:
+        return self._driver.machine.desk

@@ -1,0 +1,170 @@
+"""What happens to data at a hub, and what follows for its work? Registered, tagged anew, produced, misplaced.
+
+Each rule raises before it changes anything, or goes through to its end.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection, rejected
+from harch.execution.protocol import PauseTask, TaskKey
+from harch.hub import happenings as h
+from harch.hub.audit import data_drafts
+from harch.hub.catalog import CatalogEntry
+from harch.hub.desk import Desk
+from harch.sovereignty.declassification import retag as with_tag
+from harch.sovereignty.gates import Violation, audit_resting
+from harch.sovereignty.lineage import derive_output, derive_tag
+from harch.sovereignty.rules import explain_rest
+from harch.sovereignty.tags import DataKind, DataObject, loosens
+from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import WorkloadType
+
+_MAKES_CHECKPOINTS = (WorkloadType.TRAINING, WorkloadType.FINE_TUNING)
+
+
+def add(desk: Desk, event: h.DataAdded) -> None:
+    """Takes an object into the catalog. Raises E0910, E0305, E0906, E0907 or E0908."""
+    data, catalog = event.entry.object, desk.catalog
+    catalog.check_room()
+    holder = catalog.named(data.name, tenant=data.tenant)
+    if holder is not None:
+        raise HarchError(
+            "E0910",
+            f"the name `{data.name}` belongs to {holder.object.id}",
+            hint="choose another name; `harch data tag` changes the tag of what is there",
+            field="name",
+            meta={"data": [holder.object.id]},
+        )
+    _check_copies(desk, data)
+    parents = [catalog.get(parent, tenant=data.tenant).object.tag for parent in data.parents]
+    if parents and data.tag is not None and loosens(derive_tag(parents), data.tag):
+        raise HarchError(
+            "E0908",
+            f"the tag of {data.name} permits more than that of what it was made from",
+            hint="give it a tag within all of theirs; an authority can loosen it afterwards",
+            field="tag",
+        )
+    _put(desk, event.entry)
+    desk.record_data("data.added", data, f"{data.kind} {data.name}, {_described(data)}")
+    desk.audit(data_drafts.added(data, desk.countries_of(data.hubs), actor=event.actor))
+
+
+def retag(desk: Desk, event: h.DataRetagged) -> None:
+    """Tightens for anybody, loosens for a signed declassification; what runs on it is looked at in the same moment."""
+    entry = desk.catalog.get(event.object_id, tenant=None)
+    before = entry.object
+    after = with_tag(
+        before,
+        event.tag,
+        authorities=event.authorities,
+        now=desk.now,
+        declassification=event.declassification,
+    )
+    loosened = loosens(before.tag, event.tag)
+    _put(desk, replace(entry, object=after, updated_at=desk.now))
+    word = "declassified" if loosened else "tagged"
+    desk.record_data(f"data.{word}", after, f"{word} {after.name}, revision {after.tag_revision}: {_described(after)}")
+    statement = event.declassification if loosened else None
+    countries = desk.countries_of(after.hubs)
+    desk.audit(data_drafts.tagged(after, countries, actor=event.actor, declassification=statement))
+    for violation in audit_resting(desk.guard.rules, (after,), ()):
+        desk.record_data(
+            "sovereignty.violation", after, f"a copy at {violation.hub} may not rest there: {_first(violation)}"
+        )
+        desk.audit(data_drafts.violated(after, violation, desk.countries_of((violation.hub,))))
+    sweep(desk)
+
+
+def sweep(desk: Desk) -> None:
+    """Gate 4: what runs, or waits, against the tags of its data is paused at once, then cancelled and scrubbed."""
+    for violation in desk.guard.violations():
+        workload = desk.registry.workloads[violation.subject]
+        reason = f"E0907 its data may not be read here any more: {_first(violation)}"
+        rules = [f"{rejection.subject}: {rejection.rule}: {rejection.detail}" for rejection in violation.rejections]
+        workload.scrub = True
+        workload.error_message = reason
+        facts: dict[str, object] = {"data": list(workload.data_ids), "rules": rules}
+        desk.changed(workload)
+        desk.emit(h.Record("sovereignty.violation", workload.id, workload.tenant, reason, facts))
+        desk.audit(data_drafts.work_violated(workload, violation, desk.hub.country))
+        if workload.is_placed:
+            _freeze(desk, workload, reason)
+            workload.stop_reason, workload.stop_as = reason, State.CANCELLED
+            desk.stop_tasks(workload)
+        else:
+            desk.scheduler.withdraw(workload.id)
+            desk.end(workload, State.CANCELLED, reason)
+
+
+def produced(desk: Desk, workload: Workload) -> None:
+    """The outputs of work that has ended well: each carries the meet of what was read, as it is tagged now."""
+    reads = desk.guard.ask_of(workload).reads
+    kind = DataKind.CHECKPOINT if workload.spec.type in _MAKES_CHECKPOINTS else DataKind.DATASET
+    for number, name in enumerate(workload.spec.outputs, start=1):
+        data = derive_output(
+            reads,
+            id=f"data_{workload.id.removeprefix('wl_')}-{number}",  # it ends well once, so this is never used again
+            kind=kind,
+            name=name,
+            tenant=workload.tenant,
+            hub=desk.hub.id,
+        )
+        if not desk.guard.may_rest_here(data):  # tightened while it ran: what it wrote has been scrubbed
+            data = replace(data, hubs=())
+        _put(desk, CatalogEntry(object=data, created_at=desk.now, updated_at=desk.now, made_by=workload.id))
+        desk.record_data("data.produced", data, f"{data.kind} {name} by {workload.id}: {_described(data)}")
+        desk.audit(data_drafts.derived(data, workload, desk.hub.country))
+
+
+def _freeze(desk: Desk, workload: Workload, why: str) -> None:
+    if workload.state is not State.PAUSED:
+        desk.move(workload, State.PAUSED, why)
+    for task in workload.placement:
+        if task.rank not in workload.ranks_ended:
+            desk.to_agent(task, PauseTask(TaskKey(workload.id, workload.attempt, task.rank)))
+
+
+def _check_copies(desk: Desk, data: DataObject) -> None:
+    """A copy is declared only at hubs of the fleet, and where its tag lets it rest."""
+    found: list[Rejection] = []
+    for hub in data.hubs:
+        site = desk.guard.rules.terrain.site(hub)
+        if site is None:
+            raise HarchError("E0305", f"no hub is called `{hub[:64]}`", hint="`harch hubs` lists them", field="hubs")
+        if data.tag is not None:
+            found += rejected(f"{data.name} at {hub}", explain_rest(data.tag, site))
+    if found:
+        lines = [f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in found]
+        raise HarchError(
+            "E0907",
+            "its tag does not let it rest there: " + "; ".join(lines),
+            hint="; ".join(dict.fromkeys(reason.nearest_fix for reason in found)),
+            field="hubs",
+            meta={
+                "problems": [
+                    {"where": reason.subject, "rule": reason.rule, "what": reason.detail, "fix": reason.nearest_fix}
+                    for reason in found
+                ]
+            },
+        )
+
+
+def _put(desk: Desk, entry: CatalogEntry) -> None:
+    desk.catalog.put(entry)
+    desk.emit(h.SaveData(entry))
+
+
+def _described(data: DataObject) -> str:
+    if data.tag is None:
+        return "without a tag: nobody may use it"
+    reading, resting = ", ".join(data.tag.process_in), ", ".join(data.tag.rest_in)
+    return f"may be processed in {reading or 'no country'}, rest in {resting or 'no country'}"
+
+
+def _first(violation: Violation) -> str:
+    first = violation.rejections[0]
+    more = f" (and {len(violation.rejections) - 1} more)" if len(violation.rejections) > 1 else ""
+    return f"{first.subject}: {first.rule}: {first.detail}{more}"
