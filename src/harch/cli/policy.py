@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.base.errors import EXIT_CHANGES, EXIT_ERROR, EXIT_OK, EXIT_REFUSED
+from harch.cli.policy_prove import prove
 from harch.cli.remote import connect, json_option, remote_options
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ def command() -> None:
 
     BUNDLE is a folder with a policy.toml, or `default` for the policy that says what the built-in rules say.
     """
+
+
+command.add_command(prove)
 
 
 @command.command("check")

@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from harch.sovereignty.proof.book import Book, Box, Choice
 from harch.sovereignty.proof.model import Kind, Node, Pipeline, Workload
-from harch.sovereignty.proof.steps import Judge, Step, StepKind
+from harch.sovereignty.proof.step import Step, StepKind
+from harch.sovereignty.proof.steps import Judge
 from harch.sovereignty.proof.unknowns import Stance
 from harch.sovereignty.proof.view import View
 
 BOXES_MAX = 20_000
-FOUND_MAX = 1_000  # violations that are followed to the end; more of them would tell nobody more
+FOUND_MAX = 100  # violations that are followed to the end; more of them would tell nobody more
 ACTORS = (Kind.DATASET, Kind.WORKLOAD, Kind.PIPELINE, Kind.EXPORT)
 # In this order a box is split: what decides most comes first, so that boxes are discarded early.
 _ORDER = (

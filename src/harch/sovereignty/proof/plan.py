@@ -70,9 +70,9 @@ def _change(
             return None
         kind = old[0]
     key = after.id if after is not None else old[1].id if old is not None else address
-    if old is not None and old[1] == after:
-        return None
     is_replaced = "delete" in actions and "create" in actions
+    if old is not None and old[1] == after and not is_replaced:
+        return None  # what changes has no say in where data goes
     # Which of the two comes first is Terraform's business; being gone in between is the case that must be looked at.
     passes: tuple[Resource | None, ...] = (None, after) if is_replaced else (after,)
     return Change(id=address, kind=kind, key=key, passes=passes, label=f"{' and '.join(actions)} {address}")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harch.sovereignty.proof.book import Book
 from harch.sovereignty.proof.enumerate import ACTORS, Findings, Found, Progress, combinations, enumerate_violations
 from harch.sovereignty.proof.enumerate import no_progress as silent
-from harch.sovereignty.proof.model import Change, Kind, Names, World, everything, kind_of
+from harch.sovereignty.proof.model import Change, Export, Kind, Names, Pipeline, Workload, World, everything, kind_of
 from harch.sovereignty.proof.story import Story, tell
 from harch.sovereignty.proof.symbolic import Reply, solve
 from harch.sovereignty.proof.unknowns import not_understood
@@ -36,6 +36,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     changes: int
     combinations: str  # a text: it can have more digits than JSON numbers bear
     failures: int
+    is_complete: bool  # false: more breaches were suspected than were followed to the end
     suspects: int  # breaches in the hull of all combinations
     boxes: int  # how many hulls it took to settle them
     solver_calls: int = 0
@@ -52,6 +53,7 @@ def prove(
     book = Book(world, changes)
     findings = enumerate_violations(book, progress)
     reasons = [f"{what} is not known" for what in _blanks(book)]
+    reasons += [f"{what}, which is not described" for what in _dangling(book)]
     reasons += [f"too many combinations around {step.actor_kind} {step.actor}" for step in findings.undecided]
     stories = [tell(book, found.step, found.choice) for found in findings.violations]
     calls = 0
@@ -73,10 +75,25 @@ def prove(
         changes=len(changes),
         combinations=str(combinations(book)),
         failures=len(book.hubs_known),
+        is_complete=findings.is_complete,
         suspects=findings.suspects,
         boxes=findings.boxes,
         solver_calls=calls,
     )
+
+
+def needs_solver(world: World, changes: tuple[Change, ...]) -> bool:
+    """Whether anything is unknown; without unknowns the solver, which is slow to load, is never asked."""
+    return any(one.unknown for one in everything(world, changes))
+
+
+def _dangling(book: Book) -> list[str]:
+    """Who names data that is nowhere described: no gate would let it through, but nothing can be shown about it."""
+    found = []
+    for one in everything(book.world, book.changes):
+        named = one.reads if isinstance(one, Workload | Pipeline) else one.data if isinstance(one, Export) else ()
+        found += [f"{kind_of(one)} {one.id} names data `{data}`" for data in named if data not in book.data_known]
+    return found
 
 
 def _blanks(book: Book) -> list[str]:

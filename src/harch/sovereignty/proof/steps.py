@@ -9,10 +9,8 @@ whether or not its data finds an allowed way there. Capacity is never credited e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from itertools import pairwise, product
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harch.sovereignty.proof.crossings import Crossings
@@ -28,40 +26,11 @@ from harch.sovereignty.proof.model import (
     SpillOver,
     Workload,
 )
+from harch.sovereignty.proof.step import Failed, Step, StepKind
 from harch.sovereignty.proof.view import View
 from harch.sovereignty.rules import explain_arrival, explain_process, explain_rest, explain_view, passes
 from harch.sovereignty.tags import Tag, meet
 from harch.sovereignty.terrain import Site
-
-Failed = tuple[str, ...]
-
-
-class StepKind(StrEnum):
-    PLACEMENT = "placement"
-    SPILL_OVER = "spill_over"
-    ROUTE = "route"
-    REPLICA = "replica"
-    EDGE = "pipeline_edge"
-    EXPORT = "telemetry_export"
-
-
-class Step(Struct, frozen=True, kw_only=True):
-    """One thing that can happen and must not. `data` is empty if the work's own residency is broken."""
-
-    kind: StepKind
-    actor_kind: Kind
-    actor: str
-    data: str
-    hub: str  # where it happens or arrives
-    cluster: str = ""
-    source: str = ""
-    link: str = ""
-    failed: Failed = ()
-
-    @property
-    def breach(self) -> tuple[str, ...]:
-        """Steps of one breach differ only in who takes them; one of them is enough to tell."""
-        return self.kind, self.data, self.hub, self.cluster, self.link
 
 
 class Judge:
@@ -72,6 +41,7 @@ class Judge:
         self._only = only
         self._verdicts: dict[tuple[object, ...], bool] = {}
         self._crossings = Crossings(view)
+        self._alike: dict[tuple[object, ...], tuple[Step, ...]] = {}
         self._clusters = [
             cluster
             for key, variants in view.all(Kind.CLUSTER).items()
@@ -156,22 +126,35 @@ class Judge:
         return reached
 
     def _placed(self, kind: StepKind, work: Workload, cluster: Cluster, failed: Failed) -> Iterator[Step]:
+        """Clusters that declare the same and stand at the same places are alike, and so is work that reads the same."""
+        places = self._view.places(cluster)
+        alike = (work.reads, work.countries, cluster.hub, cluster.countries, cluster.frameworks, places, failed)
+        found = self._alike.get(alike)
+        if found is None:
+            found = self._alike[alike] = tuple(self._wrong_there(work, cluster, places, failed))
+        for step in found:
+            named = kind if step.kind is StepKind.PLACEMENT else step.kind
+            yield replace(step, kind=named, actor=work.id, cluster=cluster.id)
+
+    def _wrong_there(self, work: Workload, cluster: Cluster, places: Names, failed: Failed) -> Iterator[Step]:
         declared = self._view.declared_sites(cluster)
         if work.countries is not None and not any(site.country in work.countries for site in declared):
             return
         if not self._admitted(work.reads, declared):
             return
-        for hub in self._view.places(cluster):
+        for hub in places:
             if hub in failed or self._view.is_silent(hub):
                 continue
-            here = Step(kind=kind, actor_kind=Kind.WORKLOAD, actor=work.id, data="", hub=hub, failed=failed)
+            here = Step(
+                kind=StepKind.PLACEMENT, actor_kind=Kind.WORKLOAD, actor=work.id, data="", hub=hub, failed=failed
+            )
             sites = self._view.sites(hub) or (None,)
             if work.countries is not None and any(not s or s.country not in work.countries for s in sites):
-                yield replace(here, cluster=cluster.id)
+                yield here
             for data in work.reads:
                 if any(not self._may_process(self._view.strictest(data), site) for site in sites):
-                    yield replace(here, data=data, cluster=cluster.id)
-                yield from self._loaded(replace(here, kind=StepKind.ROUTE, data=data, cluster=cluster.id))
+                    yield replace(here, data=data)
+                yield from self._loaded(replace(here, kind=StepKind.ROUTE, data=data))
 
     def _admitted(self, reads: Names, declared: tuple[Site, ...]) -> bool:
         return bool(declared) and all(

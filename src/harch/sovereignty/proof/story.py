@@ -7,7 +7,7 @@ from msgspec import Struct
 from harch.base.rejection import RuleOutcome
 from harch.sovereignty.proof.book import Book, Choice
 from harch.sovereignty.proof.model import Cluster, Kind, Link, Names, Node, Pipeline, Workload
-from harch.sovereignty.proof.steps import Step, StepKind
+from harch.sovereignty.proof.step import Step, StepKind
 from harch.sovereignty.proof.view import View, floor_of
 from harch.sovereignty.rules import explain_arrival, explain_passage, explain_process, explain_rest, explain_view
 from harch.sovereignty.tags import Tag, is_within

@@ -32,6 +32,7 @@ class View:
         self._absent: set[str] = set()  # policies that may not be there
         self._loose: dict[str, Tag | None] = {}
         self._strict: dict[str, Tag | None] = {}
+        self._sites: dict[str, tuple[Site, ...]] = {}
         self._nodes: dict[str, list[Node]] | None = None
         for number, chosen in box.items():
             (kind, key), stages = book.tracks[number].key, book.tracks[number].stages
@@ -50,7 +51,11 @@ class View:
 
     def sites(self, hub: str) -> tuple[Site, ...]:
         """What the hub may truly be; empty if there is no such hub."""
-        return tuple(found.site for found in self.all(Kind.HUB).get(hub, ()) if isinstance(found, Hub))
+        found = self._sites.get(hub)
+        if found is None:
+            hubs = self.all(Kind.HUB).get(hub, ())
+            found = self._sites[hub] = tuple(one.site for one in hubs if isinstance(one, Hub))
+        return found
 
     def is_silent(self, hub: str) -> bool:
         """True for a hub that is not there yet or no more: nothing happens there. One that nobody knows is not."""
@@ -89,7 +94,9 @@ class View:
                 for node in nodes:
                     if isinstance(node, Node) and node.hub is not None:
                         self._nodes.setdefault(node.cluster, []).append(node)
-        elsewhere = (node.hub for node in self._nodes.get(cluster.id, ()) if node.hub is not None)
+        if cluster.id not in self._nodes:
+            return (cluster.hub,)
+        elsewhere = (node.hub for node in self._nodes[cluster.id] if node.hub is not None)
         return tuple(dict.fromkeys((cluster.hub, *elsewhere)))
 
     def passages(self, link: Link) -> tuple[tuple[Passage, Passage], ...]:

@@ -1,0 +1,8 @@
+"""The oracle, the seeds and the random worlds are those of the benchmark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))

@@ -1,0 +1,41 @@
+"""Is every kind of mistake found, and told as it happens?"""
+
+from __future__ import annotations
+
+import pytest
+
+from harch.sovereignty.proof.prove import Status, prove
+from proof_replay import replay
+from proof_seeded import KINDS, clean_world, harmless_changes, seeded
+
+WORLD = clean_world(size=300)
+
+
+def test_a_clean_fleet_is_proven_with_harmless_changes_pending() -> None:
+    assert prove(WORLD).status is Status.PROVEN
+    for seed in range(3):
+        proof = prove(WORLD, tuple(harmless_changes(WORLD, seed)))
+        assert (proof.status, proof.stories, proof.reasons) == (Status.PROVEN, (), ())
+
+
+@pytest.mark.parametrize("number", range(3 * len(KINDS)))
+def test_a_seeded_violation_is_found_with_a_story_that_the_oracle_replays(number: int) -> None:
+    seed = seeded(WORLD, number)
+    proof = prove(seed.world, seed.changes)
+    assert proof.status is Status.VIOLATED
+    hits = [story for story in proof.stories if seed.is_it(story.step)]
+    assert any({change.id for change in story.changes} >= seed.needs for story in hits), seed.kind
+    for story in [*hits[:5], *proof.stories[:5]]:
+        assert replay(seed.world, seed.changes, story) == ""
+
+
+def test_each_step_of_a_loosening_in_two_steps_is_harmless_alone() -> None:
+    seed = seeded(WORLD, list(KINDS).index("policy loosened in two steps"))
+    for left_out in seed.needs:
+        rest = tuple(change for change in seed.changes if change.id != left_out)
+        assert prove(seed.world, rest).status is Status.PROVEN
+
+
+def test_equal_inputs_give_equal_proofs() -> None:
+    seed = seeded(WORLD, 3)
+    assert prove(seed.world, seed.changes) == prove(seed.world, seed.changes)
