@@ -32,6 +32,7 @@ from verdict import Verdict, conditions
 HUB, AT = "dakhla", "2026-11-15T09:00:00.000Z"
 ENTRIES, TAMPERINGS, CHAIN_ENTRIES = 200_000, 20_000, 60
 LOOP_US_MAX = 15.0
+ENTRIES_PER_WORKLOAD = 3  # admitted, placed, ended
 GROUP = 300  # entries that share a commit, as under load
 
 
@@ -44,10 +45,10 @@ class Rates:
 
 
 def measure_rates(entries: int = ENTRIES, folder: Path | None = None) -> Rates:
-    drafts = [_placed(number) for number in range(1000)]
+    drafts = [_placed(number // ENTRIES_PER_WORKLOAD) for number in range(entries)]
     head, begun = Head(), time.perf_counter()
-    for number in range(entries):
-        head = link(head, drafts[number % 1000], hub=HUB, at=AT).head
+    for draft in drafts:
+        head = link(head, draft, hub=HUB, at=AT).head
     linked_s = time.perf_counter() - begun
     with tempfile.TemporaryDirectory(dir=folder, prefix="harch-bench-") as name:
         database = Database(Path(name) / "hub.db")
@@ -58,8 +59,8 @@ def measure_rates(entries: int = ENTRIES, folder: Path | None = None) -> Rates:
         for start in range(0, entries, GROUP):
             busy_s = time.thread_time()
             database.begin()
-            for number in range(start, min(start + GROUP, entries)):
-                database.execute(trail.link([drafts[number % 1000]]))
+            for draft in drafts[start : start + GROUP]:
+                database.execute(trail.link([draft]))
             loop_s += time.thread_time() - busy_s
             database.commit()
         stored_s = time.perf_counter() - begun
