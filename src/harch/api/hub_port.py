@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
+from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import (
     EventRecord,
@@ -23,8 +24,10 @@ from harch.hub.views import (
 from harch.placement.explanation import Explanation
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
+from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.policy.document import Document
 from harch.sovereignty.policy.trial import PastDecision
+from harch.sovereignty.tags import DataKind
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -74,6 +77,36 @@ class PolicyPort(Protocol):
     async def decisions(self, limit: int) -> list[PastDecision]: ...
 
 
+class DataPort(Protocol):
+    """One hub's catalog of data."""
+
+    async def add(self, new: NewData, *, tenant: str, actor: str) -> DataView: ...
+
+    def find(self, ref: str, *, tenant: str | None) -> DataView: ...
+
+    def listed(self, *, tenant: str | None, kind: DataKind | None, name: str | None) -> list[DataView]: ...
+
+    async def retag(
+        self,
+        ref: str,
+        raw_tag: dict[str, object],
+        declassification: Declassification | None,
+        *,
+        tenant: str | None,
+        actor: str,
+    ) -> DataView: ...
+
+    def lineage(self, ref: str, *, tenant: str | None) -> DataLineage: ...
+
+    def where(self, ref: str, *, tenant: str | None) -> DataWhere: ...
+
+    def authorities(self) -> list[AuthorityView]: ...
+
+    async def add_authority(self, name: str, public_key: str, *, actor: str) -> AuthorityView: ...
+
+    async def remove_authority(self, name: str, *, actor: str) -> None: ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -85,6 +118,9 @@ class HubPort(Protocol):
 
     @property
     def policies(self) -> PolicyPort: ...
+
+    @property
+    def data(self) -> DataPort: ...
 
     @property
     def hub_id(self) -> str: ...

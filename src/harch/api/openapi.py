@@ -16,6 +16,7 @@ from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
 from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
 from harch.api.routes.context import reply
+from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
 from harch.api.routes.events import EventPage
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
@@ -25,6 +26,7 @@ from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
 from harch.placement.explanation import Explanation
@@ -67,6 +69,16 @@ _SCHEMAS: tuple[Any, ...] = (
     CheckpointKept,
     SigningKey,
     BundleFiles,
+    NewData,
+    DataView,
+    Page[DataView],
+    NewTag,
+    DataLineage,
+    DataWhere,
+    AuthorityView,
+    Page[AuthorityView],
+    AuthorityKey,
+    AuthorityRemoved,
     PolicyStatus,
     DecisionList,
     World,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Protocol
 
 from msgspec import Meta, Struct
@@ -24,7 +25,7 @@ from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.lineage import Copy, ancestors, descendants, too_loose, where_is
 from harch.sovereignty.rules import explain_process, explain_rest
 from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject
+from harch.sovereignty.tags import DataKind, DataObject, Tag
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import DataRef
 
@@ -46,12 +47,30 @@ class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
 
 
+class DataView(Struct, frozen=True, kw_only=True):
+    """A data object as people and clients see it. `made_by` is the workload that produced it, if one did."""
+
+    id: str
+    name: str
+    kind: DataKind
+    tenant: str
+    tag: Tag | None
+    tag_revision: int
+    hubs: tuple[str, ...]
+    size_bytes: int
+    sha256: str
+    parents: tuple[str, ...]
+    made_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
 class DataLineage(Struct, frozen=True, kw_only=True):
     """`missing`: ancestors that the catalog no longer has. `too_loose`: permits more than what it was made from."""
 
-    subject: CatalogEntry
-    ancestors: list[CatalogEntry]
-    descendants: list[CatalogEntry]
+    subject: DataView
+    ancestors: list[DataView]
+    descendants: list[DataView]
     missing: list[str]
     too_loose: list[str]
 
@@ -70,7 +89,7 @@ class HubRules(Struct, frozen=True, kw_only=True):
 class DataWhere(Struct, frozen=True, kw_only=True):
     """Where it and what came of it is, who reads it now, and what each hub of the fleet may do with it."""
 
-    subject: CatalogEntry
+    subject: DataView
     copies: list[Copy]
     readers: list[str]
     hubs: list[HubRules]
@@ -81,6 +100,25 @@ class AuthorityView(Struct, frozen=True, kw_only=True):
 
     name: str
     public_key: str
+
+
+def view_of(entry: CatalogEntry) -> DataView:
+    data = entry.object
+    return DataView(
+        id=data.id,
+        name=data.name,
+        kind=data.kind,
+        tenant=data.tenant,
+        tag=data.tag,
+        tag_revision=data.tag_revision,
+        hubs=data.hubs,
+        size_bytes=data.size_bytes,
+        sha256=entry.sha256,
+        parents=data.parents,
+        made_by=entry.made_by,
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+    )
 
 
 class Refused(Protocol):
@@ -108,7 +146,7 @@ class HubData:
 
     # Objects
 
-    async def add(self, new: NewData, *, tenant: str, actor: str) -> CatalogEntry:
+    async def add(self, new: NewData, *, tenant: str, actor: str) -> DataView:
         """Registers an object; it is on disk when this returns."""
         now = self._clock.now()
         tag = None if new.tag is None else parse_tag(new.tag, self._jurisdictions)
@@ -124,14 +162,14 @@ class HubData:
         )
         entry = CatalogEntry(object=data, created_at=now, updated_at=now, sha256=new.sha256)
         await self._handle(h.DataAdded(entry, actor), new.name, tenant, actor)
-        return entry
+        return view_of(entry)
 
-    def find(self, ref: str, *, tenant: str | None) -> CatalogEntry:
-        return self._desk.catalog.get(ref, tenant=tenant)
+    def find(self, ref: str, *, tenant: str | None) -> DataView:
+        return view_of(self._desk.catalog.get(ref, tenant=tenant))
 
-    def listed(self, *, tenant: str | None, kind: DataKind | None, name: str | None) -> list[CatalogEntry]:
+    def listed(self, *, tenant: str | None, kind: DataKind | None, name: str | None) -> list[DataView]:
         return [
-            entry
+            view_of(entry)
             for entry in self._desk.catalog.of(tenant)
             if (kind is None or entry.object.kind is kind) and (name is None or entry.object.name == name)
         ]
@@ -144,36 +182,35 @@ class HubData:
         *,
         tenant: str | None,
         actor: str,
-    ) -> CatalogEntry:
+    ) -> DataView:
         """Tightening is free; loosening raises E0908 or E0909 without a valid declassification."""
-        entry = self.find(ref, tenant=tenant)
+        data = self.find(ref, tenant=tenant)
         tag = parse_tag(raw_tag, self._jurisdictions)
-        event = h.DataRetagged(entry.object.id, tag, declassification, dict(self._authorities), actor)
-        await self._handle(event, entry.object.id, entry.object.tenant, actor)
-        return self.find(entry.object.id, tenant=None)
+        event = h.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
+        await self._handle(event, data.id, data.tenant, actor)
+        return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:
-        entry = self.find(ref, tenant=tenant)
         catalog = self._desk.catalog
-        above = ancestors(catalog.objects, entry.object.id)
-        below = descendants(catalog.objects, entry.object.id)
-        family = {entry.object.id, *above, *below}
+        subject = self.find(ref, tenant=tenant)
+        above, below = ancestors(catalog.objects, subject.id), descendants(catalog.objects, subject.id)
+        family = {subject.id, *above, *below}
         return DataLineage(
-            subject=entry,
-            ancestors=[catalog.entries[object_id] for object_id in above if object_id in catalog.entries],
-            descendants=[catalog.entries[object_id] for object_id in below],
+            subject=subject,
+            ancestors=[view_of(catalog.entries[object_id]) for object_id in above if object_id in catalog.entries],
+            descendants=[view_of(catalog.entries[object_id]) for object_id in below],
             missing=[object_id for object_id in above if object_id not in catalog.entries],
             too_loose=[object_id for object_id in too_loose(catalog.objects) if object_id in family],
         )
 
     def where(self, ref: str, *, tenant: str | None) -> DataWhere:
-        entry = self.find(ref, tenant=tenant)
         desk = self._desk
+        data = desk.catalog.get(ref, tenant=tenant).object
         return DataWhere(
-            subject=entry,
-            copies=list(where_is(desk.catalog.objects, entry.object.id)),
-            readers=desk.guard.readers_of(entry.object.id),
-            hubs=[self._hub_rules(entry.object, hub) for hub in desk.guard.rules.bits],
+            subject=self.find(data.id, tenant=None),
+            copies=list(where_is(desk.catalog.objects, data.id)),
+            readers=desk.guard.readers_of(data.id),
+            hubs=[self._hub_rules(data, hub) for hub in desk.guard.rules.bits],
         )
 
     def _hub_rules(self, data: DataObject, hub: str) -> HubRules:
