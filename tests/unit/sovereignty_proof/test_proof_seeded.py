@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from harch.sovereignty.proof.model import Change, Kind, Policy
 from harch.sovereignty.proof.prove import Status, prove
 from proof_replay import replay
 from proof_seeded import KINDS, clean_world, harmless_changes, seeded
@@ -34,6 +36,25 @@ def test_each_step_of_a_loosening_in_two_steps_is_harmless_alone() -> None:
     for left_out in seed.needs:
         rest = tuple(change for change in seed.changes if change.id != left_out)
         assert prove(seed.world, rest).status is Status.PROVEN
+
+
+def test_many_changes_that_concern_other_data_do_not_stand_in_the_way() -> None:
+    policies = [policy for policy in WORLD.of(Kind.POLICY).values() if isinstance(policy, Policy)]
+    tighter = tuple(
+        Change(
+            id=f"tighter {policy.id}",
+            kind=Kind.POLICY,
+            key=policy.id,
+            passes=(replace(policy, frameworks=("law",), countries=("MA",)),),
+        )
+        for policy in policies
+    )
+    renamed = tuple(
+        Change(id=f"new {n}", kind=Kind.POLICY, key=f"new {n}", passes=(Policy(id=f"new {n}", selector={"x": str(n)}),))
+        for n in range(40)
+    )
+    proof = prove(WORLD, (*tighter, *renamed))
+    assert (proof.status, proof.reasons) == (Status.PROVEN, ())
 
 
 def test_equal_inputs_give_equal_proofs() -> None:

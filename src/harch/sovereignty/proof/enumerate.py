@@ -14,11 +14,11 @@ from math import prod
 from msgspec import Struct
 
 from harch.sovereignty.proof.book import Book, Box, Choice
-from harch.sovereignty.proof.model import Kind, Node, Pipeline, Workload
+from harch.sovereignty.proof.model import Dataset, Kind, Node, Pipeline, Policy, Workload
 from harch.sovereignty.proof.step import Step, StepKind
 from harch.sovereignty.proof.steps import Judge
 from harch.sovereignty.proof.unknowns import Stance
-from harch.sovereignty.proof.view import View
+from harch.sovereignty.proof.view import View, may_select
 
 BOXES_MAX = 20_000
 FOUND_MAX = 100  # violations that are followed to the end; more of them would tell nobody more
@@ -172,7 +172,8 @@ def support(book: Book, step: Step) -> tuple[int, ...]:
     keys.update((Kind.DATASET, key) for key in data)
     keys.update((Kind.CLUSTER, key) for key in clusters)
     keys.update((Kind.NODE, key) for key in _nodes_of(book, clusters))
-    kinds = {Kind.POLICY}
+    keys.update((Kind.POLICY, key) for key in _policies_of(book, data))
+    kinds: set[Kind] = set()
     if step.cluster or step.link or step.failed:
         kinds.add(Kind.HUB)  # a hub speaks for its clusters, stands at the ends of links, and can fail
     if step.link:
@@ -195,6 +196,17 @@ def _touched(book: Book, step: Step) -> tuple[set[str], set[str]]:
             for stage in actor.stages:
                 clusters.update(stage.clusters or book.everything(Kind.CLUSTER))
     return data, clusters
+
+
+def _policies_of(book: Book, data: set[str]) -> set[str]:
+    """The changing policies that select any of the data at any of its stages."""
+    datasets = [one for key in data for one in _stages(book, Kind.DATASET, key) if isinstance(one, Dataset)]
+    found = set()
+    for kind, key in book.track_of:
+        policies = (one for one in _stages(book, kind, key) if isinstance(one, Policy))
+        if kind is Kind.POLICY and any(may_select(policy, one) for policy in policies for one in datasets):
+            found.add(key)
+    return found
 
 
 def _nodes_of(book: Book, clusters: set[str]) -> set[str]:

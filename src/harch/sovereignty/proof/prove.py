@@ -97,7 +97,12 @@ def _dangling(book: Book) -> list[str]:
 
 
 def _blanks(book: Book) -> list[str]:
-    return not_understood((kind_of(one), one) for one in everything(book.world, book.changes) if one.unknown)
+    """Unknown fields that nothing can be said about; so are rules that change and were not known before, either."""
+    found = not_understood((kind_of(one), one) for one in everything(book.world, book.changes) if one.unknown)
+    for kind in (Kind.POLICY, Kind.DATASET):
+        changing = (one for key, one in book.world.of(kind).items() if (kind, key) in book.track_of)
+        found += [f"{kind} {one.id} before the change" for one in changing if one.unknown]
+    return found
 
 
 def _ask(

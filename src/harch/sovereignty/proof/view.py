@@ -159,7 +159,7 @@ class View:
             return None
         tag = reduce(join, known)
         for is_there, policies in self._policies():
-            if best and any(p.unknown and _may_select(p, d) for p in policies for d in datasets):
+            if best and any(p.unknown and may_select(p, d) for p in policies for d in datasets):
                 return None
             sure = is_there and all(not p.unknown and p.enforced and selects(p, d) for p in policies for d in datasets)
             if sure and policies:
@@ -177,7 +177,7 @@ class View:
         for _, policies in self._policies():
             for policy in policies:
                 if policy.unknown:
-                    if not best and any(_may_select(policy, dataset) for dataset in datasets):
+                    if not best and any(may_select(policy, dataset) for dataset in datasets):
                         return None
                 elif policy.enforced and any(selects(policy, dataset) for dataset in datasets):
                     tag = narrow(tag, policy)
@@ -241,7 +241,8 @@ def join(one: Tag, other: Tag) -> Tag:
     )
 
 
-def _may_select(policy: Policy, dataset: Dataset) -> bool:
+def may_select(policy: Policy, dataset: Dataset) -> bool:
+    """The same for policies whose selector may not be known."""
     return "selector" in policy.unknown or selects(policy, dataset)
 
 
