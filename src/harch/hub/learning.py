@@ -7,11 +7,8 @@ places by best fit. Lessons are built in a thread that releases the interpreter 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
-import tempfile
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
 from harch.base.clock import Clock
@@ -39,7 +36,7 @@ class Learner:
     async def run(self) -> None:
         """Until cancelled; returns at once where there are no kernels."""
         try:
-            await asyncio.to_thread(_compile)
+            await _compile()
         except KernelsMissing as missing:
             _log.warning("placing by best fit: %s", missing)
             return
@@ -73,11 +70,29 @@ class Learner:
             policy.engine.adopt(prepared)
 
 
-def _compile() -> None:
-    """One process of this machine compiles, the others wait and then load its code from disk."""
+async def _compile() -> None:
+    """In a process of its own; then this one loads the machine code from disk."""
+    from harch.placement.policy import kernels_available
+
+    if not kernels_available():
+        raise KernelsMissing
+    compiler = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "harch.placement.policy",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await compiler.wait()
+    finally:
+        if compiler.returncode is None:
+            compiler.kill()
+            await compiler.wait()
+    await asyncio.to_thread(_load)
+
+
+def _load() -> None:
     from harch.placement.policy.engine import warm
 
-    lock = Path(tempfile.gettempdir()) / f"harch-kernels-{os.getuid()}.lock"
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        warm()
+    warm()
