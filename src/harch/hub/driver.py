@@ -28,6 +28,7 @@ from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord
 from harch.placement.scheduler import Scheduler
+from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.compiled import Rules
@@ -52,6 +53,7 @@ class Driver:
         fleet: Fleet,
         hub: Hub,
         rules: Rules,
+        settings: TurnSettings | None,
         database: Database,
         trail: AuditTrail,
         clock: Clock,
@@ -62,6 +64,7 @@ class Driver:
         on_broken: Callable[[InvariantBroken], None],
     ) -> None:
         self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
+        self._settings = settings
         self._send, self._open_secrets = send, open_secrets
         self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
         self._trail = trail
@@ -73,7 +76,7 @@ class Driver:
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
-        self.machine = JobMachine(fleet, hub, rules=rules)
+        self.machine = JobMachine(fleet, hub, settings, rules)
         self._restore()
 
     def handle(self, event: h.Event) -> asyncio.Future[None]:
@@ -208,7 +211,7 @@ class Driver:
 
     def _restore(self) -> None:
         now = self._clock.now()
-        machine = JobMachine(self._fleet, self._hub, rules=self._rules)
+        machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),

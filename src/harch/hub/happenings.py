@@ -131,6 +131,13 @@ class NodeDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class DefragmentationAsked:
+    """Others shall move so that this waiting workload can start."""
+
+    workload_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something about the hub itself that belongs into its history."""
 
@@ -161,6 +168,7 @@ Event = (
     | PlacementDue
     | HardwareChanged
     | NodeDrained
+    | DefragmentationAsked
     | Noted
 )
 

@@ -63,7 +63,7 @@ def apply(desk: Desk, condition: Condition) -> None:
         case ConditionKind.COOLING_KW:
             zones = {zone.id: (index, zone.heat_kw_max) for index, zone in enumerate(desk.hub.cooling_zones)}
             index, heat_kw_max = zones[_known(subject, zones, "cooling zone")]
-            scheduler.room.set_cooling(index, heat_kw_max if value is None else _between(value, 0, heat_kw_max))
+            scheduler.set_cooling(index, heat_kw_max if value is None else _between(value, 0, heat_kw_max))
         case ConditionKind.NVLINK:
             node_id = _known(subject, scheduler.room.row_of, "node")
             scheduler.topology.set_nvlink(node_id, 1.0 if value is None else _between(value, 0, 1))
@@ -80,12 +80,12 @@ def _gpu(desk: Desk, gpu_id: str) -> tuple[str, int]:
     for gpu in desk.hub.nodes[row].gpus if row >= 0 else ():
         if gpu.id == gpu_id:
             return node_id, gpu.index
-    raise _missing("GPU", gpu_id)
+    raise missing("GPU", gpu_id)
 
 
 def _known(subject: str, known: Container[str], noun: str) -> str:
     if subject not in known:
-        raise _missing(noun, subject)
+        raise missing(noun, subject)
     return subject
 
 
@@ -95,5 +95,7 @@ def _between(value: float, low: float, high: float) -> float:
     return value
 
 
-def _missing(noun: str, subject: str) -> HarchError:
-    return HarchError("E0311", f"this hub has no {noun} `{subject}`", hint="`harch node ls` and `harch gpus` list them")
+def missing(noun: str, subject: str) -> HarchError:
+    return HarchError(
+        "E0311", f"this hub has no {noun} `{subject[:64]}`", hint="`harch node ls` and `harch gpus` list them"
+    )

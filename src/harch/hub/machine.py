@@ -18,6 +18,7 @@ from harch.hub import happenings as h
 from harch.hub.audit import drafts
 from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Desk
+from harch.hub.moves import Moves
 from harch.placement.scheduler import Assignment
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
@@ -34,6 +35,7 @@ class JobMachine:
         self, fleet: Fleet, hub: Hub, settings: TurnSettings | None = None, rules: Rules | None = None
     ) -> None:
         self.desk = Desk(fleet, hub, settings, rules)
+        self.moves = Moves(self.desk)
         self.more_to_place = False  # the last round reached its limit
 
     def restore(
@@ -103,6 +105,8 @@ class JobMachine:
                 hardware.set_condition(desk, condition)
             case h.NodeDrained(node_id, why):
                 hardware.drain(desk, node_id, why)
+            case h.DefragmentationAsked(workload_id):
+                self.moves.carry_out(workload_id)
             case h.Noted(kind, subject, message):
                 desk.note(kind, subject, message)
         return desk.finish()
@@ -119,6 +123,7 @@ class JobMachine:
             self._assign(assignment)
         for preemption in plan.preemptions:
             self._preempt(preemption)
+        self.moves.carry_out_if_due(plan.reservations)
 
     def _assign(self, assignment: Assignment) -> None:
         desk = self.desk

@@ -33,6 +33,7 @@ from harch.hub.explain import explain
 from harch.hub.keys import KeyRing, digest
 from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
+from harch.hub.operations import HubOperations
 from harch.hub.peers import PeerWatch
 from harch.hub.policy.service import HubPolicies
 from harch.hub.secretbox import SecretBox
@@ -54,6 +55,7 @@ from harch.hub.views import (
 )
 from harch.placement.explanation import Explanation
 from harch.placement.request import Request
+from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit import entry as audit_kinds
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
@@ -78,6 +80,7 @@ class HubService:
         url: str,
         peer_urls: dict[str, str],
         on_broken: Callable[[InvariantBroken], None],
+        settings: TurnSettings | None = None,
     ) -> None:
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
@@ -96,6 +99,7 @@ class HubService:
             fleet=fleet,
             hub=hub,
             rules=Rules(terrain_of(fleet, jurisdictions)),
+            settings=settings,
             database=self._database,
             trail=trail,
             clock=clock,
@@ -123,8 +127,8 @@ class HubService:
             database=self._database,
             driver=self._driver,
             clock=clock,
-            refused=self._audit_refusal,
         )
+        self.operations = HubOperations(self._driver, self._database, lambda ref: self.workload(ref, tenant=None))
 
     async def run(self) -> None:
         """Background work, until cancelled."""

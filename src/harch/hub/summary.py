@@ -88,6 +88,7 @@ def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
             holding = holders.get((row, gpu.index), [])
             visible = [key for key in holding if tenant is None or desk.registry.workloads[key].tenant == tenant]
             healthy = bool(room.healthy[row, gpu.index])
+            free_milli = int(room.arrays.gpu_milli_free[row, gpu.index])
             views.append(
                 GpuView(
                     id=gpu.id,
@@ -102,7 +103,8 @@ def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
                     numa=gpu.numa,
                     provenance=node.provenance.value,
                     status="allocated" if holding else "free" if up and healthy else "unavailable",
-                    free_milli=int(room.arrays.gpu_milli_free[row, gpu.index]),
+                    free_milli=free_milli,
+                    held_milli=GPU_MILLI - free_milli - int(room.withheld_milli[row, gpu.index]),
                     healthy=healthy,
                     workload_id=visible[0] if visible else "",
                 )

@@ -152,7 +152,8 @@ class GpuView(Struct, frozen=True, kw_only=True):
     numa: int
     provenance: str
     status: str  # free, allocated (at least a part of it), unavailable
-    free_milli: int = 1000  # thousandths that nobody holds
+    free_milli: int = 1000  # thousandths that may be given
+    held_milli: int = 0  # thousandths that work holds; an unhealthy GPU gives nothing, whatever is held of it
     healthy: bool = True
     workload_id: str = ""
 

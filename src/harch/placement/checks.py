@@ -101,7 +101,12 @@ def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
+_OPEN = "an operator opens them: `harch node uncordon`, `harch node mark --healthy`"
+
+
 def _nodes_up(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    if hub.held_back and not hub.nodes_up:
+        return False, f"no node takes work; {hub.held_back}", _OPEN
     return hub.nodes_up > 0, f"{hub.nodes_up} nodes are served by an agent", "start an agent: `harch agent serve`"
 
 
@@ -125,11 +130,11 @@ def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     free = sum(m.free for m in hub.suitable(request))
     missing = request.tasks - hub.slots_now
     per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus and memory on one node"
-    return (
-        missing <= 0,
-        f"{request.tasks} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)",
-        f"starts when {missing} more times {per_task} come free",
-    )
+    detail = f"{request.tasks} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
+    fix = f"starts when {missing} more times {per_task} come free"
+    if missing > 0 and hub.held_back:
+        return False, f"{detail}; {hub.held_back}", f"{fix}, or {_OPEN}"
+    return missing <= 0, detail, fix
 
 
 def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
@@ -149,8 +154,9 @@ def _power(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     if hub.power_kw_free is None or not request.needs.gpus:
         return True, "draws no GPU power" if not request.needs.gpus else "not published by this hub", ""
     return (
-        hub.power_kw_free > 0,
-        f"{hub.power_kw_free:.1f} kW of power and cooling to spare at the best place",
+        hub.power_kw_free >= hub.task_kw,
+        f"{hub.power_kw_free:.1f} kW of power and cooling to spare"
+        + (f"; a task draws {hub.task_kw:.1f} kW" if hub.task_kw else ""),
         "wait until work ends or cooling recovers",
     )
 

@@ -11,6 +11,9 @@ from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.workloads.spec import Level
 
+NODES_NAMED_MAX = 3  # the rest is counted
+_PLENTY_W = 1e12
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
@@ -47,6 +50,8 @@ class HubFacts:
     domain_slots_now: int | None = None
     domain_best: str = ""  # where that is
     power_kw_free: float | None = None  # of the rack and cooling zone with most to spare
+    task_kw: float = 0.0  # what the GPUs of one task draw there; 0 if no node has room for it, whatever the power
+    held_back: str = ""  # what would do, but was taken out of use by somebody
     quota_rejection: str = ""
     source: str = "live"
     age_s: float | None = None
@@ -101,6 +106,7 @@ def live_facts(
     level = request.topology.required
     domain_slots_empty, _ = _best_domain(room, empty, level, request, whole_islands=True)
     domain_slots_now, domain_best = _best_domain(room, now, level, request, whole_islands=False)
+    power_kw_free, task_kw = _power(room, request)
     return HubFacts(
         hub_id=room.hub.id,
         country=country,
@@ -117,9 +123,43 @@ def live_facts(
         domain_slots_empty=domain_slots_empty,
         domain_slots_now=domain_slots_now,
         domain_best=domain_best,
-        power_kw_free=float(room.watts_free().max()) / 1000,
+        power_kw_free=power_kw_free,
+        task_kw=task_kw,
+        held_back=_held_back(room, request, int(now.sum())),
         quota_rejection=quota_rejection,
     )
+
+
+def _power(room: Room, request: Request) -> tuple[float, float]:
+    """Kilowatts to spare and needed, on the node that has room for a task and most to spare. A full hub is no matter
+    of power, although little is left of it."""
+    unlimited = room.copy()
+    unlimited.rack_power_w_free[:] = unlimited.zone_heat_w_max[:] = _PLENTY_W
+    has_room = unlimited.slots(request.needs, exclusive=request.topology.exclusive) > 0
+    watts_free, watts = room.watts_free(), room.watts(request.needs)
+    if not has_room.any():
+        return float(watts_free.max()) / 1000, 0.0
+    best = int(np.where(has_room, watts_free - watts, -np.inf).argmax())
+    return float(watts_free[best]) / 1000, float(watts[best]) / 1000
+
+
+def _held_back(room: Room, request: Request, slots_now: int) -> str:
+    """Cordoned nodes and GPUs marked unhealthy, as far as they would help; empty if they would not."""
+    reasons = []
+    suits = room.suits(request.needs)
+    cordoned = np.flatnonzero(room.cordoned & room.served & suits).tolist()
+    if cordoned:
+        open_room = room.copy()
+        open_room.arrays.available[cordoned] = True
+        more = int(open_room.slots(request.needs, exclusive=request.topology.exclusive).sum()) - slots_now
+        if more:
+            names = ", ".join(room.hub.nodes[row].id for row in cordoned[:NODES_NAMED_MAX])
+            names += f" and {len(cordoned) - NODES_NAMED_MAX} more" if len(cordoned) > NODES_NAMED_MAX else ""
+            reasons.append(f"{more} more would fit on cordoned nodes ({names})")
+    unhealthy = int((room.withheld_milli[suits] == GPU_MILLI).sum()) if request.needs.gpus else 0
+    if unhealthy:
+        reasons.append(f"{unhealthy} suitable GPUs are idle but marked unhealthy")
+    return "; ".join(reasons)
 
 
 def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> tuple[int, str]:

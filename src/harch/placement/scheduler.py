@@ -38,6 +38,7 @@ from harch.workloads.lifecycle import TaskPlacement
 from harch.workloads.spec import Level
 
 PREEMPTIONS_TRIED_MAX = 2  # per round
+CLEARING_SLACK_S = 60.0  # an agent that is slow to say that a task has ended does not undo a plan
 
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
@@ -65,6 +66,14 @@ class SchedulePlan:
     complete: bool = True  # False: the limit was reached, ask again at once
 
 
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """Work is moving away so that a request can start; `until_s` the room is kept for it before all others."""
+
+    plan: DefragmentationPlan
+    until_s: float
+
+
 @dataclass
 class Scheduler:
     """The capacity of a hub, who waits for it and who holds it."""
@@ -78,6 +87,7 @@ class Scheduler:
     reservations: tuple[Reservation, ...] = ()
     stopping: dict[str, float] = field(default_factory=dict)  # told to make room, and when it has surely ended
     past: PastPreemptions = field(default_factory=PastPreemptions)
+    clearing: Clearing | None = None  # at most one at a time
     topology: TopologyGraph = field(init=False)
     vacancies: Vacancies = field(init=False)
 
@@ -146,6 +156,10 @@ class Scheduler:
         self.vacancies.add_everything()
         self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
 
+    def set_cooling(self, zone: int, heat_kw_max: float) -> None:
+        self.room.set_cooling(zone, heat_kw_max)
+        self.vacancies.add_everything()
+
     def use(self, scorer: Scorer) -> None:
         """Swaps the scorer: the new one, made for an empty room, is shown everything that is not free."""
         for running in self.running.values():
@@ -166,9 +180,8 @@ class Scheduler:
 
     def plan(self, *, now_s: float, placed_max: int) -> SchedulePlan:
         """One round. Deterministic: the same happenings before it give the same plan."""
-        assignments: list[Assignment] = []
         preemptions: list[PreemptionPlan] = []
-        reservations: list[Reservation] = []
+        assignments, reservations = self._serve_cleared(now_s)
         reserve_left = self.settings.reservations_max
         tried: set[object] = set()  # shapes for which preemption was considered
         order = self.queue.in_order(now_s, self.vacancies.may_serve)
@@ -179,7 +192,7 @@ class Scheduler:
             if assignment is not None:
                 assignments.append(assignment)
                 self.vacancies.changed(slot.row for slot in assignment.slots)
-                if len(assignments) == placed_max:
+                if len(assignments) >= placed_max:
                     self._keep(reservations)
                     return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
                 continue
@@ -195,7 +208,10 @@ class Scheduler:
                     preemption = self._preempt(request, now_s)
                     if preemption is not None:
                         preemptions.append(preemption)
-                if reserve_left:  # also spent where nothing can be kept: a plan is dear, and many may be blocked
+                has_one = any(kept.request.id == request.id for kept in reservations)
+                if (
+                    reserve_left and not has_one
+                ):  # also spent where nothing can be kept: a plan is dear, and many may be blocked
                     reserve_left -= 1
                     reservation = self._reserve(request, reservations, now_s)
                     if reservation is not None:
@@ -203,6 +219,25 @@ class Scheduler:
         self.vacancies.clear()
         self._keep(reservations)
         return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+
+    def _serve_cleared(self, now_s: float) -> tuple[list[Assignment], list[Reservation]]:
+        """Whom others made room for goes first; until it fits, its nodes are kept before those of anybody else."""
+        clearing = self.clearing
+        if clearing is None:
+            return [], []
+        request = self.queue.waiting(clearing.plan.request.id)
+        if request is None or now_s >= clearing.until_s or not self._may_run_here(request):
+            self.clearing = None
+            return [], []
+        reservation = self._reserve(request, [], now_s)
+        kept = [] if reservation is None else [reservation]
+        if self.queue.quota_rejection(request) is None:
+            assignment = self._try(request, kept, now_s=now_s)
+            if assignment is not None:
+                self.clearing = None
+                self.vacancies.changed(slot.row for slot in assignment.slots)
+                return [assignment], []
+        return [], kept
 
     def _keep(self, reservations: list[Reservation]) -> None:
         """What is no longer kept, or kept for later, is open to others."""
@@ -353,6 +388,15 @@ class Scheduler:
         """Which work would have to move so that this request fits; a plan only, nothing is changed."""
         running = [item for key, item in self.running.items() if key not in self.stopping]
         return plan_defragmentation(self.room, request, running, now_s, moves_max=self.settings.moves_max)
+
+    def clear(self, plan: DefragmentationPlan, *, now_s: float) -> None:
+        """Those who move were told to stop (`stops`): what they leave is kept for the plan's request."""
+        ends_s = [self.stopping[move.running.request.id] for move in plan.moves]
+        self.clearing = Clearing(plan, max(ends_s, default=now_s) + CLEARING_SLACK_S)
+        own = self._reservation_of(plan.request)
+        if own is not None:  # it was made for other nodes, and would be kept as long as nothing ends there
+            self.vacancies.add(own.rows)
+            self.reservations = tuple(kept for kept in self.reservations if kept is not own)
 
     def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""

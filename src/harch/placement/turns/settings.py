@@ -51,6 +51,8 @@ class TurnSettings:
     preemptions_per_hour_max: int = 60  # of the hub
     preempted_again_after_s: float = 1800.0  # the same victim is left alone for so long
     moves_max: int = 16  # of one defragmentation plan
+    # Work of several GPUs that has waited longer may have others moved by itself, if that pays; None: only when asked.
+    defragment_after_s: float | None = None
     preemption_domains_tried_max: int = 8  # per level, those that miss least first: bounds the cost of a plan
     preemption_candidates_max: int = 128  # per domain, those that lose least
 
@@ -62,6 +64,8 @@ class TurnSettings:
             raise ValueError("`training_floor_share` must be in [0, 1), `aged_share` in (0, 1)")
         if self.lookahead_s <= 0 or self.memory_s <= 0 or self.starvation_s <= 0:
             raise ValueError("`lookahead_s`, `memory_s` and `starvation_s` must be above 0")
+        if self.defragment_after_s is not None and self.defragment_after_s <= 0:
+            raise ValueError("`defragment_after_s` must be above 0")
 
     def tenant_weight(self, tenant: str) -> float:
         return self.tenant_weights.get(tenant, 1.0)
