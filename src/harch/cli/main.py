@@ -44,6 +44,7 @@ VERBS = (
     Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
     Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
     Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
+    Verb("Prove it", "data", "data", "Tag data, and see what it was made from and where it may go."),
     Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
     Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),

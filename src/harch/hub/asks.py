@@ -26,7 +26,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         return
     if len(desk.scheduler.queue) >= PENDING_MAX:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
-    data_ids, hubs_allowed = _admitted_data(desk, event.workload_id, event.spec, event.tenant)
+    data_ids, hubs_allowed = _admitted_data(desk, event.spec, event.tenant)
     request = Request.of(event.workload_id, event.spec, tenant=event.tenant, hubs_allowed=hubs_allowed)
     desk.admission.check(request, desk.agents.process_slots)
     over_quota = desk.scheduler.queue.rejection_to_wait(request)
@@ -66,7 +66,7 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
     workload = desk.unfinished(event.workload_id)
     if workload.is_placed:
         raise wrong_state(workload, "its specification changes only while it waits")
-    data_ids, hubs_allowed = _admitted_data(desk, workload.id, event.spec, workload.tenant)
+    data_ids, hubs_allowed = _admitted_data(desk, event.spec, workload.tenant)
     desk.admission.check(Request.of(workload.id, event.spec, hubs_allowed=hubs_allowed), desk.agents.process_slots)
     desk.registry.rename(workload, event.spec)
     desk.scheduler.withdraw(workload.id)
@@ -81,13 +81,11 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
     desk.emit(h.SaveLabels(workload))
 
 
-def _admitted_data(
-    desk: Desk, workload_id: str, spec: WorkloadSpec, tenant: str
-) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _admitted_data(desk: Desk, spec: WorkloadSpec, tenant: str) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Ids of the data that it reads, and the hubs that their tags permit. Before every other check of the work."""
     if not spec.data:
         return (), None
-    ask = desk.guard.ask(workload_id, spec, tenant=tenant)
+    ask = desk.guard.ask(spec.name, spec, tenant=tenant)
     return desk.guard.admit(spec, ask, tenant=tenant), desk.guard.hubs_allowed(ask)
 
 

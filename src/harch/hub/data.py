@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -14,6 +14,7 @@ from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
 from harch.hub import happenings as h
 from harch.hub.audit import data_drafts
+from harch.hub.audit.drafts import is_refusal
 from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Desk
 from harch.hub.driver import Driver
@@ -121,12 +122,6 @@ def view_of(entry: CatalogEntry) -> DataView:
     )
 
 
-class Refused(Protocol):
-    """Writes a refusal into the audit chain, if it is one."""
-
-    async def __call__(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None: ...
-
-
 class HubData:
     """One hub's catalog. `tenant` None means all tenants, for operators."""
 
@@ -138,10 +133,8 @@ class HubData:
         database: Database,
         driver: Driver,
         clock: Clock,
-        refused: Refused,
     ) -> None:
         self._hub_id, self._jurisdictions, self._driver, self._clock = hub_id, jurisdictions, driver, clock
-        self._refused = refused
         self._authorities = data_rows.authorities(database)
 
     # Objects
@@ -161,7 +154,7 @@ class HubData:
             parents=tuple(self._desk.catalog.get(ref, tenant=tenant).object.id for ref in new.parents),
         )
         entry = CatalogEntry(object=data, created_at=now, updated_at=now, sha256=new.sha256)
-        await self._handle(h.DataAdded(entry, actor), new.name, tenant, actor)
+        await self._handle(h.DataAdded(entry, actor), new.name, tenant, actor, ())
         return view_of(entry)
 
     def find(self, ref: str, *, tenant: str | None) -> DataView:
@@ -187,7 +180,7 @@ class HubData:
         data = self.find(ref, tenant=tenant)
         tag = parse_tag(raw_tag, self._jurisdictions)
         event = h.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
-        await self._handle(event, data.id, data.tenant, actor)
+        await self._handle(event, data.id, data.tenant, actor, (data.id,))
         return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:
@@ -268,11 +261,15 @@ class HubData:
         )
         del self._authorities[name]
 
-    async def _handle(self, event: h.Event, subject: str, tenant: str, actor: str) -> None:
+    async def _handle(self, event: h.Event, subject: str, tenant: str, actor: str, data: tuple[str, ...]) -> None:
+        """The machine raises before anything changed, so a no is written here, before anybody hears it."""
         try:
             await self._driver.handle(event)
         except HarchError as error:
-            await self._refused(error, subject, tenant=tenant, actor=actor)
+            if is_refusal(error):
+                country = self._desk.hub.country
+                draft = data_drafts.refused(subject, error, country=country, tenant=tenant, actor=actor, data=data)
+                await self._driver.write([], [draft])
             raise
 
     @property

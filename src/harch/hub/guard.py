@@ -112,7 +112,9 @@ class Guard:
     def _refusal(self, ask: WorkAsk, reasons: tuple[Rejection, ...]) -> HarchError:
         hubs = [hub for hub in self.hubs_allowed(ask) if hub != self._hub_id]
         lines = [f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in reasons[:REASONS_SHOWN_MAX]]
-        message = f"{self._hub_id} may not run this: " + (lines[0] if len(lines) == 1 else "\n  ".join(["", *lines]))
+        message = f"{self._hub_id} may not run this:" + (
+            f" {lines[0]}" if len(lines) == 1 else "\n  ".join(["", *lines])
+        )
         if len(reasons) > len(lines):
             message += f"\n  and {len(reasons) - len(lines)} more"
         where = f"its data may be read at {', '.join(hubs)}: `harch run --hub {hubs[0]} …`" if hubs else ""

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import httpx
 
 from harch.base.clock import SystemClock
+from harch.sdk.data import Data, DataOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
@@ -46,6 +47,7 @@ class Client:
         self.gpus = Gpus(self, self._ops)
         self.secrets = Secrets(self, self._ops)
         self.audit = Audit(self, self._ops, self._retry)
+        self.data = Data(self.run, DataOperations(self._retry))
 
     def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harch.base.errors import HarchError
 from harch.hub.audit.drafts import REASON_LENGTH_MAX, tenant_of
 from harch.sovereignty.audit import entry as audit
 from harch.sovereignty.audit.entry import POLICY_BUILTIN, Detail, Draft
@@ -29,6 +30,20 @@ def derived(data: DataObject, workload: Workload, country: str) -> Draft:
     """Names the parents too, so that the story of each of them goes on here."""
     details = {**_facts(data), "workload": workload.id, "parents": data.parents}
     return _of(data, audit.DATA_DERIVED, "done", (country,), details, data=(data.id, *data.parents))
+
+
+def refused(ref: str, error: HarchError, *, country: str, tenant: str, actor: str, data: tuple[str, ...] = ()) -> Draft:
+    """Somebody asked for something that the rules forbid; `data` is empty for what was never registered."""
+    return Draft(
+        audit.DATA_REFUSED,
+        ref,
+        "refused",
+        actor=actor,
+        authority=tenant_of(tenant),
+        data=data,
+        countries=(country,),
+        details={"code": error.code, "reason": error.message[:REASON_LENGTH_MAX]},
+    )
 
 
 def violated(data: DataObject, violation: Violation, countries: tuple[str, ...]) -> Draft:

@@ -1,0 +1,264 @@
+"""How does a program work with data and its tags? Types, operations, and both namespaces of `client.data`.
+
+Tags are plain mappings, as docs/reference/tags.md describes them: their rules are the hub's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.types import Page, RuleOutcome
+
+PER_PAGE_MAX = 100
+
+T = TypeVar("T")
+
+
+class DataObject(Struct, frozen=True, kw_only=True):
+    """A data object as its hub knows it; `tag` None: nobody may use it."""
+
+    id: str
+    name: str
+    kind: str
+    tenant: str = ""
+    tag: dict[str, object] | None = None
+    tag_revision: int = 1
+    hubs: tuple[str, ...] = ()
+    size_bytes: int = 0
+    sha256: str = ""
+    parents: tuple[str, ...] = ()
+    made_by: str = ""  # the workload that produced it
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class Lineage(Struct, frozen=True, kw_only=True):
+    """`missing`: ancestors that the hub no longer knows. `too_loose`: permits more than what it was made from."""
+
+    subject: DataObject
+    ancestors: list[DataObject] = []
+    descendants: list[DataObject] = []
+    missing: list[str] = []
+    too_loose: list[str] = []
+
+
+class Copy(Struct, frozen=True, kw_only=True):
+    object_id: str
+    name: str
+    kind: str
+    hub: str
+    is_derived: bool = False
+
+
+class HubRules(Struct, frozen=True, kw_only=True):
+    """What one hub may do with the data, by every rule."""
+
+    hub: str
+    country: str = ""
+    may_process: bool = False
+    may_rest: bool = False
+    process: tuple[RuleOutcome, ...] = ()
+    rest: tuple[RuleOutcome, ...] = ()
+
+
+class Where(Struct, frozen=True, kw_only=True):
+    """Copies of it and of what came of it, the work that reads it now, and every hub with every rule."""
+
+    subject: DataObject
+    copies: list[Copy] = []
+    readers: list[str] = []
+    hubs: list[HubRules] = []
+
+
+class Authority(Struct, frozen=True, kw_only=True):
+    name: str
+    public_key: str = ""
+
+
+ObjectList = list[DataObject]
+AuthorityList = list[Authority]
+
+
+@dataclass(frozen=True, slots=True)
+class DataOperations:
+    """One operation per question; see `exchange` for how they are driven."""
+
+    policy: RetryPolicy
+
+    def add(self, body: Mapping[str, object]) -> Operation[DataObject]:
+        return self._send("POST", "/data", body, DataObject)
+
+    def get(self, ref: str) -> Operation[DataObject]:
+        return self._ask(_object(ref), DataObject)
+
+    def all(self, kind: str | None) -> Operation[ObjectList]:
+        found: list[DataObject] = []
+        page = 0
+        while True:
+            page += 1
+            params = {"page": str(page), "per_page": str(PER_PAGE_MAX), **({"kind": kind} if kind else {})}
+            part = decoded((yield from exchange(Request("GET", "/data", params), self.policy)), Page[DataObject])
+            found += part.items
+            if not part.items or len(found) >= part.total:
+                return found
+
+    def retag(
+        self, ref: str, tag: Mapping[str, object], declassification: Mapping[str, object] | None
+    ) -> Operation[DataObject]:
+        body: dict[str, object] = {"tag": tag}
+        if declassification is not None:
+            body["declassification"] = declassification
+        return self._send("PUT", f"{_object(ref)}/tag", body, DataObject)
+
+    def lineage(self, ref: str) -> Operation[Lineage]:
+        return self._ask(f"{_object(ref)}/lineage", Lineage)
+
+    def where(self, ref: str) -> Operation[Where]:
+        return self._ask(f"{_object(ref)}/where", Where)
+
+    def authorities(self) -> Operation[AuthorityList]:
+        page = yield from self._ask("/authorities", Page[Authority], {"per_page": str(PER_PAGE_MAX)})
+        return page.items
+
+    def add_authority(self, name: str, public_key: str) -> Operation[Authority]:
+        return self._send("PUT", f"/authorities/{quote(name, safe='')}", {"public_key": public_key}, Authority)
+
+    def remove_authority(self, name: str) -> Operation[None]:
+        yield from exchange(Request("DELETE", f"/authorities/{quote(name, safe='')}"), self.policy)
+
+    def _ask(self, path: str, type_: type[T], params: Mapping[str, str] | None = None) -> Operation[T]:
+        return decoded((yield from exchange(Request("GET", path, params or {}), self.policy)), type_)
+
+    def _send(self, method: str, path: str, body: Mapping[str, object], type_: type[T]) -> Operation[T]:
+        request = Request(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+        return decoded((yield from exchange(request, self.policy)), type_)
+
+
+class Run(Protocol):
+    def __call__(self, operation: Operation[T]) -> T: ...
+
+
+class AsyncRun(Protocol):
+    async def __call__(self, operation: Operation[T]) -> T: ...
+
+
+class Data:
+    """`client.data`. A `ref` is an id or a name."""
+
+    def __init__(self, run: Run, ops: DataOperations) -> None:
+        self._run, self._ops = run, ops
+
+    def add(
+        self,
+        name: str,
+        *,
+        kind: str = "dataset",
+        tag: Mapping[str, object] | None = None,
+        hubs: Sequence[str] | None = None,
+        size_bytes: int = 0,
+        sha256: str = "",
+        parents: Sequence[str] = (),
+    ) -> DataObject:
+        """Registers data. Without a tag nobody may use it; without `hubs` it is at the hub that is asked."""
+        return self._run(self._ops.add(new_data(name, kind, tag, hubs, size_bytes, sha256, parents)))
+
+    def get(self, ref: str) -> DataObject:
+        return self._run(self._ops.get(ref))
+
+    def list(self, *, kind: str | None = None) -> ObjectList:
+        """Newest first."""
+        return self._run(self._ops.all(kind))
+
+    def retag(
+        self, ref: str, tag: Mapping[str, object], *, declassification: Mapping[str, object] | None = None
+    ) -> DataObject:
+        """Tightens; to loosen, give a signed declassification."""
+        return self._run(self._ops.retag(ref, tag, declassification))
+
+    def lineage(self, ref: str) -> Lineage:
+        return self._run(self._ops.lineage(ref))
+
+    def where(self, ref: str) -> Where:
+        return self._run(self._ops.where(ref))
+
+    def authorities(self) -> AuthorityList:
+        return self._run(self._ops.authorities())
+
+    def add_authority(self, name: str, public_key: str) -> Authority:
+        return self._run(self._ops.add_authority(name, public_key))
+
+    def remove_authority(self, name: str) -> None:
+        self._run(self._ops.remove_authority(name))
+
+
+class AsyncData:
+    """`client.data` of the asynchronous client. The methods are those of `Data`."""
+
+    def __init__(self, run: AsyncRun, ops: DataOperations) -> None:
+        self._run, self._ops = run, ops
+
+    async def add(
+        self,
+        name: str,
+        *,
+        kind: str = "dataset",
+        tag: Mapping[str, object] | None = None,
+        hubs: Sequence[str] | None = None,
+        size_bytes: int = 0,
+        sha256: str = "",
+        parents: Sequence[str] = (),
+    ) -> DataObject:
+        return await self._run(self._ops.add(new_data(name, kind, tag, hubs, size_bytes, sha256, parents)))
+
+    async def get(self, ref: str) -> DataObject:
+        return await self._run(self._ops.get(ref))
+
+    async def list(self, *, kind: str | None = None) -> ObjectList:
+        return await self._run(self._ops.all(kind))
+
+    async def retag(
+        self, ref: str, tag: Mapping[str, object], *, declassification: Mapping[str, object] | None = None
+    ) -> DataObject:
+        return await self._run(self._ops.retag(ref, tag, declassification))
+
+    async def lineage(self, ref: str) -> Lineage:
+        return await self._run(self._ops.lineage(ref))
+
+    async def where(self, ref: str) -> Where:
+        return await self._run(self._ops.where(ref))
+
+    async def authorities(self) -> AuthorityList:
+        return await self._run(self._ops.authorities())
+
+    async def add_authority(self, name: str, public_key: str) -> Authority:
+        return await self._run(self._ops.add_authority(name, public_key))
+
+    async def remove_authority(self, name: str) -> None:
+        await self._run(self._ops.remove_authority(name))
+
+
+def new_data(
+    name: str,
+    kind: str,
+    tag: Mapping[str, object] | None,
+    hubs: Sequence[str] | None,
+    size_bytes: int,
+    sha256: str,
+    parents: Sequence[str],
+) -> dict[str, object]:
+    """The body of a registration; what is not given stays out, so that the hub's defaults hold."""
+    body: dict[str, object] = {"name": name, "kind": kind, "size_bytes": size_bytes, "parents": list(parents)}
+    optional = {"tag": tag, "hubs": hubs, "sha256": sha256 or None}
+    return body | {key: value for key, value in optional.items() if value is not None}
+
+
+def _object(ref: str) -> str:
+    return f"/data/{quote(ref, safe='')}"
