@@ -8,6 +8,8 @@ from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.hardware_views import NodeState, RackState, ZoneState
+from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import (
     EventRecord,
@@ -22,6 +24,7 @@ from harch.hub.views import (
     WorkloadQuery,
 )
 from harch.placement.explanation import Explanation
+from harch.placement.topology_view import TopologyView
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
 from harch.sovereignty.declassification import Declassification
@@ -107,6 +110,36 @@ class DataPort(Protocol):
     async def remove_authority(self, name: str, *, actor: str) -> None: ...
 
 
+class OperationsPort(Protocol):
+    """One hub's hardware as it is now, and what an operator may change of it. Unknown ids: E0311."""
+
+    async def nodes(self) -> list[NodeState]: ...
+
+    async def racks(self) -> list[RackState]: ...
+
+    async def zones(self) -> list[ZoneState]: ...
+
+    def topology(self) -> TopologyView: ...
+
+    async def change_node(
+        self, node_id: str, *, cordoned: bool | None, nvlink: tuple[float | None] | None, why: str
+    ) -> NodeState:
+        """None leaves it as it is; `nvlink` (None,) is as in the fleet file again."""
+        ...
+
+    async def drain_node(self, node_id: str, *, why: str) -> NodeState: ...
+
+    async def change_gpu(self, gpu_id: str, *, healthy: bool, why: str) -> None: ...
+
+    async def change_zone(self, zone_id: str, *, heat_kw_max: float | None, why: str) -> ZoneState: ...
+
+    async def change_rack(self, rack_id: str, *, uplink_factor: float | None, why: str) -> RackState: ...
+
+    async def defragment(self, ref: str, *, apply: bool) -> Defragmentation:
+        """The plan for a waiting workload; E0304 if `apply` and nothing can be done."""
+        ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -118,6 +151,9 @@ class HubPort(Protocol):
 
     @property
     def policies(self) -> PolicyPort: ...
+
+    @property
+    def operations(self) -> OperationsPort: ...
 
     @property
     def data(self) -> DataPort: ...

@@ -18,6 +18,7 @@ from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, S
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
 from harch.api.routes.events import EventPage
+from harch.api.routes.hardware import DefragmentationAsk, GpuPatch, NodeDrain, NodePatch, RackPatch, ZonePatch
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
 from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
@@ -27,9 +28,12 @@ from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.hardware_views import NodeState, RackState, ZoneState
+from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
 from harch.placement.explanation import Explanation
+from harch.placement.topology_view import TopologyView
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 
 router = APIRouter(include_in_schema=False)
@@ -46,7 +50,22 @@ _SCHEMAS: tuple[Any, ...] = (
     Page[HubView],
     HubCapacity,
     HubSummary,
+    GpuView,
     Page[GpuView],
+    NodeState,
+    Page[NodeState],
+    NodePatch,
+    NodeDrain,
+    GpuPatch,
+    ZoneState,
+    Page[ZoneState],
+    ZonePatch,
+    RackState,
+    Page[RackState],
+    RackPatch,
+    TopologyView,
+    Defragmentation,
+    DefragmentationAsk,
     RegionView,
     RegionList,
     EventPage,

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.topology import TopologyGraph
+from harch.workloads.spec import Level
 
 
 class IslandView(Struct, frozen=True, kw_only=True):
@@ -39,8 +40,11 @@ class RackView(Struct, frozen=True, kw_only=True):
 
 
 class TopologyView(Struct, frozen=True, kw_only=True):
+    """`between_gb_per_s`: what a node reaches to another one of its rack, of its row and of the hub."""
+
     hub_id: str
     racks: tuple[RackView, ...]
+    between_gb_per_s: dict[str, float]
     bandwidth_source: str = "modelled"
 
 
@@ -59,7 +63,13 @@ def topology_view(graph: TopologyGraph) -> TopologyView:
         )
         for index, rack in enumerate(room.hub.racks)
     )
-    return TopologyView(hub_id=room.hub.id, racks=racks)
+    table = graph.table
+    between = {
+        Level.RACK.value: table.rack_gb_per_s,
+        Level.ROW.value: table.row_gb_per_s,
+        Level.HUB.value: table.hub_gb_per_s,
+    }
+    return TopologyView(hub_id=room.hub.id, racks=racks, between_gb_per_s=between)
 
 
 def _node_view(graph: TopologyGraph, row: int) -> NodeView:

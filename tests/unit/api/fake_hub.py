@@ -28,6 +28,7 @@ from harch.hub.views import (
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec, fingerprint
+from unit.api.fake_operations import FakeOperations
 
 START = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
 KEYS = {role: f"hsk_{role.value}_0123456789abcdef" for role in Role}
@@ -48,6 +49,7 @@ class FakeHub:
         self.records: list[EventRecord] = []
         self.secrets: dict[tuple[str, str], str] = {}
         self.frames: list[bytes] = []
+        self.operations = FakeOperations()
         self.key_infos = {
             role.value: KeyInfo(
                 id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START
