@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.compiled import Rules
+from harch.workloads.lifecycle import Workload
 
 RETRY_DISK_S = 1.0
 LOOK_AGAIN_S = 1.0
@@ -79,19 +80,26 @@ class Driver:
         self.machine = JobMachine(fleet, hub, settings, rules)
         self._restore()
 
-    def handle(self, event: h.Event) -> asyncio.Future[None]:
-        """Resolves when the event's consequences are on disk. Raises at once if the machine refuses the event."""
+    def handle(self, *events: h.Event) -> asyncio.Future[None]:
+        """Resolves when the consequences of all of them are on disk. Raises at once if the machine refuses one."""
         if self.not_ready:
             raise HarchError(
                 "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
             )
+        effects: list[h.Effect] = []
+        now = self._clock.now()
         try:
-            effects = self.machine.handle(event, now=self._clock.now())
+            for event in events:
+                effects += self.machine.handle(event, now=now)
         except InvariantBroken as broken:
             self.not_ready = str(broken)
             self._on_broken(broken)
             raise
-        return self._carry_out(effects)
+        except HarchError:
+            if effects:
+                self._carry_out(effects, now)
+            raise
+        return self._carry_out(effects, now)
 
     def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
         """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
@@ -141,7 +149,8 @@ class Driver:
         if self.machine.more_to_place:
             self.plan_placement()
 
-    def _carry_out(self, effects: list[h.Effect]) -> asyncio.Future[None]:
+    def _carry_out(self, effects: list[h.Effect], now: datetime) -> asyncio.Future[None]:
+        saves: dict[str, Workload] = {}  # once each: what several events changed is written as it is in the end
         statements: list[Statement] = []
         drafts: list[Draft] = []
         messages: list[h.Send] = []
@@ -149,9 +158,9 @@ class Driver:
         for effect in effects:
             match effect:
                 case h.Save(workload):
-                    statements.append(rows.save_workload(workload))
+                    saves[workload.id] = workload
                 case h.Record():
-                    statements.append(rows.save_event(self._numbered(effect)))
+                    statements.append(rows.save_event(self._numbered(effect, now)))
                 case h.Send():
                     messages.append(effect)
                 case h.Audit(draft):
@@ -166,8 +175,9 @@ class Driver:
                     statements.append(rows.save_idempotency_key(entry))
         if self.seq // TRIM_EVERY_EVENTS != first // TRIM_EVERY_EVENTS:
             statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
-            statements.append(rows.drop_idempotency_keys_before(self._clock.now(), IDEMPOTENCY_WINDOW))
-        done = self._submit([*statements, *self._trail.link(drafts)], head)
+            statements.append(rows.drop_idempotency_keys_before(now, IDEMPOTENCY_WINDOW))
+        saved = [rows.save_workload(workload) for workload in saves.values()]
+        done = self._submit([*saved, *statements, *self._trail.link(drafts)], head)
         seq = self.seq
         done.add_done_callback(lambda future: self._stored(future, seq, messages))
         return done
@@ -179,12 +189,12 @@ class Driver:
             self._trail.head = head
         return done
 
-    def _numbered(self, record: h.Record) -> EventRecord:
+    def _numbered(self, record: h.Record, now: datetime) -> EventRecord:
         self.seq += 1
         self._on_record(record.kind)
         return EventRecord(
             seq=self.seq,
-            at=self._clock.now(),
+            at=now,
             kind=record.kind,
             subject=record.subject,
             tenant=record.tenant,
@@ -225,7 +235,7 @@ class Driver:
         self.seq = self.seq_stored = self._database.last_event()
         self._trail.reload()
         self.not_ready = ""
-        self._carry_out(effects)
+        self._carry_out(effects, now)
         self.plan_placement()
 
     def _disk_failed(self, error: HarchError) -> None:

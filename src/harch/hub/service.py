@@ -371,15 +371,20 @@ class HubService:
         self._driver.handle(h.AgentJoined(hello, session.number))
         self._driver.plan_placement()
 
-    def _agent_said(self, session: Session, message: AgentMessage) -> None:
+    def _agent_said(self, session: Session, messages: list[AgentMessage]) -> None:
+        """What one frame reported goes to disk together."""
         if session.hello is None or self.ready():
             return
-        match message:
-            case TaskStarted():
-                self._driver.handle(h.TaskStartSeen(message.key))
-            case TaskEnded():
-                self._driver.handle(h.TaskEndSeen(session.hello.agent_id, message))
-                self._driver.plan_placement()
+        events: list[h.Event] = []
+        for message in messages:
+            match message:
+                case TaskStarted():
+                    events.append(h.TaskStartSeen(message.key))
+                case TaskEnded():
+                    events.append(h.TaskEndSeen(session.hello.agent_id, message))
+        if events:
+            self._driver.handle(*events)
+            self._driver.plan_placement()
 
     def _send(self, agent_id: str, message: HubMessage) -> None:
         session = self._sessions.get(agent_id)

@@ -53,7 +53,7 @@ class Session:
         self._closing = ""
 
     async def run(
-        self, joined: Callable[[Session, Hello], None], received: Callable[[Session, AgentMessage], None]
+        self, joined: Callable[[Session, Hello], None], received: Callable[[Session, list[AgentMessage]], None]
     ) -> str:
         """Until the connection ends; returns why it ended."""
         why = ""
@@ -112,11 +112,12 @@ class Session:
                 raise ConnectionError(self._closing)
 
     async def _read(
-        self, joined: Callable[[Session, Hello], None], received: Callable[[Session, AgentMessage], None]
+        self, joined: Callable[[Session, Hello], None], received: Callable[[Session, list[AgentMessage]], None]
     ) -> None:
         while True:
             async with asyncio.timeout(AGENT_LOST_AFTER_S if self.hello else HELLO_WITHIN_S):
                 frame = await self.link.receive()
+            reports: list[AgentMessage] = []
             for message in decode_agent_frame(frame):
                 if isinstance(message, LogChunk):
                     future = self._logs.get(message.request_id)
@@ -125,8 +126,10 @@ class Session:
                 elif isinstance(message, Hello):
                     self.hello = message
                     joined(self, message)
-                elif self.hello is not None:
-                    received(self, message)
+                else:
+                    reports.append(message)
+            if self.hello is not None and reports:
+                received(self, reports)
 
 
 def _no_log() -> HarchError:
