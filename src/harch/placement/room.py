@@ -93,6 +93,7 @@ class Room:
         rack_w = np.bincount(self.rack, [node.power_w_max for node in hub.nodes], len(hub.racks))
         self._rack_w_max = rack_w
         self._rack_power_w = np.array([rack.power_kw_max * 1000 for rack in hub.racks])
+        self.power_can_bind = self._power_can_bind()
         self._kinds: dict[Resources, Kind] = {}
 
     def copy(self) -> Room:
@@ -161,8 +162,7 @@ class Room:
             slots = np.minimum(slots, whole)
         return np.where(self.suits(needs), slots, 0)
 
-    @property
-    def power_can_bind(self) -> bool:
+    def _power_can_bind(self) -> bool:
         """False: every feed and every cooling plant carries all that is on it at full load."""
         zone_w = np.bincount(self.rack_zone, self._rack_w_max, len(self.zone_heat_w_max))
         return bool((self._rack_w_max > self._rack_power_w).any() or (zone_w > self.zone_heat_w_max).any())
@@ -253,6 +253,7 @@ class Room:
     def set_cooling(self, zone: int, heat_kw_max: float) -> None:
         """What the plant removes now. Less than the present heat stops new work there; it evicts nothing."""
         self.zone_heat_w_max[zone] = heat_kw_max * 1000
+        self.power_can_bind = self._power_can_bind()
 
     def _refresh_available(self) -> None:
         self.arrays.available[:] = self.served & ~self.cordoned

@@ -40,6 +40,8 @@ from harch.workloads.spec import Level
 PREEMPTIONS_TRIED_MAX = 2  # per round
 CLEARING_SLACK_S = 60.0  # an agent that is slow to say that a task has ended does not undo a plan
 
+PREEMPT_AGAIN_S = 20.0  # a search for victims costs milliseconds, and what runs changes slowly
+SHAPES_MAX = 1000
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
 
@@ -90,6 +92,8 @@ class Scheduler:
     clearing: Clearing | None = None  # at most one at a time
     topology: TopologyGraph = field(init=False)
     vacancies: Vacancies = field(init=False)
+    kept: dict[int, Reservation] = field(default_factory=dict)  # `reservations` by row
+    _in_vain_until_s: dict[object, float] = field(default_factory=dict)  # shapes for which nobody could be stopped
 
     def __post_init__(self) -> None:
         self.room = Room(self.hub)
@@ -184,10 +188,12 @@ class Scheduler:
         assignments, reservations = self._serve_cleared(now_s)
         reserve_left = self.settings.reservations_max
         tried: set[object] = set()  # shapes for which preemption was considered
-        order = self.queue.in_order(now_s, self.vacancies.may_serve)
+        order = self.queue.in_order(now_s, lambda waiting: self.vacancies.may_serve(waiting, self.kept, now_s))
         for request in order:  # 1. heads
             rejected = self.queue.quota_rejection(request)
-            blocked = order.is_blocked
+            blocked = order.is_blocked or (
+                order.is_again and not self.vacancies.may_serve(request, self.kept, now_s)
+            )  # somebody before it took what came free
             assignment = None if rejected or blocked else self._try(request, reservations, now_s=now_s)
             if assignment is not None:
                 assignments.append(assignment)
@@ -196,7 +202,7 @@ class Scheduler:
                     self._keep(reservations)
                     return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
                 continue
-            order.skip_group(blocked=rejected is None and _waits_for_room_only(request))
+            order.skip_group(blocked=rejected is None and _waits_for_room_only(request, now_s))
             if rejected is None and self._may_run_here(request):
                 # Both plans cost milliseconds, so a round makes few; whoever is left out is first in one of the next.
                 if (
@@ -246,6 +252,7 @@ class Scheduler:
             row for before in self.reservations for row in before.rows if start_s.get(row, math.inf) > before.start_s
         )
         self.reservations = tuple(reservations)
+        self.kept = {row: kept for kept in reservations for row in kept.rows}
 
     def _try(self, request: Request, reservations: list[Reservation], *, now_s: float) -> Assignment | None:
         if not self._may_run_here(request):
@@ -267,7 +274,7 @@ class Scheduler:
         allowed = ~self.room.exclusive_on
         if request.topology.exclusive:
             allowed &= self.room.tasks_on == 0
-        if request.needs.gpus:
+        if request.needs.gpus and self.room.power_can_bind:
             allowed &= self.room.watts_free() >= self.room.watts(request.needs)
         for reservation in reservations:
             allowed &= may_backfill(
@@ -338,6 +345,8 @@ class Scheduler:
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt."""
+        if now_s < self._in_vain_until_s.get(request.shape, -math.inf):
+            return None
         plan = plan_preemption(
             self.room,
             request,
@@ -347,7 +356,11 @@ class Scheduler:
             past=self.past,
             stopping=self.stopping,
         )
-        if plan is not None:
+        if plan is None:
+            if len(self._in_vain_until_s) >= SHAPES_MAX:
+                self._in_vain_until_s.clear()
+            self._in_vain_until_s[request.shape] = now_s + PREEMPT_AGAIN_S
+        else:
             self.past.note(plan, now_s)
             for victim in plan.victims:
                 self.stops(victim.request.id, now_s=now_s)
@@ -438,9 +451,10 @@ class Scheduler:
         return f"gang of {len(slots)}{fewer} on {where}{speed}"
 
 
-def _waits_for_room_only(request: Request) -> bool:
+def _waits_for_room_only(request: Request, now_s: float) -> bool:
     """Neither time nor processes that end can make it fit: only room that comes free."""
-    return not request.runs_process and request.tasks_min == request.tasks
+    whole = request.tasks_min == request.tasks or now_s - request.submitted_s >= request.degrade_after_s
+    return whole and not request.runs_process
 
 
 def replace_models(request: Request, model: str) -> Request:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from harch.placement.request import Request
 from harch.placement.room import Room
+from harch.placement.turns.reservations import Reservation
+
+_NOTHING: Mapping[int, Reservation] = MappingProxyType({})
 
 
 class Vacancies:
@@ -36,12 +40,18 @@ class Vacancies:
         self._rows.clear()
         self._anything = self._room.power_can_bind  # watts that come free help other nodes too: no row can tell whom
 
-    def may_serve(self, request: Request) -> bool:
-        """False: a task of it fits on none of them. True promises nothing."""
+    def may_serve(self, request: Request, kept: Mapping[int, Reservation] = _NOTHING, now_s: float = 0.0) -> bool:
+        """False: a task of it fits on none of them. True promises nothing.
+
+        `kept` are the rows that are reserved: they serve whom they are kept for, and who has ended by then.
+        """
         if self._anything:
             return True
         kind = self._room.kind(request.needs)
         for row, free in self._rows.items():
+            reservation = kept.get(row)
+            if reservation is not None and not reservation.lets_in(request, now_s):
+                continue
             if free is None:
                 free = self._rows[row] = _Free(self._room, row)
             if free.cpu_milli < kind.cpu_milli or free.memory_mib < kind.memory_mib:

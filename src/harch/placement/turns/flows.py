@@ -37,10 +37,11 @@ class Group:
     that has begun goes on, and sees every removal.
     """
 
-    __slots__ = ("_entries", "_first", "_live", "blocked")
+    __slots__ = ("_entries", "_first", "_live", "again", "blocked")
 
     def __init__(self) -> None:
         self.blocked = False  # its head did not fit, and nothing that it could use has come free since
+        self.again = False  # its head did not fit, but something that it could use has come free
         self._entries: list[Waiting] = []
         self._first = 0  # nothing before it is live
         self._live: dict[str, Waiting] = {}

@@ -292,6 +292,7 @@ def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> list
             if first is None or group.head.rank < first.head.rank:
                 first = group
         else:
+            group.again = group.blocked and may_fit is not None
             group.blocked = False
             worth.append(group)
     return worth if first is None else [*worth, first]

@@ -60,6 +60,10 @@ class Reservation:
     def processes(self) -> int:
         return self.tasks if self.request.runs_process else 0
 
+    def lets_in(self, candidate: Request, now_s: float) -> bool:
+        """May it be placed on the kept nodes? Whom they are kept for, and who has surely ended by then."""
+        return candidate.id == self.request.id or _ends_before(candidate, self, now_s + candidate.stop_grace_s)
+
 
 def plan_reservation(
     room: Room,

@@ -119,6 +119,11 @@ class Round:
         """True if the last one did not fit in an earlier pass and nothing that it could use has come free since."""
         return self._last is not None and self._last.group.blocked
 
+    @property
+    def is_again(self) -> bool:
+        """True if the last one did not fit in an earlier pass, but could use something that has come free since."""
+        return self._last is not None and self._last.group.again
+
     def skip_group(self, *, blocked: bool = False) -> None:
         """`blocked`: later passes need not try it before something that it could use has come free."""
         if self._last is not None:
