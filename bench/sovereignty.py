@@ -1,4 +1,4 @@
-"""Do the compiled rules say what the tags mean, and how fast do they say it?
+"""Do the compiled rules say what the tags mean, how fast, and do Rego, proof and audit keep what they promise?
 
 Every case is one (data, workload, hub, link): a random tag, a random list of countries that the workload allows, the
 hub that would run it, and the hub where the data is, from which it would have to travel over the links between. Per
@@ -10,6 +10,7 @@ size and shape.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+import sovereignty_audit
+import sovereignty_proof
+import sovereignty_rego
 from harch.fleet.file import shipped_fleet
 from harch.sovereignty.batch import TagTable
 from harch.sovereignty.compiled import Rules
@@ -39,6 +43,7 @@ Answers = dict[str, NDArray[np.bool_]]
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cases", type=int, default=10_000_000)
+    options.add_argument("--rego-cases", type=int, default=100_000)
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
@@ -46,6 +51,10 @@ def main() -> None:
     print(f"conditions: {conditions()}")
     compare(verdict, chosen.cases, chosen.processes, chosen.seed)
     rates(verdict, chosen.seed)
+    tally = asyncio.run(sovereignty_rego.measure(chosen.rego_cases, chosen.seed))
+    sovereignty_rego.report(tally, asyncio.run(sovereignty_rego.single_questions()), verdict)
+    sovereignty_proof.measure(verdict)
+    sovereignty_audit.add_goals(verdict, entries=sovereignty_audit.ENTRIES, tamperings=sovereignty_audit.TAMPERINGS)
     verdict.print()
 
 
