@@ -206,7 +206,7 @@ class HubPort(Protocol):
         """Stops it if it runs, and hides it from lists."""
         ...
 
-    def plan(self, spec: WorkloadSpec) -> Explanation:
+    def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         """A dry run: nothing is stored."""
         ...
 

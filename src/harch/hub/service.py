@@ -257,8 +257,10 @@ class HubService:
         self._driver.plan_placement()
         return self._desk.registry.workloads.get(workload.id, workload)
 
-    def plan(self, spec: WorkloadSpec) -> Explanation:
-        return explain(self._desk, Request.of(spec.name, spec), self.peers(), None)
+    def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
+        guard = self._desk.guard
+        hubs = guard.hubs_allowed(guard.ask(spec.name, spec, tenant=tenant)) if spec.data else None
+        return explain(self._desk, Request.of(spec.name, spec, hubs_allowed=hubs), self.peers(), None)
 
     async def why(self, ref: str, *, tenant: str | None) -> Explanation:
         workload = await self.workload(ref, tenant=tenant)

@@ -16,6 +16,9 @@ from typing import Any
 
 import httpx
 
+from harch.cli.federation import safeguard_options
+from harch.fleet.file import parse_fleet
+
 READY_WITHIN_S = 30.0
 
 
@@ -30,12 +33,17 @@ class HubProcess:
         *,
         agents: dict[str, tuple[str, ...]] | None = None,  # agent -> its nodes; one agent for all nodes if absent
         share: tuple[Path, ...] = (),
+        agent_options: tuple[str, ...] | None = None,  # its declarations; those of the fleet file if absent
     ) -> None:
         self.hub_id, self.home, self._share = hub_id, folder, share
+        hubs = parse_fleet(fleet_toml).hubs
+        number = [hub.id for hub in hubs].index(hub_id)
+        declared = safeguard_options(hubs[number].safeguards)
+        self._agent_options = tuple(declared) if agent_options is None else agent_options
         self.fleet = folder / "fleet.toml"
         self.fleet.write_text(fleet_toml)
         self.port_base = free_port_base()
-        self.url = f"http://127.0.0.1:{self.port_base + 1}"
+        self.url = f"http://127.0.0.1:{self.port_base + 1 + number}"
         self._nodes_of = agents if agents is not None else {"agent": ()}
         self._log = (folder / "processes.log").open("ab")
         self.hub: subprocess.Popen[bytes] | None = None
@@ -60,7 +68,8 @@ class HubProcess:
     @property
     def environment(self) -> dict[str, str]:
         """For `harch` commands that talk to this hub."""
-        return {**os.environ, "HARCH_HOME": str(self.home), "HARCH_PORT_BASE": str(self.port_base)}
+        own = {"HARCH_HOME": str(self.home), "HARCH_PORT_BASE": str(self.port_base), "HARCH_URL": self.url}
+        return {**os.environ, **own}
 
     @property
     def key(self) -> str:
@@ -79,6 +88,7 @@ class HubProcess:
         words = ["--hub-url", self.url, "--key-file", str(self.home / self.hub_id / "agent.key"), "--id", name]
         words += ["--country", self.summary()["country"], "--state-dir", str(self.home / name)]
         words += ["--gang-ports", f"{first}-{first + 99}", "--hide", str(self.home)]
+        words += self._agent_options
         for path in self._share:
             words += ["--share", str(path)]
         for node in self._nodes_of[name]:

@@ -165,7 +165,7 @@ class FakeHub:
         self.hidden.add(workload.id)
         return workload
 
-    def plan(self, spec: WorkloadSpec) -> Explanation:
+    def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         return self._explain(spec.name)
 
     async def why(self, ref: str, *, tenant: str | None) -> Explanation:

@@ -97,9 +97,9 @@ async def list_workloads(
     openapi_extra=accepts(WorkloadBody),
     summary="Says where and whether a workload would run; stores nothing",
 )
-async def plan_workload(request: Request, _: Viewer, here: Here) -> Response:
+async def plan_workload(request: Request, caller: Viewer, here: Here) -> Response:
     spec, _annotations = read_workload(await read_body(request.receive, here.limits), here.hub)
-    return reply(here.hub.plan(spec))
+    return reply(here.hub.plan(spec, tenant=caller.tenant))
 
 
 @router.get("/workloads/{ref}", responses=answers(WorkloadView), summary="Shows a workload, by id or name")
