@@ -41,6 +41,7 @@ PREEMPTIONS_TRIED_MAX = 2  # per round
 CLEARING_SLACK_S = 60.0  # an agent that is slow to say that a task has ended does not undo a plan
 
 PREEMPT_AGAIN_S = 20.0  # a search for victims costs milliseconds, and what runs changes slowly
+RESERVE_AGAIN_S = 60.0  # the same for a plan of when and where a request will fit
 SHAPES_MAX = 1000
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
@@ -93,6 +94,7 @@ class Scheduler:
     topology: TopologyGraph = field(init=False)
     vacancies: Vacancies = field(init=False)
     kept: dict[int, Reservation] = field(default_factory=dict)  # `reservations` by row
+    _plan_again_s: dict[str, float] = field(default_factory=dict)  # by request
     _in_vain_until_s: dict[object, float] = field(default_factory=dict)  # shapes for which nobody could be stopped
 
     def __post_init__(self) -> None:
@@ -371,6 +373,11 @@ class Scheduler:
         before = self._reservation_of(request)
         if before is not None and self._still_holds(before, taken, now_s):
             return before
+        if self._rests(request, before, now_s):
+            return before if before is not None and self._is_free_for(before, taken) else None
+        if len(self._plan_again_s) >= SHAPES_MAX:
+            self._plan_again_s.clear()
+        self._plan_again_s[request.id] = now_s + RESERVE_AGAIN_S
         return plan_reservation(
             self.room,
             request,
@@ -394,6 +401,15 @@ class Scheduler:
             return False
         if before.start_s == math.inf and self.vacancies.is_on(before.rows):
             return False
+        return self._is_free_for(before, taken)
+
+    def _rests(self, request: Request, before: Reservation | None, now_s: float) -> bool:
+        """A plan was made lately, so none is made now; but where power may run short, an old plan says too little."""
+        if self.room.power_can_bind or (before is not None and now_s >= before.start_s):
+            return False
+        return now_s < self._plan_again_s.get(request.id, -math.inf)
+
+    def _is_free_for(self, before: Reservation, taken: list[Reservation]) -> bool:
         rows = set(before.rows)
         return bool(self.room.arrays.available[list(rows)].all()) and all(rows.isdisjoint(kept.rows) for kept in taken)
 
