@@ -21,6 +21,8 @@ from harch.fleet.model import Fleet
 from harch.hub.keys import ensure_key_file
 from harch.hub.service import HubService
 from harch.hub.views import Role
+from harch.placement.turns.settings import TurnSettings
+from harch.placement.turns.settings_file import FILE_NAME, parse_settings
 
 DEFAULT_TENANT = "default"
 
@@ -36,6 +38,7 @@ class HubConfig:
     home: Home
     ports: Ports
     host: str = "127.0.0.1"
+    scheduling: Path | None = None  # a scheduling file; None: the one in the state folder, if there is one
 
     @property
     def index(self) -> int:
@@ -56,6 +59,17 @@ class HubConfig:
     @property
     def agent_key(self) -> Path:
         return self.state_dir / "agent.key"
+
+    def turn_settings(self) -> TurnSettings:
+        """Raises E0201 with every mistake of the file, E0202 if it cannot be read."""
+        path = self.scheduling or self.state_dir / FILE_NAME
+        if self.scheduling is None and not path.exists():
+            return TurnSettings()
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HarchError("E0202", f"{path} cannot be read: {error}", hint="give the path of a TOML file") from error
+        return parse_settings(text, str(path))
 
 
 async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | None = None) -> None:
@@ -86,6 +100,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             url=config.url_of(hub.id),
             peer_urls={other.id: config.url_of(other.id) for other in config.fleet.hubs if other.id != hub.id},
             on_broken=on_broken,
+            settings=config.turn_settings(),
         )
         try:
             await _adopt_keys(service, config)

@@ -10,7 +10,7 @@ from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, EXIT_REFUSED
 from harch.cli.output import age_text, clean, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from harch.sdk.types import Explanation, HubExplanation
     from harch.workloads.spec import WorkloadSpec
@@ -30,6 +30,7 @@ def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> No
     verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
     click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
     click.echo(f"  {clean(explanation.sentence)}")
+    _show_turn(explanation)
     for task in explanation.placement:
         gpus = ", ".join(task.gpu_ids) or "no GPU"
         click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
@@ -37,6 +38,28 @@ def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> No
         if every_rule:
             click.echo()
         _show_hub(hub, holds_it=explanation.verdict == "placed" and hub.source == "live", every_rule=every_rule)
+
+
+def _show_turn(explanation: Explanation) -> None:
+    """What the sentence does not say: turn, reservations, score, predicted speed, and what would help."""
+    fix = explanation.nearest_fix if explanation.verdict in {"must_wait", "never_fits"} else ""
+    fix = "" if fix in explanation.sentence else fix
+    slowdown = explanation.predicted_slowdown
+    lines = (
+        ("turn", explanation.turn),
+        ("kept free", explanation.kept_free),
+        ("would help", fix),
+        ("score", _parts(explanation.decision)),
+        ("links", "" if slowdown is None else f"{slowdown:.2f}x the time of the best possible placement (modelled)"),
+    )
+    for name, text in lines:
+        if text:
+            click.echo(f"  {name:<10}  {clean(text)}")
+
+
+def _parts(parts: Mapping[str, float]) -> str:
+    # + 0.0, because nobody wants to read -0
+    return ", ".join(f"{name} {value + 0.0:.3g}" for name, value in parts.items())
 
 
 def show_plans(specs: Sequence[WorkloadSpec], plans: Sequence[Explanation]) -> None:
@@ -68,8 +91,8 @@ def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
             click.echo(f"        {'':<{width}}  fix: {clean(rule.nearest_fix)}")
     if not every_rule:
         return
-    for candidate in hub.candidates[:CANDIDATES_SHOWN]:  # + 0.0, because nobody wants to read -0
-        parts = " ".join(f"{clean(name)} {value + 0.0:.3g}" for name, value in candidate.parts.items())
+    for candidate in hub.candidates[:CANDIDATES_SHOWN]:
+        parts = clean(_parts(candidate.parts))
         detail = f" ({parts})" if parts else ""
         score = f"score {candidate.score + 0.0:.3g}{detail}"
         click.echo(f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, {score}")

@@ -94,7 +94,21 @@ def _show_gpus(gpus: list[Gpu]) -> None:
     from harch.cli.output import table
 
     table(
-        ("GPU", "HUB", "NODE", "RACK", "MODEL", "MEMORY", "ISLAND", "NUMA", "STATUS", "GPU IS", "WORKLOAD"),
+        (
+            "GPU",
+            "HUB",
+            "NODE",
+            "RACK",
+            "MODEL",
+            "MEMORY",
+            "ISLAND",
+            "NUMA",
+            "STATUS",
+            "HELD",
+            "HEALTH",
+            "GPU IS",
+            "WORKLOAD",
+        ),
         (
             (
                 gpu.id,
@@ -106,6 +120,8 @@ def _show_gpus(gpus: list[Gpu]) -> None:
                 gpu.island,
                 gpu.numa,
                 gpu.status,
+                f"{gpu.held_milli / 1000:g}",
+                "ok" if gpu.healthy else "unhealthy",
                 gpu.provenance,
                 gpu.workload_id or "-",
             )

@@ -16,10 +16,16 @@ def command() -> None:
 @click.argument("hub", metavar="HUB")
 @click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--scheduling",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A scheduling file; scheduling.toml in the state folder of the hub if absent.",
+)
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line once the hub listens.")
-def serve(hub: str, fleet: str, host: str, log_file: str | None, as_json: bool) -> None:
+def serve(hub: str, fleet: str, host: str, scheduling: str | None, log_file: str | None, as_json: bool) -> None:
     import json
+    from pathlib import Path
 
     import uvloop
 
@@ -29,7 +35,14 @@ def serve(hub: str, fleet: str, host: str, log_file: str | None, as_json: bool) 
     end_with_parent()
     set_up_logging(log_file)
     loaded = open_fleet(fleet)
-    config = HubConfig(loaded, hub.lower(), home_from_env(), ports_from_env(len(loaded.hubs)), host)
+    config = HubConfig(
+        loaded,
+        hub.lower(),
+        home_from_env(),
+        ports_from_env(len(loaded.hubs)),
+        host,
+        scheduling=Path(scheduling) if scheduling else None,
+    )
 
     def listening(port: int) -> None:
         url = f"http://{host}:{port}"

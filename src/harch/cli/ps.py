@@ -87,6 +87,7 @@ def _show(page: Page[Workload]) -> None:
                 workload.id,
                 workload.name,
                 "stopping" if workload.stopping else workload.status,
+                workload.scheduling_class or "-",
                 _gpus(workload),
                 ", ".join(sorted({task.node_id for task in workload.placement})[:3]) or "-",
                 since_text(workload.metadata.created_at, now),
@@ -95,14 +96,15 @@ def _show(page: Page[Workload]) -> None:
                 workload.error_message or "",
             )
         )
-    table(("ID", "NAME", "STATUS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
+    table(("ID", "NAME", "STATUS", "CLASS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
     if len(page.items) < page.total:
         note(f"{len(page.items)} of {page.total}; --limit shows more")
 
 
 def _gpus(workload: Workload) -> str:
     resources = workload.spec.get("resources")
-    per_task = resources.get("gpus", 0) if isinstance(resources, dict) else 0
+    resources = resources if isinstance(resources, dict) else {}
+    per_task = resources.get("gpu_fraction") or resources.get("gpus", 0)
     tasks = workload.spec.get("tasks", 1)
     count = f"{tasks} x {per_task}" if tasks != 1 else f"{per_task}"
     return f"{count} modelled" if workload.modelled else count

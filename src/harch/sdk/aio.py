@@ -14,6 +14,7 @@ from harch.base.clock import SystemClock
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
+from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
@@ -48,6 +49,7 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self, self._ops)
         self.audit = AsyncAudit(self, self._ops, self._retry)
         self.data = AsyncData(self.run, DataOperations(self._retry))
+        self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
 
     async def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

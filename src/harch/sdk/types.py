@@ -55,6 +55,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     spec: dict[str, object] = {}
     hub_id: str | None = None
     tenant: str = ""
+    scheduling_class: str = ""
     attempt: int = 0
     placement: tuple[TaskPlacement, ...] = ()
     task_ends: tuple[TaskEnd, ...] = ()
@@ -141,7 +142,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
     verdict: str
     sentence: str
     hubs: tuple[HubExplanation, ...] = ()
+    turn: str = ""  # where it stands in the queue
+    kept_free: str = ""  # what is reserved for it, or before it
+    decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
+    predicted_slowdown: float | None = None  # modelled, of communication; 1 is the best that its hub could do
     placement: tuple[TaskPlacement, ...] = ()
+
+    @property
+    def nearest_fix(self) -> str:
+        """The smallest change that would let the asked hub start it; empty if it says yes, or has no such thing."""
+        asked = (rule for hub in self.hubs if hub.source == "live" for rule in hub.rules)
+        return next((rule.nearest_fix for rule in asked if not rule.passed), "")
 
 
 class HubCapacity(Struct, frozen=True, kw_only=True):
@@ -213,6 +224,9 @@ class Gpu(Struct, frozen=True, kw_only=True):
     pcie_switch: int = 0
     numa: int = 0
     provenance: str = ""
+    free_milli: int = 1000  # thousandths that may be given
+    held_milli: int = 0  # thousandths that work holds
+    healthy: bool = True
     workload_id: str = ""
 
 

@@ -211,6 +211,7 @@ def test_why_shows_every_hub_and_every_rule_without_colour(harch: Harch, hub: Hu
     assert result.stdout.splitlines() == [
         "train: must wait",
         "  It waits for 8 GPUs.",
+        "  would help  starts when 8 GPUs come free",
         "",
         "dakhla (MA), live: cannot take it now",
         "  pass  residency  stands in MA; allowed: MA",

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harch.api.dialects.fields import CLIENT_SPEC, client_fields
 from harch.sovereignty.countries import COUNTRIES, region_word
 from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement, Workload
-from harch.workloads.spec import RestartPolicy, WorkloadType
+from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadType
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
@@ -35,6 +35,7 @@ class WorkloadView(Struct, frozen=True, kw_only=True):
     spec: dict[str, object]
     hub_id: str
     tenant: str
+    scheduling_class: SchedulingClass  # whose turn it is: as asked for, else by its type
     attempt: int
     gpus_total: int
     modelled: bool
@@ -86,6 +87,7 @@ def workload_view(workload: Workload) -> WorkloadView:
         spec=spec_view(workload),
         hub_id=workload.owner_hub,
         tenant=workload.tenant,
+        scheduling_class=spec.turn_class,
         attempt=workload.attempt,
         gpus_total=spec.gpus_total,
         modelled=spec.modelled_duration_s is not None,

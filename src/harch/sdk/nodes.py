@@ -1,0 +1,326 @@
+"""How does a program see and change the hardware of a hub? Types, operations, and both namespaces of `client.nodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from harch.sdk.data import AsyncRun, Run
+from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.types import Gpu, Page
+
+PER_PAGE_MAX = 100
+
+T = TypeVar("T")
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """Something that is not as the fleet file says: cordoned, unhealthy, cooling_kw, nvlink or uplink."""
+
+    kind: str
+    subject: str
+    value: float = 0.0
+    why: str = ""
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """One node now. `conditions` are also those of its GPUs, its rack and its cooling zone."""
+
+    id: str
+    hub_id: str = ""
+    rack_id: str = ""
+    row: str = ""
+    cooling_zone: str = ""
+    model: str = ""
+    provenance: str = ""
+    served: bool = True
+    cordoned: bool = False
+    available: bool = True
+    gpus_total: int = 0
+    gpus_free: int = 0
+    gpus_unhealthy: int = 0
+    gpus_held: float = 0.0
+    cpus_total: float = 0.0
+    cpus_free: float = 0.0
+    memory_gb_total: float = 0.0
+    memory_gb_free: float = 0.0
+    tasks: int = 0
+    nvlink_factor: float = 1.0
+    rack_power_kw_free: float = 0.0
+    zone_cooling_kw_free: float = 0.0
+    conditions: tuple[Condition, ...] = ()
+
+
+class CoolingZone(Struct, frozen=True, kw_only=True):
+    """`heat_kw_max` is what the plant removes now, `heat_kw_built` what the fleet file says."""
+
+    id: str
+    hub_id: str = ""
+    heat_kw_built: float = 0.0
+    heat_kw_max: float = 0.0
+    heat_kw: float = 0.0
+    cooling_kw_free: float = 0.0
+    racks: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Rack(Struct, frozen=True, kw_only=True):
+    id: str
+    hub_id: str = ""
+    row: str = ""
+    cooling_zone: str = ""
+    power_kw_max: float = 0.0
+    power_kw_free: float = 0.0
+    uplink_factor: float = 1.0
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Island(Struct, frozen=True, kw_only=True):
+    """GPUs that NVLink joins; the bandwidth is modelled."""
+
+    island: int
+    gpu_ids: tuple[str, ...] = ()
+    gpus_idle: int = 0
+    gpus_unhealthy: int = 0
+    gb_per_s: float = 0.0
+
+
+class TopologyNode(Struct, frozen=True, kw_only=True):
+    node_id: str
+    gpu_model: str = ""
+    available: bool = True
+    nvlink_factor: float = 1.0
+    islands: tuple[Island, ...] = ()
+
+
+class TopologyRack(Struct, frozen=True, kw_only=True):
+    rack_id: str
+    row: str = ""
+    cooling_zone: str = ""
+    power_w_free: float = 0.0
+    cooling_w_free: float = 0.0
+    uplink_factor: float = 1.0
+    nodes: tuple[TopologyNode, ...] = ()
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """Racks, nodes and islands; `between_gb_per_s` by level. `bandwidth_source` says where the figures come from."""
+
+    hub_id: str
+    racks: tuple[TopologyRack, ...] = ()
+    between_gb_per_s: dict[str, float] = {}
+    bandwidth_source: str = ""
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    workload_id: str
+    name: str = ""
+    tenant: str = ""
+    gpus: float = 0.0
+    from_nodes: tuple[str, ...] = ()
+    to_nodes: tuple[str, ...] = ()
+    lost_gpu_s: float = 0.0
+
+
+class Defragmentation(Struct, frozen=True, kw_only=True):
+    """Which moves make room for a waiting workload, where, and how much work is done again."""
+
+    workload_id: str
+    possible: bool = False
+    sentence: str = ""
+    applied: bool = False
+    pays: bool = False
+    level: str = ""
+    nodes: tuple[str, ...] = ()
+    lost_gpu_s: float = 0.0
+    moves: tuple[Move, ...] = ()
+
+
+NodeList = list[Node]
+ZoneList = list[CoolingZone]
+RackList = list[Rack]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOperations:
+    """One operation per question; see `exchange` for how they are driven."""
+
+    retry: RetryPolicy
+
+    def all(self, filters: Mapping[str, object]) -> Operation[NodeList]:
+        params = {name: _word(value) for name, value in filters.items() if value is not None}
+        return self._all("/nodes", Page[Node], params)
+
+    def zones(self) -> Operation[ZoneList]:
+        return self._all("/cooling-zones", Page[CoolingZone], {})
+
+    def racks(self) -> Operation[RackList]:
+        return self._all("/racks", Page[Rack], {})
+
+    def get(self, node_id: str) -> Operation[Node]:
+        return decoded((yield from exchange(Request("GET", _path("nodes", node_id)), self.retry)), Node)
+
+    def topology(self) -> Operation[Topology]:
+        return decoded((yield from exchange(Request("GET", "/topology"), self.retry)), Topology)
+
+    def change(self, node_id: str, change: Mapping[str, object]) -> Operation[Node]:
+        return self._send("PATCH", _path("nodes", node_id), change, Node)
+
+    def drain(self, node_id: str, why: str) -> Operation[Node]:
+        return self._send("POST", f"{_path('nodes', node_id)}/drain", {"why": why}, Node)
+
+    def mark(self, gpu_id: str, healthy: bool, why: str) -> Operation[Gpu]:
+        return self._send("PATCH", _path("gpus", gpu_id), {"healthy": healthy, "why": why}, Gpu)
+
+    def cool(self, zone_id: str, heat_kw_max: float | None, why: str) -> Operation[CoolingZone]:
+        body = {"heat_kw_max": heat_kw_max, "why": why}
+        return self._send("PATCH", _path("cooling-zones", zone_id), body, CoolingZone)
+
+    def uplink(self, rack_id: str, factor: float | None, why: str) -> Operation[Rack]:
+        return self._send("PATCH", _path("racks", rack_id), {"uplink_factor": factor, "why": why}, Rack)
+
+    def defragment(self, ref: str, apply: bool) -> Operation[Defragmentation]:
+        return self._send("POST", f"{_path('workloads', ref)}/defragment", {"apply": apply}, Defragmentation)
+
+    def _all(self, path: str, page_of: type[Page[T]], params: Mapping[str, str]) -> Operation[list[T]]:
+        found: list[T] = []
+        number = 0
+        while True:
+            number += 1
+            asked = {**params, "page": str(number), "per_page": str(PER_PAGE_MAX)}
+            page = decoded((yield from exchange(Request("GET", path, asked), self.retry)), page_of)
+            found += page.items
+            if not page.items or len(found) >= page.total:
+                return found
+
+    def _send(self, method: str, path: str, body: Mapping[str, object], type_: type[T]) -> Operation[T]:
+        request = Request(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+        return decoded((yield from exchange(request, self.retry)), type_)
+
+
+class Nodes:
+    """`client.nodes`. Changes need the role `operator`; each is seen by the next decision and survives restarts."""
+
+    def __init__(self, run: Run, ops: NodeOperations) -> None:
+        self._run, self._ops = run, ops
+
+    def list(
+        self,
+        *,
+        rack: str | None = None,
+        row: str | None = None,
+        model: str | None = None,
+        cordoned: bool | None = None,
+        served: bool | None = None,
+    ) -> NodeList:
+        filters = {"rack": rack, "row": row, "model": model, "cordoned": cordoned, "served": served}
+        return self._run(self._ops.all(filters))
+
+    def get(self, node_id: str) -> Node:
+        return self._run(self._ops.get(node_id))
+
+    def cordon(self, node_id: str, *, why: str = "") -> Node:
+        """It keeps its work and is given none."""
+        return self._run(self._ops.change(node_id, {"cordoned": True, "why": why}))
+
+    def uncordon(self, node_id: str) -> Node:
+        return self._run(self._ops.change(node_id, {"cordoned": False}))
+
+    def drain(self, node_id: str, *, why: str = "") -> Node:
+        """Cordons it and has its work move away."""
+        return self._run(self._ops.drain(node_id, why))
+
+    def mark(self, gpu_id: str, *, healthy: bool, why: str = "") -> Gpu:
+        return self._run(self._ops.mark(gpu_id, healthy, why))
+
+    def set_nvlink(self, node_id: str, factor: float | None, *, why: str = "") -> Node:
+        """`factor` of its bandwidth, 0 to 1; None: whole again."""
+        return self._run(self._ops.change(node_id, {"nvlink_factor": factor, "why": why}))
+
+    def set_uplink(self, rack_id: str, factor: float | None, *, why: str = "") -> Rack:
+        return self._run(self._ops.uplink(rack_id, factor, why))
+
+    def set_cooling(self, zone_id: str, heat_kw_max: float | None, *, why: str = "") -> CoolingZone:
+        return self._run(self._ops.cool(zone_id, heat_kw_max, why))
+
+    def cooling_zones(self) -> ZoneList:
+        return self._run(self._ops.zones())
+
+    def racks(self) -> RackList:
+        return self._run(self._ops.racks())
+
+    def topology(self) -> Topology:
+        return self._run(self._ops.topology())
+
+    def defragment(self, ref: str, *, apply: bool = False) -> Defragmentation:
+        """Which moves would make room for a waiting workload; `apply` makes them."""
+        return self._run(self._ops.defragment(ref, apply))
+
+
+class AsyncNodes:
+    """`client.nodes` of the asynchronous client. The methods are those of `Nodes`."""
+
+    def __init__(self, run: AsyncRun, ops: NodeOperations) -> None:
+        self._run, self._ops = run, ops
+
+    async def list(
+        self,
+        *,
+        rack: str | None = None,
+        row: str | None = None,
+        model: str | None = None,
+        cordoned: bool | None = None,
+        served: bool | None = None,
+    ) -> NodeList:
+        filters = {"rack": rack, "row": row, "model": model, "cordoned": cordoned, "served": served}
+        return await self._run(self._ops.all(filters))
+
+    async def get(self, node_id: str) -> Node:
+        return await self._run(self._ops.get(node_id))
+
+    async def cordon(self, node_id: str, *, why: str = "") -> Node:
+        return await self._run(self._ops.change(node_id, {"cordoned": True, "why": why}))
+
+    async def uncordon(self, node_id: str) -> Node:
+        return await self._run(self._ops.change(node_id, {"cordoned": False}))
+
+    async def drain(self, node_id: str, *, why: str = "") -> Node:
+        return await self._run(self._ops.drain(node_id, why))
+
+    async def mark(self, gpu_id: str, *, healthy: bool, why: str = "") -> Gpu:
+        return await self._run(self._ops.mark(gpu_id, healthy, why))
+
+    async def set_nvlink(self, node_id: str, factor: float | None, *, why: str = "") -> Node:
+        return await self._run(self._ops.change(node_id, {"nvlink_factor": factor, "why": why}))
+
+    async def set_uplink(self, rack_id: str, factor: float | None, *, why: str = "") -> Rack:
+        return await self._run(self._ops.uplink(rack_id, factor, why))
+
+    async def set_cooling(self, zone_id: str, heat_kw_max: float | None, *, why: str = "") -> CoolingZone:
+        return await self._run(self._ops.cool(zone_id, heat_kw_max, why))
+
+    async def cooling_zones(self) -> ZoneList:
+        return await self._run(self._ops.zones())
+
+    async def racks(self) -> RackList:
+        return await self._run(self._ops.racks())
+
+    async def topology(self) -> Topology:
+        return await self._run(self._ops.topology())
+
+    async def defragment(self, ref: str, *, apply: bool = False) -> Defragmentation:
+        return await self._run(self._ops.defragment(ref, apply))
+
+
+def _path(noun: str, ref: str) -> str:
+    return f"/{noun}/{quote(ref, safe='')}"
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
