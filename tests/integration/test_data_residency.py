@@ -43,7 +43,10 @@ def submit(hub: HubProcess, name: str, script: str, **fields: object) -> tuple[i
 
 
 def until(hub: HubProcess, ref: str, *wanted: str) -> dict[str, Any]:
-    return wait(lambda: found if (found := call(hub, "GET", f"/workloads/{ref}")[1])["status"] in wanted else None)
+    found: dict[str, Any] = wait(
+        lambda: look if (look := call(hub, "GET", f"/workloads/{ref}")[1])["status"] in wanted else None
+    )
+    return found
 
 
 def wait(look: Callable[[], Any]) -> Any:
