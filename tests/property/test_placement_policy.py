@@ -41,11 +41,13 @@ requests = st.one_of(
     ),
 ).map(lambda fields: Request(*fields))
 streams = st.lists(requests, min_size=1, max_size=40)
+turnovers = st.sampled_from((0.0, 0.6, 1.0))
 few = settings(max_examples=80, deadline=None)
 
 
-def taught(fleet: list[NodeShape], history: list[Request]) -> PlacementEngine:
+def taught(fleet: list[NodeShape], history: list[Request], turnover: float = 0.0) -> PlacementEngine:
     engine = PlacementEngine(fleet, models=MODELS)
+    engine.history.taken, engine.history.departed = 1.0, turnover
     engine.learn_from(np.array(history, dtype=np.int64))
     return engine
 
@@ -116,27 +118,42 @@ def test_take_and_release_return_to_the_same_state_and_scores(fleet, stream, ext
 
 
 @few
-@given(shapes, streams)
-def test_the_cached_scan_decides_like_a_scan_of_everything(fleet, stream) -> None:
+@given(shapes, streams, turnovers)
+def test_the_cached_scan_decides_like_a_scan_of_everything(fleet, stream, turnover) -> None:
     """Same decisions with every score computed anew: no cache, no bound, no memory of equal states."""
-    cached, fresh = taught(fleet, stream), taught(fleet, stream)
+    cached, fresh = taught(fleet, stream, turnover), taught(fleet, stream, turnover)
     held: list[tuple[Request, int, tuple[int, ...]]] = []
     for index, request in enumerate(stream + stream):
+        for engine in (cached, fresh):
+            engine.observe(request)
         fresh._cache.version.fill(-1)
-        fresh._memo.amounts.fill(-1)
+        fresh._memo.cpu_milli.fill(-1)
         everything = fresh.top_candidates(request, 1)
         decision = cached.choose(request)
         assert decision == (everything[0] if everything else None)
         if decision is None:
             continue
-        for engine in (cached, fresh):
-            engine.observe(request)
-            engine.take(request, decision.node, decision.devices)
+        cached.take(request, decision.node, decision.devices)
+        fresh.take(request, decision.node, decision.devices)
         held.append((request, decision.node, decision.devices))
         if index % 3 == 2:
             leaving = held.pop(0)
             for engine in (cached, fresh):
                 engine.release(*leaving)
+
+
+@few
+@given(shapes, streams, turnovers)
+def test_placing_is_choosing_and_then_taking(fleet, stream, turnover) -> None:
+    at_once, in_steps = taught(fleet, stream, turnover), taught(fleet, stream, turnover)
+    for request in stream:
+        in_steps.observe(request)
+        decision = in_steps.choose(request)
+        if decision is not None:
+            in_steps.take(request, decision.node, decision.devices)
+        assert at_once.place(request) == decision
+        for one, other in zip(at_once.nodes, in_steps.nodes, strict=True):
+            assert np.array_equal(one, other)
 
 
 @few
@@ -147,9 +164,9 @@ def test_the_same_input_gives_the_same_plan(fleet, stream) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(shapes, st.lists(requests, min_size=1, max_size=12))
-def test_values_are_those_of_the_design(fleet, stream) -> None:
-    engine = taught(fleet, stream)
+@given(shapes, st.lists(requests, min_size=1, max_size=12), turnovers)
+def test_values_are_those_of_the_design(fleet, stream, turnover) -> None:
+    engine = taught(fleet, stream, turnover)
     for request in stream:
         engine.place(request)
     for node in range(len(fleet)):
@@ -178,7 +195,9 @@ def reference_value(nodes: NodeArrays, node: int, lessons: Lessons) -> float:
         usable = gpus and kind_cpu <= cpu_milli and (models >> model) & 1
         enough = sum(free >= milli for free in devices) >= gpus
         stuck += count * (sum(free for free in devices if free < milli) if usable and enough else total)
-    return sum(left) / len(left) + lessons.fragment_weight * stuck / lessons.kind_counts.sum()
+    stranded = sum(free * (1000 - free) / 1000 for free in devices)
+    fragment = lessons.fragment_weight * stuck / lessons.kind_counts.sum()
+    return sum(left) / len(left) + fragment + lessons.turnover * stranded
 
 
 @few

@@ -172,6 +172,30 @@ def test_learning_follows_the_schedule_and_a_drifting_mix() -> None:
     assert set(engine.history.rows()[:, 3].tolist()) == {1000}
 
 
+def test_where_work_departs_shares_go_to_the_fullest_device_that_takes_them() -> None:
+    """Lent to the emptier device, the share would keep both from falling free as a whole."""
+    engine = taught(SMALL)
+    engine.take(Request(1000, 1024, 1, 600), 0, (0,))
+    engine.take(Request(1000, 1024, 1, 300), 0, (1,))
+    engine.history.departed = engine.history.taken
+    engine.learn_from(MIX)
+    assert engine._lessons.turnover == 1.0
+    decision = engine.choose(Request(1000, 1024, 1, 300))
+    assert decision is not None
+    assert decision.devices == (0,)
+
+
+def test_a_scarce_model_is_priced_by_what_will_be_free_again_where_work_departs() -> None:
+    named = request_rows([SHARE] * 20 + [SHARE._replace(models=0b10)] * 20)
+    filling, turning = (taught(BIG, SMALL, mix=named) for _ in range(2))
+    turning.history.taken = turning.history.departed = 10.0
+    turning.learn_from(named)
+    for engine in (filling, turning):
+        engine.take(WHOLE, 1, (0,))
+        engine.refresh_prices()
+    assert 0.0 < turning._prices.model[1] < filling._prices.model[1]
+
+
 def test_kinds_beyond_the_slots_make_room_and_decisions_stay_the_same() -> None:
     narrow, wide = taught(BIG, SMALL, kind_slots_max=2), taught(BIG, SMALL)
     for index in range(60):

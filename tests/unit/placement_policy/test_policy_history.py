@@ -7,7 +7,7 @@ import pytest
 
 from harch.placement.policy.history import History, LearningSchedule
 from harch.placement.policy.lessons import KINDS_MAX, SEQUENCE_LENGTH, SEQUENCES, common_kinds, learn
-from harch.placement.policy.shapes import NodeShape, Request, canonical, empty_nodes, request_rows
+from harch.placement.policy.shapes import GIVE_BACK, TAKE, NodeShape, Request, canonical, empty_nodes, request_rows
 
 NODES = empty_nodes([NodeShape(96_000, 400_000, 8, 0)] * 4 + [NodeShape(32_000, 100_000, 2, 1)] * 8)
 
@@ -34,9 +34,25 @@ def test_learning_is_due_at_doubling_counts_and_then_steadily() -> None:
     assert points == [8, 16, 116, 216, 316]
 
 
+def test_turnover_is_departures_per_placement_and_follows_the_present() -> None:
+    history = History()
+    assert history.turnover == 0.0
+    for _ in range(10):
+        history.moved(TAKE)
+    assert history.turnover == 0.0, "nothing leaves: the fleet fills up"
+    history.learned(0)
+    for _ in range(10):
+        history.moved(TAKE)
+        history.moved(GIVE_BACK)
+    assert history.turnover == pytest.approx(10 / 15)
+    for _ in range(20):
+        history.moved(GIVE_BACK)
+    assert history.turnover == 1.0
+
+
 def test_every_sequence_is_a_fair_picture_of_the_mix() -> None:
     lessons = learn(rows(*[Request(1000, 1024, 1, 500)] * 300, *[Request(2000, 1024)] * 100), NODES, 2)
-    assert lessons.items.shape == (2, SEQUENCES, SEQUENCE_LENGTH, 6)
+    assert lessons.items.shape == (2, SEQUENCES, SEQUENCE_LENGTH, 7)
     gpu_items = (lessons.items[0, :, :, 2] == 1).sum(axis=1)
     assert gpu_items.min() >= SEQUENCE_LENGTH * 3 // 4 - 1
     assert gpu_items.max() <= SEQUENCE_LENGTH * 3 // 4 + 1

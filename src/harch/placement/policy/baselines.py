@@ -13,10 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.placement.policy.compiled import kernel
+from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import common_kinds
-from harch.placement.policy.occupancy import GIVE_BACK, TAKE, change
-from harch.placement.policy.shapes import GPU_MILLI, Ints, NodeArrays, NodeShape, Request, canonical, empty_nodes
+from harch.placement.policy.occupancy import change
+from harch.placement.policy.shapes import (
+    GIVE_BACK,
+    GPU_MILLI,
+    TAKE,
+    Ints,
+    NodeArrays,
+    NodeShape,
+    Request,
+    canonical,
+    empty_nodes,
+)
 from harch.placement.policy.value import choose_devices, fits, fragment, profile
 
 FGD_COVERAGE = 0.95  # FGD weighs the commonest kinds that make up this share of the requests
@@ -151,12 +161,12 @@ def _fgd(
     return chosen, chosen_device
 
 
-@kernel
+@inner_kernel
 def _quantised(gain_milli: float) -> float:
     return float(np.floor(100.0 / (1.0 + np.exp(-gain_milli / 1000.0))))
 
 
-@kernel
+@inner_kernel
 def _seen_before(nodes: NodeArrays, node: int, device: int) -> bool:
     """True when an earlier device has as much free: it would score the same and win the tie."""
     seen = False
@@ -191,7 +201,7 @@ def _simple(
     return chosen
 
 
-@kernel
+@inner_kernel
 def _packing_score(gpus: int, gpu_milli: int, nodes: NodeArrays, node: int, partial: Ints) -> int:
     """Devices in use first, then idle devices of nodes in use, then idle nodes."""
     if gpus == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from harch.placement.policy import KernelsMissing
 
@@ -22,10 +22,20 @@ def kernel(function: Kernel) -> Kernel:
     No fastmath: sums keep their order, so that the same input gives the same plan on every run. The GIL is released,
     so that new lessons can be built in a thread while the hub goes on deciding.
     """
+    return _compiled(function)
+
+
+def inner_kernel(function: Kernel) -> Kernel:
+    """The same for a function that only kernels call: without the way in from Python, which takes long to compile."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _compiled(function: Kernel, **options: bool) -> Kernel:
+    decorator: Any = njit  # its type knows only some of its options
     try:
-        compiled = njit(cache=True, nogil=True)(function)
+        compiled = decorator(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no writable folder for the machine code: compile anew in every process
-        return cast(Kernel, njit(nogil=True)(function))
+        return cast(Kernel, decorator(nogil=True, **options)(function))
     _watch_all_sources(compiled)
     return cast(Kernel, compiled)
 

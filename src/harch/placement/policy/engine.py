@@ -14,13 +14,15 @@ import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import node_values, scan
-from harch.placement.policy.entry import SCORED_FROM, State, decide, flat, occupy
+from harch.placement.policy.entry import SCORED_FROM, Decided, State, decide, flat, occupy
 from harch.placement.policy.history import History
 from harch.placement.policy.learning import Prepared, Snapshot, prepare
 from harch.placement.policy.lessons import Lessons
-from harch.placement.policy.occupancy import GIVE_BACK, TAKE
 from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
 from harch.placement.policy.shapes import (
+    GIVE_BACK,
+    LOOK,
+    TAKE,
     Bools,
     Floats,
     Ints,
@@ -30,7 +32,7 @@ from harch.placement.policy.shapes import (
     copied,
     empty_nodes,
 )
-from harch.placement.policy.value import ValueMemo, choose_devices
+from harch.placement.policy.value import ValueMemo
 
 KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
 _KIND_SLOTS_FIRST = 32
@@ -90,35 +92,39 @@ class PlacementEngine:
 
     def place(self, request: Request, allowed: Bools | None = None) -> Decision | None:
         """Remembers the request, decides, and takes what was decided; None when no allowed node has room."""
-        self.observe(request)
-        decision = self.choose(request, allowed)
-        if decision is not None:
-            self._change(request, decision.node, decision.devices, TAKE)
-        return decision
+        request = canonical(request, self.models)
+        self._observe(request)
+        decided = decide(TAKE, self._slot(request), *request, self._mask(allowed), *self._state)
+        if decided.node == scan.NOWHERE:
+            return None
+        if not decided.balanced:
+            raise InvariantBroken("nothing is given twice or given back twice", request, decided.node)
+        self.history.moved(TAKE)
+        return self._decision(request, decided)
 
     def observe(self, request: Request) -> None:
         """Counts one arrival for learning and prices. A retry of the same request is no new arrival."""
-        if self._events_since_refresh >= REFRESH_EVENTS:
-            self.refresh_prices()
-        self._events_since_refresh += 1
-        self.history.add(canonical(request, self.models))
+        self._observe(canonical(request, self.models))
 
     def choose(self, request: Request, allowed: Bools | None = None) -> Decision | None:
         """The best node with room among those that the hard checks allow; takes nothing."""
         request = canonical(request, self.models)
-        slot = self._slot(request)
-        node, score = decide(slot, *request, self._mask(allowed), *self._state)
-        return None if node == scan.NOWHERE else self._decision(request, slot, node, score)
+        decided = decide(LOOK, self._slot(request), *request, self._mask(allowed), *self._state)
+        return None if decided.node == scan.NOWHERE else self._decision(request, decided)
 
     def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
         """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
         request = canonical(request, self.models)
         scores = self.node_scores(request, allowed)
-        slot = self._slot(request)
         order = np.argsort(-scores, kind="stable")[: max(k, 0)]
-        return [
-            self._decision(request, slot, int(node), float(scores[node])) for node in order if scores[node] > -np.inf
-        ]
+        only = np.zeros(self.nodes.size, dtype=np.bool_)
+        found = []
+        for node in order[scores[order] > -np.inf]:
+            only[node] = True
+            decided = decide(LOOK, self._slot(request), *request, only, *self._state)
+            found.append(self._decision(request, decided))
+            only[node] = False
+        return found
 
     def node_scores(self, request: Request, allowed: Bools | None = None) -> Floats:
         """The score of every node for this request, -inf where it has no room; for gangs, which weigh whole domains."""
@@ -172,7 +178,8 @@ class PlacementEngine:
     def snapshot(self) -> Snapshot:
         """What `prepare` needs; cheap."""
         versions = self._values.version.copy()
-        return Snapshot(copied(self.nodes), versions, self.history.rows(), self.models, self.history.arrivals)
+        past = self.history
+        return Snapshot(copied(self.nodes), versions, past.rows(), self.models, past.arrivals, past.turnover)
 
     def adopt(self, prepared: Prepared) -> None:
         """Swaps new lessons in; nodes that changed since the snapshot are valued again."""
@@ -184,7 +191,7 @@ class PlacementEngine:
         self._cache.version.fill(-1)
         self._prices = no_prices(self.models, len(prepared.lessons.block_gpus))
         self._flatten()
-        self.history.learned_at = prepared.arrivals
+        self.history.learned(prepared.arrivals)
         self.refresh_prices()
 
     def refresh_prices(self) -> None:
@@ -199,6 +206,12 @@ class PlacementEngine:
 
     # Inside
 
+    def _observe(self, kind: Request) -> None:
+        if self._events_since_refresh >= REFRESH_EVENTS:
+            self.refresh_prices()
+        self._events_since_refresh += 1
+        self.history.add(kind)
+
     def _change(self, request: Request, node: int, devices: Sequence[int], direction: int) -> None:
         request = canonical(request, self.models)
         if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
@@ -208,6 +221,7 @@ class PlacementEngine:
         changed = occupy(node, cpu_milli, memory_mib, gpu_milli, chosen, direction, *self._state[:SCORED_FROM])
         if not changed:
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
+        self.history.moved(direction)
 
     def _slot(self, kind: Request) -> int:
         slot = self._slot_of_kind.get(kind)
@@ -247,29 +261,20 @@ class PlacementEngine:
             raise ValueError(f"`allowed` must hold {self.nodes.size} booleans, one per node")
         return np.ascontiguousarray(allowed)
 
-    def _decision(self, request: Request, slot: int, node: int, score: float) -> Decision:
-        cpu_left = -node_values.CPU_LEFT_WEIGHT * float(self.nodes.cpu_milli_free[node] - request.cpu_milli)
-        gpu_left = -node_values.GPU_LEFT_WEIGHT * float(self.nodes.gpu_milli_free_sum[node] - request.gpu_milli_total)
-        model_price = -request.gpu_milli_total * float(self._prices.model[self.nodes.model[node]])
-        before_prices = float(self._cache.score[slot, node])
+    def _decision(self, request: Request, decided: Decided) -> Decision:
+        cpu_left = -node_values.CPU_LEFT_WEIGHT * decided.cpu_milli_left
+        gpu_left = -node_values.GPU_LEFT_WEIGHT * decided.gpu_milli_left
+        model_price = -request.gpu_milli_total * decided.model_price
+        before_prices = decided.score_before_prices
         parts = ScoreParts(
             value=before_prices - cpu_left - gpu_left,
             cpu_left=cpu_left,
             gpu_left=gpu_left,
             model_price=model_price,
-            block_price=score - (before_prices + model_price),
+            block_price=decided.score - (before_prices + model_price),
         )
-        return Decision(node, self._devices(request, slot, node), score, parts)
-
-    def _devices(self, request: Request, slot: int, node: int) -> tuple[int, ...]:
-        device = int(self._cache.device[slot, node])
-        if request.gpus == 0:
-            return ()
-        if device != scan.BY_RULE:
-            return (device,)
-        chosen = self._scratch.chosen
-        choose_devices(self.nodes, node, request.gpus, request.gpu_milli, chosen)
-        return tuple(chosen[: request.gpus].tolist())
+        devices = tuple(self._scratch.chosen[: request.gpus].tolist())
+        return Decision(decided.node, devices, decided.score, parts)
 
 
 def warm() -> None:

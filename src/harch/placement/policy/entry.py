@@ -6,15 +6,15 @@ short enough for that to count. Inside, the arrays are put back under their name
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from harch.placement.policy.compiled import kernel
 from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.node_values import NodeValues, ScoreCache, Scratch, change_node
 from harch.placement.policy.prices import Prices
-from harch.placement.policy.scan import best_node
-from harch.placement.policy.shapes import Bools, Ints, NodeArrays
-from harch.placement.policy.value import ValueMemo
+from harch.placement.policy.scan import BY_RULE, NOWHERE, best_node
+from harch.placement.policy.shapes import TAKE, Bools, Ints, NodeArrays
+from harch.placement.policy.value import ValueMemo, choose_devices
 
 State = tuple[Any, ...]
 
@@ -25,6 +25,18 @@ _MEMO = _LESSONS + len(Lessons._fields)
 _SCRATCH = _MEMO + len(ValueMemo._fields)
 _CACHE = SCORED_FROM = _SCRATCH + len(Scratch._fields)  # cache and prices are for `decide` only
 _PRICES = _CACHE + len(ScoreCache._fields)
+
+
+class Decided(NamedTuple):
+    """What `decide` found; the devices stand in the scratch's `chosen`."""
+
+    node: int  # `NOWHERE` when no allowed node has room
+    score: float
+    score_before_prices: float
+    cpu_milli_left: int
+    gpu_milli_left: int
+    model_price: float  # per milli-GPU
+    balanced: bool  # False: what was decided could not be taken, and was not
 
 
 def flat(
@@ -42,9 +54,17 @@ def flat(
 
 @kernel
 def decide(
-    slot: int, cpu_milli: int, memory_mib: int, gpus: int, gpu_milli: int, models: int, allowed: Bools, *state: Any
-) -> tuple[int, float]:
-    """`best_node` for a flat state."""
+    direction: int,
+    slot: int,
+    cpu_milli: int,
+    memory_mib: int,
+    gpus: int,
+    gpu_milli: int,
+    models: int,
+    allowed: Bools,
+    *state: Any,
+) -> Decided:
+    """The best node and its devices for a flat state; takes them at once if told to (`TAKE`, not `LOOK`)."""
     nodes = NodeArrays(*state[0:_VALUES])
     values = NodeValues(*state[_VALUES:_LESSONS])
     lessons = Lessons(*state[_LESSONS:_MEMO])
@@ -52,7 +72,7 @@ def decide(
     scratch = Scratch(*state[_SCRATCH:_CACHE])
     cache = ScoreCache(*state[_CACHE:_PRICES])
     prices = Prices(*state[_PRICES:])
-    return best_node(
+    node, score = best_node(
         slot,
         cpu_milli,
         memory_mib,
@@ -68,6 +88,23 @@ def decide(
         memo,
         scratch,
     )
+    if node == NOWHERE:
+        return Decided(node, score, 0.0, 0, 0, 0.0, True)
+    device = cache.device[slot, node]
+    if device != BY_RULE:
+        scratch.chosen[0] = device
+    elif gpus > 0:
+        choose_devices(nodes, node, gpus, gpu_milli, scratch.chosen)
+    before_prices = cache.score[slot, node]
+    cpu_left = nodes.cpu_milli_free[node] - cpu_milli
+    gpu_left = nodes.gpu_milli_free_sum[node] - gpus * gpu_milli
+    balanced = True
+    if direction == TAKE:
+        devices = scratch.chosen[:gpus]
+        balanced = change_node(
+            node, cpu_milli, memory_mib, gpu_milli, devices, direction, nodes, values, lessons, memo, scratch
+        )
+    return Decided(node, score, before_prices, cpu_left, gpu_left, prices.model[nodes.model[node]], balanced)
 
 
 @kernel

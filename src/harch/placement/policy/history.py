@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harch.placement.policy.shapes import Ints, Request
+from harch.placement.policy.shapes import GIVE_BACK, Ints, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class History:
     schedule: LearningSchedule = field(default_factory=LearningSchedule)
     arrivals: int = 0
     learned_at: int = 0
+    taken: float = 0.0  # placements, older ones fading
+    departed: float = 0.0
     _rows: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,6 +48,24 @@ class History:
     def add(self, request: Request) -> None:
         self._rows[self.arrivals % self.limit] = request
         self.arrivals += 1
+
+    @property
+    def turnover(self) -> float:
+        """Departures per placement lately, from 0 (nothing leaves) to 1 (as much leaves as comes, or more)."""
+        return min(1.0, self.departed / self.taken) if self.taken > 0 else 0.0
+
+    def moved(self, direction: int) -> None:
+        """Work was placed, or it left."""
+        if direction == GIVE_BACK:
+            self.departed += 1.0
+        else:
+            self.taken += 1.0
+
+    def learned(self, arrivals: int) -> None:
+        """Lessons were built from the first `arrivals`; counts halve, so that turnover follows the present."""
+        self.learned_at = arrivals
+        self.taken /= 2
+        self.departed /= 2
 
     @property
     def learning_due(self) -> bool:

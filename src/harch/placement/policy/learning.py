@@ -18,6 +18,7 @@ class Snapshot(NamedTuple):
     history: Ints
     models: int
     arrivals: int
+    turnover: float
 
 
 class Prepared(NamedTuple):
@@ -32,7 +33,7 @@ class Prepared(NamedTuple):
 
 def prepare(snapshot: Snapshot) -> Prepared:
     """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
-    lessons = learn(snapshot.history, snapshot.nodes, snapshot.models)
+    lessons = learn(snapshot.history, snapshot.nodes, snapshot.models, snapshot.turnover)
     values = new_values(snapshot.nodes.size)
     memo = new_memo()
     revalue_all(snapshot.nodes, values, lessons, memo, new_scratch(snapshot.nodes))

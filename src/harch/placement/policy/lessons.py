@@ -29,6 +29,7 @@ class Lessons(NamedTuple):
     items: SmallInts  # [model, sequence, position, (cpu_milli, memory_mib, gpus, gpu_milli, and what _outlook adds)]
     lengths: SmallInts  # [model, sequence]: items that a node of this model may receive
     fragment_weight: float
+    turnover: float  # 0: the fleet fills up, nothing leaves; 1: as much leaves as comes
     kinds: Ints  # [kind, (cpu_milli, gpus, gpu_milli, models)], ordered by gpu_milli
     kind_counts: Ints
     set_models: Ints  # model sets that requests name, without "any"
@@ -40,7 +41,7 @@ class Lessons(NamedTuple):
     block_rates: Floats  # requests of this class per milli-GPU of demand
 
 
-def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
+def learn(history: Ints, nodes: NodeArrays, models: int, turnover: float = 0.0) -> Lessons:
     """Builds lessons from rows of canonical requests; the order of rows that are equal does not matter."""
     items, lengths = _sequences(history, models)
     kinds, kind_counts = _kinds(history)
@@ -50,6 +51,7 @@ def learn(history: Ints, nodes: NodeArrays, models: int) -> Lessons:
         items=items,
         lengths=lengths,
         fragment_weight=_fragment_weight(history, nodes),
+        turnover=turnover,
         kinds=kinds,
         kind_counts=kind_counts,
         set_models=set_models,
@@ -103,12 +105,12 @@ def _sequences(history: Ints, models: int) -> tuple[SmallInts, SmallInts]:
     and each of them alone is a fair picture of it.
     """
     if len(history) == 0:
-        return np.zeros((models, 0, 0, 6), dtype=np.int32), np.zeros((models, 0), dtype=np.int32)
+        return np.zeros((models, 0, 0, 7), dtype=np.int32), np.zeros((models, 0), dtype=np.int32)
     order = np.lexsort(tuple(history[:, column] for column in (_MEMORY, _CPU, _MODELS, _GPU_MILLI, _GPUS)))
     ordered = _single_device_shares(history[order])
     random = _SplitMix(SHUFFLE_SEED)
     offsets = random.permutation(SEQUENCES)
-    items = np.zeros((models, SEQUENCES, SEQUENCE_LENGTH, 6), dtype=np.int32)
+    items = np.zeros((models, SEQUENCES, SEQUENCE_LENGTH, 7), dtype=np.int32)
     lengths = np.zeros((models, SEQUENCES), dtype=np.int32)
     steps = np.arange(SEQUENCE_LENGTH)
     for sequence in range(SEQUENCES):
@@ -123,9 +125,12 @@ def _sequences(history: Ints, models: int) -> tuple[SmallInts, SmallInts]:
 
 
 def _outlook(items: Ints) -> Ints:
-    """Per position, the smallest gpu_milli and cpu_milli of GPU items from here on: a rollout may stop below them."""
+    """Per position: the smallest gpu_milli and cpu_milli of GPU items from here on (a rollout may stop below them), and
+    the first position from here on whose item needs no whole device (once none is idle, a rollout goes on there)."""
     asked = np.where(items[:, [_GPUS]] > 0, items[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
-    outlook: Ints = np.minimum.accumulate(asked[::-1], axis=0)[::-1]
+    without_whole = np.where(items[:, [_GPU_MILLI]] < GPU_MILLI, np.arange(len(items))[:, None], len(items))
+    ahead = np.concatenate([asked, without_whole], axis=1)
+    outlook: Ints = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
     return outlook
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harch.placement.policy.compiled import kernel
+from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
 from harch.placement.policy.occupancy import change
 from harch.placement.policy.prices import count_blocks
@@ -102,7 +102,7 @@ def revalue(
     )
 
 
-@kernel
+@inner_kernel
 def change_node(
     node: int,
     cpu_milli: int,

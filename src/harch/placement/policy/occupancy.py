@@ -5,9 +5,6 @@ from __future__ import annotations
 from harch.placement.policy.compiled import kernel
 from harch.placement.policy.shapes import GPU_MILLI, Ints, NodeArrays
 
-TAKE = -1
-GIVE_BACK = 1
-
 
 @kernel
 def change(

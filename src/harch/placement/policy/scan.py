@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.placement.policy.compiled import kernel
+from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.node_values import (
     CPU_LEFT_WEIGHT,
     GPU_LEFT_WEIGHT,
-    SEEN_PLACES,
     NodeValues,
     ScoreCache,
     Scratch,
@@ -37,7 +36,7 @@ _BLOCK_BITS = 8
 _BLOCK_MASK = 255
 
 
-@kernel
+@inner_kernel
 def rescore(
     slot: int,
     node: int,
@@ -111,7 +110,7 @@ def rescore(
     cache.version[slot, node] = values.version[node]
 
 
-@kernel
+@inner_kernel
 def _profile_after_shares(
     nodes: NodeArrays, node: int, gpus: int, gpu_milli: int, partial: Ints, chosen: Ints
 ) -> tuple[int, int]:
@@ -125,7 +124,7 @@ def _profile_after_shares(
     return idle, partials
 
 
-@kernel
+@inner_kernel
 def block_cost(packed: int, prices: Prices) -> float:
     """The price of the blocks that a placement destroys."""
     cost = 0.0
@@ -135,7 +134,7 @@ def block_cost(packed: int, prices: Prices) -> float:
     return cost
 
 
-@kernel
+@inner_kernel
 def best_node(
     slot: int,
     cpu_milli: int,
@@ -198,10 +197,10 @@ def best_node(
     return chosen, best
 
 
-@kernel
+@inner_kernel
 def _twin(node: int, values: NodeValues, scratch: Scratch) -> int:
     """An earlier node in the same state that this scan has looked at, or `NOWHERE`."""
-    place = place_of(values.amounts[node], values.devices[node], SEEN_PLACES)
+    place = place_of(values.amounts[node], values.devices[node], len(scratch.seen_node))
     if scratch.seen_scan[place] == scratch.scans[0]:
         twin = scratch.seen_node[place]
         if values.amounts[twin] == values.amounts[node] and values.devices[twin] == values.devices[node]:
@@ -211,7 +210,7 @@ def _twin(node: int, values: NodeValues, scratch: Scratch) -> int:
     return NOWHERE
 
 
-@kernel
+@inner_kernel
 def _copy_entry(slot: int, twin: int, node: int, nodes: NodeArrays, values: NodeValues, cache: ScoreCache) -> None:
     """Fills a cache entry from a node in the same state; its devices may stand in another order."""
     cache.score[slot, node] = cache.score[slot, twin]

@@ -18,6 +18,9 @@ DEVICES_MAX = 72  # the largest node: one NVLink domain of 72
 MODELS_MAX = 62  # a model set is a mask in a signed 64-bit integer
 ANY_MODEL = -1  # every bit set: the request names no model
 AMOUNT_MAX = 2**31 - 1  # rollouts keep CPU and memory in 32 bits, so that all of them stay in the first cache
+TAKE = -1  # what happens to free amounts
+GIVE_BACK = 1
+LOOK = 0
 
 
 class Request(NamedTuple):

@@ -11,26 +11,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harch.placement.policy.compiled import kernel
+from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import Lessons
-from harch.placement.policy.shapes import GPU_MILLI, Floats, Ints, NodeArrays
+from harch.placement.policy.rollout import rollout_left
+from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays
 
-MEMO_PLACES = 1 << 16  # a power of two; 24 bytes each
+STRANDED_WEIGHT = 1.0  # at full turnover
+MEMO_PLACES = 1 << 16  # a power of two; 40 bytes each
 
 
 class ValueMemo(NamedTuple):
     """Values of node states seen under the present lessons; a later state overwrites an earlier one in its place."""
 
-    amounts: Ints  # free CPU and memory, exactly; -1 when empty
+    cpu_milli: Ints  # free, exactly; -1 when empty
+    memory_mib_from: Ints  # the value holds for this much free memory ...
+    memory_mib_to: Ints  # ... up to this much: where memory refused nothing, more of it changes nothing
     devices: npt.NDArray[np.uint64]  # hash of model, idle devices and shares left
     value: Floats
 
 
 def new_memo() -> ValueMemo:
-    return ValueMemo(np.full(MEMO_PLACES, -1, np.int64), np.zeros(MEMO_PLACES, np.uint64), np.zeros(MEMO_PLACES))
+    places = MEMO_PLACES
+    return ValueMemo(
+        cpu_milli=np.full(places, -1, np.int64),
+        memory_mib_from=np.zeros(places, np.int64),
+        memory_mib_to=np.zeros(places, np.int64),
+        devices=np.zeros(places, np.uint64),
+        value=np.zeros(places),
+    )
 
 
-@kernel
+@inner_kernel
 def profile(nodes: NodeArrays, node: int, partial: Ints) -> tuple[int, int]:
     """Idle devices, and the number of partly used ones, whose free milli-GPU are written to `partial`."""
     idle = 0
@@ -45,7 +56,7 @@ def profile(nodes: NodeArrays, node: int, partial: Ints) -> tuple[int, int]:
     return idle, partials
 
 
-@kernel
+@inner_kernel
 def fits(nodes: NodeArrays, node: int, cpu_milli: int, memory_mib: int, gpus: int, gpu_milli: int, models: int) -> bool:
     """True when the node has room for the request now. Availability is asked elsewhere."""
     if nodes.cpu_milli_free[node] < cpu_milli or nodes.memory_mib_free[node] < memory_mib:
@@ -63,83 +74,7 @@ def fits(nodes: NodeArrays, node: int, cpu_milli: int, memory_mib: int, gpus: in
     return False
 
 
-@kernel
-def rollout_left(
-    cpu_milli: int,
-    memory_mib: int,
-    idle: int,
-    partial: Ints,
-    partials: int,
-    model: int,
-    lessons: Lessons,
-    scratch: Ints,
-) -> float:
-    """V: mean milli-GPU left after each learned sequence was best-fitted onto the node; misfits are skipped."""
-    free = idle * GPU_MILLI
-    for index in range(partials):
-        free += partial[index]
-    sequences = lessons.lengths.shape[1]
-    if free == 0 or sequences == 0:
-        return 0.0
-    most_free = GPU_MILLI if idle > 0 else _largest(partial, partials)
-    left_sum = 0
-    for sequence in range(sequences):
-        cpu_left = cpu_milli
-        memory_left = memory_mib
-        idle_left = idle
-        left = free
-        largest = most_free
-        count = partials
-        for index in range(partials):
-            scratch[index] = partial[index]
-        items = lessons.items[model, sequence]
-        for position in range(lessons.lengths[model, sequence]):
-            if largest < items[position, 4] or cpu_left < items[position, 5]:
-                break  # neither this nor any later item can take GPU here
-            item_cpu = items[position, 0]
-            item_memory = items[position, 1]
-            if item_cpu > cpu_left or item_memory > memory_left:
-                continue
-            item_gpus = items[position, 2]
-            if item_gpus > 0:
-                item_milli = items[position, 3]
-                if item_milli == GPU_MILLI:
-                    if idle_left < item_gpus:
-                        continue
-                    idle_left -= item_gpus
-                else:
-                    tightest = -1
-                    tightest_free = GPU_MILLI
-                    for index in range(count):
-                        if item_milli <= scratch[index] < tightest_free:
-                            tightest = index
-                            tightest_free = scratch[index]
-                    if tightest >= 0:
-                        scratch[tightest] -= item_milli
-                    elif idle_left > 0:
-                        idle_left -= 1
-                        scratch[count] = GPU_MILLI - item_milli
-                        count += 1
-                    else:
-                        continue
-                left -= item_gpus * item_milli
-                if idle_left == 0:
-                    largest = _largest(scratch, count)
-            cpu_left -= item_cpu
-            memory_left -= item_memory
-        left_sum += left
-    return float(left_sum / sequences)
-
-
-@kernel
-def _largest(amounts: Ints, count: int) -> int:
-    largest = 0
-    for index in range(count):
-        largest = max(largest, amounts[index])
-    return largest
-
-
-@kernel
+@inner_kernel
 def fragment(
     cpu_milli: int, idle: int, partial: Ints, partials: int, model: int, kinds: Ints, kind_counts: Ints
 ) -> float:
@@ -175,7 +110,20 @@ def fragment(
     return stuck / total
 
 
-@kernel
+@inner_kernel
+def stranded(partial: Ints, partials: int) -> float:
+    """Milli-GPU that are free on used devices, times how far those are used: what waits for shares to leave.
+
+    Rollouts fill holes and never see one open again. Where work departs they do, so shares belong on the fullest
+    devices that take them: the emptier ones then fall free as a whole, for those who need them whole.
+    """
+    waiting = 0
+    for index in range(partials):
+        waiting += partial[index] * (GPU_MILLI - partial[index])
+    return waiting / GPU_MILLI
+
+
+@inner_kernel
 def node_value(
     cpu_milli: int,
     memory_mib: int,
@@ -187,24 +135,31 @@ def node_value(
     memo: ValueMemo,
     scratch: Ints,
 ) -> float:
-    """F: what the policy wants to see fall. GPU that the learned work would leave unused, plus a little fragment.
+    """F: what the policy wants to see fall. GPU that the learned work would leave unused, a little fragment, and
+    where work departs, what is stranded on shared devices.
 
     Fleets repeat themselves: many nodes are, or would be, in the same state, so each state's value is computed once.
     """
-    amounts, devices = state_key(cpu_milli, memory_mib, idle, partial, partials, model)
-    place = place_of(amounts, devices, len(memo.value))
-    if memo.amounts[place] == amounts and memo.devices[place] == devices:
+    _, devices = state_key(cpu_milli, memory_mib, idle, partial, partials, model)
+    place = place_of(cpu_milli, devices, len(memo.value))
+    if (
+        memo.cpu_milli[place] == cpu_milli
+        and memo.devices[place] == devices
+        and memo.memory_mib_from[place] <= memory_mib <= memo.memory_mib_to[place]
+    ):
         return float(memo.value[place])
-    left = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
+    left, memory_needed = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
     stuck = fragment(cpu_milli, idle, partial, partials, model, lessons.kinds, lessons.kind_counts)
-    value = left + lessons.fragment_weight * stuck
-    memo.amounts[place] = amounts
+    value = left + lessons.fragment_weight * stuck + STRANDED_WEIGHT * lessons.turnover * stranded(partial, partials)
+    memo.cpu_milli[place] = cpu_milli
+    memo.memory_mib_from[place] = memory_mib if memory_needed < 0 else memory_needed
+    memo.memory_mib_to[place] = memory_mib if memory_needed < 0 else AMOUNT_MAX
     memo.devices[place] = devices
     memo.value[place] = value
     return value
 
 
-@kernel
+@inner_kernel
 def state_key(
     cpu_milli: int, memory_mib: int, idle: int, partial: Ints, partials: int, model: int
 ) -> tuple[int, np.uint64]:
@@ -216,13 +171,13 @@ def state_key(
     return (cpu_milli << 32) | memory_mib, devices
 
 
-@kernel
+@inner_kernel
 def place_of(amounts: int, devices: np.uint64, places: int) -> int:
     """Where a state belongs in a table whose number of places is a power of two."""
     return int(_mixed(np.uint64(amounts) ^ devices) & np.uint64(places - 1))
 
 
-@kernel
+@inner_kernel
 def _mixed(bits: np.uint64) -> np.uint64:
     """Spreads bits evenly over 64 (the finaliser of SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -230,7 +185,7 @@ def _mixed(bits: np.uint64) -> np.uint64:
     return bits ^ (bits >> np.uint64(31))
 
 
-@kernel
+@inner_kernel
 def first_device(nodes: NodeArrays, node: int, free_milli: int) -> int:
     """The first device with exactly this much free, or -1."""
     for device in range(nodes.gpus[node]):
