@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from harch.workloads.spec import Level, Resources, SchedulingClass, Strategy, Topology, WorkloadSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """`tasks` equal tasks, placed all together (or `tasks_min` of them, once `degrade_after_s` have passed)."""
 
     id: str

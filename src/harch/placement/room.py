@@ -187,40 +187,44 @@ class Room:
     def take(self, needs: Resources, slot: TaskSlot, *, exclusive: bool = False) -> None:
         """Books one task. Raises if anything of it is already given: never repaired in silence."""
         kind, arrays, row = self.kind(needs), self.arrays, slot.row
-        devices = list(slot.devices)
-        free = arrays.gpu_milli_free[row, devices]
-        if len(devices) != kind.gpus or (free < kind.gpu_milli).any() or not self.healthy[row, devices].all():
-            raise InvariantBroken("a GPU is given once", self.hub.nodes[row].id, devices)
+        free, healthy, milli = arrays.gpu_milli_free[row], self.healthy[row], kind.gpu_milli
+        if len(slot.devices) != kind.gpus or any(free[d] < milli or not healthy[d] for d in slot.devices):
+            raise InvariantBroken("a GPU is given once", self.hub.nodes[row].id, slot.devices)
         if arrays.cpu_milli_free[row] < kind.cpu_milli or arrays.memory_mib_free[row] < kind.memory_mib:
             raise InvariantBroken("capacity is never exceeded", self.hub.nodes[row].id)
-        self._move(needs, slot, -1)
-        self.exclusive_on[row] |= exclusive
+        self._move(kind, slot, -1)
+        if exclusive:
+            self.exclusive_on[row] = True
 
     def give_back(self, needs: Resources, slot: TaskSlot, *, exclusive: bool = False) -> None:
         """Undoes `take`, exactly once."""
         kind, arrays, row = self.kind(needs), self.arrays, slot.row
-        devices = list(slot.devices)
-        free = arrays.gpu_milli_free[row, devices] + self.withheld_milli[row, devices]
-        over = free + kind.gpu_milli > GPU_MILLI
-        if self.tasks_on[row] < 1 or over.any() or arrays.cpu_milli_free[row] + kind.cpu_milli > arrays.cpu_milli[row]:
-            raise InvariantBroken("a GPU is freed once", self.hub.nodes[row].id, devices)
-        self._move(needs, slot, 1)
-        for device in devices:
+        free, withheld = arrays.gpu_milli_free[row], self.withheld_milli[row]
+        most = GPU_MILLI - kind.gpu_milli
+        over = any(free[d] + withheld[d] > most for d in slot.devices)
+        if over or self.tasks_on[row] < 1 or arrays.cpu_milli_free[row] + kind.cpu_milli > arrays.cpu_milli[row]:
+            raise InvariantBroken("a GPU is freed once", self.hub.nodes[row].id, slot.devices)
+        self._move(kind, slot, 1)
+        for device in slot.devices:
             self._withhold(row, device)
         if exclusive and self.tasks_on[row] == 0:
             self.exclusive_on[row] = False
 
-    def _move(self, needs: Resources, slot: TaskSlot, sign: int) -> None:
-        kind, arrays, row = self.kind(needs), self.arrays, slot.row
-        arrays.gpu_milli_free[row, list(slot.devices)] += sign * kind.gpu_milli
-        arrays.gpu_milli_free_sum[row] += sign * kind.gpu_milli_total
+    def _move(self, kind: Kind, slot: TaskSlot, sign: int) -> None:
+        arrays, row = self.arrays, slot.row
+        free = arrays.gpu_milli_free[row]
+        for device in slot.devices:
+            free[device] += sign * kind.gpu_milli
+        gpu_milli = kind.gpus * kind.gpu_milli
         arrays.cpu_milli_free[row] += sign * kind.cpu_milli
         arrays.memory_mib_free[row] += sign * kind.memory_mib
         self.tasks_on[row] -= sign
-        watts = sign * float(self.gpu_power_w[row]) * kind.gpu_milli_total / GPU_MILLI
-        rack = self.rack[row]
-        self.rack_power_w_free[rack] += watts
-        self.zone_heat_w[self.rack_zone[rack]] -= watts
+        if gpu_milli:
+            arrays.gpu_milli_free_sum[row] += sign * gpu_milli
+            watts = sign * float(self.gpu_power_w[row]) * gpu_milli / GPU_MILLI
+            rack = self.rack[row]
+            self.rack_power_w_free[rack] += watts
+            self.zone_heat_w[self.rack_zone[rack]] -= watts
 
     def serve(self, node_ids: Iterable[str], served: bool) -> None:
         for node_id in node_ids:

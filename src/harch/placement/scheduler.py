@@ -13,9 +13,10 @@ The hub's job machine and `harch simulate` drive the same class. One round is si
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
@@ -147,24 +148,29 @@ class Scheduler:
     def serve(self, node_ids: tuple[str, ...], served: bool) -> None:
         """An agent serves these nodes, or no longer does."""
         self.room.serve(node_ids, served)
-        self.vacancies.add_everything()
+        self._look_again()
         self._show_availability(node_ids)
 
     def cordon(self, node_id: str, cordoned: bool) -> None:
         self.room.cordon(node_id, cordoned)
-        self.vacancies.add_everything()
+        self._look_again()
         self._show_availability((node_id,))
 
     def set_health(self, node_id: str, device: int, healthy: bool) -> None:
         row = self.room.row_of[node_id]
         before = int(self.room.withheld_milli[row, device])
         self.room.set_health(node_id, device, healthy)
-        self.vacancies.add_everything()
+        self._look_again()
         self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
 
     def set_cooling(self, zone: int, heat_kw_max: float) -> None:
         self.room.set_cooling(zone, heat_kw_max)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """What did not fit may fit now, and what could not be kept free may be kept."""
         self.vacancies.add_everything()
+        self._plan_again_s.clear()
 
     def use(self, scorer: Scorer) -> None:
         """Swaps the scorer: the new one, made for an empty room, is shown everything that is not free."""
@@ -422,10 +428,12 @@ class Scheduler:
         """Those who move were told to stop (`stops`): what they leave is kept for the plan's request."""
         ends_s = [self.stopping[move.running.request.id] for move in plan.moves]
         self.clearing = Clearing(plan, max(ends_s, default=now_s) + CLEARING_SLACK_S)
+        self._plan_again_s.pop(plan.request.id, None)
         own = self._reservation_of(plan.request)
         if own is not None:  # it was made for other nodes, and would be kept as long as nothing ends there
             self.vacancies.add(own.rows)
             self.reservations = tuple(kept for kept in self.reservations if kept is not own)
+            self.kept = {row: kept for kept in self.reservations for row in kept.rows}
 
     def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""
@@ -475,6 +483,4 @@ def _waits_for_room_only(request: Request, now_s: float) -> bool:
 
 def replace_models(request: Request, model: str) -> Request:
     """The same request for one model only."""
-    from msgspec.structs import replace as replace_struct
-
-    return replace(request, needs=replace_struct(request.needs, gpu_model=model, gpu_models=()))
+    return replace(request, needs=replace(request.needs, gpu_model=model, gpu_models=()))

@@ -39,6 +39,8 @@ class QuotaBook:
 
     def rejection_to_run(self, request: Request, tasks: int) -> Rejection | None:
         """May it hold so many tasks more now? A "no" passes over this request, never over those of other tenants."""
+        if self._settings.has_no_quotas:
+            return None
         gpu_milli = tasks * request.needs.gpus * request.needs.gpu_milli
         for holder, quota in self._quotas(request):
             usage = self._usage.get(holder, _Usage())
@@ -65,6 +67,8 @@ class QuotaBook:
 
     def rejection_to_wait(self, request: Request) -> Rejection | None:
         """May it join the queue? Also "no" if it would wait in vain: it is larger than the whole quota."""
+        if self._settings.has_no_quotas:
+            return None
         for holder, quota in self._quotas(request):
             usage = self._usage.get(holder, _Usage())
             if quota.workloads_waiting_max is not None and usage.waiting >= quota.workloads_waiting_max:
@@ -92,10 +96,13 @@ class QuotaBook:
             yield (tenant, turn_class), of_class
 
     def _count(self, request: Request, tasks: int, waiting: int) -> None:
-        holders: tuple[_Holder, ...] = ((request.tenant, None), (request.tenant, request.turn_class))
-        for holder in holders:
-            usage = self._usage.setdefault(holder, _Usage())
-            usage.gpu_milli += tasks * request.needs.gpus * request.needs.gpu_milli
+        gpu_milli = tasks * request.needs.gpus * request.needs.gpu_milli if tasks else 0
+        tenant = request.tenant
+        for holder in ((tenant, None), (tenant, request.turn_class)):
+            usage = self._usage.get(holder)
+            if usage is None:
+                usage = self._usage[holder] = _Usage()
+            usage.gpu_milli += gpu_milli
             usage.tasks += tasks
             usage.waiting += waiting
             if not usage.tasks and not usage.waiting:

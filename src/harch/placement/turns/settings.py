@@ -26,6 +26,9 @@ class Quota:
     workloads_waiting_max: int | None = None
 
 
+NO_QUOTA = Quota()
+
+
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
     """The defaults suit a hub of some hundred GPUs with work of minutes to days."""
@@ -42,7 +45,7 @@ class TurnSettings:
     # Whoever has waited longer is also in the lane of the aged, which serves the oldest first and gets this share.
     starvation_s: float = 3600.0
     aged_share: float = 0.05
-    quota_default: Quota = Quota()  # of tenants that are not named below
+    quota_default: Quota = NO_QUOTA  # of tenants that are not named below
     tenant_quotas: Mapping[str, Quota] = field(default_factory=dict)
     class_quotas: Mapping[tuple[str, SchedulingClass], Quota] = field(default_factory=dict)  # beside the tenant's
     reservations_max: int = 4  # each keeps nodes half idle, so few at a time
@@ -66,6 +69,10 @@ class TurnSettings:
             raise ValueError("`lookahead_s`, `memory_s` and `starvation_s` must be above 0")
         if self.defragment_after_s is not None and self.defragment_after_s <= 0:
             raise ValueError("`defragment_after_s` must be above 0")
+
+    @property
+    def has_no_quotas(self) -> bool:
+        return not self.tenant_quotas and not self.class_quotas and self.quota_default == NO_QUOTA
 
     def tenant_weight(self, tenant: str) -> float:
         return self.tenant_weights.get(tenant, 1.0)
