@@ -24,7 +24,7 @@ def command(ref: str, apply: bool, yes: bool, hub: str | None, as_json: bool) ->
     A move is a stop with grace: the workload waits again, starts elsewhere and goes on from its own checkpoint folder.
     Ends with 3 if no moves would help. Needs the role `operator`.
     """
-    from harch.cli.output import emit_json
+    from harch.cli.output import clean, emit_json
 
     if apply and as_json and not yes:
         raise HarchError("E0201", "--apply --json cannot ask", hint="add -y")
@@ -37,7 +37,7 @@ def command(ref: str, apply: bool, yes: bool, hub: str | None, as_json: bool) ->
                 click.confirm(f"stop {len(plan.moves)} and let them start elsewhere?", abort=True)
             plan = client.nodes.defragment(ref, apply=True)
             if not as_json:
-                click.echo(f"{len(plan.moves)} are moving; `harch why {ref}` shows what is kept for it")
+                click.echo(f"moving: {len(plan.moves)}; `harch why {clean(ref)}` shows what is kept for it")
     if as_json:
         emit_json(plan)
     return EXIT_OK if plan.possible else EXIT_INFEASIBLE

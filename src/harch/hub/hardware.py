@@ -25,6 +25,14 @@ class ConditionKind(StrEnum):
     UPLINK = "uplink"  # rack; factor of its uplink bandwidth, above 0 to 1
 
 
+_WORDS = {  # for those that are either so or not; others are told with their value
+    (ConditionKind.CORDONED, False): "cordoned",
+    (ConditionKind.CORDONED, True): "open again",
+    (ConditionKind.UNHEALTHY, False): "unhealthy",
+    (ConditionKind.UNHEALTHY, True): "healthy again",
+}
+
+
 class Condition(Struct, frozen=True, kw_only=True):
     """`value` None: as the fleet file says again."""
 
@@ -37,7 +45,8 @@ class Condition(Struct, frozen=True, kw_only=True):
 def set_condition(desk: Desk, condition: Condition) -> None:
     apply(desk, condition)
     desk.emit(h.SaveCondition(condition.kind, condition.subject, condition.value, condition.why))
-    state = "as in the fleet file" if condition.value is None else f"{condition.kind} {condition.value:g}"
+    state = "as in the fleet file" if condition.value is None else f"{condition.value:g}"
+    state = _WORDS.get((condition.kind, condition.value is None)) or f"{condition.kind} {state}"
     desk.note("hardware.changed", condition.subject, f"{state}: {condition.why}" if condition.why else state)
 
 

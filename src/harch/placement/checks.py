@@ -101,7 +101,7 @@ def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
-_OPEN = "an operator opens them: `harch node uncordon`, `harch node mark --healthy`"
+_OPEN = "an operator opens nodes again: `harch node uncordon`"
 
 
 def _nodes_up(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
@@ -133,7 +133,8 @@ def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     detail = f"{request.tasks} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
     fix = f"starts when {missing} more times {per_task} come free"
     if missing > 0 and hub.held_back:
-        return False, f"{detail}; {hub.held_back}", f"{fix}, or {_OPEN}"
+        detail = f"{detail}; {hub.held_back}"
+        fix = f"{fix}, or {_OPEN}" if hub.held_back_slots else fix
     return missing <= 0, detail, fix
 
 

@@ -52,6 +52,7 @@ class HubFacts:
     power_kw_free: float | None = None  # of the rack and cooling zone with most to spare
     task_kw: float = 0.0  # what the GPUs of one task draw there; 0 if no node has room for it, whatever the power
     held_back: str = ""  # what would do, but was taken out of use by somebody
+    held_back_slots: int = 0  # tasks that would fit, were all nodes open
     quota_rejection: str = ""
     source: str = "live"
     age_s: float | None = None
@@ -107,6 +108,7 @@ def live_facts(
     domain_slots_empty, _ = _best_domain(room, empty, level, request, whole_islands=True)
     domain_slots_now, domain_best = _best_domain(room, now, level, request, whole_islands=False)
     power_kw_free, task_kw = _power(room, request)
+    held_back, held_back_slots = _held_back(room, request, int(now.sum()))
     return HubFacts(
         hub_id=room.hub.id,
         country=country,
@@ -125,7 +127,8 @@ def live_facts(
         domain_best=domain_best,
         power_kw_free=power_kw_free,
         task_kw=task_kw,
-        held_back=_held_back(room, request, int(now.sum())),
+        held_back=held_back,
+        held_back_slots=held_back_slots,
         quota_rejection=quota_rejection,
     )
 
@@ -143,23 +146,23 @@ def _power(room: Room, request: Request) -> tuple[float, float]:
     return float(watts_free[best]) / 1000, float(watts[best]) / 1000
 
 
-def _held_back(room: Room, request: Request, slots_now: int) -> str:
-    """Cordoned nodes and GPUs marked unhealthy, as far as they would help; empty if they would not."""
+def _held_back(room: Room, request: Request, slots_now: int) -> tuple[str, int]:
+    """Cordoned nodes and GPUs marked unhealthy, in words; and how many more tasks would fit, were all nodes open."""
     reasons = []
+    more = 0
     suits = room.suits(request.needs)
     cordoned = np.flatnonzero(room.cordoned & room.served & suits).tolist()
     if cordoned:
         open_room = room.copy()
         open_room.arrays.available[cordoned] = True
         more = int(open_room.slots(request.needs, exclusive=request.topology.exclusive).sum()) - slots_now
-        if more:
-            names = ", ".join(room.hub.nodes[row].id for row in cordoned[:NODES_NAMED_MAX])
-            names += f" and {len(cordoned) - NODES_NAMED_MAX} more" if len(cordoned) > NODES_NAMED_MAX else ""
-            reasons.append(f"{more} more would fit on cordoned nodes ({names})")
+        names = ", ".join(room.hub.nodes[row].id for row in cordoned[:NODES_NAMED_MAX])
+        names += f" and {len(cordoned) - NODES_NAMED_MAX} more" if len(cordoned) > NODES_NAMED_MAX else ""
+        reasons.append(f"{more or 'none'} more would fit on cordoned nodes ({names})")
     unhealthy = int((room.withheld_milli[suits] == GPU_MILLI).sum()) if request.needs.gpus else 0
     if unhealthy:
         reasons.append(f"{unhealthy} suitable GPUs are idle but marked unhealthy")
-    return "; ".join(reasons)
+    return "; ".join(reasons), more
 
 
 def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> tuple[int, str]:

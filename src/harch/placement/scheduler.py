@@ -13,9 +13,10 @@ The hub's job machine and `harch simulate` drive the same class. One round is si
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
@@ -482,6 +483,4 @@ def _waits_for_room_only(request: Request, now_s: float) -> bool:
 
 def replace_models(request: Request, model: str) -> Request:
     """The same request for one model only."""
-    from msgspec.structs import replace as replace_struct
-
-    return replace(request, needs=replace_struct(request.needs, gpu_model=model, gpu_models=()))
+    return replace(request, needs=replace(request.needs, gpu_model=model, gpu_models=()))

@@ -130,7 +130,7 @@ def test_moves_are_made_only_after_a_yes(hub: HubDouble, harch: Harch) -> None:
     assert harch("defrag", "large", "--apply", stdin="n\n").exit_code == 130
     assert len(hub.asked) == 1
     result = harch("defrag", "large", "--apply", "-y")
-    assert "1 are moving" in result.stdout
+    assert "moving: 1" in result.stdout
     assert "it does not pay" in result.stdout
     assert hub.asked[-1].body == {"apply": True}
     assert harch("defrag", "large", "--apply", "--json").exit_code == 2

@@ -68,7 +68,10 @@ def test_whoever_moves_stops_in_order_and_the_one_that_waits_starts_on_what_it_l
     left = small[3].placement[0].node_id
     # Somebody who would take the freed node for ever must not get it, whatever its class.
     thief = h100(bench, "thief", 8, scheduling_class=SchedulingClass.INFERENCE, preemptible=False)
-    assert bench.place() == []
+    # Nor somebody who fits into what is free of it already.
+    crumb = h100(bench, "crumb", 7, preemptible=False)
+    assert [start.task.key.workload_id for start in bench.place()] == [crumb.id]
+    assert crumb.placement[0].node_id != left
     assert end_stopped(bench, small) == [small[3]]
     started = {start.task.key.workload_id: start.task.node_id for start in bench.place()}
     assert started[large.id] == left
