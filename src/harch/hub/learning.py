@@ -79,7 +79,7 @@ async def _compile() -> None:
     compiler = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "harch.placement.policy",
+        "harch.hub.kernels",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
     )

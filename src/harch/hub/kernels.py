@@ -1,4 +1,4 @@
-"""`python -m harch.placement.policy`: compiles the kernels once for this machine, so that hubs load them from disk.
+"""Who compiles the placement kernels? `python -m harch.hub.kernels`, once per machine; hubs load them from disk.
 
 Compiling holds the interpreter lock for many seconds, so a hub lets this process do it. Of several that start together
 one compiles, and the others wait.
