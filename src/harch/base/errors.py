@@ -250,8 +250,8 @@ REGISTRY = _registry(
         "E0930",
         "Policy bundle not valid",
         400,
-        "The bundle cannot be used: its manifest, its Rego or its data has a mistake, or it calls a built-in that is not "
-        "on the list. `harch policy check BUNDLE` names every place.",
+        "The bundle cannot be used: its manifest, its Rego or its data has a mistake, or it calls a built-in that is "
+        "not on the list. `harch policy check BUNDLE` names every place.",
         EXIT_USAGE,
     ),
     ErrorKind(
