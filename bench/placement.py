@@ -40,7 +40,7 @@ LOADS = (0.9, 1.0, 1.1, 1.3)
 SEEDS = tuple(range(42, 52))  # those of the published figures
 LARGE_FLEET_SEEDS = (42, 43, 44)
 PARTS = ("allocation", "fleets", "departures", "speed")
-DEPARTURE_SEEDS = (60, 61, 62)
+DEPARTURE_SEEDS = (110, 111)
 
 
 def main() -> None:

@@ -52,6 +52,10 @@ def rollout_left(
                     break
             if largest < items[position, 4] or cpu_left < items[position, 5]:
                 break  # neither this nor any later item can take GPU here
+            item_gpus = items[position, 2]
+            item_milli = items[position, 3]
+            if item_milli > largest or (item_milli == GPU_MILLI and item_gpus > idle_left):
+                continue
             item_cpu = items[position, 0]
             item_memory = items[position, 1]
             if item_cpu > cpu_left:
@@ -59,12 +63,8 @@ def rollout_left(
             if item_memory > memory_left:
                 memory_refused = True
                 continue
-            item_gpus = items[position, 2]
             if item_gpus > 0:
-                item_milli = items[position, 3]
                 if item_milli == GPU_MILLI:
-                    if idle_left < item_gpus:
-                        continue
                     idle_left -= item_gpus
                 else:
                     tightest = -1
@@ -75,12 +75,10 @@ def rollout_left(
                             tightest_free = scratch[index]
                     if tightest >= 0:
                         scratch[tightest] -= item_milli
-                    elif idle_left > 0:
+                    else:  # no device in use has room, so an idle one has
                         idle_left -= 1
                         scratch[count] = GPU_MILLI - item_milli
                         count += 1
-                    else:
-                        continue
                 left -= item_gpus * item_milli
                 if idle_left == 0:
                     largest = _largest(scratch, count)
