@@ -10,7 +10,7 @@ from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, HarchError
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
-    from harch.sdk.nodes import Defragmentation
+    from harch.sdk.hardware_types import Defragmentation
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
-    from harch.sdk.nodes import Condition, CoolingZone, Node, Topology
+    from harch.sdk.hardware_types import Condition, CoolingZone, Node, Topology
 
 T = TypeVar("T")
 
