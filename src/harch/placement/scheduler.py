@@ -109,7 +109,9 @@ class Scheduler:
 
     def submit(self, request: Request, *, now_s: float) -> None:
         self.scorer.observe(self.room.kind(request.needs))
-        self.queue.add(request, now_s, waiting_since_s=request.submitted_s)
+        # Whoever was stopped for a higher class waits anew: by its age it would take its place back at once.
+        was_stopped = request.id in self.past.spared(self.settings, now_s)
+        self.queue.add(request, now_s, waiting_since_s=now_s if was_stopped else request.submitted_s)
 
     def withdraw(self, request_id: str) -> None:
         self.queue.remove(request_id)
@@ -217,6 +219,7 @@ class Scheduler:
                     len(tried) < PREEMPTIONS_TRIED_MAX
                     and request.turn_class is not LOWEST_CLASS
                     and request.shape not in tried
+                    and now_s >= self._in_vain_until_s.get(request.shape, -math.inf)
                 ):
                     tried.add(request.shape)
                     preemption = self._preempt(request, now_s)
@@ -353,8 +356,6 @@ class Scheduler:
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt."""
-        if now_s < self._in_vain_until_s.get(request.shape, -math.inf):
-            return None
         plan = plan_preemption(
             self.room,
             request,

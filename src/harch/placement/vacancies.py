@@ -43,7 +43,7 @@ class Vacancies:
     def may_serve(self, request: Request, kept: Mapping[int, Reservation] = _NOTHING, now_s: float = 0.0) -> bool:
         """False: a task of it fits on none of them. True promises nothing.
 
-        `kept` are the rows that are reserved: they serve whom they are kept for, and who has ended by then.
+        `kept` are the rows that are reserved: they serve only whom the reservation lets in.
         """
         if self._anything:
             return True

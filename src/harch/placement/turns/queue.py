@@ -192,8 +192,12 @@ class TurnQueue:
                 lane_turn.flows.append((flow_turn.key, flow_turn.groups[0][0], flow_turn))
             heapq.heapify(lane_turn.flows)
             lanes.append(lane_turn)
-        if aged.groups and not self._aged_backlogged:
-            self._aged.join(self._v_now(), settings.memory_s / aged_weight)
+        if aged.groups:
+            if not self._aged_backlogged:
+                self._aged.join(self._v_now(), settings.memory_s / aged_weight)
+            # Gangs that fit nowhere keep this lane busy for days. Without this it would hoard the service that it could
+            # not use, and then be served before everybody else for as long.
+            self._aged.v = max(self._aged.v, self._v_now())
         self._aged_backlogged = bool(aged.groups)
         aged.key = self._aged.ahead(lookahead_s, aged_weight)
         self._served_as_aged = set()

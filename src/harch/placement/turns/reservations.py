@@ -27,6 +27,7 @@ from harch.placement.policy.shapes import Bools, Floats
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.turns.running import Releases, Running, could_fit, find_slots
+from harch.placement.turns.settings import CLASS_ORDER
 
 _NOBODY: Mapping[str, float] = MappingProxyType({})
 _WATTS_SLACK = 1e-6  # sums in another order differ in the last digits
@@ -61,7 +62,12 @@ class Reservation:
         return self.tasks if self.request.runs_process else 0
 
     def lets_in(self, candidate: Request, now_s: float) -> bool:
-        """May it be placed on the kept nodes? Whom they are kept for, and who has surely ended by then."""
+        """Could it be placed on the kept nodes? Whom they are kept for, who has ended by then, and higher classes.
+
+        Those have their turn before anything is kept for this one.
+        """
+        if CLASS_ORDER.index(candidate.turn_class) < CLASS_ORDER.index(self.request.turn_class):
+            return True
         return candidate.id == self.request.id or _ends_before(candidate, self, now_s + candidate.stop_grace_s)
 
 
