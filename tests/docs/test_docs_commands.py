@@ -15,7 +15,9 @@ from documents import DOCS, ROOT, shell_lines
 
 # Pages whose commands work today. Planned verbs may be named in prose elsewhere, never in a block to copy.
 _PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "internals" / "testing.md")
-_GROUPS = frozenset({"hub", "agent", "data", "policy", "audit", "node", "secret", "simulate"})  # nouns that take a second word, e.g. `harch hub serve`
+_GROUPS = frozenset(
+    {"hub", "agent", "data", "policy", "audit", "node", "secret", "simulate"}
+)  # nouns that take a second word, e.g. `harch hub serve`
 
 
 def _commands(program: str) -> Iterator[tuple[str, ...]]:

@@ -12,10 +12,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harch.execution.kernel import die_with_parent
 from harch.placement.policy import KernelsMissing
 
 
 def main() -> None:
+    die_with_parent()  # a hub that is killed leaves no compiler behind
     os.nice(10)  # nobody waits for it: hubs place by best fit meanwhile
     with (Path(tempfile.gettempdir()) / f"harch-kernels-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -50,7 +50,7 @@ def test_the_shipped_mix_offers_its_load_at_every_hub_and_keeps_the_shares_that_
     ],
 )
 def test_a_mistake_in_a_mix_is_named(before: str, after: str, says: str) -> None:
-    from conftest import MIX
+    from unit.simulate_fleet.conftest import MIX
 
     with pytest.raises(HarchError, match=says):
         parse_mix(MIX.replace(before, after).encode())
