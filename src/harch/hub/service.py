@@ -12,16 +12,9 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.base.ids import new_id
-from harch.execution.protocol import (
-    AgentMessage,
-    Hello,
-    HubMessage,
-    TaskEnded,
-    TaskKey,
-    TaskStarted,
-)
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
+from harch.hub.agent_door import AgentDoor
 from harch.hub.audit import drafts
 from harch.hub.audit.keyfile import KeyFile
 from harch.hub.audit.service import HubAudit, open_signing_key
@@ -37,7 +30,7 @@ from harch.hub.operations import HubOperations
 from harch.hub.peers import PeerWatch
 from harch.hub.policy.service import HubPolicies
 from harch.hub.secretbox import SecretBox
-from harch.hub.sessions import AgentLink, Session
+from harch.hub.sessions import AgentLink
 from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.summary import list_gpus, summarise
@@ -90,8 +83,7 @@ class HubService:
         self._secrets = SecretBox(state_dir / "secrets.key", self._database.secrets())
         trail, key_file = AuditTrail(hub.id, self._database, clock), KeyFile(state_dir / "audit.key")
         audit_key = open_signing_key(key_file, trail, self._database)
-        self._sessions: dict[str, Session] = {}
-        self._sessions_opened = 0
+        self._agents = AgentDoor(lambda: self._driver)
         self._peers = PeerWatch(peer_urls, clock)
         self._metrics = HubMetrics(self.summary)
         jurisdictions = shipped_jurisdictions()
@@ -103,10 +95,10 @@ class HubService:
             database=self._database,
             trail=trail,
             clock=clock,
-            send=self._send,
+            send=self._agents.send,
             open_secrets=self._secrets.open,
             on_record=self._metrics.count,
-            on_restart=self._drop_sessions,
+            on_restart=self._agents.close_all,
             on_broken=on_broken,
         )
         self.audit = HubAudit(
@@ -354,69 +346,13 @@ class HubService:
 
     async def attach_agent(self, link: AgentLink) -> None:
         """Runs until the connection ends."""
-        self._sessions_opened += 1
-        session = Session(link, self._sessions_opened)
-        why = await session.run(self._agent_joined, self._agent_said)
-        if session.hello is not None and self._sessions.get(session.hello.agent_id) is session:
-            del self._sessions[session.hello.agent_id]
-            if not self.ready():
-                self._driver.handle(h.AgentLeft(session.hello.agent_id, session.number, why))
-
-    def _agent_joined(self, session: Session, hello: Hello) -> None:
-        if self.ready():
-            session.close(f"the hub is not ready: {self.ready()}")
-            return
-        older = self._sessions.get(hello.agent_id)
-        if older is not None and older is not session:
-            older.close("the agent has connected anew")
-        self._sessions[hello.agent_id] = session
-        self._driver.handle(h.AgentJoined(hello, session.number))
-        self._driver.plan_placement()
-
-    def _agent_said(self, session: Session, messages: list[AgentMessage]) -> None:
-        """What one frame reported goes to disk together."""
-        if session.hello is None or self.ready():
-            return
-        events: list[h.Event] = []
-        for message in messages:
-            match message:
-                case TaskStarted():
-                    events.append(h.TaskStartSeen(message.key))
-                case TaskEnded():
-                    events.append(h.TaskEndSeen(session.hello.agent_id, message))
-        if events:
-            self._driver.handle(*events)
-            self._driver.plan_placement()
-
-    def _send(self, agent_id: str, message: HubMessage) -> None:
-        session = self._sessions.get(agent_id)
-        if session is not None:  # otherwise the reconciliation at its return makes up for it
-            session.send(message)
-
-    def _drop_sessions(self, why: str) -> None:
-        for session in self._sessions.values():
-            session.close(why)
-        self._sessions.clear()
+        await self._agents.attach(link)
 
     async def read_log(
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage:
         workload = await self.workload(ref, tenant=tenant)
-        if not 0 <= rank < workload.spec.tasks:
-            raise HarchError(
-                "E0201", f"workload {workload.id} has no rank {rank}", hint=f"it has {workload.spec.tasks} tasks"
-            )
-        nodes = {task.rank: task.node_id for task in workload.placement}
-        if rank not in nodes:  # not placed yet, or between two attempts
-            start = max(offset, 0)
-            return LogPage(offset=start, next_offset=start, data=b"", eof=workload.state.is_final)
-        agent_id = self._desk.agents.agent_of_node.get(nodes[rank])
-        session = self._sessions.get(agent_id) if agent_id is not None else None
-        if session is None:
-            raise HarchError("E0801", f"the agent of node {nodes[rank]} is not connected", hint="try again later")
-        key = TaskKey(workload.id, attempt or workload.attempt, rank)
-        chunk = await session.read_log(key, offset, bytes_max)
-        return LogPage(offset=chunk.offset, next_offset=chunk.offset + len(chunk.data), data=chunk.data, eof=chunk.eof)
+        return await self._agents.read_log(workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max)
 
     @property
     def _desk(self) -> Desk:
