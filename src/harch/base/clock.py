@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -31,6 +32,7 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
+@lru_cache(maxsize=4096)  # the same moment is written several times: a workload's age, all events of one turn
 def iso(moment: datetime) -> str:
     """UTC in ISO 8601 with milliseconds and `Z`: the one form that HarchOS writes."""
     if moment.tzinfo is not UTC:

@@ -36,6 +36,7 @@ from harch.workloads.lifecycle import Workload
 
 RETRY_DISK_S = 1.0
 LOOK_AGAIN_S = 1.0
+GATHER_S = 0.003  # under load a round then serves several requests, and costs hardly more than for one
 AUDIT_TAGS_S = 2.0  # how often running work is compared with the tags of its data, besides each change of a tag
 TRIM_EVERY_EVENTS = 10_000
 
@@ -107,10 +108,10 @@ class Driver:
         return self._submit([*statements, *self._trail.link(drafts)], head)
 
     def plan_placement(self) -> None:
-        """Asks for a round of placement soon; many requests in one turn of the loop share a round."""
+        """Asks for a round of placement in a moment; what else arrives until then shares it."""
         if not self._placement_planned and not self.not_ready:
             self._placement_planned = True
-            asyncio.get_running_loop().call_soon(self._place)
+            asyncio.get_running_loop().call_later(GATHER_S, self._place)
 
     async def keep_placing(self) -> None:
         """Until cancelled: what waits for time to pass, e.g. a gang that may shrink, is looked at again."""

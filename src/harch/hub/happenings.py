@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgspec import Struct
@@ -29,93 +28,79 @@ class IdempotencyEntry(Struct, frozen=True, kw_only=True):
 # Events in
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True, gc=False):
     workload_id: str
     tenant: str
     spec: WorkloadSpec
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = {}
     idempotency_key: str | None = None
     actor: str = "hub"  # who asks, for the audit chain
 
 
-@dataclass(frozen=True, slots=True)
-class SpecReplaced:
+class SpecReplaced(Struct, frozen=True, gc=False):
     workload_id: str
     spec: WorkloadSpec
     annotations: dict[str, str]
     actor: str = "hub"
 
 
-@dataclass(frozen=True, slots=True)
-class Relabelled:
+class Relabelled(Struct, frozen=True, gc=False):
     workload_id: str
     labels: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True, gc=False):
     workload_id: str
     reason: str
     hide: bool = False  # DELETE: also disappears from lists
 
 
-@dataclass(frozen=True, slots=True)
-class PauseAsked:
+class PauseAsked(Struct, frozen=True, gc=False):
     workload_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeAsked:
+class ResumeAsked(Struct, frozen=True, gc=False):
     workload_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class DataAdded:
+class DataAdded(Struct, frozen=True, gc=False):
     entry: CatalogEntry
     actor: str = "hub"
 
 
-@dataclass(frozen=True, slots=True)
-class DataRetagged:
+class DataRetagged(Struct, frozen=True, gc=False):
     object_id: str
     tag: Tag
     declassification: Declassification | None = None
-    authorities: dict[str, bytes] = field(default_factory=dict)  # names to public keys, as the hub knows them now
+    authorities: dict[str, bytes] = {}  # names to public keys, as the hub knows them now
     actor: str = "hub"
 
 
-@dataclass(frozen=True, slots=True)
-class TagsDue:
+class TagsDue(Struct, frozen=True, gc=False):
     """Time to ask again whether what runs still obeys the tags of its data."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentJoined:
+class AgentJoined(Struct, frozen=True, gc=False):
     hello: Hello
     session: int  # tells a new connection of an agent from an old one that has not yet been noticed to be dead
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLeft:
+class AgentLeft(Struct, frozen=True, gc=False):
     agent_id: str
     session: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStartSeen:
+class TaskStartSeen(Struct, frozen=True, gc=False):
     key: TaskKey
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEndSeen:
+class TaskEndSeen(Struct, frozen=True, gc=False):
     agent_id: str
     end: TaskEnded
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareChanged:
+class HardwareChanged(Struct, frozen=True, gc=False):
     """`value` None: as the fleet file says again."""
 
     kind: str
@@ -124,21 +109,18 @@ class HardwareChanged:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrained:
+class NodeDrained(Struct, frozen=True, gc=False):
     node_id: str
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DefragmentationAsked:
+class DefragmentationAsked(Struct, frozen=True, gc=False):
     """Others shall move so that this waiting workload can start."""
 
     workload_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True, gc=False):
     """Something about the hub itself that belongs into its history."""
 
     kind: str
@@ -146,8 +128,7 @@ class Noted:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementDue:
+class PlacementDue(Struct, frozen=True, gc=False):
     """Somebody waits, or something came free."""
 
 
@@ -175,20 +156,17 @@ Event = (
 # Effects out. All but `Send` of one event go to disk together; only then may `Send` leave the hub.
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True, gc=False):
     workload: Workload
 
 
-@dataclass(frozen=True, slots=True)
-class SaveLabels:
+class SaveLabels(Struct, frozen=True, gc=False):
     """Labels have a table of their own, written only when they change."""
 
     workload: Workload
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCondition:
+class SaveCondition(Struct, frozen=True, gc=False):
     """What is known of a piece of hardware; `value` None: nothing special any more."""
 
     kind: str
@@ -197,36 +175,31 @@ class SaveCondition:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class SaveData:
+class SaveData(Struct, frozen=True, gc=False):
     entry: CatalogEntry
 
 
-@dataclass(frozen=True, slots=True)
-class SaveIdempotencyKey:
+class SaveIdempotencyKey(Struct, frozen=True, gc=False):
     entry: IdempotencyEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, gc=False):
     """A line of the hub's history."""
 
     kind: str
     subject: str
     tenant: str
     message: str
-    data: dict[str, object] = field(default_factory=dict)
+    data: dict[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Struct, frozen=True, gc=False):
     """A line of the audit chain. It gets its place and its hash when it is written, in the order of the effects."""
 
     draft: Draft
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True, gc=False):
     agent_id: str
     message: HubMessage
 

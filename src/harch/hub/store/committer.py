@@ -68,14 +68,14 @@ class Committer:
         if self._committing or not self._queue:
             return
         group: list[asyncio.Future[None]] = []
-        count = 0
+        statements: list[Statement] = []
+        while self._queue and len(statements) < STATEMENTS_PER_COMMIT_MAX:
+            batch, future = self._queue.popleft()
+            group.append(future)
+            statements += batch
         try:
             self._database.begin()
-            while self._queue and count < STATEMENTS_PER_COMMIT_MAX:
-                statements, future = self._queue.popleft()
-                group.append(future)
-                self._database.execute(statements)
-                count += len(statements)
+            self._database.execute(statements)
         except (sqlite3.Error, OSError) as error:
             self._fail(error, group)
             return

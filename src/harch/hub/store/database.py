@@ -51,9 +51,22 @@ class Database:
         self._writer.execute("BEGIN IMMEDIATE")
 
     def execute(self, statements: Iterable[Statement]) -> None:
+        """Runs a group. Tables do not refer to each other, so the two frequent kinds may go last, many at a time; of
+        several states of one workload only the last is written."""
+        workloads: dict[object, tuple[object, ...]] = {}
+        events: list[tuple[object, ...]] = []
         run = self._writer.execute
         for sql, parameters in statements:
-            run(sql, parameters)
+            if sql is rows.SAVE_WORKLOAD:
+                workloads[parameters[0]] = parameters
+            elif sql is rows.SAVE_EVENT:
+                events.append(parameters)
+            else:
+                run(sql, parameters)
+        if workloads:
+            self._writer.executemany(rows.SAVE_WORKLOAD, workloads.values())
+        if events:
+            self._writer.executemany(rows.SAVE_EVENT, events)
 
     def commit(self) -> None:
         """The only slow step: it waits for the disk. Safe to call from another thread while nobody else writes."""

@@ -20,13 +20,19 @@ _decode_data = msgspec.json.Decoder(dict[str, object]).decode
 EVENTS_MAX = 1_000_000  # older ones are dropped, a few thousand at a time
 
 
+SAVE_WORKLOAD = (
+    "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, type = excluded.type, state = excluded.state,"
+    " active = excluded.active, hidden = excluded.hidden, body = excluded.body"
+)
+SAVE_EVENT = "INSERT INTO events (seq, at, kind, subject, tenant, message, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
 def save_workload(workload: Workload) -> Statement:
     spec = workload.spec
     return (
-        "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (id) DO UPDATE SET name = excluded.name, type = excluded.type, state = excluded.state,"
-        " active = excluded.active, hidden = excluded.hidden, body = excluded.body",
+        SAVE_WORKLOAD,
         (
             workload.id,
             workload.tenant,
@@ -56,7 +62,7 @@ def load_workload(body: bytes) -> Workload:
 
 def save_event(event: EventRecord) -> Statement:
     return (
-        "INSERT INTO events (seq, at, kind, subject, tenant, message, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        SAVE_EVENT,
         (
             event.seq,
             iso(event.at),
