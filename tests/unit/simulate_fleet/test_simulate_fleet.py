@@ -47,9 +47,7 @@ def replayed(fleet: Fleet, policy: FleetPolicy, *jobs: Job, hours: float = 10.0)
 
 @pytest.mark.parametrize("policy", FLEET_POLICIES)
 def test_the_same_seed_gives_the_same_figures(fleet: Fleet, mix: WorkloadMix, policy: FleetPolicy) -> None:
-    one, other = (
-        simulate_fleet(fleet, generate(fleet, mix, hours=6, seed=3), policy=policy, seed=3) for _ in range(2)
-    )
+    one, other = (simulate_fleet(fleet, generate(fleet, mix, hours=6, seed=3), policy=policy, seed=3) for _ in range(2))
     assert {k: v for k, v in one.items() if k not in TIMED} == {k: v for k, v in other.items() if k not in TIMED}
     assert one["decisions"] > 30  # type: ignore[operator]
 
