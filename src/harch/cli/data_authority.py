@@ -48,11 +48,11 @@ def declassify(
     from harch.base.clock import SystemClock
     from harch.cli.data import show_tagged
     from harch.sovereignty.declassification import Declassification, sign
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
     from harch.sovereignty.tag_input import parse_tag
     from harch.sovereignty.tags import Tag
 
-    new = parse_tag(tag_from(**options), shipped_jurisdictions())
+    new = parse_tag(tag_from(**options), jurisdictions_in_force())
     key = _read_key(Path(key_file))
     with connect(hub) as client:
         data = client.data.get(ref)

@@ -130,9 +130,9 @@ def explain(
 def jurisdictions(as_json: bool) -> None:
     """List countries with frameworks, the frameworks, and groups of countries."""
     from harch.cli.output import emit_json, table
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
 
-    known = shipped_jurisdictions()
+    known = jurisdictions_in_force()
     if as_json:
         emit_json(known)
         return

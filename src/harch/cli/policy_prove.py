@@ -48,7 +48,7 @@ def prove(plan: str | None, state: str | None, fleet: str, hub: str | None, as_j
     can be broken, and the story says how; 1: it cannot be proven.
     """
     from harch.cli.output import emit_json
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
     from harch.sovereignty.proof.plan import read_plan
     from harch.sovereignty.proof.prove import Status, needs_solver
     from harch.sovereignty.proof.prove import prove as prove_world
@@ -57,7 +57,7 @@ def prove(plan: str | None, state: str | None, fleet: str, hub: str | None, as_j
 
     if plan is None and state is None:
         raise HarchError("E0201", "nothing to prove", hint="give --plan plan.json, --state state.json, or --state")
-    jurisdictions = shipped_jurisdictions()
+    jurisdictions = jurisdictions_in_force()
     world: World | None = None
     changes: tuple[Change, ...] = ()
     if state is not None:
@@ -98,24 +98,34 @@ def _document(name: str) -> object:
 
 
 def _live(fleet: str, hub: str | None) -> tuple[World, tuple[Change, ...]]:
-    """The fleet file, which hubs answer, and the unfinished work of the hub that is asked."""
+    """The fleet file, which hubs answer, and the data and unfinished work of the hub that is asked."""
+    import msgspec
+
     from harch.cli.process import open_fleet
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
     from harch.sovereignty.proof.state import WorkloadNeeds, state_of
+    from harch.sovereignty.tags import DataObject
 
     work: list[WorkloadNeeds] = []
     with connect(hub) as client:
         failed = [view.id for view in client.hubs.list() if not view.reachable]
+        fields = DataObject.__struct_fields__
+        data = [
+            msgspec.convert({field: getattr(item, field) for field in fields}, DataObject)
+            for item in client.data.list()
+        ]
+        ids = {item.name: item.id for item in reversed(data)}  # the newest of a name, as the hub itself reads it
         for page in range(1, WORKLOADS_PAGES_MAX + 1):
             found = client.workloads.list(page=page, active=True)
             for one in found.items:
                 countries = _texts(one.spec.get("countries_allowed"))
-                work.append(WorkloadNeeds(id=one.id, reads=_texts(one.spec.get("data")), countries=countries or None))
+                reads = tuple(ids.get(word, word) for word in _texts(one.spec.get("data")))
+                work.append(WorkloadNeeds(id=one.id, reads=reads, countries=countries or None))
             if len(work) >= found.total or not found.items:
                 break
         else:
             raise HarchError("E0204", "the hub has more unfinished work than is read", hint="give --state FILE")
-    world = state_of(open_fleet(fleet), shipped_jurisdictions(), workloads=work, failed=failed)
+    world = state_of(open_fleet(fleet), jurisdictions_in_force(), data=data, workloads=work, failed=failed)
     return world, ()
 
 

@@ -22,11 +22,11 @@ def world_of(fleet: str) -> tuple[Rules, dict[str, object]]:
     """The compiled rules of a fleet, and the document that policies see as `data.world`."""
     from harch.cli.process import open_fleet
     from harch.sovereignty.compiled import Rules
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
     from harch.sovereignty.policy.document import world_document
     from harch.sovereignty.terrain import terrain_of
 
-    jurisdictions = shipped_jurisdictions()
+    jurisdictions = jurisdictions_in_force()
     terrain = terrain_of(open_fleet(fleet), jurisdictions)
     return Rules(terrain), world_document(terrain, jurisdictions)
 
@@ -47,7 +47,7 @@ def spec_of(file_or_id: str, hub: str | None) -> WorkloadSpec:
 
 def data_of(files: tuple[str, ...], hubs: tuple[str, ...], tenant: str) -> tuple[DataObject, ...]:
     """Data objects with the tags of these files, as if copies of them were at these hubs."""
-    from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+    from harch.sovereignty.in_force import jurisdictions_in_force
     from harch.sovereignty.tag_input import parse_tag
     from harch.sovereignty.tags import DataKind, DataObject
 
@@ -57,7 +57,7 @@ def data_of(files: tuple[str, ...], hubs: tuple[str, ...], tenant: str) -> tuple
             kind=DataKind.DATASET,
             name=Path(file).stem,
             tenant=tenant,
-            tag=parse_tag(_read(file), shipped_jurisdictions(), where=file),
+            tag=parse_tag(_read(file), jurisdictions_in_force(), where=file),
             hubs=hubs,
         )
         for file in files

@@ -12,7 +12,7 @@ from harch.execution.protocol import TaskSpec
 from harch.execution.sandbox import is_inside
 from harch.execution.taskdir import is_safe_id
 from harch.sovereignty.gates import WorkAsk, before_load
-from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.terrain import SiteSafeguards, site_of
 
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -67,7 +67,7 @@ def check_tags(task: TaskSpec, premises: Premises) -> str:
     if not task.data:
         return ""
     ask = WorkAsk(id=task.key.workload_id, countries_allowed=task.countries_allowed, reads=task.data)
-    own = site_of(task.node_id, premises.country, shipped_jurisdictions(), premises.safeguards)
+    own = site_of(task.node_id, premises.country, jurisdictions_in_force(), premises.safeguards)
     verdict = before_load(ask, own)
     if verdict.allowed:
         return ""

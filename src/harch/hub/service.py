@@ -51,7 +51,7 @@ from harch.placement.request import Request
 from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit import entry as audit_kinds
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.terrain import terrain_of
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
@@ -86,7 +86,7 @@ class HubService:
         self._agents = AgentDoor(lambda: self._driver)
         self._peers = PeerWatch(peer_urls, clock)
         self._metrics = HubMetrics(self.summary)
-        jurisdictions = shipped_jurisdictions()
+        jurisdictions = jurisdictions_in_force()
         self._driver = Driver(
             fleet=fleet,
             hub=hub,

@@ -23,7 +23,7 @@ from harch.hub.store.rows import Statement
 from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.gates import WorkAsk
-from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.policy.bundle import PolicyBundle, bundle_of
 from harch.sovereignty.policy.document import (
     ChangeQuestion,
@@ -67,7 +67,7 @@ class HubPolicies:
         self, *, fleet: Fleet, hub_id: str, database: Database, clock: Clock, write: Write, note: Note
     ) -> None:
         self._hub_id, self._database, self._clock, self._write, self._note = hub_id, database, clock, write, note
-        jurisdictions = shipped_jurisdictions()
+        jurisdictions = jurisdictions_in_force()
         self._rules = Rules(terrain_of(fleet, jurisdictions))
         self._world = world_document(self._rules.terrain, jurisdictions)
         self._memory, self._book = VerdictMemory(), DecisionBook()
