@@ -74,11 +74,11 @@ def test_json_counts_only_before_the_command_of_the_user(words: list[str], expec
 
 
 def test_a_fault_of_ours_is_told_without_a_stack(harch: Harch, monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode() -> None:
+    def explode(**words: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("harch.base.config.home_from_env", explode)
-    result = harch("doctor")
+    monkeypatch.setattr("harch.cli.explain.command.callback", explode)
+    result = harch("explain", "E0301")
     assert result.exit_code == 1
     assert "error[E1001]: ZeroDivisionError" in result.stderr
     assert "Traceback" not in result.stderr
