@@ -19,7 +19,7 @@ from harch.hub.audit import drafts
 from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Desk
 from harch.hub.moves import Moves
-from harch.placement.scheduler import Assignment
+from harch.placement.plan import Assignment
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.compiled import Rules

@@ -24,11 +24,12 @@ from harch.placement.defragmentation import DefragmentationPlan, plan_defragment
 from harch.placement.devices import choose_devices
 from harch.placement.explanation import Candidate
 from harch.placement.gangs import place_gang
+from harch.placement.plan import ALONE, Assignment, Clearing, SchedulePlan, placements_of, reason, slot_of
 from harch.placement.policy.shapes import GPU_MILLI, Bools
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scorers import BestFit, Choice, Scorer
-from harch.placement.topology import Prediction, TopologyGraph
+from harch.placement.topology import TopologyGraph
 from harch.placement.turns.preemption import PastPreemptions, PreemptionPlan, plan_preemption
 from harch.placement.turns.queue import TurnQueue
 from harch.placement.turns.reservations import Reservation, may_backfill, plan_reservation
@@ -44,38 +45,6 @@ CLEARING_SLACK_S = 60.0  # an agent that is slow to say that a task has ended do
 PREEMPT_AGAIN_S = 20.0  # a search for victims costs milliseconds, and what runs changes slowly
 RESERVE_AGAIN_S = 60.0  # the same for a plan of when and where a request will fit
 SHAPES_MAX = 1000
-ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A whole workload placed: its tasks in rank order, and why there."""
-
-    request: Request
-    slots: tuple[TaskSlot, ...]
-    tasks: tuple[TaskPlacement, ...]
-    score: float
-    parts: dict[str, float]
-    prediction: Prediction  # modelled: how much slower its GPUs talk than the best that so many could have
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulePlan:
-    """What one round decided. Assignments are booked; preemptions are for the hub to carry out."""
-
-    assignments: tuple[Assignment, ...] = ()
-    preemptions: tuple[PreemptionPlan, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
-    complete: bool = True  # False: the limit was reached, ask again at once
-
-
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    """Work is moving away so that a request can start; `until_s` the room is kept for it before all others."""
-
-    plan: DefragmentationPlan
-    until_s: float
 
 
 @dataclass
@@ -118,7 +87,7 @@ class Scheduler:
 
     def resume(self, request: Request, tasks: tuple[TaskPlacement, ...], *, started_s: float, now_s: float) -> None:
         """Books what already holds GPUs, e.g. after a restart of the hub."""
-        slots = tuple(self._slot(task) for task in tasks)
+        slots = tuple(slot_of(self.room, task) for task in tasks)
         self._book(request, slots, started_s=started_s, now_s=now_s)
 
     def stops(self, request_id: str, *, now_s: float) -> None:
@@ -321,9 +290,9 @@ class Scheduler:
                 return None
             slots, choice = found, Choice(found[0].row, None, 0.0, {})
         self._book(request, slots, started_s=now_s, now_s=now_s)
-        placements = tuple(self._placement(rank, slot) for rank, slot in enumerate(slots))
+        placements = placements_of(self.room, slots)
         prediction = ALONE if sum(len(slot.devices) for slot in slots) < 2 else self.topology.predict(request, slots)
-        why = self._reason(request, slots, prediction)
+        why = reason(self.room, self.scorer.name, request, slots, prediction)
         return Assignment(request, slots, placements, choice.score, choice.parts, prediction, why)
 
     def _place_gang(self, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
@@ -448,32 +417,6 @@ class Scheduler:
             )
             for choice in self.scorer.candidates(self.room.kind(request.needs), allowed, limit)
         )
-
-    # Words
-
-    def _slot(self, task: TaskPlacement) -> TaskSlot:
-        row = self.room.row_of[task.node_id]
-        index = {gpu.id: gpu.index for gpu in self.hub.nodes[row].gpus}
-        return TaskSlot(row, tuple(index[gpu_id] for gpu_id in task.gpu_ids))
-
-    def _placement(self, rank: int, slot: TaskSlot) -> TaskPlacement:
-        node = self.hub.nodes[slot.row]
-        return TaskPlacement(rank=rank, node_id=node.id, gpu_ids=tuple(node.gpus[device].id for device in slot.devices))
-
-    def _reason(self, request: Request, slots: tuple[TaskSlot, ...], prediction: Prediction) -> str:
-        rows = {slot.row for slot in slots}
-        racks = {int(self.room.rack[row]) for row in rows}
-        speed = "" if prediction is ALONE else f"; {prediction}"
-        if len(slots) == 1:
-            free = int(self.room.arrays.gpu_milli_free_sum[slots[0].row]) / GPU_MILLI
-            return f"{self.scorer.name}: leaves {free:g} GPUs free on {self.hub.nodes[slots[0].row].id}{speed}"
-        where = (
-            "one node"
-            if len(rows) == 1
-            else f"{len(rows)} nodes in {'one rack' if len(racks) == 1 else f'{len(racks)} racks'}"
-        )
-        fewer = f" (of {request.tasks} wanted)" if len(slots) < request.tasks else ""
-        return f"gang of {len(slots)}{fewer} on {where}{speed}"
 
 
 def _waits_for_room_only(request: Request, now_s: float) -> bool:
