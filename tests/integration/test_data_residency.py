@@ -111,7 +111,7 @@ def test_tightening_while_it_runs_pauses_cancels_and_scrubs(dakhla: HubProcess) 
     assert call(dakhla, "PUT", "/data/patients/tag", {"tag": tighter})[0] == 200
     ended = until(dakhla, "stubborn", "cancelled")
     assert "E0907" in ended["error_message"]
-    assert not list(agent.glob("tasks/*/work/copy.txt")) + list(agent.glob("checkpoints/*/state"))
+    assert not list(agent.glob("tasks/*/*/copy.txt")) + list(agent.glob("checkpoints/*/state"))
     with dakhla.client() as client:
         events = client.get("/v1/events", params={"after": 0, "limit": 1000}, headers={"accept": "application/json"})
         kinds = [one["kind"] for one in events.json()["items"] if one["subject"] == workload["id"]]

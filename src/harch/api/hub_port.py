@@ -11,6 +11,7 @@ from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewD
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
+from harch.hub.sessions import AgentLink
 from harch.hub.views import (
     EventRecord,
     GpuView,
@@ -33,17 +34,6 @@ from harch.sovereignty.policy.trial import PastDecision
 from harch.sovereignty.tags import DataKind
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
-
-
-class AgentLink(Protocol):
-    """The connection of one node agent. `receive` and `send` raise `ConnectionError` once it is closed."""
-
-    @property
-    def peer(self) -> str: ...
-
-    async def receive(self) -> bytes: ...
-
-    async def send(self, frame: bytes) -> None: ...
 
 
 class AuditPort(Protocol):

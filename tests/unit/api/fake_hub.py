@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harch.api.hub_port import AgentLink
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.sessions import AgentLink
 from harch.hub.views import (
     EventRecord,
     GpuView,
