@@ -101,6 +101,43 @@ REGISTRY = _registry(
         "tenant, `operator` runs the hub, `admin` also manages keys, `agent` is for node agents only.",
         EXIT_REFUSED,
     ),
+    ErrorKind(
+        "E0110",
+        "Hub certificate not valid",
+        403,
+        "The certificate of a hub does not name exactly one hub of this federation, is not signed by the federation's "
+        "authority, or has expired. Certificates last seven days and are renewed daily over the links between hubs; a "
+        "hub that was away for longer joins again with a new invitation.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0111",
+        "Hub is not a member",
+        403,
+        "The federation does not know this hub, has retired it, or its member record is not signed by the authority.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0112",
+        "Invitation not valid",
+        403,
+        "An invitation is good for one hub, once, until it expires. `harch hub invite` on the hub that holds the "
+        "authority makes a new one.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0113",
+        "Hub has no identity",
+        409,
+        "The hub's state folder holds no keys and certificate of a federation. `harch hub init` founds a federation, "
+        "`harch hub join` enters one, and `harch up` does it for all hubs of a fleet.",
+    ),
+    ErrorKind(
+        "E0114",
+        "Hub has an identity already",
+        409,
+        "The hub's state folder already holds the keys of a federation. They are never overwritten.",
+    ),
     # E02: what did you say?
     ErrorKind(
         "E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE

@@ -1,0 +1,121 @@
+"""Who is this hub, while it runs? Its name, keys, certificate and the members it knows, kept in step with its files."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from harch.base.errors import HarchError
+from harch.federation.identity import tls
+from harch.federation.identity.certificates import (
+    Certificate,
+    authority_key,
+    is_signed_by,
+    make_request,
+    read_certificate,
+)
+from harch.federation.identity.folder import IdentityFolder
+from harch.federation.identity.members import Member, Roster, SignedMember, decode_signed, encode_signed
+from harch.federation.identity.names import HubName
+
+
+class HubIdentity:
+    """Raises E0113 if the folder holds no identity, E0110 or E0111 if what it holds does not fit together."""
+
+    def __init__(self, folder: IdentityFolder) -> None:
+        self.folder = folder
+        self.authority = folder.authority()
+        self.certificate = self._checked(folder.certificate())
+        self.state_key = folder.state_key()
+        self.roster = Roster(self.name.trust_domain, authority_key(self.authority), folder.members())
+        self.generation = 0  # counts new certificates; links that were made with an older one are replaced
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self._wanted: Ed25519PrivateKey | None = None
+        if self.member.state_key != self.state_key.public_key().public_bytes_raw():
+            raise HarchError("E0111", f"{folder.path} holds another key than the member record says", hint=_JOIN_ANEW)
+
+    @property
+    def name(self) -> HubName:
+        return self.certificate.name
+
+    @property
+    def hub_id(self) -> str:
+        return self.certificate.name.hub_id
+
+    @property
+    def trust_domain(self) -> str:
+        return self.certificate.name.trust_domain
+
+    @property
+    def member(self) -> Member:
+        """What the authority says about this hub itself."""
+        member = self.roster.get(self.hub_id)
+        if member is None:
+            raise HarchError("E0111", f"{self.folder.path} has no member record of {self.hub_id}", hint=_JOIN_ANEW)
+        return member
+
+    # What the links need
+
+    def server_context(self) -> ssl.SSLContext:
+        """One object for life: a new certificate is loaded into it, and the listening socket need not be reopened."""
+        if self._server is None:
+            files = self.folder.authority_file, self.folder.hub_file
+            self._server = tls.server_context(*files, admits_strangers=self.folder.has_authority)
+        return self._server
+
+    def client_context(self) -> ssl.SSLContext:
+        if self._client is None:
+            self._client = tls.client_context(self.folder.authority_file, self.folder.hub_file)
+        return self._client
+
+    def introduction(self) -> bytes:
+        """What a hub shows besides its certificate: its member record, so a newcomer is known wherever it turns up."""
+        record = self.roster.record(self.hub_id)
+        return encode_signed(record) if record else b""
+
+    def refusal(self, hub_id: str, introduction: bytes) -> str:
+        """Why the hub that a certificate names is not welcome; empty if it is. Learns from its introduction."""
+        try:
+            if introduction:
+                self.learn([decode_signed(introduction)])
+        except HarchError as error:
+            return error.message
+        return self.roster.refusal(hub_id)
+
+    # What changes over time
+
+    def learn(self, records: Iterable[SignedMember]) -> list[Member]:
+        """Takes over newer member records, also on disk; answers those that changed. Raises E0111."""
+        changed = self.roster.merge(records)
+        if changed:
+            self.folder.write_members(self.roster.records())
+        return changed
+
+    def request_certificate(self) -> bytes:
+        """A signing request for a fresh key. The key is kept in memory until `install` brings its certificate."""
+        self._wanted = Ed25519PrivateKey.generate()
+        return make_request(self.name, self._wanted)
+
+    def install(self, certificate: bytes) -> None:
+        """The answer to the last request. Every connection from now on uses it. Raises E0110 if it does not fit."""
+        renewed = self._checked(certificate)
+        if self._wanted is None or renewed.name != self.name or not renewed.is_for(self._wanted):
+            raise HarchError("E0110", "the new certificate is not the one that was asked for", hint="ask again")
+        self.folder.write_hub(certificate, self._wanted)
+        self._wanted = None
+        self.certificate = renewed
+        self.generation += 1
+        for context in (self._server, self._client):
+            if context is not None:
+                context.load_cert_chain(self.folder.hub_file)
+
+    def _checked(self, certificate: bytes) -> Certificate:
+        if not is_signed_by(certificate, self.authority):
+            raise HarchError("E0110", "the certificate is not signed by the federation's authority", hint=_JOIN_ANEW)
+        return read_certificate(certificate)
+
+
+_JOIN_ANEW = "remove the folder and join again with a new invitation"
