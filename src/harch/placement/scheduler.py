@@ -114,6 +114,42 @@ class Scheduler:
         self.vacancies.add(slot.row for slot in running.slots)
         self.queue.released(request_id, now_s)
 
+    # For other hubs
+
+    def hold(self, request: Request, *, now_s: float, until_s: float) -> Assignment | None:
+        """Books GPUs for somebody who may come. Until then they count as held by what is about to end."""
+        if self.queue.quota_rejection(request) is not None:
+            return None
+        assignment = self._try(request, list(self.reservations), now_s=now_s)
+        if assignment is not None:
+            self.stopping[request.id] = until_s
+            self.vacancies.changed(slot.row for slot in assignment.slots)
+        return assignment
+
+    def hand_over(self, hold_id: str, request: Request, *, now_s: float) -> None:
+        """What was held is this request's now."""
+        held = self.running.pop(hold_id)
+        self.stopping.pop(hold_id, None)
+        self.queue.released(hold_id, now_s)
+        self.running[request.id] = Running(
+            request=request, slots=held.slots, started_s=now_s, stop_grace_s=request.stop_grace_s
+        )
+        self.queue.holds(request.id, request, len(held.slots), now_s)
+
+    def start_estimate_s(self, request: Request, *, now_s: float) -> float | None:
+        """In how many seconds it could start if it came now, from what running work promised; None: nobody knows."""
+        plan = plan_reservation(
+            self.room,
+            request,
+            list(self.running.values()),
+            now_s,
+            taken=list(self.reservations),
+            before=None,
+            stopping=self.stopping,
+            margin_s=self.settings.backfill_margin_s,
+        )
+        return None if plan is None or plan.start_s == math.inf else max(0.0, plan.start_s - now_s)
+
     # The hardware changes; the next decision sees it
 
     def serve(self, node_ids: tuple[str, ...], served: bool) -> None:

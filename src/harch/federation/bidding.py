@@ -1,0 +1,49 @@
+"""Which peers are asked, and which bid is taken? Pure decisions; what the law permits was decided before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harch.federation.offers import Bid
+
+PEERS_ASKED_MAX = 4
+SOON_S = 5.0  # starts that differ by less are alike
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOffer:
+    hub_id: str
+    bid: Bid
+    has_data: bool  # a copy of everything that the work reads
+    rtt_ms: float
+
+
+def peers_to_ask(candidates: Iterable[tuple[str, bool, int, float]]) -> tuple[str, ...]:
+    """From `(hub, has its data, GPUs free, round trip ms)`: those with the data first, then the nearest with most room."""
+    ranked = sorted(candidates, key=lambda peer: (not peer[1], _distance(peer[3]), -peer[2], peer[0]))
+    return tuple(hub_id for hub_id, *_ in ranked[:PEERS_ASKED_MAX])
+
+
+def best_offer(offers: Sequence[PeerOffer]) -> PeerOffer | None:
+    """Soonest first; then where its data are, then the better connected GPUs, cleaner, cheaper, nearer."""
+    return min(offers, key=_cost, default=None)
+
+
+def _cost(offer: PeerOffer) -> tuple[float, bool, float, float, float, float, str]:
+    bid = offer.bid
+    return (
+        bid.start_in_s // SOON_S,
+        not offer.has_data,
+        round(bid.slowdown, 1),
+        bid.carbon_g_per_kwh if bid.carbon_g_per_kwh is not None else math.inf,
+        bid.price_per_kwh if bid.price_per_kwh is not None else math.inf,
+        offer.rtt_ms,
+        offer.hub_id,
+    )
+
+
+def _distance(rtt_ms: float) -> int:
+    """In steps: a few milliseconds more are worth less than room."""
+    return int(rtt_ms // 20)

@@ -1,0 +1,214 @@
+"""What do hubs say to each other about work? Ask, bid, grant, report, renew; each message harmless when repeated.
+
+    owner                               runner
+      Ask      resource shapes only  ->            only to hubs that may run the work (sovereignty comes first)
+                                     <-  Bids      holds the GPUs for a moment, or says when it could
+      (commits the epoch)
+      Grants   the work itself       ->  (commits the guest)
+                                     <-  Granted   or refused: that epoch will never run there
+                                     <-  Reports   running, ended, handed back; an end is repeated until `Booked`
+      Booked                         ->
+                                     <-  Renewal   every third of the lease
+      Renewed                        ->            or stale: stop it
+      Order    stop, pause, ...      ->
+
+A lease is `(workload, epoch)`. The owner counts the epochs, writes each to disk before anybody hears of it, and never
+uses one twice; the runner takes a grant only for a bid that it still remembers. So a grant that was delayed, repeated
+or answered with no can never start anything later.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from harch.placement.request import Request
+from harch.sovereignty.tags import DataObject
+from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement
+from harch.workloads.spec import Resources, SchedulingClass, Topology, WorkloadSpec
+
+NEEDS_PER_ASK_MAX = 256
+LEASES_PER_MESSAGE_MAX = 1000
+
+
+class Lease(Struct, frozen=True, array_like=True, gc=False):
+    workload_id: str
+    epoch: int
+
+
+class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The shape of a piece of work, nothing else of it. `may_queue`: its home can never run it, so it will wait."""
+
+    ref: int
+    turn_class: SchedulingClass
+    needs: Resources
+    tasks: int = 1
+    tasks_min: int = 1
+    degrade_after_s: float = 0.0
+    priority: int = 1
+    topology: Topology = Topology()
+    runs_process: bool = False
+    duration_s_max: float | None = None
+    waited_s: float = 0.0
+    may_queue: bool = False
+
+    @classmethod
+    def of(cls, ref: int, request: Request, *, now_s: float, may_queue: bool) -> Need:
+        return cls(
+            ref=ref,
+            turn_class=request.turn_class,
+            needs=request.needs,
+            tasks=request.tasks,
+            tasks_min=request.tasks_min,
+            degrade_after_s=request.degrade_after_s,
+            priority=request.priority,
+            topology=request.topology,
+            runs_process=request.runs_process,
+            duration_s_max=request.duration_s_max,
+            waited_s=max(0.0, now_s - request.submitted_s),
+            may_queue=may_queue,
+        )
+
+    def request(self, request_id: str, *, tenant: str, now_s: float) -> Request:
+        """As the runner's scheduler sees it until the work itself comes."""
+        return Request(
+            id=request_id,
+            tenant=tenant,
+            turn_class=self.turn_class,
+            priority=self.priority,
+            needs=self.needs,
+            tasks=self.tasks,
+            topology=self.topology,
+            countries_allowed=(),
+            runs_process=self.runs_process,
+            submitted_s=now_s - self.waited_s,
+            tasks_min=self.tasks_min,
+            degrade_after_s=self.degrade_after_s,
+            duration_s_max=self.duration_s_max,
+            preemptible=False,
+        )
+
+    def is_of(self, request: Request) -> bool:
+        """Whether this is the work that was bid for."""
+        return (self.needs, self.tasks, self.topology, self.runs_process) == (
+            request.needs,
+            request.tasks,
+            request.topology,
+            request.runs_process,
+        )
+
+
+class Ask(Struct, frozen=True, tag="ask"):
+    number: int
+    needs: tuple[Need, ...]
+
+
+class Bid(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """`start_in_s` 0: the GPUs are held. Otherwise an estimate of when it could start there (*modelled*)."""
+
+    ref: int
+    bid_id: str
+    start_in_s: float = 0.0
+    slowdown: float = 1.0  # predicted for its GPUs there (modelled)
+    carbon_g_per_kwh: float | None = None
+    price_per_kwh: float | None = None
+
+
+class Bids(Struct, frozen=True, kw_only=True, tag="bids"):
+    """The answer to one ask. What is not in it is a no; `busy_s`: do not ask again before."""
+
+    number: int
+    bids: tuple[Bid, ...]
+    refusals: dict[int, str] = {}  # why not, by `ref`
+    busy_s: float = 0.0
+
+
+class Drop(Struct, frozen=True, tag="drop"):
+    """These bids were not taken."""
+
+    bid_ids: tuple[str, ...]
+
+
+class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The work itself, under a lease. Its data come with their tags, so that the runner asks its own rules."""
+
+    bid_id: str
+    lease: Lease
+    attempt: int
+    tenant: str
+    spec: WorkloadSpec
+    created_at: datetime
+    restarts: int = 0
+    data: tuple[DataObject, ...] = ()
+    annotations: dict[str, str] = {}
+
+
+class Grants(Struct, frozen=True, tag="grants"):
+    grants: tuple[Grant, ...]
+
+
+class Granted(Struct, frozen=True, kw_only=True, tag="granted"):
+    """Taken and on the runner's disk, or refused for good."""
+
+    taken: tuple[Lease, ...] = ()
+    refused: tuple[tuple[Lease, str], ...] = ()
+
+
+class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a guest is. `handed_back`: it has stopped here and its owner decides again."""
+
+    lease: Lease
+    state: State
+    placement: tuple[TaskPlacement, ...] = ()
+    started_at: datetime | None = None
+    task_ends: tuple[TaskEnd, ...] = ()
+    message: str = ""
+    restarts: int = 0
+    handed_back: bool = False
+    produced: tuple[DataObject, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        return self.handed_back or self.state.is_final
+
+
+class Reports(Struct, frozen=True, tag="reports"):
+    reports: tuple[Report, ...]
+
+
+class Booked(Struct, frozen=True, tag="booked"):
+    """These ends are on the owner's disk; the runner may forget them."""
+
+    leases: tuple[Lease, ...]
+
+
+class Renewal(Struct, frozen=True, tag="renew"):
+    """`number` tells the runner when it asked: the lease counts from then, not from when the answer comes."""
+
+    number: int
+    leases: tuple[Lease, ...]
+
+
+class Renewed(Struct, frozen=True, kw_only=True, tag="renewed"):
+    number: int
+    leases: tuple[Lease, ...]
+    stale: tuple[Lease, ...] = ()  # no longer the owner's word: stop them
+
+
+class OrderKind(StrEnum):
+    STOP = "stop"
+    PAUSE = "pause"
+    RESUME = "resume"
+    RETURN = "return"  # stop in an orderly way and hand it back
+
+
+class Order(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="order"):
+    lease: Lease
+    kind: OrderKind
+    reason: str = ""
+    scrub: bool = False
+
+
+SpillMessage = Ask | Bids | Drop | Grants | Granted | Reports | Booked | Renewal | Renewed | Order
