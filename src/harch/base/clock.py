@@ -8,13 +8,20 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
+# Systems without it have no such suspend either, or none that we could see. `execution.kernel` reads the same clock.
+BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
-    """A source of time: wall time for people, monotonic seconds for durations, and sleep."""
+    """A source of time: wall time for people, monotonic seconds for durations, boot seconds for leases, and sleep."""
 
     def now(self) -> datetime: ...
 
     def monotonic_s(self) -> float: ...
+
+    def boot_s(self) -> float:
+        """Seconds since this machine started, also while it was suspended: a lease runs out in its sleep, too."""
+        ...
 
     async def sleep(self, delay_s: float) -> None: ...
 
@@ -27,6 +34,9 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def boot_s(self) -> float:
+        return time.clock_gettime(BOOT_CLOCK)
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)

@@ -19,6 +19,7 @@ from harch.execution.protocol import (
     PROTOCOL_VERSION,
     AgentMessage,
     Forget,
+    Heartbeat,
     Hello,
     HubMessage,
     KnownTask,
@@ -74,7 +75,11 @@ class Agent:
             gang_ports=gang_ports,
             features=features,
             tasks=(*(task for engine in self._engines for task in engine.running()), *ended),
+            boot_s=self._clock.boot_s(),
         )
+
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._clock.boot_s())
 
     def connected(self) -> None:
         """A new connection: what was meant for the old one is void, and every end that is not safe is told again."""

@@ -8,6 +8,10 @@ Each frame is one msgpack array of messages. Rules that make crashes harmless:
 - The agent repeats `TaskEnded` after each `Hello` until the hub answers `Forget`, which the hub sends only once the end
   is on its disk. So a crash on either side loses no end and invents none.
 - The hub repeats `StartTask` after each `Hello` for what it placed there and the inventory lacks.
+- A task may be under a lease: it stops by itself unless it is told of a later deadline in time, and its end is
+  `lease_ended`. Deadlines are on the **agent's** boot clock, of which `Hello` and each `Heartbeat` carry a reading. The
+  hub adds to a reading the time that was left when it received it; the reading was older by then, so a slow network
+  makes a deadline earlier and never later. A new `Hello` voids earlier readings: the node may have been restarted.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from msgspec import Struct
 from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import ExitReason
 
-PROTOCOL_VERSION = 2  # 2: tags of data; an agent that cannot check them must not be given any
+# 2: tags of data; an agent that cannot check them must not be given any.
+# 3: leases; an agent that cannot enforce them must not be given work of other hubs.
+PROTOCOL_VERSION = 3
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 HEARTBEAT_S = 2.0
 AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
@@ -58,6 +64,9 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     countries_allowed: tuple[str, ...] = ()
     data: tuple[DataObject, ...] = ()  # what it reads, with tags; the agent checks them before anything is loaded
     scrub_after: bool = False  # what it leaves may not rest here: deleted when it ends, however it ends
+    # On the agent's boot clock: TERM `stop_grace_s` before it, KILL when it is reached. A task that would have to be
+    # told to stop at once is not started and ends as `lease_ended`. None: nobody else has a claim to this work.
+    lease_until_s: float | None = None
 
 
 # Hub to agent
@@ -84,6 +93,13 @@ class ResumeTask(Struct, frozen=True, tag="resume"):
     key: TaskKey
 
 
+class ExtendLease(Struct, frozen=True, tag="extend_lease"):
+    """Later deadlines on the agent's boot clock. Shortens none, revives nothing that was told to stop, and gives no
+    lease to a task without one. Not answered: the end of a task tells that it came too late."""
+
+    leases: tuple[tuple[TaskKey, float], ...]
+
+
 class Forget(Struct, frozen=True, tag="forget"):
     """The hub has the end of this task on disk; the agent may drop everything but its log."""
 
@@ -106,7 +122,7 @@ class Refused(Struct, frozen=True, tag="refused"):
     message: str
 
 
-HubMessage = StartTask | StopTask | PauseTask | ResumeTask | Forget | ReadLog | Refused
+HubMessage = StartTask | StopTask | PauseTask | ResumeTask | ExtendLease | Forget | ReadLog | Refused
 
 # Agent to hub
 
@@ -129,10 +145,13 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     gang_ports: tuple[int, int]
     features: dict[str, str]  # e.g. sandbox: bubblewrap, cgroup: v1
     tasks: tuple[KnownTask, ...]
+    boot_s: float = 0.0  # the agent's boot clock; older versions have none and must still be understood to be refused
 
 
 class Heartbeat(Struct, frozen=True, tag="heartbeat"):
-    pass
+    """Every `HEARTBEAT_S`, however much else is said: the hub needs fresh readings of the agent's boot clock."""
+
+    boot_s: float
 
 
 class TaskStarted(Struct, frozen=True, kw_only=True, tag="started"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from harch.execution.protocol import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     AgentMessage,
-    Heartbeat,
     Hello,
     LogChunk,
     decode_hub_frame,
@@ -107,22 +107,22 @@ class Session:
 
     async def _send_all(self, socket: ClientConnection) -> None:
         loop = asyncio.get_running_loop()
-        last_sent_s = loop.time()
+        beat_due_s = loop.time() + HEARTBEAT_S
         while True:
-            try:
-                async with asyncio.timeout_at(last_sent_s + HEARTBEAT_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(beat_due_s):
                     await self._ready.wait()
-                await asyncio.sleep(0)  # let this turn of the loop add what it has
-            except TimeoutError:
-                heartbeat: list[AgentMessage] = [Heartbeat()]
-                await socket.send(encode_frame(heartbeat))
-                last_sent_s = loop.time()
-                continue
+            await asyncio.sleep(0)  # let this turn of the loop add what it has
             self._ready.clear()
-            while messages := self._agent.take_outbox(MESSAGES_PER_FRAME_MAX):
+            while True:
+                messages = self._agent.take_outbox(MESSAGES_PER_FRAME_MAX)
+                if loop.time() >= beat_due_s:
+                    messages.append(self._agent.heartbeat())
+                    beat_due_s = loop.time() + HEARTBEAT_S
+                if not messages:
+                    break
                 for batch in split(messages):
                     await socket.send(encode_frame(batch))
-                last_sent_s = loop.time()
 
 
 def connect_url(hub_url: str) -> str:

@@ -25,11 +25,16 @@ def decide_ending(workload: Workload) -> Ending:
     """The first task that ended badly decides; tasks that were stopped because of it do not count.
 
     A workload that was stopped for others (`stop_as` PENDING) but ended well before the signal has simply completed.
+    One rank whose lease ended decides for its gang, whatever the others made of its absence: the work goes back to its
+    owner, and the restart policy has no say in it.
     """
     if workload.stop_as is State.PENDING and all(is_clean(end) for end in workload.task_ends):
         return Ending(State.COMPLETED)
     if workload.stop_as is not None:
         return Ending(workload.stop_as, workload.stop_reason)
+    unrenewed = next((end for end in workload.task_ends if end.reason is ExitReason.LEASE_ENDED), None)
+    if unrenewed is not None:
+        return Ending(State.PENDING, describe(unrenewed, of_gang=workload.spec.tasks > 1))
     culprit = next(
         (end for end in workload.task_ends if not is_clean(end) and end.reason is not ExitReason.STOPPED), None
     )
@@ -65,6 +70,7 @@ def describe(end: TaskEnd, *, of_gang: bool) -> str:
         ExitReason.NOT_STARTED: f"{who} could not start",
         ExitReason.LOST: f"{who} was lost with its node or supervisor",
         ExitReason.AGENT_SHUTDOWN: f"{who} was stopped because its node was shut down",
+        ExitReason.LEASE_ENDED: f"{who} was stopped because its lease was not renewed",
     }
     text = words[end.reason]
     return f"{text}: {end.detail}" if end.detail else text

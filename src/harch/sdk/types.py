@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 FINAL_STATUSES = frozenset({"completed", "failed", "cancelled"})
-_ENDED_BY_OTHERS = frozenset({"stopped", "lost", "agent_shutdown"})  # not the task's own doing
+_ENDED_BY_OTHERS = frozenset({"stopped", "lost", "agent_shutdown", "lease_ended"})  # not the task's own doing
 _SIGNAL_EXIT_BASE = 128  # what shells answer for a process that a signal ended
 
 T = TypeVar("T")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
+from harch.execution.lease import Lease
 from harch.execution.protocol import (
     PROTOCOL_VERSION,
     AgentMessage,
+    ExtendLease,
     Forget,
+    Heartbeat,
     Hello,
     HubMessage,
     KnownTask,
@@ -19,21 +22,58 @@ from harch.execution.protocol import (
     TaskSpec,
     TaskStarted,
 )
+from harch.testing.clock import START
 from harch.workloads.lifecycle import ExitReason
 
 
 class SimAgent:
-    """What a node does, as far as its hub can tell. `starts` counts how often each execution really began."""
+    """What a node does, as far as its hub can tell. `starts` counts how often each execution really began.
 
-    def __init__(self, agent_id: str, country: str, node_ids: tuple[str, ...] = (), process_slots: int = 64) -> None:
+    Its boot clock reads `boot_offset_s` at `harch.testing.clock.START` and runs `boot_rate` times as fast as the world.
+    Its tasks are the worst that a lease can meet: they ignore TERM and run up to the very deadline.
+    """
+
+    def __init__(
+        self,
+        agent_id: str,
+        country: str,
+        node_ids: tuple[str, ...] = (),
+        process_slots: int = 64,
+        *,
+        boot_offset_s: float = 0.0,
+        boot_rate: float = 1.0,
+    ) -> None:
         self.agent_id, self.country, self.node_ids, self.process_slots = agent_id, country, node_ids, process_slots
+        self._boot_offset_s, self._boot_rate = boot_offset_s, boot_rate
+        self._now = START
         self.running: dict[TaskKey, TaskSpec] = {}
+        self.leases: dict[TaskKey, Lease] = {}  # of those that run under one
         self.ended: dict[TaskKey, TaskEnded] = {}  # until the hub says `Forget`
         self.starts: Counter[TaskKey] = Counter()
         self.outbox: list[AgentMessage] = []
 
-    def hello(self) -> Hello:
-        """The first message of every connection; ends that the hub has not confirmed follow it."""
+    def boot_s(self) -> float:
+        """Its own clock, at the latest moment that it was told of."""
+        return self._boot_offset_s + self._boot_rate * (self._now - START).total_seconds()
+
+    def tick(self, now: datetime) -> None:
+        """Time has passed: what its lease no longer covers ends here, whether or not a hub is there to see it."""
+        self._now = max(self._now, now)
+        for key, lease in list(self.leases.items()):
+            if lease.must_stop(self.boot_s()) and lease.must_die(self.boot_s()):
+                self.end(key, ExitReason.LEASE_ENDED, now=now)
+
+    def heartbeat(self, now: datetime) -> Heartbeat:
+        self.tick(now)
+        return Heartbeat(self.boot_s())
+
+    def hello(self, *, now: datetime | None = None) -> Hello:
+        """The first message of every connection; ends that the hub has not confirmed follow it.
+
+        Without `now`, its boot clock is read as of the last call: too early, which a hub must bear anyway.
+        """
+        if now is not None:
+            self.tick(now)
         known = [KnownTask(key=key, running=True) for key in self.running]
         known += [KnownTask(key=key, running=False) for key in self.ended]
         self.outbox = list(self.ended.values())
@@ -47,16 +87,18 @@ class SimAgent:
             gang_ports=(20000, 20099),
             features={},
             tasks=tuple(known),
+            boot_s=self.boot_s(),
         )
 
     def receive(self, message: HubMessage, *, now: datetime) -> None:
+        self.tick(now)
         match message:
             case StartTask(task):
-                if task.key in self.running or task.key in self.ended:
-                    return
-                self.starts[task.key] += 1
-                self.running[task.key] = task
-                self.outbox.append(TaskStarted(key=task.key, at=now))
+                self._start(task, now)
+            case ExtendLease(leases):
+                for key, until_s in leases:
+                    if key in self.leases:
+                        self.leases[key].extend(until_s)
             case StopTask(key, _, reason):
                 if key in self.running:
                     self.end(key, reason, now=now)
@@ -67,8 +109,23 @@ class SimAgent:
             case _:
                 pass
 
+    def _start(self, task: TaskSpec, now: datetime) -> None:
+        if task.key in self.running or task.key in self.ended:
+            return
+        lease = None if task.lease_until_s is None else Lease(task.lease_until_s, task.stop_grace_s)
+        if lease is not None and lease.must_stop(self.boot_s()):
+            self.ended[task.key] = TaskEnded(key=task.key, reason=ExitReason.LEASE_ENDED, at=now)
+            self.outbox.append(self.ended[task.key])
+            return
+        self.starts[task.key] += 1
+        self.running[task.key] = task
+        if lease is not None:
+            self.leases[task.key] = lease
+        self.outbox.append(TaskStarted(key=task.key, at=now))
+
     def end(self, key: TaskKey, reason: ExitReason, *, now: datetime, exit_code: int | None = None) -> None:
         del self.running[key]
+        self.leases.pop(key, None)
         self.ended[key] = TaskEnded(key=key, reason=reason, at=now, exit_code=exit_code)
         self.outbox.append(self.ended[key])
 

@@ -16,14 +16,16 @@ SETTLE_TURNS = 50
 class SimClock:
     """A `harch.base.clock.Clock` for tests. Sleepers wake in order of their time, then in order of their sleep.
 
-    It rules `clock.sleep` only: `asyncio.sleep` and `asyncio.timeout` still follow the machine.
+    It rules `clock.sleep` only: `asyncio.sleep` and `asyncio.timeout` still follow the machine. Its boot clock may have
+    been started earlier (`boot_offset_s`) and run at another speed (`boot_rate`) than the time of the simulated world.
     """
 
-    def __init__(self, start: datetime = START) -> None:
+    def __init__(self, start: datetime = START, *, boot_offset_s: float = 0.0, boot_rate: float = 1.0) -> None:
         if start.tzinfo is None:
             raise ValueError("the start needs a time zone, e.g. tzinfo=UTC")
         self._start = start.astimezone(UTC)
         self._elapsed_s = 0.0
+        self.boot_offset_s, self.boot_rate = boot_offset_s, boot_rate
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
@@ -32,6 +34,9 @@ class SimClock:
 
     def monotonic_s(self) -> float:
         return self._elapsed_s
+
+    def boot_s(self) -> float:
+        return self.boot_offset_s + self.boot_rate * self._elapsed_s
 
     @property
     def sleeper_count(self) -> int:

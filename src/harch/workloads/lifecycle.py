@@ -57,6 +57,7 @@ class ExitReason(StrEnum):
     NOT_STARTED = "not_started"  # e.g. the command does not exist
     LOST = "lost"  # the node went down, or its supervisor was killed
     AGENT_SHUTDOWN = "agent_shutdown"  # the node was shut down in an orderly way
+    LEASE_ENDED = "lease_ended"  # it ran, or was to run, for another hub, and its lease was not renewed
 
 
 class TaskPlacement(Struct, frozen=True, kw_only=True, gc=False):

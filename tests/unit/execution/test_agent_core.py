@@ -36,6 +36,9 @@ class StillClock:
     def monotonic_s(self):
         return 0.0
 
+    def boot_s(self):
+        return 7.0
+
     async def sleep(self, delay_s):
         raise AssertionError("the core never sleeps")
 

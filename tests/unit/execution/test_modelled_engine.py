@@ -25,6 +25,9 @@ class HandClock:
     def monotonic_s(self):
         return self.at_s
 
+    def boot_s(self):
+        return self.at_s
+
     async def sleep(self, delay_s): ...
 
 

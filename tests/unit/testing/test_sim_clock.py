@@ -97,3 +97,10 @@ async def test_sleeping_for_nan_is_refused() -> None:
 def test_a_start_without_time_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         SimClock(START.replace(tzinfo=None))
+
+
+def test_the_boot_clock_has_its_own_zero_and_speed() -> None:
+    clock = SimClock(boot_offset_s=1000.0, boot_rate=1.001)
+    clock.jump(100.0)
+    assert clock.boot_s() == pytest.approx(1100.1)
+    assert clock.monotonic_s() == 100.0
