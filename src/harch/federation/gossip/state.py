@@ -1,0 +1,137 @@
+"""What is known of one hub? Its keys in the order of their versions, tombstones of deleted ones, and limits on both."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from harch.federation.gossip.messages import FINGERPRINT_BYTES, Entry, Heartbeat, HubDelta, Known
+from harch.federation.gossip.settings import GossipSettings
+
+_FINGERPRINT_RANGE = 1 << (8 * FINGERPRINT_BYTES)
+_NOTHING_KNOWN = Known()
+
+
+class HubState:
+    """The copy of one hub's state, at the hub itself or at another. Generation 0: nothing was heard yet."""
+
+    def __init__(self, hub: str, generation: int = 0) -> None:
+        self.hub = hub
+        self.heartbeat: Heartbeat | None = None
+        self.begin(generation)
+
+    def begin(self, generation: int) -> None:
+        """A hub that starts anew says everything anew: what its former life said no longer holds."""
+        self.generation = generation
+        self.forgotten = False
+        self.clear()
+
+    def clear(self, collected: int = 0) -> None:
+        """Back to version 0, to be filled from the start by a copy that has no tombstones up to `collected`."""
+        self.version = 0
+        self.collected = collected
+        self.entries: dict[str, Entry] = {}  # in ascending versions: what changes moves to the end
+        self.values: dict[str, bytes] = {}  # without the deleted
+        self.bytes_used = 0
+        self._fingerprint = 0
+
+    # Reading
+
+    @property
+    def known(self) -> Known:
+        beat = self.heartbeat.beat if self.heartbeat else 0
+        return Known(self.generation, beat, self.version, self.collected)
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is missing of what the hub had said up to its last known heartbeat."""
+        return self.heartbeat is not None and not self.forgotten and self.version >= self.heartbeat.version
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Of all values, whatever the order in which they came; tombstones leave no trace in it."""
+        return self._fingerprint.to_bytes(FINGERPRINT_BYTES)
+
+    @property
+    def lacks_what_it_should_have(self) -> bool:
+        """It has reached the heartbeat's version and yet differs: somebody on the way has left entries out."""
+        heartbeat = self.heartbeat
+        if heartbeat is None or self.forgotten or self.version != heartbeat.version:
+            return False
+        return self.fingerprint != heartbeat.fingerprint
+
+    def delta_for(self, theirs: Known | None) -> HubDelta | None:
+        """All that somebody lacks who knows `theirs`; None when it is nothing."""
+        theirs = theirs or _NOTHING_KNOWN
+        if self.heartbeat is None or self.forgotten or theirs.generation > self.generation:
+            return None
+        newer_life = theirs.generation < self.generation
+        # Below `collected` they may hold keys whose tombstones are gone: only a full copy tells them.
+        must_reset = theirs.version < self.collected and theirs.collected < self.collected
+        if must_reset and self.version < self.collected:  # this copy is itself being filled: no base for another
+            return HubDelta(self.hub, self.heartbeat, 0, 0, ()) if self.heartbeat.beat > theirs.beat else None
+        since = 0 if newer_life or must_reset else theirs.version
+        entries: list[Entry] = []
+        for entry in reversed(self.entries.values()):
+            if entry.version <= since:
+                break
+            entries.append(entry)
+        if not entries and not newer_life and self.heartbeat.beat <= theirs.beat:
+            return None
+        return HubDelta(self.hub, self.heartbeat, since, self.collected, tuple(reversed(entries)))
+
+    def has_room_for(self, entry: Entry, settings: GossipSettings) -> bool:
+        """Others may hold more tombstones than the hub itself, until they hear which of them are collected."""
+        if entry.value is None:
+            return len(self.entries) - len(self.values) < 4 * settings.tombstones_max
+        old_bytes = _bytes_of(entry.key, self.values.get(entry.key))
+        keys_after = len(self.values) + (entry.key not in self.values)
+        bytes_after = self.bytes_used - old_bytes + _bytes_of(entry.key, entry.value)
+        return keys_after <= settings.keys_max and bytes_after <= settings.bytes_max
+
+    # Writing
+
+    def put(self, entry: Entry) -> None:
+        """The caller has checked that its version is above all others, its signature, and that there is room."""
+        self._count(self.entries.pop(entry.key, None), sign=-1)
+        self.values.pop(entry.key, None)
+        self.entries[entry.key] = entry
+        if entry.value is not None:
+            self.values[entry.key] = entry.value
+        self._count(entry, sign=1)
+        self.version = entry.version
+
+    def collect_tombstones(self, up_to: int) -> None:
+        """The newest entry stays even if it is a tombstone: the last entry's version is the state's version."""
+        if up_to <= self.collected or up_to >= self.version:
+            return
+        old = []
+        for entry in self.entries.values():
+            if entry.version > up_to:
+                break
+            if entry.value is None:
+                old.append(entry.key)
+        for key in old:
+            del self.entries[key]
+        self.collected = up_to
+
+    def forget(self) -> None:
+        """Drops the content and keeps the numbers, so that others do not send the same content again."""
+        self.forgotten = True
+        self.entries, self.values, self.bytes_used, self._fingerprint = {}, {}, 0, 0
+
+    def remember(self) -> None:
+        """The hub is back after it was forgotten: ask for everything."""
+        self.forgotten = False
+        self.clear()
+
+    def _count(self, entry: Entry | None, *, sign: int) -> None:
+        if entry is None or entry.value is None:
+            return
+        self.bytes_used += sign * _bytes_of(entry.key, entry.value)
+        # A signature stands for hub, generation, version, key and value at once.
+        share = int.from_bytes(sha256(entry.signature).digest()[:FINGERPRINT_BYTES])
+        self._fingerprint = (self._fingerprint + sign * share) % _FINGERPRINT_RANGE
+
+
+def _bytes_of(key: str, value: bytes | None) -> int:
+    return 0 if value is None else len(key) + len(value)
