@@ -1,0 +1,149 @@
+"""How does one connection to a peer come about? Connect, TLS, greetings both ways; or a reason why not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.federation.identity.members import Address
+from harch.federation.links import sockets
+from harch.federation.links.connection import SHUTDOWN_WITHIN_S, Connection, LinkIdentity
+from harch.federation.links.control import Control, Hello, Parted, Pong, Refused, decode_control, refusal
+from harch.federation.links.frames import Kind
+
+# Below the second after which the kernel would repeat a lost SYN: dialling again is quicker.
+CONNECT_WITHIN_S = 0.5
+GREETED_WITHIN_S = 5.0
+RTT_WEIGHT = 0.125  # as TCP smooths its own
+
+
+class DialFailed(Exception):
+    """Why there is no connection, in words for people."""
+
+
+@dataclass(eq=False)
+class Dialled:
+    """A connection that this hub has dialled and greeted. It ends for a reason that `why` tells."""
+
+    hub_id: str
+    clock: Clock
+    on_writable: Callable[[], None]
+    on_closed: Callable[[], None]
+    generation: int
+    why: str = ""
+    features: tuple[str, ...] = ()
+    rtt_ms: float | None = None
+    connection: Connection = field(init=False)
+    greeting: asyncio.Future[Hello] = field(init=False)
+    parted: asyncio.Future[bool] = field(init=False)
+    pinged_s: dict[int, float] = field(default_factory=dict)
+    opened_s: float = 0.0
+    answered_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.connection = Connection(self)
+        self.greeting = asyncio.get_running_loop().create_future()
+        self.parted = asyncio.get_running_loop().create_future()
+        self.opened_s = self.answered_s = self.clock.monotonic_s()
+
+    # Called by the connection
+
+    def opened(self, connection: Connection) -> None:
+        """The dialler speaks first, and does so in `dial`."""
+
+    def received(self, connection: Connection, kind: int, body: bytes) -> None:
+        try:
+            message = decode_control(body) if kind == Kind.CONTROL else None
+        except msgspec.DecodeError:
+            message = None
+        self._control(message)
+
+    def writable(self, connection: Connection) -> None:
+        self.on_writable()
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self.why = self.why or why
+        if not self.greeting.done():
+            self.greeting.set_exception(DialFailed(self.why))
+        if not self.parted.done():
+            self.parted.set_result(False)
+        self.on_closed()
+
+    def _control(self, message: Control | None) -> None:
+        match message:
+            case Hello() if not self.greeting.done():
+                self.greeting.set_result(message)
+            case Pong(number) if number in self.pinged_s:
+                self._answered(number)
+            case Refused(_, reason):
+                self.why = f"refused: {reason}"
+                self.connection.close(self.why)
+            case Parted() if not self.parted.done():
+                self.parted.set_result(True)
+            case _:
+                self.connection.abort(f"{self.hub_id} sent something that is no answer")
+
+    def _answered(self, number: int) -> None:
+        self.answered_s = self.clock.monotonic_s()
+        took_ms = (self.answered_s - self.pinged_s.pop(number)) * 1000
+        self.rtt_ms = took_ms if self.rtt_ms is None else self.rtt_ms + RTT_WEIGHT * (took_ms - self.rtt_ms)
+
+
+async def dial(
+    hub_id: str,
+    address: Address,
+    *,
+    identity: LinkIdentity,
+    hello: Callable[[], Hello],
+    clock: Clock,
+    on_writable: Callable[[], None],
+    on_closed: Callable[[], None],
+) -> Dialled:
+    """A greeted connection to exactly this hub. Raises `DialFailed`."""
+    dialled = Dialled(hub_id, clock, on_writable, on_closed, identity.generation)
+    try:
+        async with asyncio.timeout(CONNECT_WITHIN_S):
+            sock = await sockets.connect(address)
+    except TimeoutError:
+        raise DialFailed(f"{address} does not answer") from None
+    except OSError as error:
+        raise DialFailed(f"{address}: {error.strerror or error}") from None
+    try:
+        async with asyncio.timeout(GREETED_WITHIN_S):
+            await asyncio.get_running_loop().create_connection(
+                lambda: dialled.connection,
+                sock=sock,
+                ssl=identity.client_context(),
+                server_hostname="",
+                ssl_handshake_timeout=GREETED_WITHIN_S,
+                ssl_shutdown_timeout=SHUTDOWN_WITHIN_S,
+            )
+            dialled.connection.say(hello())
+            answer = await dialled.greeting
+    except TimeoutError:
+        raise _failed(dialled, f"{address} accepts the connection, but greets nobody") from None
+    except ssl.SSLError as error:
+        raise _failed(dialled, f"TLS with {address} failed: {error.reason or error}") from None
+    except OSError as error:
+        raise _failed(dialled, f"{address}: {error.strerror or error}") from None
+    except asyncio.CancelledError:
+        dialled.connection.abort("no longer wanted")
+        raise
+    certificate = dialled.connection.certificate
+    refused = refusal(answer, own=identity.name, certified=certificate.name if certificate else None, expected=hub_id)
+    why = refused.reason if refused else identity.refusal(hub_id, answer.introduction)
+    if why:
+        raise _failed(dialled, why)
+    dialled.features = answer.features
+    dialled.connection.accept_large_frames()
+    return dialled
+
+
+def _failed(dialled: Dialled, why: str) -> DialFailed:
+    dialled.connection.abort(why)
+    return DialFailed(why)

@@ -1,0 +1,219 @@
+"""How do hubs exchange messages? Each dials all others, sends where it has dialled, and reads where it was dialled.
+
+Two connections for a pair cost little and need no agreement on which of them counts. What the messages mean is the
+caller's affair: `encode` and `decode` turn them into bytes and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from harch.base.clock import Clock
+from harch.federation.identity.members import Address
+from harch.federation.links import sockets
+from harch.federation.links.accepting import HELLO_WITHIN_S, Acceptor
+from harch.federation.links.connection import SHUTDOWN_WITHIN_S, Connection, LinkIdentity
+from harch.federation.links.frames import Kind, frame
+from harch.federation.links.peer import Peer
+
+SWEEP_EVERY_S = 1.0
+PEERS_MAX = 1_000
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One peer, for people and metrics. `trouble` says why the link is down; bytes are counted before encryption."""
+
+    hub_id: str
+    address: Address
+    up: bool
+    trouble: str
+    rtt_ms: float | None
+    features: tuple[str, ...]
+    bytes_sent: int
+    bytes_received: int
+    messages_sent: int
+    messages_received: int
+    messages_dropped: int
+
+
+class Mesh(Generic[M]):
+    """All links of one hub. `run` serves until it is cancelled; all callbacks are called on its event loop.
+
+    - `on_message(hub_id, message)`: from a peer whose certificate names it. An error that it raises ends that peer's
+      connection; so does a body that `decode` refuses with a ValueError.
+    - `on_up(hub_id)`, `on_down(hub_id, why)`: whether `send` can reach that peer. What was sent shortly before an
+      `on_down` may or may not have arrived.
+    - `on_stranger(request) -> answer`: only for a hub that lets others join; for connections without certificate.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: LinkIdentity,
+        listen: tuple[str, int],
+        peers: Mapping[str, tuple[str, int]],
+        encode: Callable[[M], bytes],
+        decode: Callable[[bytes], M],
+        on_message: Callable[[str, M], None],
+        on_up: Callable[[str], None],
+        on_down: Callable[[str, str], None],
+        clock: Clock,
+        features: tuple[str, ...] = (),
+        on_stranger: Callable[[bytes], bytes] | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._identity = identity
+        self._listen = Address(*listen)
+        self._encode = encode
+        self._decode = decode
+        self._on_message = on_message
+        self._on_up = on_up
+        self._on_down = on_down
+        self._clock = clock
+        self._jitter = jitter
+        self._messages_received: dict[str, int] = {}
+        self._acceptor = Acceptor(
+            identity,
+            clock,
+            features=features,
+            on_body=self._body,
+            on_greeted=self._greeted,
+            on_stranger=on_stranger,
+        )
+        self._peers: dict[str, Peer] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self.port = self._listen.port  # the real one once it listens on port 0
+        for hub_id, address in peers.items():
+            self.add_peer(hub_id, address)
+
+    async def run(self, *, listening: Callable[[int], None] | None = None) -> None:
+        """Until cancelled. Raises E1004 if the port is taken."""
+        sock = sockets.listen(self._listen)
+        self.port = sock.getsockname()[1]
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._acceptor),
+            sock=sock,
+            ssl=self._identity.server_context(),
+            ssl_handshake_timeout=HELLO_WITHIN_S,
+            ssl_shutdown_timeout=SHUTDOWN_WITHIN_S,
+        )
+        try:
+            if listening is not None:
+                listening(self.port)
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for hub_id in self._peers:
+                    self._start(hub_id)
+                group.create_task(self._sweep())
+        finally:
+            self._group = None
+            self._tasks.clear()
+            server.close()
+            for connection in self._acceptor.connections():
+                connection.close("this hub stops")
+
+    def send(self, hub_id: str, message: M, *, droppable: bool = False) -> bool:
+        """Never waits. False if there is no link or its queue is full: then nothing was sent.
+
+        Raises `FrameTooLarge` for a message above 1 MiB.
+        """
+        peer = self._peers.get(hub_id)
+        return peer is not None and peer.send(frame(Kind.MESSAGE, self._encode(message)), droppable=droppable)
+
+    def broadcast(self, message: M, *, droppable: bool = False) -> int:
+        """To all peers, encoded once; answers how many took it."""
+        sealed = frame(Kind.MESSAGE, self._encode(message))
+        return sum(peer.send(sealed, droppable=droppable) for peer in self._peers.values())
+
+    def add_peer(self, hub_id: str, address: tuple[str, int]) -> None:
+        """From now on this peer is dialled. A known one gets a new address, which its next connection uses."""
+        if hub_id == self._identity.name.hub_id:
+            return
+        known = self._peers.get(hub_id)
+        if known is not None:
+            known.address = Address(*address)
+            return
+        if len(self._peers) >= PEERS_MAX:
+            raise ValueError(f"a hub has at most {PEERS_MAX} peers")
+        self._peers[hub_id] = Peer(
+            hub_id,
+            Address(*address),
+            identity=self._identity,
+            hello=self._acceptor.hello,
+            clock=self._clock,
+            jitter=self._jitter,
+            on_up=self._on_up,
+            on_down=self._on_down,
+        )
+        self._start(hub_id)
+
+    def remove_peer(self, hub_id: str, why: str = "no longer a peer") -> None:
+        """Ends both directions. Whether it may come back is for the identity to say."""
+        if self._peers.pop(hub_id, None) is not None:
+            task = self._tasks.pop(hub_id, None)
+            if task is not None:
+                task.cancel()
+        self._acceptor.drop(hub_id, why)
+
+    def is_up(self, hub_id: str) -> bool:
+        return hub_id in self._peers and self._peers[hub_id].is_up
+
+    def up(self) -> tuple[str, ...]:
+        return tuple(hub_id for hub_id, peer in self._peers.items() if peer.is_up)
+
+    def rtt_ms(self, hub_id: str) -> float | None:
+        """Smoothed round trip, pinged every second; None without a link."""
+        return self._peers[hub_id].rtt_ms if hub_id in self._peers else None
+
+    def features(self, hub_id: str) -> tuple[str, ...]:
+        return self._peers[hub_id].features if hub_id in self._peers else ()
+
+    def status(self) -> list[LinkStatus]:
+        return [
+            LinkStatus(
+                hub_id=hub_id,
+                address=peer.address,
+                up=peer.is_up,
+                trouble=peer.trouble,
+                rtt_ms=peer.rtt_ms,
+                features=peer.features,
+                bytes_sent=peer.bytes_sent,
+                bytes_received=self._acceptor.bytes_received(hub_id),
+                messages_sent=peer.messages_sent,
+                messages_received=self._messages_received.get(hub_id, 0),
+                messages_dropped=peer.messages_dropped,
+            )
+            for hub_id, peer in self._peers.items()
+        ]
+
+    def _start(self, hub_id: str) -> None:
+        if self._group is not None:
+            self._tasks[hub_id] = self._group.create_task(self._peers[hub_id].run(), name=f"link to {hub_id}")
+
+    def _greeted(self, hub_id: str) -> None:
+        """It is there, so it can be dialled."""
+        peer = self._peers.get(hub_id)
+        if peer is not None and not peer.is_up:
+            peer.dial_now()
+
+    def _body(self, hub_id: str, body: bytes) -> str:
+        try:
+            message = self._decode(body)
+        except ValueError as error:  # msgspec.DecodeError is one
+            return f"not a message that this hub understands: {error}"
+        self._messages_received[hub_id] = self._messages_received.get(hub_id, 0) + 1
+        self._on_message(hub_id, message)
+        return ""
+
+    async def _sweep(self) -> None:
+        while True:
+            self._acceptor.sweep()
+            await self._clock.sleep(SWEEP_EVERY_S)
