@@ -97,6 +97,11 @@ class Wan:
     def address(self, name: str) -> str:
         return hub_address(self._number(name))
 
+    @property
+    def emulator_pid(self) -> int:
+        """The process that carries the packets, for those who want to watch it."""
+        return self._emulator.pid
+
     def inside(self, name: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Calls a short function in the hub's namespace; sockets that it creates stay there."""
         return self._threads[self._number(name)].run(function, *arguments, **named)

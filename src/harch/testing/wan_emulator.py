@@ -1,8 +1,8 @@
 """The process that carries the packets of an emulated WAN: one loop, so that a test's own loop cannot make it late.
 
 `Wan` starts it (`python -m harch.testing.wan_emulator`) with one end of a socket: it creates the namespaces, sends
-their descriptors, then answers one line of JSON per command. It ends when told to, or when `Wan`'s process has gone,
-however that went, and leaves nothing running in its namespaces.
+their descriptors, then answers one line of JSON per command. It ends when the socket is closed or `Wan`'s process
+has gone, however that went, and leaves nothing running in its namespaces.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Emulator:
         self._timer = Timer()
 
     def run(self) -> None:
-        """Carries packets until the end is commanded or the owner has gone."""
+        """Carries packets until the owner closes the socket or has gone."""
         hub_of = {device: number for number, device in enumerate(self._devices)}
         owner = os.pidfd_open(os.getppid())  # beside the socket, which a fork of the owner would keep open
         poll = select.epoll()
@@ -120,9 +120,7 @@ class Emulator:
             self._control.sendall(json.dumps(answer).encode() + b"\n")
 
     def _perform(self, verb: str, pairs: list[tuple[int, int]], settings: dict[str, float]) -> dict[str, Any]:
-        if verb == "end":
-            self._is_running = False
-        elif verb == "statistics":
+        if verb == "statistics":
             return self._statistics()
         for sender, receiver in pairs:
             link = self._links[sender, receiver]
