@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -18,6 +18,7 @@ from harch.federation.identity.certificates import (
 )
 from harch.federation.identity.folder import IdentityFolder
 from harch.federation.identity.members import Member, Roster, SignedMember, decode_signed, encode_signed
+from harch.federation.identity.messages import AUTHORITY_FEATURE
 from harch.federation.identity.names import HubName
 
 
@@ -34,6 +35,7 @@ class HubIdentity:
         self._server: ssl.SSLContext | None = None
         self._client: ssl.SSLContext | None = None
         self._wanted: Ed25519PrivateKey | None = None
+        self._watchers: list[Callable[[list[Member]], None]] = []
         if self.member.state_key != self.state_key.public_key().public_bytes_raw():
             raise HarchError("E0111", f"{folder.path} holds another key than the member record says", hint=_JOIN_ANEW)
 
@@ -57,18 +59,24 @@ class HubIdentity:
             raise HarchError("E0111", f"{self.folder.path} has no member record of {self.hub_id}", hint=_JOIN_ANEW)
         return member
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What this hub can do for others, as the links announce it."""
+        return (AUTHORITY_FEATURE,) if self.folder.has_authority else ()
+
     # What the links need
 
     def server_context(self) -> ssl.SSLContext:
         """One object for life: a new certificate is loaded into it, and the listening socket need not be reopened."""
         if self._server is None:
-            files = self.folder.authority_file, self.folder.hub_file
-            self._server = tls.server_context(*files, admits_strangers=self.folder.has_authority)
+            self._server = tls.server_context(
+                self.authority, self.folder.hub_file, admits_strangers=self.folder.has_authority
+            )
         return self._server
 
     def client_context(self) -> ssl.SSLContext:
         if self._client is None:
-            self._client = tls.client_context(self.folder.authority_file, self.folder.hub_file)
+            self._client = tls.client_context(self.authority, self.folder.hub_file)
         return self._client
 
     def introduction(self) -> bytes:
@@ -92,7 +100,13 @@ class HubIdentity:
         changed = self.roster.merge(records)
         if changed:
             self.folder.write_members(self.roster.records())
+            for watcher in self._watchers:
+                watcher(changed)
         return changed
+
+    def watch(self, watcher: Callable[[list[Member]], None]) -> None:
+        """Calls `watcher` with the members that changed, whichever way their records came."""
+        self._watchers.append(watcher)
 
     def request_certificate(self) -> bytes:
         """A signing request for a fresh key. The key is kept in memory until `install` brings its certificate."""

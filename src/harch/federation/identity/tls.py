@@ -9,28 +9,28 @@ import ssl
 from pathlib import Path
 
 
-def server_context(authority_file: Path, hub_file: Path, *, admits_strangers: bool) -> ssl.SSLContext:
+def server_context(authority: bytes, hub_file: Path, *, admits_strangers: bool) -> ssl.SSLContext:
     """`admits_strangers`: hubs that want to join have no certificate yet. One that is shown must hold all the same."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, authority_file)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, authority)
     context.verify_mode = ssl.CERT_OPTIONAL if admits_strangers else ssl.CERT_REQUIRED
     context.num_tickets = 0  # a resumed session would skip the check of the certificate
     context.load_cert_chain(hub_file)
     return context
 
 
-def client_context(authority_file: Path, hub_file: Path | None) -> ssl.SSLContext:
+def client_context(authority: bytes, hub_file: Path | None) -> ssl.SSLContext:
     """Without `hub_file`: for a hub that is about to join and has no certificate yet."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, authority_file)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, authority)
     if hub_file is not None:
         context.load_cert_chain(hub_file)
     return context
 
 
-def _context(protocol: int, authority_file: Path) -> ssl.SSLContext:
+def _context(protocol: int, authority: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
-    context.load_verify_locations(authority_file)
+    context.load_verify_locations(cadata=authority)
     return context

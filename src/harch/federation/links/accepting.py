@@ -63,7 +63,7 @@ class Acceptor:
             protocol_version=PROTOCOL_VERSION,
             hub_id=name.hub_id,
             trust_domain=name.trust_domain,
-            features=self._features,
+            features=(*self._identity.features, *self._features),
             introduction=self._identity.introduction(),
         )
 
