@@ -21,7 +21,7 @@ class PeerOffer:
 
 
 def peers_to_ask(candidates: Iterable[tuple[str, bool, int, float]]) -> tuple[str, ...]:
-    """From `(hub, has its data, GPUs free, round trip ms)`: those with the data first, then the nearest with most room."""
+    """From `(hub, has its data, GPUs free, round trip ms)`: with the data first, then the nearest with most room."""
     ranked = sorted(candidates, key=lambda peer: (not peer[1], _distance(peer[3]), -peer[2], peer[0]))
     return tuple(hub_id for hub_id, *_ in ranked[:PEERS_ASKED_MAX])
 

@@ -28,15 +28,31 @@ class Admission:
 
     def check(self, request: Request, process_slots: int) -> None:
         """Raises the error that tells why this hub can never run it, and which hub could."""
+        rejection = self._verdict(request, process_slots)
+        if rejection is not None:
+            raise self._error(request, rejection)
+
+    def fits_only_elsewhere(self, request: Request, process_slots: int) -> bool:
+        """This hub can never run it, and another can."""
+        return self._verdict(request, process_slots) is not None and bool(self._others(request))
+
+    def _verdict(self, request: Request, process_slots: int) -> Rejection | None:
         shape = request.shape
         if shape not in self._verdicts:
             if len(self._verdicts) >= _CACHE_MAX:
                 self._verdicts.clear()
             facts = self._facts(self._hub_id, request, process_slots)
             self._verdicts[shape] = first_rejection(request, facts, permanent_only=True)
-        rejection = self._verdicts[shape]
-        if rejection is not None:
-            raise self._error(request, rejection)
+        return self._verdicts[shape]
+
+    def _others(self, request: Request) -> list[str]:
+        """Names of hubs that could run it, given room."""
+        return [
+            hub.name
+            for hub in self._fleet.hubs
+            if hub.id != self._hub_id
+            and first_rejection(request, self._facts(hub.id, request, process_slots=0), permanent_only=True) is None
+        ]
 
     def _facts(self, hub_id: str, request: Request, process_slots: int) -> HubFacts:
         hub = self._fleet.hub(hub_id)
@@ -68,12 +84,7 @@ class Admission:
                 field="resources.gpu_model",
                 meta=meta,
             )
-        others = [
-            hub.name
-            for hub in self._fleet.hubs
-            if hub.id != self._hub_id
-            and first_rejection(request, self._facts(hub.id, request, process_slots=0), permanent_only=True) is None
-        ]
+        others = self._others(request)
         elsewhere = f"; it fits at {', '.join(others)}: `harch run --hub {others[0].lower()} …`" if others else ""
         code = "E0902" if rejection.rule == "residency" else "E0303"
         return HarchError(

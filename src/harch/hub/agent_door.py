@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harch.base.errors import HarchError
-from harch.execution.protocol import AgentMessage, Hello, HubMessage, TaskEnded, TaskKey, TaskStarted
+from harch.execution.protocol import AgentMessage, Heartbeat, Hello, HubMessage, TaskEnded, TaskKey, TaskStarted
 from harch.hub import happenings as h
 from harch.hub.driver import Driver
 from harch.hub.sessions import AgentLink, Session
@@ -82,6 +82,8 @@ class AgentDoor:
             match message:
                 case TaskStarted():
                     events.append(h.TaskStartSeen(message.key))
+                case Heartbeat(boot_s):
+                    driver.heard_clock(session.hello.agent_id, boot_s)
                 case TaskEnded():
                     events.append(h.TaskEndSeen(session.hello.agent_id, message))
         if events:

@@ -15,6 +15,7 @@ class ConnectedAgent:
     session: int
     node_ids: tuple[str, ...]
     next_gang_port: int
+    clock: tuple[float, float] = (0.0, 0.0)  # a reading of its boot clock, and of ours when it came
 
 
 @dataclass
@@ -58,8 +59,8 @@ class AgentBook:
             )
         return nodes
 
-    def join(self, hello: Hello, session: int, nodes: tuple[str, ...]) -> ConnectedAgent:
-        agent = ConnectedAgent(hello, session, nodes, hello.gang_ports[0])
+    def join(self, hello: Hello, session: int, nodes: tuple[str, ...], boot_s: float) -> ConnectedAgent:
+        agent = ConnectedAgent(hello, session, nodes, hello.gang_ports[0], (hello.boot_s, boot_s))
         self.agents[hello.agent_id] = agent
         for node_id in nodes:
             self.agent_of_node[node_id] = hello.agent_id

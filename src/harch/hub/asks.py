@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import PauseTask, ResumeTask, TaskKey
+from harch.federation.offers import OrderKind
 from harch.hub import happenings as h
 from harch.hub.audit import drafts
-from harch.hub.desk import Desk, wrong_state
+from harch.hub.desk import Desk, may_leave, wrong_state
 from harch.hub.registry import request_digest
 from harch.placement.request import Request
 from harch.workloads.lifecycle import State, Workload
@@ -28,7 +29,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
     data_ids, hubs_allowed = _admitted_data(desk, event.spec, event.tenant)
     request = Request.of(event.workload_id, event.spec, tenant=event.tenant, hubs_allowed=hubs_allowed)
-    desk.admission.check(request, desk.agents.process_slots)
+    home_fits = _fits_home(desk, event.spec, request)
     over_quota = desk.scheduler.queue.rejection_to_wait(request)
     if over_quota is not None:
         raise HarchError("E0401", over_quota.detail, hint=over_quota.nearest_fix, meta={"rule": over_quota.rule})
@@ -42,6 +43,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         updated_at=desk.now,
         annotations=event.annotations,
         data_ids=data_ids,
+        home_fits=home_fits,
     )
     desk.registry.add(workload)
     desk.guard.watch(workload)
@@ -64,15 +66,17 @@ def submit(desk: Desk, event: h.Submitted) -> None:
 
 def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
     workload = desk.unfinished(event.workload_id)
-    if workload.is_placed:
-        raise wrong_state(workload, "its specification changes only while it waits")
+    if workload.is_placed or workload.leased or workload.guest:
+        raise wrong_state(workload, "its specification changes only while it waits at home")
     data_ids, hubs_allowed = _admitted_data(desk, event.spec, workload.tenant)
-    desk.admission.check(Request.of(workload.id, event.spec, hubs_allowed=hubs_allowed), desk.agents.process_slots)
+    request = Request.of(workload.id, event.spec, hubs_allowed=hubs_allowed)
+    home_fits = _fits_home(desk, event.spec, request)
     desk.registry.rename(workload, event.spec)
     desk.scheduler.withdraw(workload.id)
     workload.spec = event.spec
     workload.annotations = event.annotations
     workload.data_ids = data_ids
+    workload.home_fits = home_fits
     desk.guard.watch(workload)
     if workload.state is State.PENDING:
         desk.enqueue(workload)
@@ -86,7 +90,21 @@ def _admitted_data(desk: Desk, spec: WorkloadSpec, tenant: str) -> tuple[tuple[s
     if not spec.data:
         return (), None
     ask = desk.guard.ask(spec.name, spec, tenant=tenant)
-    return desk.guard.admit(spec, ask, tenant=tenant), desk.guard.hubs_allowed(ask)
+    ids = desk.guard.admit(spec, ask, tenant=tenant, elsewhere_too=_may_leave(desk, spec))
+    return ids, desk.guard.hubs_allowed(ask)
+
+
+def _fits_home(desk: Desk, spec: WorkloadSpec, request: Request) -> bool:
+    """False: only another hub can run it, and one can. Raises if none can."""
+    slots = desk.agents.process_slots
+    if _may_leave(desk, spec) and desk.admission.fits_only_elsewhere(request, slots):
+        return False
+    desk.admission.check(request, slots)
+    return True
+
+
+def _may_leave(desk: Desk, spec: WorkloadSpec) -> bool:
+    return desk.spill.enabled and may_leave(spec)
 
 
 def relabel(desk: Desk, event: h.Relabelled) -> None:
@@ -107,7 +125,10 @@ def stop(desk: Desk, event: h.StopAsked) -> None:
     if workload.state.is_final or workload.stop_as is not None:
         return
     workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
-    if workload.is_placed:
+    if workload.leased:
+        desk.changed(workload, "workload.stopping", f"{event.reason}; {workload.runner_hub} is told")
+        desk.order(workload, OrderKind.STOP, event.reason)
+    elif workload.is_placed:
         desk.changed(workload, "workload.stopping", event.reason)
         desk.stop_tasks(workload)
     else:
@@ -122,6 +143,10 @@ def pause(desk: Desk, workload: Workload) -> None:
     if workload.stop_reason:
         raise wrong_state(workload, "it is being stopped")
     running = workload.ranks_running
+    if workload.leased:
+        desk.move(workload, State.PAUSED, f"{workload.runner_hub} is told to pause it")
+        desk.order(workload, OrderKind.PAUSE)
+        return
     desk.scheduler.withdraw(workload.id)
     desk.move(workload, State.PAUSED, "paused; it keeps its GPUs" if workload.is_placed else "held back")
     for task in workload.placement:
@@ -136,6 +161,13 @@ def resume(desk: Desk, workload: Workload) -> None:
         raise wrong_state(workload, "only paused work is resumed")
     if workload.scrub:
         raise wrong_state(workload, "the tags of its data no longer permit it here")
+    if workload.leased:
+        started = workload.started_at is not None
+        desk.move(
+            workload, State.RUNNING if started else State.SCHEDULED, f"{workload.runner_hub} is told to resume it"
+        )
+        desk.order(workload, OrderKind.RESUME)
+        return
     if not workload.is_placed:
         desk.enqueue(workload)
         desk.move(workload, State.PENDING, "waits again")

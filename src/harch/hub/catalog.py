@@ -25,6 +25,7 @@ class CatalogEntry(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     sha256: str = ""
     made_by: str = ""  # the workload that produced it; empty if somebody registered it
+    home: str = ""  # the hub whose catalog has it; empty if this one has. Kept here for work of that hub only.
 
 
 class Catalog:
@@ -41,7 +42,7 @@ class Catalog:
         self.entries[data.id] = entry
         self.objects[data.id] = data
         holder = self.named(data.name, tenant=data.tenant)
-        if holder is None or holder.made_by:
+        if not entry.home and (holder is None or holder.made_by):
             self._by_name[data.tenant, data.name] = data.id
 
     def restore(self, entries: Iterable[CatalogEntry]) -> None:

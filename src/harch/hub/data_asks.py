@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection, rejected
 from harch.execution.protocol import PauseTask, TaskKey
+from harch.federation.offers import OrderKind
 from harch.hub import happenings as h
 from harch.hub.audit import data_drafts
 from harch.hub.catalog import CatalogEntry
@@ -90,7 +91,10 @@ def sweep(desk: Desk) -> None:
         desk.changed(workload)
         desk.emit(h.Record("sovereignty.violation", workload.id, workload.tenant, reason, facts))
         desk.audit(data_drafts.work_violated(workload, violation, desk.hub.country))
-        if workload.is_placed:
+        if workload.leased:
+            workload.stop_reason, workload.stop_as = reason, State.CANCELLED
+            desk.order(workload, OrderKind.STOP, reason, scrub=True)
+        elif workload.is_placed:
             _freeze(desk, workload, reason)
             workload.stop_reason, workload.stop_as = reason, State.CANCELLED
             desk.stop_tasks(workload)
@@ -103,10 +107,11 @@ def produced(desk: Desk, workload: Workload) -> None:
     """The outputs of work that has ended well: each carries the meet of what was read, as it is tagged now."""
     reads = desk.guard.ask_of(workload).reads
     kind = DataKind.CHECKPOINT if workload.spec.type in _MAKES_CHECKPOINTS else DataKind.DATASET
-    for number, name in enumerate(workload.spec.outputs, start=1):
+    home = workload.owner_hub if workload.guest else ""
+    for data_id, name in zip(output_ids(workload), workload.spec.outputs, strict=True):
         data = derive_output(
             reads,
-            id=f"data_{workload.id.removeprefix('wl_')}-{number}",  # it ends well once, so this is never used again
+            id=data_id,
             kind=kind,
             name=name,
             tenant=workload.tenant,
@@ -114,9 +119,15 @@ def produced(desk: Desk, workload: Workload) -> None:
         )
         if not desk.guard.may_rest_here(data):  # tightened while it ran: what it wrote has been scrubbed
             data = replace(data, hubs=())
-        _put(desk, CatalogEntry(object=data, created_at=desk.now, updated_at=desk.now, made_by=workload.id))
+        _put(desk, CatalogEntry(object=data, created_at=desk.now, updated_at=desk.now, made_by=workload.id, home=home))
         desk.record_data("data.produced", data, f"{data.kind} {name} by {workload.id}: {_described(data)}")
         desk.audit(data_drafts.derived(data, workload, desk.hub.country))
+
+
+def output_ids(workload: Workload) -> list[str]:
+    """It ends well once, so these are never used again."""
+    stem = workload.id.removeprefix("wl_")
+    return [f"data_{stem}-{number}" for number in range(1, len(workload.spec.outputs) + 1)]
 
 
 def _freeze(desk: Desk, workload: Workload, why: str) -> None:

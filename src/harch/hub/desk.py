@@ -6,10 +6,13 @@ Each event begins with `begin`, mutates through these moves, and ends with `fini
 from __future__ import annotations
 
 import heapq
+import math
 from datetime import UTC, datetime
+from enum import IntEnum
 
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import PauseTask, ResumeTask, StartTask, StopTask, TaskKey, TaskSpec
+from harch.federation.offers import Lease, Order, OrderKind
 from harch.fleet.model import Fleet, Hub, Provenance
 from harch.hub import happenings as h
 from harch.hub.admission import Admission
@@ -18,6 +21,7 @@ from harch.hub.audit import drafts
 from harch.hub.catalog import Catalog
 from harch.hub.guard import Guard
 from harch.hub.registry import Registry
+from harch.hub.spill.board import Board
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
 from harch.placement.turns.settings import TurnSettings
@@ -26,6 +30,16 @@ from harch.sovereignty.compiled import Rules
 from harch.sovereignty.tags import DataObject
 from harch.sovereignty.terrain import Terrain
 from harch.workloads.lifecycle import MOVES, State, TaskPlacement, Workload
+from harch.workloads.spec import WorkloadSpec
+
+
+class Closed(IntEnum):
+    """Whether a hub takes work. Each also means what those before it mean."""
+
+    OPEN = 0
+    CORDONED = 1  # starts nothing new, here or for others; what runs goes on
+    DRAINING = 2  # what runs is asked to go elsewhere
+    RETIRED = 3  # leaves the federation
 
 
 class Desk:
@@ -44,6 +58,9 @@ class Desk:
         self.admission = Admission(fleet, hub.id)
         self.policy_version = POLICY_BUILTIN  # in force now; every audited decision names it
         self.now = datetime.min.replace(tzinfo=UTC)
+        self.boot_s = 0.0  # for leases: how long, whatever the time
+        self.spill = Board()
+        self.closed = Closed.OPEN
         self._gpu_index = {gpu.id: gpu.index for node in hub.nodes for gpu in node.gpus}
         self._start_deadlines: list[tuple[float, str]] = []
         self._dirty: dict[str, Workload] = {}
@@ -53,8 +70,8 @@ class Desk:
     def now_s(self) -> float:
         return self.now.timestamp()
 
-    def begin(self, now: datetime) -> None:
-        self.now = now
+    def begin(self, now: datetime, boot_s: float) -> None:
+        self.now, self.boot_s = now, boot_s
         self._dirty = {}
         self._effects = []
 
@@ -103,6 +120,8 @@ class Desk:
     def changed(self, workload: Workload, kind: str = "", message: str = "") -> None:
         workload.updated_at = self.now
         self._dirty[workload.id] = workload
+        if workload.guest and (workload.report_due or not workload.state.is_final):
+            self.spill.to_report[workload.id] = workload
         if kind:
             data: dict[str, object] = {"name": workload.spec.name, "state": workload.state, "attempt": workload.attempt}
             self.emit(h.Record(kind, workload.id, workload.tenant, message, data))
@@ -116,14 +135,22 @@ class Desk:
     def end(self, workload: Workload, state: State, why: str) -> None:
         """The last move of a workload."""
         workload.completed_at = self.now
+        workload.report_due = workload.guest
         self.move(workload, state, why)
         self.audit(drafts.ended(workload, self.hub.country, policy_version=self.policy_version))
-        self.registry.finished(workload)
         self.guard.unwatch(workload)
+        if workload.guest:
+            self.spill.guests.pop(workload.id, None)
+            self.spill.unbooked[workload.id] = workload
+        else:
+            self.registry.finished(workload)
+            self.spill.settled(workload.id)
 
     def enqueue(self, workload: Workload) -> None:
-        """Lets it wait for its turn."""
-        self.scheduler.submit(self.request(workload), now_s=self.now_s)
+        """Lets it wait for its turn; if it may go elsewhere, other hubs hear of it in a moment."""
+        if workload.home_fits:
+            self.scheduler.submit(self.request(workload), now_s=self.now_s)
+        self.spill.waits(workload.id, self.boot_s)
         within_s = workload.spec.gang.start_within_s
         if within_s is not None and workload.attempt == 0:
             heapq.heappush(self._start_deadlines, (workload.created_at.timestamp() + within_s, workload.id))
@@ -133,12 +160,16 @@ class Desk:
         late = []
         while self._start_deadlines and self._start_deadlines[0][0] <= self.now_s:
             _, workload_id = heapq.heappop(self._start_deadlines)
-            if workload_id in self.scheduler.queue:
-                late.append(self.registry.workloads[workload_id])
+            workload = self.registry.workloads.get(workload_id)
+            if workload is not None and workload.state is State.PENDING:
+                late.append(workload)
         return late
 
     def requeue(self, workload: Workload, why: str) -> None:
-        """Back to waiting, its GPUs freed."""
+        """Back to waiting, its GPUs freed. A guest goes back to its owner instead."""
+        if workload.guest:
+            self.hand_back(workload, why)
+            return
         if workload.id in self.scheduler.running:
             self.free(workload)
         self.audit(drafts.requeued(workload, self.hub.country, policy_version=self.policy_version))
@@ -152,6 +183,14 @@ class Desk:
             return
         self.enqueue(workload)
         self.move(workload, State.PENDING, why, kind="workload.requeued")
+
+    def hand_back(self, workload: Workload, why: str) -> None:
+        """Ends a guest here without an end of its own: its owner decides again."""
+        if workload.id in self.scheduler.running:
+            self.free(workload)
+        workload.handed_back = True
+        workload.error_message = why
+        self.end(workload, State.CANCELLED, why)
 
     def free(self, workload: Workload) -> None:
         self.scheduler.ended(workload.id, now_s=self.now_s)
@@ -184,6 +223,13 @@ class Desk:
             submitted_s=workload.created_at.timestamp(),
             hubs_allowed=self.guard.hubs_allowed(self.guard.ask_of(workload)) if workload.data_ids else None,
         )
+
+    # The hub that runs it
+
+    def order(self, workload: Workload, kind: OrderKind, reason: str = "", *, scrub: bool = False) -> None:
+        """If it does not arrive, the next report shows that, or the lease ends."""
+        lease = Lease(workload.id, workload.epoch)
+        self.emit(h.SendPeer(workload.runner_hub, Order(lease=lease, kind=kind, reason=reason, scrub=scrub)))
 
     # Agents
 
@@ -222,8 +268,23 @@ class Desk:
             countries_allowed=allowed,
             data=self.guard.before_start(workload) if workload.data_ids else (),
             scrub_after=bool(workload.data_ids) and self.guard.leaves_what_may_not_rest(workload),
+            lease_until_s=self.lease_until_s(workload, task),
         )
         self.to_agent(task, StartTask(order))
+
+    def lease_until_s(self, workload: Workload, task: TaskPlacement) -> float | None:
+        """When a guest's lease ends on the clock of the task's agent; None for own work.
+
+        Counted from an earlier reading of that clock, so whatever a message takes only makes it earlier.
+        """
+        if not workload.guest:
+            return None
+        agent = self.agents.agents.get(self.agents.agent_of_node.get(task.node_id, ""))
+        lease = self.spill.guests.get(workload.id)
+        if agent is None or lease is None:
+            return -math.inf
+        agent_boot_s, own_boot_s = agent.clock
+        return agent_boot_s + (lease.until_s - own_boot_s)
 
     def stop_for_others(self, workload: Workload, why: str, *, kind: str) -> None:
         """TERM, grace, then it waits again: for preemption, draining, defragmentation."""
@@ -242,6 +303,11 @@ class Desk:
         """Work that broke a rule about data gets no grace, and leaves nothing behind."""
         grace_s = 0.0 if workload.scrub else workload.spec.stop_grace_s
         return StopTask(TaskKey(workload.id, workload.attempt, rank), grace_s, scrub=workload.scrub)
+
+
+def may_leave(spec: WorkloadSpec) -> bool:
+    """Secrets stay where they were stored, and so does what needs them."""
+    return not spec.stay_home and not spec.secrets
 
 
 def wrong_state(workload: Workload, why: str) -> HarchError:

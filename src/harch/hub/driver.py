@@ -11,12 +11,14 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 from msgspec.structs import replace
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import HubMessage, StartTask
+from harch.federation.offers import SpillMessage
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.audit.trail import AuditTrail
@@ -37,6 +39,7 @@ from harch.workloads.lifecycle import Workload
 RETRY_DISK_S = 1.0
 LOOK_AGAIN_S = 1.0
 GATHER_S = 0.003  # under load a round then serves several requests, and costs hardly more than for one
+SPILL_EVERY_S = 0.05
 AUDIT_TAGS_S = 2.0  # how often running work is compared with the tags of its data, besides each change of a tag
 TRIM_EVERY_EVENTS = 10_000
 
@@ -60,14 +63,16 @@ class Driver:
         trail: AuditTrail,
         clock: Clock,
         send: Callable[[str, HubMessage], None],
+        send_peer: Callable[[str, SpillMessage], None],
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
         on_record: Callable[[str], None],
         on_restart: Callable[[str], None],
         on_broken: Callable[[InvariantBroken], None],
+        federated: bool = False,
     ) -> None:
         self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
         self._settings = settings
-        self._send, self._open_secrets = send, open_secrets
+        self._send, self._send_peer, self._open_secrets = send, send_peer, open_secrets
         self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
         self._trail = trail
         self._committer = Committer(database, on_failure=self._disk_failed)
@@ -75,6 +80,7 @@ class Driver:
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
         self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
+        self.federated = federated
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
@@ -88,10 +94,10 @@ class Driver:
                 "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
             )
         effects: list[h.Effect] = []
-        now = self._clock.now()
+        now, boot_s = self._clock.now(), self._clock.boot_s()
         try:
             for event in events:
-                effects += self.machine.handle(event, now=now)
+                effects += self.machine.handle(event, now=now, boot_s=boot_s)
         except InvariantBroken as broken:
             self.not_ready = str(broken)
             self._on_broken(broken)
@@ -118,6 +124,17 @@ class Driver:
         while True:
             await self._clock.sleep(LOOK_AGAIN_S)
             self.plan_placement()
+
+    async def keep_spilling(self) -> None:
+        """Until cancelled: what waits is offered to other hubs, leases and bids end."""
+        while True:
+            await self._clock.sleep(SPILL_EVERY_S)
+            if not self.not_ready and self.machine.is_spill_due(self._clock.boot_s()):
+                self.handle(h.SpillDue())
+                self.plan_placement()
+
+    def heard_clock(self, agent_id: str, agent_boot_s: float) -> None:
+        self.machine.heard_clock(agent_id, agent_boot_s, boot_s=self._clock.boot_s())
 
     async def keep_auditing(self) -> None:
         """Until cancelled: gate 4, for whatever nobody told the machine of."""
@@ -154,7 +171,7 @@ class Driver:
         saves: dict[str, Workload] = {}  # once each: what several events changed is written as it is in the end
         statements: list[Statement] = []
         drafts: list[Draft] = []
-        messages: list[h.Send] = []
+        messages: list[h.Send | h.SendPeer] = []
         first, head = self.seq, self._trail.head
         for effect in effects:
             match effect:
@@ -162,7 +179,7 @@ class Driver:
                     saves[workload.id] = workload
                 case h.Record():
                     statements.append(rows.save_event(self._numbered(effect, now)))
-                case h.Send():
+                case h.Send() | h.SendPeer():
                     messages.append(effect)
                 case h.Audit(draft):
                     drafts.append(draft)
@@ -203,11 +220,14 @@ class Driver:
             data=record.data,
         )
 
-    def _stored(self, done: asyncio.Future[None], seq: int, messages: list[h.Send]) -> None:
+    def _stored(self, done: asyncio.Future[None], seq: int, messages: list[h.Send | h.SendPeer]) -> None:
         if done.exception() is not None:
             return  # `_disk_failed` sees to it
         for effect in messages:
-            self._send(effect.agent_id, self._with_secrets(effect.message))
+            if isinstance(effect, h.Send):
+                self._send(effect.agent_id, self._with_secrets(effect.message))
+            else:
+                self._send_peer(effect.hub_id, effect.message)
         if seq > self.seq_stored:
             self.seq_stored = seq
             for waiter in self._waiters:
@@ -223,12 +243,15 @@ class Driver:
     def _restore(self) -> None:
         now = self._clock.now()
         machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
+        machine.desk.spill.enabled = self.federated
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),
             self._database.conditions(),
             data_rows.entries(self._database),
             now=now,
+            boot_s=self._clock.boot_s(),
+            lifetime=uuid4().hex[:12],
         )
         self.machine = machine
         if self.equip is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from harch.base.rejection import RuleOutcome
 from harch.hub.desk import Desk
-from harch.hub.views import HubSummary, PeerView
+from harch.hub.peer_facts import published_facts
+from harch.hub.views import PeerView
 from harch.placement.checks import HARD_CHECKS, outcomes
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
-from harch.placement.facts import HubFacts, ModelFacts, live_facts, published_slots
+from harch.placement.facts import live_facts
 from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.placement.scheduler import Scheduler
@@ -61,8 +62,8 @@ def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExpl
     quota = None if placed else scheduler.queue.quota_rejection(request)
     facts = live_facts(
         country=desk.hub.country,
-        accepts_work=True,
-        status_detail="",
+        accepts_work=not desk.closed,
+        status_detail=f"this hub is {desk.closed.name.lower()}" if desk.closed else "",
         room=room,
         process_slots_total=desk.agents.process_slots,
         request=request,
@@ -100,7 +101,7 @@ def _peer_hub(peer: PeerView, request: Request) -> HubExplanation:
         return HubExplanation(
             hub_id=peer.hub_id, country="", eligible=False, source="unknown", age_s=None, rules=(silent,)
         )
-    rules = outcomes(request, _published_facts(peer.summary, peer, request))
+    rules = outcomes(request, published_facts(peer.summary, peer, request))
     return HubExplanation(
         hub_id=peer.hub_id,
         country=peer.summary.country,
@@ -111,40 +112,20 @@ def _peer_hub(peer: PeerView, request: Request) -> HubExplanation:
     )
 
 
-def _published_facts(summary: HubSummary, peer: PeerView, request: Request) -> HubFacts:
-    models = tuple(
-        ModelFacts(m.model, m.memory_gb, m.total, m.free, m.gpus_per_node_max, tuple(m.free_shapes))
-        for m in summary.models
-    )
-    facts = HubFacts(
-        hub_id=summary.hub_id,
-        country=summary.country,
-        accepts_work=peer.reachable and summary.status == "ready",
-        status_detail="" if peer.reachable else f"does not answer: {peer.error}",
-        models=models,
-        cpus_per_node_max=summary.node_max.cpus,
-        memory_gb_per_node_max=summary.node_max.memory_gb,
-        nodes_up=summary.nodes_up,
-        process_slots_total=summary.process_slots_total,
-        process_slots_free=summary.process_slots_free,
-        slots_empty=0,
-        slots_now=0,
-        source="summary",
-        age_s=peer.age_s,
-    )
-    empty, now = published_slots(facts.suitable(request), request, summary.nodes_up)
-    return HubFacts(
-        **{name: getattr(facts, name) for name in HubFacts.__slots__} | {"slots_empty": empty, "slots_now": now}
-    )
-
-
 def _verdict(
     desk: Desk, own: HubExplanation, others: list[HubExplanation], workload: Workload | None
 ) -> tuple[Verdict, str]:
     name = desk.hub.name
     if workload is not None and workload.state.is_final:
         ended = workload.error_message or "all tasks ended well"
-        return Verdict.FINISHED, f"{workload.state} at {name}: {ended}"
+        return Verdict.FINISHED, f"{workload.state} at {workload.runner_hub or name}: {ended}"
+    if workload is not None and workload.leased:
+        given = desk.spill.given[workload.id]
+        return (
+            Verdict.PLACED,
+            f"{workload.state} at {workload.runner_hub} under lease, epoch {workload.epoch}; "
+            f"{workload.runner_hub} was last heard {desk.boot_s - given.heard_s:.0f} s ago",
+        )
     if workload is not None and workload.is_placed:
         stopping = f"; stopping: {workload.stop_reason}" if workload.stop_reason else ""
         return (
@@ -157,7 +138,21 @@ def _verdict(
     if failed is None:
         return Verdict.FITS_NOW, f"fits {name} now" + ("" if workload is None else " and is about to be placed")
     elsewhere = [hub.hub_id for hub in others if hub.eligible]
-    also = f"; it would fit now at {', '.join(elsewhere)}" if elsewhere else ""
+    also = _asked(desk, workload) + (f"; it would fit now at {', '.join(elsewhere)}" if elsewhere else "")
+    if workload is not None and not workload.home_fits:
+        return (
+            Verdict.MUST_WAIT,
+            f"waits for another hub ({failed.rule}): {failed.detail}{also}",
+        )
     if failed.rule in _PERMANENT:
         return Verdict.NEVER_FITS, f"{name} can never run it ({failed.rule}): {failed.detail}{also}"
-    return Verdict.MUST_WAIT, f"waits at {name} ({failed.rule}): {failed.detail}; {failed.nearest_fix}{also}"
+    return (
+        Verdict.MUST_WAIT,
+        f"waits at {name} ({failed.rule}): {failed.detail}; {failed.nearest_fix}{also}",
+    )
+
+
+def _asked(desk: Desk, workload: Workload | None) -> str:
+    """What other hubs said, or why they were not asked."""
+    answers = desk.spill.answers.get(workload.id, {}) if workload is not None else {}
+    return "".join(f"; {hub_id}: {why}" if hub_id else f"; {why}" for hub_id, why in answers.items())

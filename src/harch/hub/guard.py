@@ -79,13 +79,16 @@ class Guard:
             not_found=tuple(missing),
         )
 
-    def admit(self, spec: WorkloadSpec, ask: WorkAsk, *, tenant: str) -> tuple[str, ...]:
-        """The ids of what it reads. Raises E0907 with every rule that says no, and the hubs that may run it."""
+    def admit(self, spec: WorkloadSpec, ask: WorkAsk, *, tenant: str, elsewhere_too: bool = False) -> tuple[str, ...]:
+        """The ids of what it reads. Raises E0907 with every rule that says no, and the hubs that may run it.
+
+        `elsewhere_too`: another hub will do, if its data may be read there.
+        """
         verdict = admit(self.rules, ask, self._hub_id)
         reasons = verdict.rejections
         if not reasons and spec.outputs:
             reasons = self._against_outputs(ask)
-        if reasons or not verdict.allowed:
+        if (reasons or not verdict.allowed) and not (elsewhere_too and self._others(ask)):
             raise self._refusal(ask, reasons)
         for name in spec.outputs:
             holder = self.catalog.named(name, tenant=tenant)
@@ -104,13 +107,16 @@ class Guard:
         mask = eligible_mask(self.rules, ask)
         return tuple(hub for hub, number in self.rules.bits.items() if mask >> number & 1)
 
+    def _others(self, ask: WorkAsk) -> list[str]:
+        return [hub for hub in self.hubs_allowed(ask) if hub != self._hub_id]
+
     def _against_outputs(self, ask: WorkAsk) -> tuple[Rejection, ...]:
         """What it makes stays at the hub, so that must be allowed too."""
         tag = derive_tag(data.tag for data in ask.reads)
         return rejected(f"outputs at {self._hub_id}", explain_rest(tag, self.rules.terrain.site(self._hub_id)))
 
     def _refusal(self, ask: WorkAsk, reasons: tuple[Rejection, ...]) -> HarchError:
-        hubs = [hub for hub in self.hubs_allowed(ask) if hub != self._hub_id]
+        hubs = self._others(ask)
         lines = [f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in reasons[:REASONS_SHOWN_MAX]]
         message = f"{self._hub_id} may not run this:" + (
             f" {lines[0]}" if len(lines) == 1 else "\n  ".join(["", *lines])
@@ -169,12 +175,17 @@ class Guard:
 
     def violations(self) -> tuple[Violation, ...]:
         """Of all unfinished work that names data and is not on its way out because of that already."""
-        running = (
-            RunningWork(ask=self.ask_of(workload), hub=self._hub_id)
-            for workload in self._readers.values()
-            if not workload.scrub
+        return audit_running(
+            self.rules, (self._seen(workload) for workload in self._readers.values() if not workload.scrub)
         )
-        return audit_running(self.rules, running)
+
+    def _seen(self, workload: Workload) -> RunningWork:
+        """Where it is. What waits for another hub may be read there, if anywhere."""
+        ask = self.ask_of(workload)
+        if workload.leased:
+            return RunningWork(ask=ask, hub=workload.runner_hub)
+        others = () if workload.home_fits or workload.is_placed else self._others(ask)
+        return RunningWork(ask=ask, hub=others[0] if others else self._hub_id)
 
     def may_rest_here(self, data: DataObject) -> bool:
         return self.rules.may_rest(data.tag, self._hub_id)

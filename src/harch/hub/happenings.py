@@ -7,7 +7,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from harch.execution.protocol import Hello, HubMessage, TaskEnded, TaskKey
+from harch.federation.offers import SpillMessage
 from harch.hub.catalog import CatalogEntry
+from harch.hub.views import PeerView
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.tags import Tag
@@ -114,6 +116,13 @@ class NodeDrained(Struct, frozen=True, gc=False):
     why: str = ""
 
 
+class HubClosed(Struct, frozen=True, gc=False):
+    """Somebody cordons, drains, retires or opens (0) this hub."""
+
+    closed: int
+    why: str = ""
+
+
 class DefragmentationAsked(Struct, frozen=True, gc=False):
     """Others shall move so that this waiting workload can start."""
 
@@ -126,6 +135,29 @@ class Noted(Struct, frozen=True, gc=False):
     kind: str
     subject: str
     message: str
+
+
+class PeersSeen(Struct, frozen=True, gc=False):
+    """What is known of the other hubs now."""
+
+    peers: tuple[PeerView, ...]
+
+
+class PeerSaid(Struct, frozen=True, gc=False):
+    """About work: an offer, a lease, a report."""
+
+    hub_id: str
+    message: SpillMessage
+
+
+class PeerBack(Struct, frozen=True, gc=False):
+    """The link to a peer is up: what was not answered is said again."""
+
+    hub_id: str
+
+
+class SpillDue(Struct, frozen=True, gc=False):
+    """A moment has passed: who waits may be offered to others, leases and bids may have ended."""
 
 
 class PlacementDue(Struct, frozen=True, gc=False):
@@ -147,13 +179,18 @@ Event = (
     | TaskStartSeen
     | TaskEndSeen
     | PlacementDue
+    | PeersSeen
+    | PeerSaid
+    | PeerBack
+    | SpillDue
     | HardwareChanged
     | NodeDrained
+    | HubClosed
     | DefragmentationAsked
     | Noted
 )
 
-# Effects out. All but `Send` of one event go to disk together; only then may `Send` leave the hub.
+# Effects out. All but `Send` and `SendPeer` of one event go to disk together; only then may those leave the hub.
 
 
 class Save(Struct, frozen=True, gc=False):
@@ -204,4 +241,9 @@ class Send(Struct, frozen=True, gc=False):
     message: HubMessage
 
 
-Effect = Save | SaveLabels | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send
+class SendPeer(Struct, frozen=True, gc=False):
+    hub_id: str
+    message: SpillMessage
+
+
+Effect = Save | SaveLabels | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send | SendPeer

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from harch.base.errors import HarchError
 from harch.hub import happenings as h
-from harch.hub.desk import Desk
+from harch.hub.desk import Closed, Desk
 
 
 class ConditionKind(StrEnum):
@@ -23,6 +23,7 @@ class ConditionKind(StrEnum):
     COOLING_KW = "cooling_kw"  # cooling zone; what the plant removes now
     NVLINK = "nvlink"  # node; factor of its NVLink bandwidth, 0 to 1
     UPLINK = "uplink"  # rack; factor of its uplink bandwidth, above 0 to 1
+    CLOSED = "closed"  # this hub; a value of `Closed`
 
 
 _WORDS = {  # for those that are either so or not; others are told with their value
@@ -54,10 +55,22 @@ def drain(desk: Desk, node_id: str, why: str) -> None:
     """Cordons the node and stops what runs there, in an orderly way; it waits again and is placed elsewhere."""
     set_condition(desk, Condition(kind=ConditionKind.CORDONED, subject=node_id, value=1, why=why or "drained"))
     for running in list(desk.scheduler.running.values()):
-        workload = desk.registry.workloads[running.request.id]
+        workload = desk.registry.workloads.get(running.request.id)
+        if workload is None:
+            continue  # held for a bid, for two seconds at most
         here = any(task.node_id == node_id for task in workload.placement)
         if here and not workload.stop_reason:
             desk.stop_for_others(workload, f"node {node_id} is drained", kind="workload.drained")
+
+
+def close_hub(desk: Desk, closed: Closed, why: str) -> None:
+    """Cordons, drains, retires or opens the hub itself. Draining asks what runs to go elsewhere."""
+    set_condition(desk, Condition(kind=ConditionKind.CLOSED, subject=desk.hub.id, value=float(closed) or None, why=why))
+    if closed >= Closed.DRAINING:
+        for running in list(desk.scheduler.running.values()):
+            workload = desk.registry.workloads.get(running.request.id)
+            if workload is not None and not workload.stop_reason:
+                desk.stop_for_others(workload, f"hub {desk.hub.id} is drained", kind="workload.drained")
 
 
 def apply(desk: Desk, condition: Condition) -> None:
@@ -73,6 +86,9 @@ def apply(desk: Desk, condition: Condition) -> None:
             zones = {zone.id: (index, zone.heat_kw_max) for index, zone in enumerate(desk.hub.cooling_zones)}
             index, heat_kw_max = zones[_known(subject, zones, "cooling zone")]
             scheduler.set_cooling(index, heat_kw_max if value is None else _between(value, 0, heat_kw_max))
+        case ConditionKind.CLOSED:
+            _known(subject, (desk.hub.id,), "hub")
+            desk.closed = Closed.OPEN if value is None else Closed(int(_between(value, 1, 3)))
         case ConditionKind.NVLINK:
             node_id = _known(subject, scheduler.room.row_of, "node")
             scheduler.topology.set_nvlink(node_id, 1.0 if value is None else _between(value, 0, 1))

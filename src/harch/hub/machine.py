@@ -13,13 +13,12 @@ from datetime import datetime
 
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
-from harch.hub import asks, data_asks, hardware, reports
+from harch.hub import asks, data_asks, hardware, reports, starts
 from harch.hub import happenings as h
-from harch.hub.audit import drafts
 from harch.hub.catalog import CatalogEntry
-from harch.hub.desk import Desk
+from harch.hub.desk import Closed, Desk
 from harch.hub.moves import Moves
-from harch.placement.plan import Assignment
+from harch.hub.spill import dealings, guests
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.compiled import Rules
@@ -46,17 +45,28 @@ class JobMachine:
         data: Iterable[CatalogEntry] = (),
         *,
         now: datetime,
+        boot_s: float = 0.0,
+        lifetime: str = "",
     ) -> list[h.Effect]:
-        """Takes over what the store holds: unfinished workloads, and those finished within the retry window."""
+        """Takes over what the store holds: unfinished workloads, and those finished within the retry window.
+
+        `lifetime` is a name that no earlier run of this hub had.
+        """
         desk = self.desk
-        desk.begin(now)
+        desk.begin(now, boot_s)
+        desk.spill.lifetime = lifetime
         desk.registry.remember_keys(keys)
         desk.catalog.restore(data)
         for workload in sorted(workloads, key=lambda workload: workload.created_at):
-            desk.registry.add(workload)
             if not workload.state.is_final:
                 desk.guard.watch(workload)
-            if workload.is_placed and not desk.has_hardware_of(workload):
+            if workload.guest:
+                dealings.restore_guest(desk, workload)
+                continue
+            desk.registry.add(workload)
+            if workload.leased:
+                dealings.restore_lent(desk, workload)
+            elif workload.is_placed and not desk.has_hardware_of(workload):
                 desk.requeue(workload, "the fleet file no longer has its nodes")
             elif workload.is_placed:
                 desk.adopt(workload)
@@ -66,11 +76,12 @@ class JobMachine:
             with contextlib.suppress(HarchError):  # the fleet file no longer has it
                 hardware.apply(desk, condition)
         data_asks.sweep(desk)  # the fleet file may declare less than before
+        guests.flush_reports(desk)
         return desk.finish()
 
-    def handle(self, event: h.Event, *, now: datetime) -> list[h.Effect]:
+    def handle(self, event: h.Event, *, now: datetime, boot_s: float = 0.0) -> list[h.Effect]:
         desk = self.desk
-        desk.begin(now)
+        desk.begin(now, boot_s)
         match event:
             case h.Submitted():
                 asks.submit(desk, event)
@@ -100,15 +111,26 @@ class JobMachine:
                 reports.agent_joined(desk, event)
             case h.AgentLeft():
                 reports.agent_left(desk, event)
+            case h.SpillDue():
+                dealings.look_around(desk)
+            case h.PeerSaid(hub_id, message):
+                dealings.listen(desk, hub_id, message)
+            case h.PeersSeen(peers):
+                desk.spill.peers = {peer.hub_id: peer for peer in peers}
+            case h.PeerBack(hub_id):
+                dealings.say_again(desk, hub_id)
             case h.HardwareChanged(kind, subject, value, why):
                 condition = hardware.Condition(kind=hardware.ConditionKind(kind), subject=subject, value=value, why=why)
                 hardware.set_condition(desk, condition)
             case h.NodeDrained(node_id, why):
                 hardware.drain(desk, node_id, why)
+            case h.HubClosed(closed, why):
+                hardware.close_hub(desk, Closed(closed), why)
             case h.DefragmentationAsked(workload_id):
                 self.moves.carry_out(workload_id)
             case h.Noted(kind, subject, message):
                 desk.note(kind, subject, message)
+        guests.flush_reports(desk)
         return desk.finish()
 
     def _place(self) -> None:
@@ -117,36 +139,26 @@ class JobMachine:
             desk.scheduler.withdraw(workload.id)
             workload.error_message = f"did not start within {workload.spec.gang.start_within_s:g} s"
             desk.end(workload, State.FAILED, workload.error_message)
+        if desk.closed:
+            self.more_to_place = False
+            return
         plan = desk.scheduler.plan(now_s=desk.now_s, placed_max=PLACED_PER_ROUND_MAX)
         self.more_to_place = not plan.complete
         for assignment in plan.assignments:
-            self._assign(assignment)
+            starts.assign(desk, assignment)
         for preemption in plan.preemptions:
             self._preempt(preemption)
         self.moves.carry_out_if_due(plan.reservations)
 
-    def _assign(self, assignment: Assignment) -> None:
-        desk = self.desk
-        workload = desk.registry.workloads[assignment.request.id]
-        workload.attempt += 1
-        workload.placement = assignment.tasks
-        workload.placement_why = assignment.why
-        workload.placement_score = assignment.parts
-        workload.predicted_slowdown = assignment.prediction.slowdown
-        workload.ranks_running = frozenset()
-        workload.task_ends = ()
-        workload.error_message = ""
-        if len(assignment.tasks) > 1:
-            port = desk.agents.take_gang_port(assignment.tasks[0].node_id)
-            if port is None:
-                desk.move(workload, State.SCHEDULED, assignment.why)
-                desk.requeue(workload, "every rendezvous port is in use; it waits until another gang has ended")
-                return
-            workload.master_addr, workload.master_port = port
-        desk.move(workload, State.SCHEDULED, assignment.why)
-        desk.audit(drafts.placed(workload, desk.hub.country, policy_version=desk.policy_version))
-        for task in workload.placement:
-            desk.start_task(workload, task)
+    def is_spill_due(self, boot_s: float) -> bool:
+        """Whether `SpillDue` would find anything to do."""
+        return dealings.is_due(self.desk, boot_s)
+
+    def heard_clock(self, agent_id: str, agent_boot_s: float, *, boot_s: float) -> None:
+        """A reading of an agent's clock has come; leases of its tasks are counted from it."""
+        agent = self.desk.agents.agents.get(agent_id)
+        if agent is not None:
+            agent.clock = (agent_boot_s, boot_s)
 
     def _preempt(self, preemption: PreemptionPlan) -> None:
         """Stops the victims in an orderly way; each waits again once its last task has ended."""

@@ -40,6 +40,10 @@ class Registry:
         if workload.state.is_final:
             self._finished.append(workload.id)
 
+    def add_guest(self, workload: Workload) -> None:
+        """Another hub's work: it has no name here, and is forgotten when that hub has its end."""
+        self.workloads[workload.id] = workload
+
     def finished(self, workload: Workload) -> None:
         self._finished.append(workload.id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import Forget, PauseTask, Refused, StopTask, TaskEnded, TaskKey
-from harch.hub import data_asks
+from harch.hub import data_asks, starts
 from harch.hub import happenings as h
 from harch.hub.audit import data_drafts, drafts
 from harch.hub.desk import Desk
@@ -92,7 +92,7 @@ def agent_joined(desk: Desk, event: h.AgentJoined) -> None:
         return
     if hello.agent_id in desk.agents.agents:
         _drop(desk, hello.agent_id)
-    desk.agents.join(hello, event.session, nodes)
+    desk.agents.join(hello, event.session, nodes, desk.boot_s)
     desk.scheduler.serve(nodes, True)
     desk.scheduler.room.process_slots_free += hello.process_slots
     desk.admission.forget_verdicts()
@@ -132,6 +132,7 @@ def _reconcile(desk: Desk, agent_id: str, nodes: set[str], inventory: dict[TaskK
             elif key in inventory:
                 if inventory[key]:
                     task_started(desk, key)
+                    starts.lengthen_leases(desk, workload)
             elif workload.stop_reason:
                 # Never started and no longer wanted: it ends here, as if the agent had stopped it.
                 workload.task_ends += (TaskEnd(rank=task.rank, reason=ExitReason.STOPPED, ended_at=desk.now),)

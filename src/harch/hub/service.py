@@ -96,6 +96,7 @@ class HubService:
             trail=trail,
             clock=clock,
             send=self._agents.send,
+            send_peer=lambda hub_id, message: None,
             open_secrets=self._secrets.open,
             on_record=self._metrics.count,
             on_restart=self._agents.close_all,

@@ -66,6 +66,12 @@ def summarise(
     )
 
 
+def _tenant(desk: Desk, workload_id: str) -> str | None:
+    """None: GPUs held for a bid to another hub."""
+    workload = desk.registry.workloads.get(workload_id)
+    return workload.tenant if workload is not None else None
+
+
 def _allocated(desk: Desk) -> int:
     """GPUs of which work holds at least a part."""
     room = desk.scheduler.room
@@ -86,7 +92,7 @@ def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
         up = bool(room.arrays.available[row])
         for gpu in node.gpus:
             holding = holders.get((row, gpu.index), [])
-            visible = [key for key in holding if tenant is None or desk.registry.workloads[key].tenant == tenant]
+            visible = [key for key in holding if tenant is None or _tenant(desk, key) == tenant]
             healthy = bool(room.healthy[row, gpu.index])
             free_milli = int(room.arrays.gpu_milli_free[row, gpu.index])
             views.append(

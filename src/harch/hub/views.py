@@ -52,6 +52,7 @@ class WorkloadQuery(Struct, frozen=True, kw_only=True):
     type: str | None = None
     name: str | None = None
     active: bool = False  # only those that are not in a final state
+    guests: bool = False  # the work of other hubs that is here under a lease, instead of the hub's own
     labels: dict[str, str] = {}
 
 
@@ -101,7 +102,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     longitude: float
     pue: float
     provenance: str
-    status: str  # ready, draining, error
+    status: str  # ready, cordoned, draining, retired, error
     status_detail: str
     version: str
     started_at: datetime
@@ -135,6 +136,7 @@ class PeerView(Struct, frozen=True, kw_only=True):
     summary: HubSummary | None
     own: bool = False
     error: str = ""
+    rtt_ms: float | None = None  # of the link to it, measured
 
 
 class GpuView(Struct, frozen=True, kw_only=True):

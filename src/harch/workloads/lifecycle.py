@@ -32,7 +32,10 @@ class State(StrEnum):
 FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 MOVES: dict[State, frozenset[State]] = {
-    State.PENDING: frozenset({State.SCHEDULED, State.PAUSED, State.CANCELLED, State.FAILED}),
+    State.PENDING: frozenset(
+        # `completed`: another hub had run it to its end, and said so only when it could be heard again
+        {State.SCHEDULED, State.PAUSED, State.COMPLETED, State.CANCELLED, State.FAILED}
+    ),
     State.SCHEDULED: frozenset(
         {State.RUNNING, State.PAUSED, State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED}
     ),
@@ -79,7 +82,7 @@ class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
     ended_at: datetime | None = None
 
 
-class Workload(Struct, kw_only=True, gc=False):
+class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     """One workload, for life. The store holds exactly these fields; the job machine is their only writer."""
 
     id: str
@@ -108,6 +111,15 @@ class Workload(Struct, kw_only=True, gc=False):
     completed_at: datetime | None = None
     annotations: dict[str, str] = {}
     hidden: bool = False  # deleted by its user: gone from lists, kept for the record
+    # Other hubs. `owner_hub` has it for life; another runs it only under a lease, named by `(id, epoch)`.
+    guest: bool = False  # of the runner: here for its owner
+    home_fits: bool = True  # its owner could run it, given room
+    epoch: int = 0  # counts leases, and starts at home after one; no two runs share an epoch
+    leased: bool = False  # of the owner: a peer has it now
+    runner_hub: str = ""  # of the owner: the peer that has it, or had it last
+    runner_placement: tuple[TaskPlacement, ...] = ()  # where it runs there, as the peer reports
+    report_due: bool = False  # of a guest: its end is not yet on its owner's disk
+    handed_back: bool = False  # of a guest: it ended here without an end, its owner decides again
 
     @property
     def is_placed(self) -> bool:

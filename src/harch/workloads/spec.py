@@ -225,6 +225,9 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Seconds | None,
         Meta(description="Runs no process: its GPUs are held for so long. Labelled `modelled` wherever it is shown."),
     ] = None
+    stay_home: Annotated[
+        bool, Meta(description="Never goes to another hub, even if it waits. Work that uses `secrets` never does.")
+    ] = False
     image: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
         Meta(description="Kept for the public clients; the local engine runs no images."),

@@ -25,6 +25,17 @@ def placed(workload: Workload, country: str, *, policy_version: str) -> Draft:
     return _of(workload, audit.PLACED, "allowed", country, details, policy_version)
 
 
+def lent(workload: Workload, country: str, *, policy_version: str) -> Draft:
+    """To a hub in this country."""
+    details: dict[str, Detail] = {"epoch": workload.epoch, "hub": workload.runner_hub}
+    return _of(workload, audit.LENT, "allowed", country, details, policy_version)
+
+
+def borrowed(workload: Workload, country: str, *, policy_version: str) -> Draft:
+    details: dict[str, Detail] = {"epoch": workload.epoch, "hub": workload.owner_hub}
+    return _of(workload, audit.BORROWED, "allowed", country, details, policy_version)
+
+
 def requeued(workload: Workload, country: str, *, policy_version: str) -> Draft:
     return _of(workload, audit.REQUEUED, "done", country, {"attempt": workload.attempt}, policy_version)
 

@@ -115,14 +115,14 @@ class Database:
         found = self._all(f"SELECT body FROM workloads WHERE id = ?{scope}", (ref, *parameters))  # noqa: S608
         if not found:
             found = self._all(
-                f"SELECT body FROM workloads WHERE name = ?{scope} AND hidden = 0"  # noqa: S608
+                f"SELECT body FROM workloads WHERE name = ?{scope} AND hidden = 0 AND guest_of = ''"  # noqa: S608
                 " ORDER BY created_at DESC, id DESC LIMIT 1",
                 (ref, *parameters),
             )
         return rows.load_workload(found[0][0]) if found else None
 
     def workloads(self, query: WorkloadQuery) -> WorkloadPage:
-        where, parameters = ["hidden = 0"], list[object]()
+        where, parameters = ["hidden = 0", "guest_of <> ''" if query.guests else "guest_of = ''"], list[object]()
         for column, value in (
             ("tenant", query.tenant),
             ("state", query.state),

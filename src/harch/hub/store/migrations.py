@@ -69,6 +69,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE authorities (
             name TEXT PRIMARY KEY, public_key TEXT NOT NULL, added_at TEXT NOT NULL)""",
     ),
+    (
+        # The hub that owns it, of work that runs here under a lease; empty for own work.
+        "ALTER TABLE workloads ADD COLUMN guest_of TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 

@@ -21,8 +21,8 @@ EVENTS_MAX = 1_000_000  # older ones are dropped, a few thousand at a time
 
 
 SAVE_WORKLOAD = (
-    "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body, guest_of)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET name = excluded.name, type = excluded.type, state = excluded.state,"
     " active = excluded.active, hidden = excluded.hidden, body = excluded.body"
 )
@@ -30,6 +30,7 @@ SAVE_EVENT = "INSERT INTO events (seq, at, kind, subject, tenant, message, data)
 
 
 def save_workload(workload: Workload) -> Statement:
+    """`active`: needed after a restart; also a guest whose end its owner does not have yet."""
     spec = workload.spec
     return (
         SAVE_WORKLOAD,
@@ -39,10 +40,11 @@ def save_workload(workload: Workload) -> Statement:
             spec.name,
             spec.type.value,
             workload.state.value,
-            0 if workload.state.is_final else 1,
+            0 if workload.state.is_final and not workload.report_due else 1,
             int(workload.hidden),
             iso(workload.created_at),
             _encode(workload),
+            workload.owner_hub if workload.guest else "",
         ),
     )
 

@@ -11,12 +11,14 @@ from msgspec import Struct
 from harch.base.errors import HarchError
 from harch.sovereignty.audit.entry import (
     ADMITTED,
+    BORROWED,
     DATA_ADDED,
     DATA_DERIVED,
     DATA_REFUSED,
     DATA_TAGGED,
     DECLASSIFIED,
     ENDED,
+    LENT,
     LOAD_REFUSED,
     MOVED,
     OFFERED,
@@ -35,6 +37,8 @@ _DECISIONS = frozenset(
         ADMITTED,
         REFUSED,
         OFFERED,
+        LENT,
+        BORROWED,
         LOAD_REFUSED,
         DATA_ADDED,
         DATA_TAGGED,

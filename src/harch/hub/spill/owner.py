@@ -1,0 +1,306 @@
+"""How does waiting work find another hub? The owner's side: ask, take the best bid, lend, and never lend twice.
+
+What may leave is decided before anything does: by the tags of its data, its countries, and whether it wants to stay.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from harch.federation.bidding import PeerOffer, best_offer, peers_to_ask
+from harch.federation.offers import (
+    NEEDS_PER_ASK_MAX,
+    Ask,
+    Bids,
+    Booked,
+    Drop,
+    Grant,
+    Granted,
+    Grants,
+    Lease,
+    Need,
+    OrderKind,
+    Renewal,
+    Renewed,
+    Report,
+    Reports,
+)
+from harch.hub import happenings as h
+from harch.hub.audit import data_drafts, drafts
+from harch.hub.desk import Desk, may_leave
+from harch.hub.endings import decide_ending
+from harch.hub.peer_facts import published_facts
+from harch.hub.spill import returns
+from harch.hub.spill.board import Auction, GivenLease
+from harch.placement.checks import first_rejection
+from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
+
+ANSWER_WITHIN_S = 0.5  # whoever has not answered by then does not take part
+RTT_UNKNOWN_MS = 1000.0
+
+_UNASKED = "no hub that may run it has room, as far as it is known"
+
+
+def offer_waiting(desk: Desk) -> None:
+    """Asks peers about what waits here, a bounded number at a time."""
+    board = desk.spill
+    asks: dict[str, list[tuple[str, Need]]] = defaultdict(list)
+    for workload_id in board.take_due(desk.boot_s, NEEDS_PER_ASK_MAX):
+        workload = desk.registry.workloads.get(workload_id)
+        if workload is None or not _waits(desk, workload):
+            board.settled(workload_id)
+            continue
+        if workload_id in board.auctions:
+            continue
+        request = desk.request(workload)
+        peers = _peers_for(desk, workload)
+        if not peers:
+            board.try_later(workload_id, desk.boot_s)
+            continue
+        board.auctions[workload_id] = Auction(set(peers), desk.boot_s + ANSWER_WITHIN_S)
+        for hub_id in peers:
+            need = Need.of(len(asks[hub_id]), request, now_s=desk.now_s, may_queue=not workload.home_fits)
+            asks[hub_id].append((workload_id, need))
+    for hub_id, asked in asks.items():
+        number = board.number()
+        board.asks[hub_id, number] = tuple(workload_id for workload_id, _ in asked)
+        desk.emit(h.SendPeer(hub_id, Ask(number, tuple(need for _, need in asked))))
+
+
+def bids_came(desk: Desk, hub_id: str, answer: Bids) -> None:
+    board = desk.spill
+    if answer.busy_s > 0:
+        board.busy_until_s[hub_id] = desk.boot_s + min(answer.busy_s, 60.0)
+    asked = board.asks.pop((hub_id, answer.number), None)
+    if asked is None:  # too late
+        _drop(desk, {hub_id: [bid.bid_id for bid in answer.bids]})
+        return
+    unwanted: list[str] = []
+    for bid in answer.bids:
+        workload_id = asked[bid.ref] if 0 <= bid.ref < len(asked) else ""
+        auction = board.auctions.get(workload_id)
+        workload = desk.registry.workloads.get(workload_id)
+        if auction is None or workload is None or hub_id not in auction.waits_for:
+            unwanted.append(bid.bid_id)
+        else:
+            auction.offers.append(PeerOffer(hub_id, bid, _has_data(desk, workload, hub_id), _rtt_ms(desk, hub_id)))
+    for ref, why in answer.refusals.items():
+        if 0 <= ref < len(asked) and asked[ref] in board.auctions:
+            board.answers.setdefault(asked[ref], {})[hub_id] = why[:200]
+    _drop(desk, {hub_id: unwanted})
+    ready = []
+    for workload_id in asked:
+        auction = board.auctions.get(workload_id)
+        if auction is not None:
+            auction.waits_for.discard(hub_id)
+            if not auction.waits_for:
+                ready.append(workload_id)
+    close(desk, ready)
+
+
+def close_overdue(desk: Desk) -> None:
+    board = desk.spill
+    late = [workload_id for workload_id, auction in board.auctions.items() if auction.ends_s <= desk.boot_s]
+    close(desk, late)
+    if not board.auctions:
+        board.asks.clear()  # answers to these come too late
+
+
+def close(desk: Desk, workload_ids: Iterable[str]) -> None:
+    """Takes the best bid of each, lets the others go."""
+    board = desk.spill
+    grants: dict[str, list[Grant]] = defaultdict(list)
+    drops: dict[str, list[str]] = defaultdict(list)
+    for workload_id in workload_ids:
+        auction = board.auctions.pop(workload_id)
+        workload = desk.registry.workloads.get(workload_id)
+        best = best_offer(auction.offers)
+        if workload is None or not _waits(desk, workload):  # it got its place at home meanwhile
+            best = None
+            board.settled(workload_id)
+        elif best is None:
+            board.try_later(workload_id, desk.boot_s)
+        for offer in auction.offers:
+            if offer is not best:
+                drops[offer.hub_id].append(offer.bid.bid_id)
+        if best is not None and workload is not None:
+            grants[best.hub_id].append(_lend(desk, workload, best))
+    _drop(desk, drops)
+    for hub_id, given in grants.items():
+        desk.emit(h.SendPeer(hub_id, Grants(tuple(given))))
+
+
+def _lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
+    """From here on the work is the peer's, until it ends, comes back, or its lease has surely run out."""
+    board = desk.spill
+    desk.scheduler.withdraw(workload.id)
+    workload.attempt += 1
+    workload.epoch += 1
+    workload.leased = True
+    workload.runner_hub = offer.hub_id
+    workload.runner_placement = ()
+    workload.ranks_running = frozenset()
+    workload.task_ends = ()
+    workload.error_message = ""
+    place = "held for it" if offer.bid.start_in_s == 0 else f"in about {offer.bid.start_in_s:.0f} s (estimated)"
+    desk.move(workload, State.SCHEDULED, f"goes to {offer.hub_id}, {place}", kind="workload.lent")
+    (country,) = desk.countries_of((offer.hub_id,)) or ("",)
+    desk.audit(drafts.lent(workload, country, policy_version=desk.policy_version))
+    grant = Grant(
+        bid_id=offer.bid.bid_id,
+        lease=Lease(workload.id, workload.epoch),
+        attempt=workload.attempt,
+        tenant=workload.tenant,
+        spec=workload.spec,
+        created_at=workload.created_at,
+        restarts=workload.restarts,
+        data=desk.guard.ask_of(workload).reads if workload.data_ids else (),
+        annotations=workload.annotations,
+    )
+    board.given[workload.id] = GivenLease(offer.hub_id, workload.epoch, desk.boot_s, grant)
+    board.settled(workload.id)
+    return grant
+
+
+def granted(desk: Desk, hub_id: str, answer: Granted) -> None:
+    for lease in answer.taken:
+        given = _given(desk, hub_id, lease)
+        if given is not None:
+            given.grant = None
+    for lease, why in answer.refused:
+        if _given(desk, hub_id, lease) is not None:
+            workload = desk.registry.workloads[lease.workload_id]
+            desk.spill.answers.setdefault(workload.id, {})[hub_id] = why[:200]
+            returns.take_back(desk, workload, f"{hub_id} did not take it: {why[:200]}")
+
+
+def reported(desk: Desk, hub_id: str, message: Reports) -> None:
+    booked: list[Lease] = []
+    for report in message.reports:
+        if _given(desk, hub_id, report.lease) is not None:
+            workload = desk.registry.workloads[report.lease.workload_id]
+            returns.heard(desk, workload, report)
+            _remind(desk, workload, report)
+        else:
+            returns.heard_late(desk, hub_id, report)
+        if report.is_last:
+            booked.append(report.lease)
+    if booked:
+        desk.emit(h.SendPeer(hub_id, Booked(tuple(booked))))
+
+
+def _remind(desk: Desk, workload: Workload, report: Report) -> None:
+    """An order may have been lost on its way; the report shows it."""
+    if report.is_last or not workload.leased:
+        return
+    if workload.stop_as is not None:
+        desk.order(workload, OrderKind.STOP, workload.stop_reason)
+    elif workload.state is State.PAUSED and report.state is not State.PAUSED:
+        desk.order(workload, OrderKind.PAUSE)
+    elif workload.state is not State.PAUSED and report.state is State.PAUSED:
+        desk.order(workload, OrderKind.RESUME)
+
+
+def renew(desk: Desk, hub_id: str, message: Renewal) -> None:
+    """Needs no disk: after a restart the owner counts every lease anew from its start."""
+    good: list[Lease] = []
+    stale: list[Lease] = []
+    for lease in message.leases:
+        given = _given(desk, hub_id, lease)
+        if given is None:
+            stale.append(lease)
+        else:
+            given.heard_s = desk.boot_s
+            good.append(lease)
+    desk.emit(h.SendPeer(hub_id, Renewed(number=message.number, leases=tuple(good), stale=tuple(stale))))
+
+
+def repeat_grants(desk: Desk, hub_id: str | None = None) -> None:
+    """Those that were never answered, e.g. because the link broke; the runner takes each once or never."""
+    open_grants: dict[str, list[Grant]] = defaultdict(list)
+    for given in desk.spill.given.values():
+        if given.grant is not None and hub_id in (None, given.runner):
+            open_grants[given.runner].append(given.grant)
+    for runner, grants in open_grants.items():
+        for start in range(0, len(grants), NEEDS_PER_ASK_MAX):
+            desk.emit(h.SendPeer(runner, Grants(tuple(grants[start : start + NEEDS_PER_ASK_MAX]))))
+
+
+def end_leases(desk: Desk) -> None:
+    """Nothing was heard for a whole lease and its grace: the runner has stopped the work, so it may start again."""
+    board = desk.spill
+    for workload_id, given in list(board.given.items()):
+        workload = desk.registry.workloads[workload_id]
+        if desk.boot_s < given.heard_s + board.terms.owner_waits_s(workload.spec):
+            continue
+        silence = f"hub {given.runner} was not heard for {desk.boot_s - given.heard_s:.0f} s, its lease has ended"
+        desk.note("federation.lease_ended", workload_id, f"epoch {given.epoch} at {given.runner}: {silence}")
+        lost = TaskEnd(rank=0, reason=ExitReason.LOST, detail=silence, ended_at=desk.now)
+        workload.task_ends = (lost,)
+        ending = decide_ending(workload)
+        if ending.counts_as_restart:
+            workload.restarts += 1
+        if ending.state is State.PENDING:
+            returns.take_back(desk, workload, ending.message)
+        else:
+            returns.let_go(desk, workload)
+            workload.error_message = ending.message
+            desk.end(workload, ending.state, ending.message)
+
+
+def _given(desk: Desk, hub_id: str, lease: Lease) -> GivenLease | None:
+    given = desk.spill.given.get(lease.workload_id)
+    if given is None or given.epoch != lease.epoch or given.runner != hub_id:
+        return None
+    return given
+
+
+def _waits(desk: Desk, workload: Workload) -> bool:
+    if workload.state is not State.PENDING or workload.leased or workload.guest or workload.stop_as:
+        return False
+    return workload.id in desk.scheduler.queue or not workload.home_fits
+
+
+def _peers_for(desk: Desk, workload: Workload) -> tuple[str, ...]:
+    """Sovereignty first: of hubs that may not run it, nothing else is even looked at."""
+    board = desk.spill
+    if not may_leave(workload.spec):
+        return ()
+    open_peers = [hub_id for hub_id, peer in board.peers.items() if peer.reachable and peer.summary is not None]
+    verdict = desk.guard.before_offer(workload, open_peers)
+    if board.is_first_try(workload.id) and (workload.data_ids or verdict.rejections):
+        country = desk.hub.country
+        desk.audit(data_drafts.offered(workload, verdict, country, policy_version=desk.policy_version))
+    request = desk.request(workload)
+    answers: dict[str, str] = {}
+    candidates = []
+    for hub_id in verdict.eligible:
+        peer = board.peers[hub_id]
+        if peer.summary is None or desk.boot_s < board.busy_until_s.get(hub_id, 0.0):
+            continue
+        rejection = first_rejection(
+            request, published_facts(peer.summary, peer, request), permanent_only=not workload.home_fits
+        )
+        if rejection is not None or peer.summary.status != "ready":
+            answers[hub_id] = f"{rejection.rule}: {rejection.detail}" if rejection else peer.summary.status
+            continue
+        candidates.append((hub_id, _has_data(desk, workload, hub_id), peer.summary.gpus_free, _rtt_ms(desk, hub_id)))
+    if not candidates:
+        board.answers[workload.id] = answers or {"": _UNASKED}
+    return peers_to_ask(candidates)
+
+
+def _has_data(desk: Desk, workload: Workload, hub_id: str) -> bool:
+    return all(hub_id in data.hubs for data in desk.guard.ask_of(workload).reads) if workload.data_ids else True
+
+
+def _rtt_ms(desk: Desk, hub_id: str) -> float:
+    peer = desk.spill.peers.get(hub_id)
+    return peer.rtt_ms if peer is not None and peer.rtt_ms is not None else RTT_UNKNOWN_MS
+
+
+def _drop(desk: Desk, bids: dict[str, list[str]]) -> None:
+    for hub_id, bid_ids in bids.items():
+        if bid_ids:
+            desk.emit(h.SendPeer(hub_id, Drop(tuple(bid_ids))))
