@@ -1,15 +1,22 @@
-"""`harch hub serve`: one hub's control plane as a process."""
+"""`harch hub`: one hub's control plane as a process, and its place in a federation."""
 
 from __future__ import annotations
 
 import click
 
 from harch.base.config import home_from_env, ports_from_env
+from harch.cli.hub_init import init
+from harch.cli.hub_invite import invite
+from harch.cli.hub_join import join
 
 
-@click.group("hub", help="Run one hub's control plane.")
+@click.group("hub", help="Run a hub; found a federation, invite hubs, join one.")
 def command() -> None:
     pass
+
+
+for _verb in (init, invite, join):
+    command.add_command(_verb)
 
 
 @command.command("serve", help="Serve one hub of a fleet until it is told to stop (SIGTERM or Ctrl-C).")

@@ -126,6 +126,11 @@ def identity_folder(home: Home, hub_id: str) -> IdentityFolder:
     return IdentityFolder(home.hub(hub_id) / _FOLDER)
 
 
+def authority_holders(home: Home) -> list[str]:
+    """The hubs of this machine that hold an authority."""
+    return sorted(key.parents[2].name for key in home.root.glob(f"*/{_FOLDER}/authority/ca.key"))
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Mode 0600 from its first byte on; replaces an older file in one step; on disk when this returns."""
     try:

@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         if secured is not None:
             shown = secured.getpeercert()
             self.shows_certificate = bool(shown)
-            self.certificate = _read(shown) if shown else None
+            self.certificate = peer_certificate(shown) if shown else None
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         self._owner.closed(self, self._why)
 
 
-def _read(shown: dict[str, object]) -> PeerCertificate | None:
+def peer_certificate(shown: dict[str, object]) -> PeerCertificate | None:
     """None unless the certificate names exactly one hub and nothing else."""
     names = cast(tuple[tuple[str, str], ...], shown.get("subjectAltName", ()))
     name = parse_uri(names[0][1]) if len(names) == 1 and names[0][0] == "URI" else None
