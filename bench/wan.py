@@ -53,9 +53,8 @@ def main() -> None:
             verdict.goal(f"loss of {loss:.0%}, within 99 % bounds", wanted, deviations, "standard deviations")
         print(f"TCP through one link without delay: {tcp_bytes_per_s(wan) / 1e6:.0f} MB/s")
         told = wan.statistics()
-        print(
-            f"emulator: {told.packets_delivered:,} packets, {told.cpu_s:.1f} s of CPU, {told.late_ms_max:.1f} ms late at most"
-        )
+        print(f"emulator: {told.packets_delivered:,} packets in {told.cpu_s:.1f} s of CPU")
+        print(f"emulator: late by {told.late_ms_mean:.2f} ms on average, by {told.late_ms_max:.1f} ms at most")
     verdict.print()
 
 
