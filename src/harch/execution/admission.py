@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -95,6 +96,13 @@ def check_command(task: TaskSpec, premises: Premises) -> str:
     return ""
 
 
+def check_lease(task: TaskSpec, premises: Premises) -> str:
+    """A deadline that never comes is not one."""
+    if task.lease_until_s is not None and not math.isfinite(task.lease_until_s):
+        return f"E0201 its lease lasts until {task.lease_until_s}, which is no time"
+    return ""
+
+
 def check_working_dir(task: TaskSpec, premises: Premises) -> str:
     if task.working_dir is None:
         return ""
@@ -112,4 +120,4 @@ def check_working_dir(task: TaskSpec, premises: Premises) -> str:
 
 
 # Residency and tags first: no later rule may even look at a task that must not be here.
-CHECKS: tuple[Check, ...] = (check_residency, check_tags, check_names, check_command, check_working_dir)
+CHECKS: tuple[Check, ...] = (check_residency, check_tags, check_names, check_command, check_lease, check_working_dir)

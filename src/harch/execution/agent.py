@@ -1,7 +1,8 @@
 """What does the agent answer? Its core: messages in, messages and engine calls out. It does no I/O of its own.
 
 Rules: an execution is handed to an engine at most once. An end is repeated after each `Hello` until the hub says
-`Forget`. What an agent refuses ends as `not_started`, with the reason.
+`Forget`. What an agent refuses ends as `not_started`, with the reason; what it may do, but whose lease is over, as
+`lease_ended`, so that its owner gets it back instead of seeing it fail.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from harch.base.clock import Clock
 from harch.base.errors import REGISTRY, HarchError
 from harch.execution.admission import Premises, refusal
 from harch.execution.engine import Engine
+from harch.execution.lease import Lease
 from harch.execution.protocol import (
     PROTOCOL_VERSION,
     AgentMessage,
+    ExtendLease,
     Forget,
     Heartbeat,
     Hello,
@@ -120,6 +123,10 @@ class Agent:
             case ResumeTask(key):
                 for engine in self._engines:
                     engine.resume(key)
+            case ExtendLease(leases):
+                for key, until_s in leases:
+                    if owner := self._owner(key):
+                        owner.extend_lease(key, until_s)
             case Forget(key):
                 if self._ends.pop(key, None) is not None:
                     for engine in self._engines:
@@ -136,7 +143,9 @@ class Agent:
             self._say(self._ends[task.key])
         elif reason := refusal(task, self._premises):
             log.error("refused task %s attempt %s: %s", task.key.workload_id, task.key.attempt, reason)
-            self.task_ended(TaskEnded(key=task.key, reason=ExitReason.NOT_STARTED, at=self._clock.now(), detail=reason))
+            self._end_unstarted(task.key, ExitReason.NOT_STARTED, reason)
+        elif self._lease_is_over(task):
+            self._end_unstarted(task.key, ExitReason.LEASE_ENDED, "its lease ended before it started")
         else:
             self._engines[0 if task.command else 1].start(task)
 
@@ -148,8 +157,15 @@ class Agent:
         elif key in self._ends:
             self._say(self._ends[key])
         else:
-            detail = "this agent does not know the task"
-            self.task_ended(TaskEnded(key=key, reason=ExitReason.LOST, at=self._clock.now(), detail=detail))
+            self._end_unstarted(key, ExitReason.LOST, "this agent does not know the task")
+
+    def _lease_is_over(self, task: TaskSpec) -> bool:
+        """Also when nothing but its grace is left: it would be told to stop in the moment of its start."""
+        until_s = task.lease_until_s
+        return until_s is not None and Lease(until_s, task.stop_grace_s).must_stop(self._clock.boot_s())
+
+    def _end_unstarted(self, key: TaskKey, reason: ExitReason, detail: str) -> None:
+        self.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), detail=detail))
 
     def _read_log(self, request: ReadLog) -> None:
         if self._local is not None:

@@ -20,7 +20,7 @@ class EngineEvents(Protocol):
 class Engine(Protocol):
     """Runs tasks. Every refusal and every failure is told as `task_ended`; no method raises for a bad task.
 
-    Limit: a key that is not running is ignored by `stop`, `pause` and `resume`; the agent answers for those.
+    Limit: a key that is not running is ignored by all but `start` and `forget`; the agent answers for those.
     """
 
     def start(self, task: TaskSpec) -> None: ...
@@ -31,6 +31,9 @@ class Engine(Protocol):
     def pause(self, key: TaskKey) -> None: ...
 
     def resume(self, key: TaskKey) -> None: ...
+
+    def extend_lease(self, key: TaskKey, until_s: float) -> None:
+        """See `lease.Lease.extend` for what it cannot do."""
 
     def forget(self, key: TaskKey) -> None:
         """The end is safe at the hub: drop all but the log."""

@@ -16,7 +16,14 @@ from collections.abc import Iterable
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 KILL_ROUNDS_MAX = 100  # a fork bomb in a v1 cgroup is frozen, so that each round meets all of it
 
+BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 _libc = ctypes.CDLL(None)
+
+
+def boot_s() -> float:
+    """The clock of leases: the same that `base.clock` reads for the agent, which a supervisor must not import."""
+    return time.clock_gettime(BOOT_CLOCK)
 
 
 def die_with_parent() -> None:

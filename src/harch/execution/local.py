@@ -114,6 +114,13 @@ class LocalEngine:
         if live := self._live.get(key):
             self._signal(live, signal.SIGUSR2)
 
+    def extend_lease(self, key: TaskKey, until_s: float) -> None:
+        if live := self._live.get(key):
+            try:
+                live.task_dir.extend_lease(until_s)
+            except OSError as error:  # e.g. a full disk; the task stops at the deadline that it knows
+                log.error("the lease of task %s cannot be extended: %s", key, error)
+
     def forget(self, key: TaskKey) -> None:
         task_dir = self._state.task(key)
         if key in self._live or not task_dir.path.is_dir():

@@ -1,7 +1,8 @@
 """How does a task run that is only modelled? The engine keeps time for it, and nothing else.
 
 The rule after a restart of the agent: it remembers no modelled task, so the hub's repeated `StartTask` starts it anew
-with its full time. That harms nobody, because a modelled task runs nothing.
+with its full time. That harms nobody, because a modelled task runs nothing. Its lease goes on, since the agent starts
+nothing whose lease is over.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from datetime import datetime
 
 from harch.base.clock import Clock
 from harch.execution.engine import EngineEvents
+from harch.execution.lease import Lease
+from harch.execution.lease_book import LeaseBook
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey, TaskSpec
 from harch.workloads.lifecycle import ExitReason
 
 TASKS_MAX = 50_000  # an inventory of so many still fits into one frame
+LEASE_LOOK_S = 0.5  # the event loop's timers stand still while the machine sleeps, and leases do not
 STALE_MAX = 1_000  # heap items of stopped or paused tasks; beyond so many more than there are tasks, it is rebuilt
 
 
@@ -37,6 +41,7 @@ class ModelledEngine:
         self._entries: dict[TaskKey, _Entry] = {}
         self._heap: list[tuple[float, int, TaskKey]] = []
         self._turns = 0
+        self._leases = LeaseBook()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
 
@@ -50,8 +55,11 @@ class ModelledEngine:
         if task.max_duration_s is not None and (left_s is None or task.max_duration_s < left_s):
             left_s, ends_as = task.max_duration_s, ExitReason.TIMEOUT
         entry = self._entries[task.key] = _Entry(now, ends_as, left_s)
+        if task.lease_until_s is not None:
+            self._leases.add(task.key, Lease(task.lease_until_s, task.stop_grace_s))
         self._events.task_started(task.key, now)
         self._count_down(task.key, entry)
+        self._set_timer()
 
     def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
         if key in self._entries:
@@ -66,6 +74,10 @@ class ModelledEngine:
         entry = self._entries.get(key)
         if entry and not entry.turn:
             self._count_down(key, entry)
+            self._set_timer()
+
+    def extend_lease(self, key: TaskKey, until_s: float) -> None:
+        self._leases.extend(key, until_s)
 
     def forget(self, key: TaskKey) -> None:
         pass  # an ended task left nothing behind
@@ -81,7 +93,9 @@ class ModelledEngine:
             self._timer.cancel()
 
     def end_due(self) -> None:
-        """Ends all tasks whose time has come, and sets the timer for the next one."""
+        """Ends all tasks whose time or lease is over, and sets the timer for the next one."""
+        for key in self._leases.take_due(self._clock.boot_s()):
+            self._end(key, ExitReason.LEASE_ENDED, detail="it is modelled and stopped when it was told to")
         now_s = self._clock.monotonic_s()
         while self._heap and self._heap[0][0] <= now_s:
             _, turn, key = heapq.heappop(self._heap)
@@ -100,23 +114,26 @@ class ModelledEngine:
         if len(self._heap) > 2 * len(self._entries) + STALE_MAX:
             self._heap = [(item.due_s, item.turn, name) for name, item in self._entries.items() if item.turn]
             heapq.heapify(self._heap)
-        self._set_timer()
 
-    def _end(self, key: TaskKey, reason: ExitReason, *, scrubbed: bool = False) -> None:
+    def _end(self, key: TaskKey, reason: ExitReason, *, scrubbed: bool = False, detail: str = "") -> None:
         del self._entries[key]
-        code = 0 if reason is ExitReason.EXITED else None
-        self._events.task_ended(
-            TaskEnded(key=key, reason=reason, at=self._clock.now(), exit_code=code, scrubbed=scrubbed)
-        )
+        self._leases.drop(key)
+        now, code = self._clock.now(), 0 if reason is ExitReason.EXITED else None
+        end = TaskEnded(key=key, reason=reason, at=now, exit_code=code, scrubbed=scrubbed, detail=detail)
+        self._events.task_ended(end)
 
     def _set_timer(self) -> None:
-        if not self._heap:
+        now_s = self._clock.monotonic_s()
+        dues_s = [self._heap[0][0]] if self._heap else []
+        lease_wait_s = self._leases.wait_s(self._clock.boot_s())
+        if lease_wait_s is not None:
+            dues_s.append(now_s + min(lease_wait_s, LEASE_LOOK_S))
+        if not dues_s:
             return
-        due_s = self._heap[0][0]
+        due_s = min(dues_s)
         if self._timer is not None:
             if self._timer_due_s <= due_s:
                 return
             self._timer.cancel()
         self._timer_due_s = due_s
-        delay_s = max(0.0, due_s - self._clock.monotonic_s())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.end_due)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due_s - now_s), self.end_due)

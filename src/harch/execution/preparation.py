@@ -109,6 +109,7 @@ class Preparation:
             secrets_dir=secrets,
             log_segment_bytes=LOG_SEGMENT_BYTES,
             log_segments_max=LOG_SEGMENTS_MAX,
+            lease_until_s=task.lease_until_s,
         )
         if task.scrub_after:
             task_dir.write_scrub()

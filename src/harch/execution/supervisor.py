@@ -1,9 +1,9 @@
 """Who watches one task for its whole life? A process of its own, so that the agent may die and come back.
 
-Run as `python -I -S supervisor.py TASK_DIR`; standard library only, to start fast. In TASK_DIR it reads `spec.json`
-and `stop.json`, and writes `lock` (held for life, with its pid), `started` (created once: what makes an execution start
-at most once), `running.json`, `ended.json` and `log/`. The same facts go as JSON lines to its standard output, for the
-agent that is its parent. SIGTERM stops the task, SIGUSR1 pauses it, SIGUSR2 resumes it.
+Run as `python -I -S supervisor.py TASK_DIR`; standard library only, to start fast. In TASK_DIR it reads `spec.json`,
+`stop.json` and `lease` (see lease_watch.py), and writes `lock` (held for life, with its pid), `started` (created once:
+what makes an execution start at most once), `running.json`, `ended.json` and `log/`. The same facts go as JSON lines to
+its standard output, for the agent that is its parent. SIGTERM stops the task, SIGUSR1 pauses it, SIGUSR2 resumes it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from harch.execution import kernel
+from harch.execution.lease_watch import LEASE_FILE, later_deadline
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
 from harch.workloads.lifecycle import ExitReason
 
@@ -42,6 +44,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     secrets_dir: str
     log_segment_bytes: int
     log_segments_max: int
+    lease_until_s: float | None = None  # the first deadline; the file `lease` has later ones
 
 
 class RunningRecord(Struct, frozen=True, kw_only=True):
@@ -158,6 +161,15 @@ class TaskDir:
 
     def write_stop(self, order: StopOrder) -> None:
         write_atomically(self.path / "stop.json", msgspec.json.encode(order))
+
+    def extend_lease(self, until_s: float) -> None:
+        """For the supervisor to find. Not synced: after a power cut nothing runs whose lease could matter."""
+        file = self.path / LEASE_FILE
+        if not later_deadline(kernel.read_text(str(file))) < until_s < math.inf:
+            return  # it was overtaken by a later one, which the supervisor may not have seen yet, or it is nonsense
+        scratch = file.with_name(f"{LEASE_FILE}.agent")
+        scratch.write_text(repr(until_s))
+        scratch.rename(file)
 
     def write_scrub(self) -> None:
         """From now on, however it ends, what it wrote is deleted; also by an agent that comes after this one."""

@@ -1,6 +1,6 @@
 """How is one task started, watched and ended? The supervisor's loop. Standard library only.
 
-All times are monotonic seconds, except those that are written down for people.
+All times are monotonic seconds, except those of the lease and those that are written down for people.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import time
 
 from harch.execution import kernel
+from harch.execution.lease_watch import LeaseWatch
 from harch.execution.records import DETAIL_CHARS_MAX, Records
 from harch.execution.spool import Spool
 
@@ -35,6 +36,7 @@ class Watch:
         self._spec, self._records = spec, records
         self._sandbox: str = spec["sandbox"]  # path of bubblewrap; empty: a plain process
         self._cgroups: list[str] = spec["cgroups"]
+        self._lease = LeaseWatch(spec.get("lease_until_s"), spec["stop_grace_s"])
         self._spool = Spool("log", spec["log_segment_bytes"], spec["log_segments_max"])
         self._reason = ""  # why we end it; empty while the task decides for itself
         self._kill_at: float | None = None
@@ -55,6 +57,9 @@ class Watch:
         kernel.adopt_orphans()
         if os.path.exists("stop.json"):
             self._finish(self._stop_asked()["reason"], detail="stopped before it started")
+            return
+        if self._lease.stop_falls_due():  # between the agent's look at it and ours
+            self._finish("lease_ended", detail="its lease ended before it started")
             return
         log_r, log_w = os.pipe()
         says_r, says_w = os.pipe()
@@ -139,8 +144,10 @@ class Watch:
         if not self._running and self._group != self._main_pid:
             return 1  # the command is about to be executed, which nothing tells us
         times = [self._kill_at, self._deadline if self._paused_at is None else None]
-        due = min((at for at in times if at is not None), default=None)
-        return None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 1)
+        now = time.monotonic()
+        waits = [self._lease.wait_s(), *(max(0.0, at - now) for at in times if at is not None)]
+        wait_s = min((wait for wait in waits if wait is not None), default=None)
+        return None if wait_s is None else wait_s * 1000 + 1
 
     def _on_signal(self, signum: int) -> None:
         if signum == signal.SIGTERM:
@@ -182,6 +189,10 @@ class Watch:
             self._end_it("timeout", self._spec["stop_grace_s"])
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
+            self._kill()
+        if self._lease.stop_falls_due():
+            self._end_it("lease_ended", self._lease.left_s())
+        if self._lease.must_die():
             self._kill()
 
     def _kill(self) -> None:
@@ -226,7 +237,12 @@ class Watch:
             code = 128 + signum  # with and without a sandbox the same
         if not self._running:
             self._now_running(self._group)
-        if self._reason:
+        if self._reason == "lease_ended":
+            grace = f"its grace of {self._spec['stop_grace_s']:g} s"
+            killed = signum == signal.SIGKILL
+            detail = f"it was killed at the deadline, after {grace}" if killed else f"it stopped within {grace}"
+            self._finish(self._reason, code, signum, detail=detail)
+        elif self._reason:
             self._finish(self._reason, code, signum)
         elif out_of_memory and code != 0:
             self._finish("out_of_memory", code, signum, detail="killed by the kernel at its memory limit")

@@ -10,7 +10,9 @@ from harch.base.errors import HarchError
 from harch.execution.admission import Premises
 from harch.execution.agent import Agent
 from harch.execution.protocol import (
+    ExtendLease,
     Forget,
+    Heartbeat,
     KnownTask,
     LogChunk,
     ReadLog,
@@ -46,7 +48,7 @@ class StillClock:
 class NotingEngine:
     def __init__(self):
         self.live: dict[TaskKey, TaskSpec] = {}
-        self.starts, self.stops, self.forgotten = [], [], []
+        self.starts, self.stops, self.forgotten, self.extended = [], [], [], []
 
     def start(self, task):
         self.starts.append(task.key)
@@ -58,6 +60,9 @@ class NotingEngine:
     def pause(self, key): ...
 
     def resume(self, key): ...
+
+    def extend_lease(self, key, until_s):
+        self.extended.append((key, until_s))
 
     def forget(self, key):
         self.forgotten.append(key)
@@ -154,6 +159,47 @@ def test_stop_goes_to_the_owner_and_is_answered_for_the_unknown(agent, engines):
     agent.handle(StopTask(TaskKey("wl_9", 1, 0), 3.0))
     (told,) = agent.take_outbox(10)
     assert told.reason is ExitReason.LOST
+
+
+def test_hello_and_heartbeat_carry_the_boot_clock(agent):
+    assert (hello(agent).boot_s, agent.heartbeat()) == (7.0, Heartbeat(7.0))
+
+
+@pytest.mark.parametrize("command", [("true",), ()])
+def test_a_lease_that_is_over_starts_nothing_and_is_told_as_that(agent, engines, command):
+    for number, until_s in enumerate((6.0, 7.0, 16.9)):  # the last leaves less than the grace of 10 s
+        key = TaskKey("wl_over", number, 0)
+        agent.handle(StartTask(spec(key=key, command=command, lease_until_s=until_s)))
+        (told,) = agent.take_outbox(10)
+        assert (told.key, told.reason, told.detail) == (
+            key,
+            ExitReason.LEASE_ENDED,
+            "its lease ended before it started",
+        )
+    assert engines[0].starts == engines[1].starts == []
+    agent.handle(StartTask(spec(command=command, lease_until_s=17.1)))
+    assert [*engines[0].starts, *engines[1].starts] == [KEY]
+
+
+def test_what_must_not_run_here_is_refused_for_that_even_if_its_lease_is_over(agent):
+    agent.handle(StartTask(spec(country="SN", lease_until_s=1.0)))
+    assert agent.take_outbox(10)[0].reason is ExitReason.NOT_STARTED
+
+
+@pytest.mark.parametrize("until_s", [float("inf"), float("nan")])
+def test_a_lease_without_an_end_is_refused(agent, engines, until_s):
+    agent.handle(StartTask(spec(lease_until_s=until_s)))
+    assert agent.take_outbox(10)[0].reason is ExitReason.NOT_STARTED
+    assert engines[0].starts == []
+
+
+def test_extensions_reach_the_engine_that_runs_the_task_and_no_other(agent, engines):
+    other = TaskKey("wl_2", 1, 0)
+    agent.handle(StartTask(spec(lease_until_s=100.0)))
+    agent.handle(StartTask(spec(key=other, command=(), lease_until_s=100.0)))
+    agent.handle(ExtendLease(((KEY, 200.0), (other, 300.0), (TaskKey("wl_9", 1, 0), 400.0))))
+    assert (engines[0].extended, engines[1].extended) == ([(KEY, 200.0)], [(other, 300.0)])
+    assert agent.take_outbox(10) == []
 
 
 def test_a_refusal_by_the_hub_is_an_error_with_its_code(agent):

@@ -17,7 +17,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 class HandClock:
     def __init__(self):
-        self.at_s = 0.0
+        self.at_s, self.slept_s = 0.0, 0.0
 
     def now(self):
         return START + timedelta(seconds=self.at_s)
@@ -26,7 +26,7 @@ class HandClock:
         return self.at_s
 
     def boot_s(self):
-        return self.at_s
+        return 1000.0 + self.at_s + self.slept_s
 
     async def sleep(self, delay_s): ...
 
@@ -100,6 +100,39 @@ async def test_time_stands_still_in_pause(world):
     assert len(advance(0.2)) == 1
 
 
+async def test_a_lease_that_is_not_renewed_ends_it_a_grace_before_the_deadline(world):
+    engine, _, advance = world
+    for name, changes in (("leased", {}), ("paused", {}), ("long", {"max_duration_s": 10**6})):
+        engine.start(spec(name, None, lease_until_s=1100.0, stop_grace_s=10.0, **changes))
+    engine.start(spec("free", None))
+    engine.pause(TaskKey("paused", 1, 0))
+    assert advance(89.0) == []
+    assert {one[:2] for one in advance(1.0)} == {
+        (name, ExitReason.LEASE_ENDED) for name in ("leased", "paused", "long")
+    }
+    assert [one.key.workload_id for one in engine.running()] == ["free"]
+
+
+async def test_an_extension_in_time_keeps_a_modelled_task(world):
+    engine, _, advance = world
+    key = TaskKey("leased", 1, 0)
+    engine.start(spec("leased", 500.0, lease_until_s=1100.0, stop_grace_s=10.0))
+    advance(80.0)
+    engine.extend_lease(key, 2000.0)
+    engine.extend_lease(key, 1200.0)
+    engine.extend_lease(TaskKey("unknown", 1, 0), 1200.0)
+    assert advance(300.0) == []
+    assert advance(120.0) == [("leased", ExitReason.EXITED, 0)]
+    assert len(advance(10**6)) == 1, "an ended task has no lease that could end"
+
+
+async def test_a_lease_runs_out_while_the_machine_sleeps(world):
+    engine, _, advance = world
+    engine.start(spec("leased", 500.0, lease_until_s=1100.0, stop_grace_s=10.0))
+    engine._clock.slept_s = 3600.0
+    assert advance(0.0) == [("leased", ExitReason.LEASE_ENDED, None)]
+
+
 async def test_stopped_tasks_do_not_pile_up(world):
     engine, notes, _ = world
     for number in range(5 * modelled.STALE_MAX):
@@ -126,4 +159,17 @@ async def test_the_timer_fires_by_itself():
     engine.start(spec("soon", 0.01))
     await asyncio.sleep(0.08)
     assert [one[0] for one in notes.ended] == ["soon"]
+    engine.close()
+
+
+async def test_the_timer_also_fires_for_a_lease():
+    from harch.base.clock import SystemClock
+
+    notes, clock = Notes(), SystemClock()
+    engine = ModelledEngine(notes, clock)
+    engine.start(spec("leased", None, lease_until_s=clock.boot_s() + 0.05, stop_grace_s=0.0))
+    async with asyncio.timeout(5):
+        while not notes.ended:
+            await asyncio.sleep(0.01)
+    assert notes.ended == [("leased", ExitReason.LEASE_ENDED, None)]
     engine.close()

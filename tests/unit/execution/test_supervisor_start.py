@@ -28,12 +28,12 @@ def supervise(folder, *flags):
     return subprocess.run(command, capture_output=True, text=True, check=False, env={})
 
 
-def test_it_imports_nothing_but_the_standard_library_and_its_own_four_modules(tmp_path):
+def test_it_imports_nothing_but_the_standard_library_and_its_own_six_modules(tmp_path):
     (tmp_path / "spec.json").write_text(json.dumps({**SPEC, "cwd": str(tmp_path)}))
     done = supervise(tmp_path, "-X", "importtime")
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
     ours = {name for name in modules if name.split(".")[0] == "harch"}
-    own = {"kernel", "records", "spool", "watch"}
+    own = {"kernel", "lease", "lease_watch", "records", "spool", "watch"}
     assert ours == {"harch", "harch.execution", *(f"harch.execution.{name}" for name in own)}
     assert {name.split(".")[0] for name in modules} - {"harch", "imported package"} <= sys.stdlib_module_names | {
         "zipimport"
@@ -59,4 +59,10 @@ def test_a_stop_that_came_first_wins(tmp_path):
     (tmp_path / "spec.json").write_text(json.dumps({**SPEC, "cwd": str(tmp_path)}))
     (tmp_path / "stop.json").write_text(json.dumps({"reason": "stopped", "grace_s": 1}))
     assert json.loads(supervise(tmp_path).stdout)["reason"] == "stopped"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_lease_that_ended_on_the_way_to_the_supervisor_starts_nothing(tmp_path):
+    (tmp_path / "spec.json").write_text(json.dumps({**SPEC, "cwd": str(tmp_path), "lease_until_s": 1.0}))
+    assert json.loads(supervise(tmp_path).stdout)["reason"] == "lease_ended"
     assert not (tmp_path / "runs").exists()
