@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from harch.federation.identity.names import HubName, parse_uri
 from harch.federation.links.control import Control, encode_control
-from harch.federation.links.frames import BODY_BYTES_MAX, FrameReader, FrameTooLarge, Kind, frame
+from harch.federation.links.frames import BODY_BYTES_MAX, FrameReader, Kind, frame
 
 BUFFERED_BYTES_MAX = 256 * 1024  # handed to the transport; what waits beyond that stays in the outbox
 SHUTDOWN_WITHIN_S = 2.0
@@ -118,15 +118,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
-        try:
-            frames = self._reader.feed(data)
-        except FrameTooLarge as error:
-            self.abort(f"sent {error}")
-            return
-        for kind, body in frames:
+        for kind, body in self._reader.feed(data):
             if self._why:
                 return
             self._owner.received(self, kind, body)
+        if self._reader.fault:
+            self.abort(f"sent {self._reader.fault}")
 
     def pause_writing(self) -> None:
         self.can_write = False

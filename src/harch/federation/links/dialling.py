@@ -39,7 +39,7 @@ class Dialled:
     features: tuple[str, ...] = ()
     rtt_ms: float | None = None
     connection: Connection = field(init=False)
-    greeting: asyncio.Future[Hello] = field(init=False)
+    greeting: asyncio.Future[Hello | DialFailed] = field(init=False)
     parted: asyncio.Future[bool] = field(init=False)
     pinged_s: dict[int, float] = field(default_factory=dict)
     opened_s: float = 0.0
@@ -69,7 +69,9 @@ class Dialled:
     def closed(self, connection: Connection, why: str) -> None:
         self.why = self.why or why
         if not self.greeting.done():
-            self.greeting.set_exception(DialFailed(self.why))
+            # A hub that does not like a certificate ends the connection inside TLS, where it cannot give its reason.
+            known = self.why.startswith("refused")
+            self.greeting.set_result(DialFailed(self.why if known else f"no greeting: {self.why}"))
         if not self.parted.done():
             self.parted.set_result(False)
         self.on_closed()
@@ -125,8 +127,12 @@ async def dial(
             )
             dialled.connection.say(hello())
             answer = await dialled.greeting
+            if isinstance(answer, DialFailed):
+                raise answer
     except TimeoutError:
         raise _failed(dialled, f"{address} accepts the connection, but greets nobody") from None
+    except ssl.SSLCertVerificationError as error:
+        raise _failed(dialled, f"the certificate of {address} is refused: {error.verify_message}") from None
     except ssl.SSLError as error:
         raise _failed(dialled, f"TLS with {address} failed: {error.reason or error}") from None
     except OSError as error:

@@ -21,7 +21,7 @@ class Kind(IntEnum):
 
 
 class FrameTooLarge(ValueError):
-    """A body above the limit. To send one is a fault of the caller, to announce one costs a peer its link."""
+    """A body above the limit. To send one is a fault of the caller."""
 
 
 def frame(kind: Kind, body: bytes) -> bytes:
@@ -31,14 +31,15 @@ def frame(kind: Kind, body: bytes) -> bytes:
 
 
 class FrameReader:
-    """Bytes in, whole frames out. Holds at most one unfinished frame."""
+    """Bytes in, whole frames out. Holds at most one unfinished frame; after a `fault` nothing more is to be fed."""
 
     def __init__(self) -> None:
         self.body_bytes_max = FIRST_BODY_BYTES_MAX
+        self.fault = ""
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that are complete now. Raises `FrameTooLarge` as soon as one is announced, before it is read."""
+        """The frames that are complete now. One that is announced above the limit is a fault, before it is read."""
         if self._rest:
             data = self._rest + data
         frames, at, end = [], 0, len(data)
@@ -46,7 +47,8 @@ class FrameReader:
         while at + HEAD_BYTES <= end:
             size, kind = unpack(data, at)
             if size > self.body_bytes_max:
-                raise FrameTooLarge(f"a frame of {size} bytes; the limit is {self.body_bytes_max}")
+                self.fault = f"a frame of {size} bytes; the limit is {self.body_bytes_max}"
+                break
             stop = at + HEAD_BYTES + size
             if stop > end:
                 break

@@ -9,7 +9,7 @@ from harch.base.errors import HarchError
 from harch.federation.identity.members import Address
 from harch.federation.identity.names import HubName
 from harch.federation.links.connection import peer_certificate
-from harch.federation.links.frames import FrameReader, FrameTooLarge, Kind, frame
+from harch.federation.links.frames import FrameReader, Kind, frame
 
 ANSWERED_WITHIN_S = 15.0
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -35,7 +35,7 @@ async def ask_as_stranger(
         raise HarchError(
             "E0110", f"{address} is not a hub of that federation: {error.reason or error}", hint="check the invitation"
         ) from error
-    except (OSError, TimeoutError, EOFError, FrameTooLarge) as error:
+    except (OSError, TimeoutError, EOFError) as error:
         raise HarchError(
             "E0802", f"no answer from {address}: {error}", hint="is the hub that holds the authority being served?"
         ) from error
@@ -50,8 +50,8 @@ def _check(address: Address, expected: HubName | None, shown: dict[str, object] 
 async def _answer(reader: asyncio.StreamReader) -> bytes:
     frames = FrameReader()
     frames.body_bytes_max = ANSWER_BYTES_MAX
-    while data := await reader.read(_READ_BYTES):
+    while not frames.fault and (data := await reader.read(_READ_BYTES)):
         for kind, body in frames.feed(data):
             if kind == Kind.STRANGER:
                 return body
-    raise EOFError("it closed the connection")
+    raise EOFError(frames.fault or "it closed the connection")
