@@ -41,7 +41,9 @@ class GossipWorld:
         self.machines: dict[str, Gossip] = {}
         self.news: dict[str, list[tuple[float, News]]] = {name: [] for name in self.names}
         self.said: dict[str, dict[str, bytes]] = {name: {} for name in self.names}
+        self.log: dict[tuple[str, int], list[tuple[str, bytes | None]]] = {}  # hub, generation -> version 1, 2, ...
         self.slowness_s: dict[str, float] = {}  # how late the loop of a hub runs
+        self._frozen_until_s: dict[str, float] = {}
         self.lose_pushes: set[tuple[str, str]] = set()
         self._generations = dict.fromkeys(self.names, 0)
         for name in self.names:
@@ -68,23 +70,32 @@ class GossipWorld:
             settings=self.settings,
         )
         self.machines[name] = machine
+        self.log[name, self._generations[name]] = []
         self.network.attach(name, lambda source, message: self._receive(machine, source, message))
         for key, value in self.said[name].items():
-            self.send(name, machine.set(key, value))
+            self.set(name, key, value)
         self._tick(machine)
 
     def kill(self, name: str) -> None:
         del self.machines[name]
         self.network.detach(name)
 
+    def freeze(self, name: str, duration_s: float) -> None:
+        """Its process stands still, as after SIGSTOP; what arrives meanwhile waits for it."""
+        self._frozen_until_s[name] = self.now_s + duration_s
+
     # What hubs say
 
     def set(self, name: str, key: str, value: bytes) -> None:
+        pushes = self.machines[name].set(key, value)
+        if pushes:
+            self.log[name, self._generations[name]].append((key, value))
         self.said[name][key] = value
-        self.send(name, self.machines[name].set(key, value))
+        self.send(name, pushes)
 
     def delete(self, name: str, key: str) -> None:
         del self.said[name][key]
+        self.log[name, self._generations[name]].append((key, None))
         self.send(name, self.machines[name].delete(key, self.now_s))
 
     def send(self, name: str, outgoing: list[Outgoing]) -> None:
@@ -107,6 +118,17 @@ class GossipWorld:
                 return rounds
             self.network.run_for(INTERVAL_S)
         raise AssertionError(f"after {rounds_max} rounds still not agreed: {self.disagreements()}")
+
+    def check(self) -> None:
+        """Who knows version v of a hub knows what held at v, but for keys that have been replaced since."""
+        for by, machine in self.machines.items():
+            for hub, view in machine.views(self.now_s).items():
+                log = self.log.get((hub, view.generation), [])
+                assert view.version <= len(log), f"{by} knows more of {hub} than it has said"
+                then = dict(log[: view.version])
+                later = {key for key, _ in log[view.version :]}
+                for key in (then.keys() | view.values.keys()) - later:
+                    assert then.get(key) == view.values.get(key), f"`{key}` of {hub} at {by}, version {view.version}"
 
     def suspicions(self) -> list[tuple[float, str, str]]:
         return self._all(Suspected)
@@ -133,17 +155,25 @@ class GossipWorld:
     def _tick(self, machine: Gossip) -> None:
         if not self._is_running(machine):
             return
+        awake_at_s = self._frozen_until_s.get(machine.me, 0.0)
+        if self.now_s < awake_at_s:
+            self.network.at(awake_at_s, lambda: self._tick(machine))
+            return
         self.send(machine.me, machine.tick(self.now_s))
         self._read_news(machine)
-        late_s = self.slowness_s.get(machine.me, 0.0) * self.dice.random()
-        self.network.at(machine.next_tick_s + late_s, lambda: self._tick(machine))
+        self.network.at(machine.next_tick_s + self._lateness_s(machine.me), lambda: self._tick(machine))
 
     def _receive(self, machine: Gossip, source: str, message: object) -> None:
-        late_s = self.slowness_s.get(machine.me, 0.0) * self.dice.random()
+        frozen_s = max(0.0, self._frozen_until_s.get(machine.me, 0.0) - self.now_s)
+        late_s = frozen_s + self._lateness_s(machine.me)
         if late_s:
             self.network.after(late_s, lambda: self._handle(machine, source, message))
         else:
             self._handle(machine, source, message)
+
+    def _lateness_s(self, name: str) -> float:
+        slowness_s = self.slowness_s.get(name, 0.0)
+        return slowness_s * self.dice.random() if slowness_s else 0.0
 
     def _handle(self, machine: Gossip, source: str, message: object) -> None:
         if self._is_running(machine):

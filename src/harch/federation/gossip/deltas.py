@@ -64,6 +64,14 @@ def apply(delta: HubDelta, state: HubState, verifier: Verifier, settings: Gossip
             state.remember()
         done.beat = True
         state.heartbeat = heartbeat
+        # Before its entries are applied, and only then: a copy that came in pieces may lack what was replaced later.
+        # But who has an entry also has the last heartbeat before it, so a heartbeat that is new to us and whose
+        # version we have reached was signed after everything we were told of; then copy and hub must be alike.
+        if state.lacks_what_it_should_have:
+            done.refused = Reason.LEFT_OUT
+            done.changed.update(state.values)
+            state.clear()
+            return done
     if not state.forgotten:
         _apply_entries(delta, state, verifier, settings, done)
     return done
@@ -85,6 +93,8 @@ def _apply_entries(
     if delta.since > state.version:
         done.gap = True
         return
+    if state.is_being_filled and delta.collected < state.collected:
+        return  # an older copy may still hold keys whose tombstones the copy we fill from no longer has
     last_version = delta.since
     for entry in delta.entries:
         if entry.version <= last_version:
@@ -100,10 +110,6 @@ def _apply_entries(
         done.changed.add(entry.key)
     if state.version >= heartbeat.collected:
         state.collect_tombstones(heartbeat.collected)
-    if state.lacks_what_it_should_have:
-        done.refused = Reason.LEFT_OUT
-        done.changed.update(state.values)
-        state.clear()
 
 
 def _why_not(entry: Entry, state: HubState, verifier: Verifier, settings: GossipSettings) -> Reason | None:

@@ -240,7 +240,7 @@ class Gossip:
     def _note(self, hub: str, via: str, done: Applied, now_s: float) -> None:
         self._desk.changed(hub, done.changed)
         if done.refused is not None:
-            self._desk.refuse(hub, via, done.refused)
+            self._desk.refuse(hub, "" if done.refused is Reason.LEFT_OUT else via, done.refused)
         if done.beat:
             self._via[hub] = via
         if done.first_of_life:

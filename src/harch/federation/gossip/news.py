@@ -58,7 +58,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forged:
-    """Something about `hub` came from `via` and was not believed. Told at the 1st, 2nd, 4th, 8th ... time."""
+    """Something about `hub` came from `via` and was not believed. Told at the 1st, 2nd, 4th, 8th ... time.
+
+    `via` is empty when entries were left out: that shows only later, and not by whom.
+    """
 
     hub: str
     via: str

@@ -47,13 +47,18 @@ class HubState:
         return self.heartbeat is not None and not self.forgotten and self.version >= self.heartbeat.version
 
     @property
+    def is_being_filled(self) -> bool:
+        """A full copy from a hub without tombstones up to `collected` has arrived in part."""
+        return self.version < self.collected
+
+    @property
     def fingerprint(self) -> bytes:
         """Of all values, whatever the order in which they came; tombstones leave no trace in it."""
         return self._fingerprint.to_bytes(FINGERPRINT_BYTES)
 
     @property
     def lacks_what_it_should_have(self) -> bool:
-        """It has reached the heartbeat's version and yet differs: somebody on the way has left entries out."""
+        """It has reached the version of a heartbeat that came after it, and yet differs."""
         heartbeat = self.heartbeat
         if heartbeat is None or self.forgotten or self.version != heartbeat.version:
             return False
@@ -67,7 +72,7 @@ class HubState:
         newer_life = theirs.generation < self.generation
         # Below `collected` they may hold keys whose tombstones are gone: only a full copy tells them.
         must_reset = theirs.version < self.collected and theirs.collected < self.collected
-        if must_reset and self.version < self.collected:  # this copy is itself being filled: no base for another
+        if must_reset and self.is_being_filled:  # half a copy is no base for another
             return HubDelta(self.hub, self.heartbeat, 0, 0, ()) if self.heartbeat.beat > theirs.beat else None
         since = 0 if newer_life or must_reset else theirs.version
         entries: list[Entry] = []
