@@ -211,7 +211,8 @@ class Wan:
                 [*words, str(self._seed)], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
             )
         self._closing.callback(self._end_emulator)
-        ready, namespaces, _, _ = socket.recv_fds(self._control, len(READY), len(self.names))
+        # Not inherited: a process that keeps a namespace would keep it from going away.
+        ready, namespaces, _, _ = socket.recv_fds(self._control, len(READY), len(self.names), socket.MSG_CMSG_CLOEXEC)
         for namespace in namespaces:
             self._closing.callback(os.close, namespace)
         if ready != READY or len(namespaces) != len(self.names):
