@@ -234,3 +234,17 @@ async def test_a_second_greeting_on_one_connection_is_a_fault(tmp_path: Path) ->
         answer = await peer.answer()
         assert not isinstance(answer, Hello | Refused)
         await peer.end()
+
+
+async def test_an_error_of_the_hub_itself_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
+    ids = federation(tmp_path, "dakar", "abidjan")
+    dakar = Hub(ids["dakar"])
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    async with running(dakar):
+        peer = await RawPeer.of(ids["abidjan"], dakar)
+        peer.send(Note(-1))
+        await peer.end()
+        again = await RawPeer.of(ids["abidjan"], dakar)
+        again.send(Note(14))
+        await dakar.until(lambda: numbers(dakar, "abidjan") == [14])
+        again.close()

@@ -16,8 +16,9 @@ from harch.federation.links.connection import SHUTDOWN_WITHIN_S, Connection, Lin
 from harch.federation.links.control import Control, Hello, Parted, Pong, Refused, decode_control, refusal
 from harch.federation.links.frames import Kind
 
-# Below the second after which the kernel would repeat a lost SYN: dialling again is quicker.
-CONNECT_WITHIN_S = 0.5
+# Below the second after which the kernel would repeat a lost SYN: dialling again is quicker. Every fourth attempt is
+# more patient, for links of very long delay and for machines that are very busy.
+CONNECT_WITHIN_S, CONNECT_PATIENTLY_S, PATIENT_EVERY = 0.5, 1.2, 4
 GREETED_WITHIN_S = 5.0
 RTT_WEIGHT = 0.125  # as TCP smooths its own
 
@@ -103,13 +104,15 @@ async def dial(
     identity: LinkIdentity,
     hello: Callable[[], Hello],
     clock: Clock,
+    attempt: int,
     on_writable: Callable[[], None],
     on_closed: Callable[[], None],
 ) -> Dialled:
     """A greeted connection to exactly this hub. Raises `DialFailed`."""
     dialled = Dialled(hub_id, clock, on_writable, on_closed, identity.generation)
+    patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1
     try:
-        async with asyncio.timeout(CONNECT_WITHIN_S):
+        async with asyncio.timeout(CONNECT_PATIENTLY_S if patient else CONNECT_WITHIN_S):
             sock = await sockets.connect(address)
     except TimeoutError:
         raise DialFailed(f"{address} does not answer") from None

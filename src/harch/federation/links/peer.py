@@ -54,6 +54,7 @@ class Peer:
         self._handing_over = False
         self._flush_due = False
         self._wake = asyncio.Event()
+        self._attempts = 0
         self._pings = 0
         self._bytes_of_ended = 0
 
@@ -191,12 +192,14 @@ class Peer:
             link.connection.write(self._outbox.take(BUFFERED_BYTES_MAX))
 
     async def _dial(self) -> Dialled:
+        self._attempts += 1
         return await dial(
             self.hub_id,
             self.address,
             identity=self._identity,
             hello=self._hello,
             clock=self._clock,
+            attempt=self._attempts,
             on_writable=self._flush,
             on_closed=self._wake.set,
         )
