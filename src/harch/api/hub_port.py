@@ -8,6 +8,7 @@ from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.federation.work import FederationWork
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
@@ -130,6 +131,30 @@ class OperationsPort(Protocol):
         ...
 
 
+class CredentialsPort(Protocol):
+    """API keys, and the secrets of tenants. Neither is ever shown again."""
+
+    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]: ...
+
+    async def keys(self, tenant: str | None) -> list[KeyInfo]: ...
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo: ...
+
+    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str) -> None: ...
+
+    async def secret_names(self, *, tenant: str) -> list[str]: ...
+
+    async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None: ...
+
+
+class FederationPort(Protocol):
+    """The other hubs, asked now."""
+
+    async def work(self, *, tenant: str | None) -> FederationWork:
+        """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
+        ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -147,6 +172,12 @@ class HubPort(Protocol):
 
     @property
     def data(self) -> DataPort: ...
+
+    @property
+    def credentials(self) -> CredentialsPort: ...
+
+    @property
+    def federation(self) -> FederationPort: ...
 
     @property
     def hub_id(self) -> str: ...
@@ -223,18 +254,6 @@ class HubPort(Protocol):
     async def read_log(
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage: ...
-
-    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]: ...
-
-    async def keys(self, tenant: str | None) -> list[KeyInfo]: ...
-
-    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo: ...
-
-    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str) -> None: ...
-
-    async def secret_names(self, *, tenant: str) -> list[str]: ...
-
-    async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None: ...
 
     async def attach_agent(self, link: AgentLink) -> None:
         """Runs until the connection ends."""

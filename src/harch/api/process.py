@@ -17,6 +17,8 @@ from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
+from harch.federation.identity.folder import identity_folder
+from harch.federation.identity.identity import HubIdentity
 from harch.fleet.model import Fleet
 from harch.hub.keys import ensure_key_file
 from harch.hub.service import HubService
@@ -39,6 +41,7 @@ class HubConfig:
     ports: Ports
     host: str = "127.0.0.1"
     scheduling: Path | None = None  # a scheduling file; None: the one in the state folder, if there is one
+    peer_listen: tuple[str, int] | None = None  # where peers are accepted; None: at the address of its member record
 
     @property
     def index(self) -> int:
@@ -55,6 +58,11 @@ class HubConfig:
     @property
     def state_dir(self) -> Path:
         return self.home.hub(self.hub_id)
+
+    def identity(self) -> HubIdentity | None:
+        """None if nobody has made this hub part of a federation."""
+        folder = identity_folder(self.home, self.hub_id)
+        return HubIdentity(folder) if folder.is_complete else None
 
     @property
     def agent_key(self) -> Path:
@@ -101,6 +109,8 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             peer_urls={other.id: config.url_of(other.id) for other in config.fleet.hubs if other.id != hub.id},
             on_broken=on_broken,
             settings=config.turn_settings(),
+            identity=config.identity(),
+            listen=config.peer_listen,
         )
         try:
             await _adopt_keys(service, config)
@@ -115,8 +125,8 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
 
 async def _adopt_keys(service: HubService, config: HubConfig) -> None:
     admin, agent = ensure_key_file(config.home.admin_key), ensure_key_file(config.agent_key)
-    await service.adopt_key(admin, name="admin", tenant=DEFAULT_TENANT, role=Role.ADMIN)
-    await service.adopt_key(agent, name="agent", tenant=DEFAULT_TENANT, role=Role.AGENT)
+    await service.credentials.adopt_key(admin, name="admin", tenant=DEFAULT_TENANT, role=Role.ADMIN)
+    await service.credentials.adopt_key(agent, name="agent", tenant=DEFAULT_TENANT, role=Role.AGENT)
 
 
 async def _serve_until(
@@ -134,7 +144,15 @@ async def _serve_until(
     except* _Stopped:
         _log.info("hub %s stops", config.hub_id)
     except* HarchError as errors:
-        raise errors.exceptions[0] from None
+        raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[HarchError]) -> HarchError:
+    """Task groups inside task groups: what a person needs is the error at the bottom."""
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, HarchError) else HarchError("E1001", str(found))
 
 
 class _Stopped(Exception):

@@ -18,6 +18,7 @@ from harch.api.server import bind
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
+from harch.federation.identity.founding import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file
 
@@ -74,9 +75,12 @@ class Federation:
             click.echo("\nstopped; the state is kept, `harch up` goes on from it")
 
     def _prepare(self) -> None:
-        """What must hold before anything starts: every port free, every key written."""
+        """What must hold before anything starts: every port free, every key and identity written."""
         for index in range(len(self._fleet.hubs)):
             bind(HOST, self._ports.api(index)).close()
+            bind(HOST, self._ports.peer(index)).close()
+        peers = {hub.id: (HOST, self._ports.peer(index)) for index, hub in enumerate(self._fleet.hubs)}
+        make_federation(self._home, peers, now=self._clock.now())
         try:
             ensure_key_file(self._home.admin_key)
             for hub in self._fleet.hubs:

@@ -1,4 +1,4 @@
-"""What may an operator do to the hardware of a hub, and to what runs on it? Look, cordon, drain, defragment."""
+"""What may an operator do to a hub, its hardware, and what runs on it? Look, cordon, drain, retire, defragment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from harch.hub import happenings as h
-from harch.hub.desk import Desk
+from harch.hub.closing import HubClosure, check_change, remaining
+from harch.hub.desk import Closed, Desk
 from harch.hub.driver import Driver
 from harch.hub.hardware import Condition, ConditionKind, missing
 from harch.hub.hardware_views import NodeState, RackState, ZoneState, node_states, rack_states, zone_states
@@ -50,8 +51,15 @@ class Defragmentation(Struct, frozen=True, kw_only=True):
 class HubOperations:
     """Behind the API; everything that changes goes through the driver, so it is on disk before anybody hears of it."""
 
-    def __init__(self, driver: Driver, database: Database, find: Callable[[str], Awaitable[Workload]]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        database: Database,
+        find: Callable[[str], Awaitable[Workload]],
+        holds_authority: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._driver, self._database, self._find = driver, database, find
+        self._holds_authority = holds_authority
 
     # Looking
 
@@ -67,7 +75,25 @@ class HubOperations:
     def topology(self) -> TopologyView:
         return topology_view(self._desk.scheduler.topology)
 
+    async def closure(self) -> HubClosure:
+        left = remaining(self._desk)
+        why = next((one.why for one in await self._conditions() if one.kind is ConditionKind.CLOSED), "")
+        return HubClosure(
+            hub_id=self._desk.hub.id,
+            state=self._desk.closed.name.lower(),
+            why=why,
+            remaining=left,
+            remaining_total=left.total,
+        )
+
     # Changing
+
+    async def close_hub(self, closed: Closed, *, why: str) -> HubClosure:
+        """Cordons, drains, retires or opens the hub itself. Raises E0304 for a change that cannot be made."""
+        check_change(self._desk, closed, holds_authority=self._holds_authority())
+        await self._driver.handle(h.HubClosed(closed, why))
+        self._driver.plan_placement()
+        return await self.closure()
 
     async def change_node(
         self, node_id: str, *, cordoned: bool | None, nvlink: tuple[float | None] | None, why: str

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.base.ids import new_id
+from harch.federation.identity.identity import HubIdentity
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.agent_door import AgentDoor
@@ -19,17 +20,17 @@ from harch.hub.audit import drafts
 from harch.hub.audit.keyfile import KeyFile
 from harch.hub.audit.service import HubAudit, open_signing_key
 from harch.hub.audit.trail import AuditTrail
+from harch.hub.credentials import HUB, HubCredentials
 from harch.hub.data import HubData
 from harch.hub.desk import Desk
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
-from harch.hub.keys import KeyRing, digest
+from harch.hub.federation.answers import AnswerDesk
+from harch.hub.federation.service import HubFederation
 from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
 from harch.hub.operations import HubOperations
-from harch.hub.peers import PeerWatch
 from harch.hub.policy.service import HubPolicies
-from harch.hub.secretbox import SecretBox
 from harch.hub.sessions import AgentLink
 from harch.hub.store import rows
 from harch.hub.store.database import Database
@@ -38,29 +39,27 @@ from harch.hub.views import (
     EventRecord,
     GpuView,
     HubSummary,
-    KeyInfo,
     LogPage,
     PeerView,
-    Principal,
-    Role,
     WorkloadPage,
     WorkloadQuery,
 )
 from harch.placement.explanation import Explanation
 from harch.placement.request import Request
 from harch.placement.turns.settings import TurnSettings
-from harch.sovereignty.audit import entry as audit_kinds
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.terrain import terrain_of
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
-HUB = "hub"  # the actor where nobody asked
-
 
 class HubService:
-    """One hub. Create it inside a running event loop; `close` writes what is left and lets go of the files."""
+    """One hub. Create it inside a running event loop; `close` writes what is left and lets go of the files.
+
+    `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
+    absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
+    """
 
     def __init__(
         self,
@@ -74,17 +73,18 @@ class HubService:
         peer_urls: dict[str, str],
         on_broken: Callable[[InvariantBroken], None],
         settings: TurnSettings | None = None,
+        identity: HubIdentity | None = None,
+        listen: tuple[str, int] | None = None,
     ) -> None:
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
         self._hub, self._clock = hub, clock
         self._database = Database(state_dir / "hub.db")
-        self._keys = KeyRing(self._database.api_keys())
-        self._secrets = SecretBox(state_dir / "secrets.key", self._database.secrets())
+        self.credentials = HubCredentials(state_dir, self._database, clock, lambda: self._driver)
+        self.authenticate = self.credentials.authenticate
         trail, key_file = AuditTrail(hub.id, self._database, clock), KeyFile(state_dir / "audit.key")
         audit_key = open_signing_key(key_file, trail, self._database)
         self._agents = AgentDoor(lambda: self._driver)
-        self._peers = PeerWatch(peer_urls, clock)
         self._metrics = HubMetrics(self.summary)
         jurisdictions = jurisdictions_in_force()
         self._driver = Driver(
@@ -96,11 +96,12 @@ class HubService:
             trail=trail,
             clock=clock,
             send=self._agents.send,
-            send_peer=lambda hub_id, message: None,
-            open_secrets=self._secrets.open,
+            send_peer=lambda hub_id, message: self.federation.send_work(hub_id, message),
+            open_secrets=self.credentials.secrets.open,
             on_record=self._metrics.count,
             on_restart=self._agents.close_all,
             on_broken=on_broken,
+            federated=identity is not None,
         )
         self.audit = HubAudit(
             hub_id=hub.id,
@@ -121,12 +122,34 @@ class HubService:
             driver=self._driver,
             clock=clock,
         )
-        self.operations = HubOperations(self._driver, self._database, lambda ref: self.workload(ref, tenant=None))
+        self.operations = HubOperations(
+            self._driver,
+            self._database,
+            lambda ref: self.workload(ref, tenant=None),
+            lambda: self.federation.holds_authority,
+        )
+        answers = AnswerDesk(
+            list_work=self.workloads,
+            find=lambda ref: self.workload(ref, tenant=None),
+            read_log=self._agents.read_log,
+        )
+        self.federation = HubFederation(
+            identity=identity,
+            listen=listen,
+            clock=clock,
+            driver=self._driver,
+            policies=self.policies,
+            audit=self.audit,
+            summary=self.summary,
+            list_work=self.workloads,
+            answers=answers,
+            urls=peer_urls,
+        )
 
     async def run(self) -> None:
         """Background work, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._peers.run())
+            group.create_task(self.federation.run())
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
             group.create_task(Learner(self._driver, self._database, self._clock).run())
@@ -151,7 +174,7 @@ class HubService:
         actor: str = HUB,
     ) -> tuple[Workload, bool]:
         if spec.secrets:
-            self._secrets.require(tenant, spec.secrets)
+            self.credentials.secrets.require(tenant, spec.secrets)
         now = self._clock.now()
         event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor)
         try:
@@ -191,7 +214,7 @@ class HubService:
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str = HUB
     ) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
-        self._secrets.require(workload.tenant, spec.secrets)
+        self.credentials.secrets.require(workload.tenant, spec.secrets)
         try:
             await self._ask_policy(spec, workload.tenant)
             return await self._ask(workload, h.SpecReplaced(workload.id, spec, annotations, actor))
@@ -264,8 +287,7 @@ class HubService:
     def summary(self) -> HubSummary:
         return summarise(
             self._desk,
-            status="error" if self.ready() else "ready",
-            status_detail=self.ready(),
+            not_ready=self.ready(),
             version=self.version,
             started_at=self.started_at,
             now=self._clock.now(),
@@ -274,7 +296,7 @@ class HubService:
 
     def peers(self) -> list[PeerView]:
         own = PeerView(hub_id=self.hub_id, url=self.url, reachable=True, age_s=0.0, summary=self.summary(), own=True)
-        return [own, *self._peers.views()]
+        return [own, *self.federation.views()]
 
     def gpus(self, *, tenant: str | None) -> list[GpuView]:
         return list_gpus(self._desk, tenant=tenant)
@@ -297,52 +319,6 @@ class HubService:
     def last_event(self) -> int:
         return self._driver.seq_stored
 
-    # Keys and secrets
-
-    def authenticate(self, token: str) -> Principal | None:
-        return self._keys.authenticate(token)
-
-    async def adopt_key(self, token: str, *, name: str, tenant: str, role: Role) -> None:
-        """Makes a token that was written to a key file valid at this hub."""
-        if not self._keys.has(token):
-            info, _ = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now(), token=token)
-            await self._write_key(audit_kinds.KEY_CREATED, info, HUB, token)
-            self._keys.remember(info, digest(token))
-
-    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str = HUB) -> tuple[KeyInfo, str]:
-        info, token = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now())
-        await self._write_key(audit_kinds.KEY_CREATED, info, actor, token)
-        self._keys.remember(info, digest(token))
-        return info, token
-
-    async def keys(self, tenant: str | None) -> list[KeyInfo]:
-        return self._keys.all(tenant)
-
-    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str = HUB) -> KeyInfo:
-        revoked = replace(self._keys.find(key_id, tenant=tenant), revoked=True)
-        await self._write_key(audit_kinds.KEY_REVOKED, revoked, actor)
-        self._keys.forget(revoked)
-        return revoked
-
-    async def _write_key(self, kind: str, info: KeyInfo, actor: str, token: str = "") -> None:
-        draft = drafts.key_changed(kind, info.id, name=info.name, tenant=info.tenant, role=info.role.value, actor=actor)
-        await self._driver.write([self._keys.statement(info, token)], [draft])
-
-    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str = HUB) -> None:
-        sealed = self._secrets.seal(value)
-        draft = drafts.secret_changed(audit_kinds.SECRET_STORED, name, tenant=tenant, actor=actor)
-        await self._driver.write([rows.save_secret(tenant, name, sealed)], [draft])
-        self._secrets.put(tenant, name, sealed)
-
-    async def secret_names(self, *, tenant: str) -> list[str]:
-        return self._secrets.names(tenant)
-
-    async def delete_secret(self, name: str, *, tenant: str, actor: str = HUB) -> None:
-        self._secrets.require(tenant, [name])
-        draft = drafts.secret_changed(audit_kinds.SECRET_REMOVED, name, tenant=tenant, actor=actor)
-        await self._driver.write([rows.drop_secret(tenant, name)], [draft])
-        self._secrets.drop(tenant, name)
-
     # Agents
 
     async def attach_agent(self, link: AgentLink) -> None:
@@ -353,7 +329,8 @@ class HubService:
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage:
         workload = await self.workload(ref, tenant=tenant)
-        return await self._agents.read_log(workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max)
+        where = self.federation if workload.runner_hub and not workload.guest else self._agents
+        return await where.read_log(workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max)
 
     @property
     def _desk(self) -> Desk:

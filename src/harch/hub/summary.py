@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from operator import attrgetter
 
+from harch.hub.closing import remaining
 from harch.hub.desk import Desk
 from harch.hub.views import GpuView, HubSummary, ModelCapacity, NodeMaxima
 from harch.placement.facts import model_facts
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.room import MIB_PER_GB
 
+_state_of = attrgetter("state")
 
-def summarise(
-    desk: Desk, *, status: str, status_detail: str, version: str, started_at: datetime, now: datetime, url: str
-) -> HubSummary:
+
+def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime, now: datetime, url: str) -> HubSummary:
+    """`not_ready`: why the hub takes no calls at the moment."""
     hub, room = desk.hub, desk.scheduler.room
     arrays = room.arrays
     up = arrays.available
@@ -29,7 +32,7 @@ def summarise(
         )
         for m in model_facts(room)
     ]
-    unfinished = [w for w in desk.registry.workloads.values() if not w.state.is_final]
+    states = Counter(map(_state_of, desk.registry.workloads.values()))  # may be many: no loop of our own
     return HubSummary(
         hub_id=hub.id,
         name=hub.name,
@@ -39,8 +42,8 @@ def summarise(
         longitude=hub.longitude,
         pue=hub.pue,
         provenance=hub.provenance.value,
-        status=status,
-        status_detail=status_detail,
+        status="error" if not_ready else desk.closed.name.lower() if desk.closed else "ready",
+        status_detail=not_ready or (remaining(desk).sentence if desk.closed else ""),
         version=version,
         started_at=started_at,
         at=now,
@@ -61,7 +64,7 @@ def summarise(
         storage_gb_total=float(sum(node.storage_gb for node in hub.nodes)),
         process_slots_total=desk.agents.process_slots,
         process_slots_free=max(room.process_slots_free, 0),
-        workloads=dict(Counter(w.state.value for w in unfinished)),
+        workloads={state.value: count for state, count in states.items() if not state.is_final},
         agents=len(desk.agents.agents),
     )
 

@@ -126,8 +126,22 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     agents: int
 
 
+class Sight(StrEnum):
+    """How well another hub is seen. Only of one that is `linked`, its own status says more."""
+
+    LINKED = "linked"
+    CUT_OFF = "cut off"  # alive, as others say, but there is no link to it: a part of the network is down
+    SUSPECTED = "suspected"  # it was heard, and is silent now: dead, or behind a cut
+    UNHEARD = "unheard"  # not heard since this hub started
+    RETIRED = "retired"  # gone for good
+    STRANGER = "no member"  # the fleet has it, the federation does not
+
+
 class PeerView(Struct, frozen=True, kw_only=True):
-    """A hub as seen from here. `summary` is the last one received; `reachable` says whether it still answers."""
+    """A hub as seen from here. `summary` is the last one received; `reachable`: it is alive, and there is a link.
+
+    `age_s` is the time since its last sign of life: until then its figures were true.
+    """
 
     hub_id: str
     url: str
@@ -137,6 +151,8 @@ class PeerView(Struct, frozen=True, kw_only=True):
     own: bool = False
     error: str = ""
     rtt_ms: float | None = None  # of the link to it, measured
+    sight: Sight = Sight.LINKED
+    via: str = ""  # the hub that relayed its last sign of life; empty if it came directly
 
 
 class GpuView(Struct, frozen=True, kw_only=True):

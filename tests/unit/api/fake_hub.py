@@ -10,6 +10,8 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.federation.messages import WorkRow
+from harch.hub.federation.work import FederationWork, SilentHub, row_of
 from harch.hub.sessions import AgentLink
 from harch.hub.views import (
     EventRecord,
@@ -27,12 +29,40 @@ from harch.hub.views import (
 )
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.workloads.lifecycle import State, Workload
-from harch.workloads.spec import WorkloadSpec, fingerprint
+from harch.workloads.spec import SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
 from unit.api.fake_operations import FakeOperations
 
 START = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
 KEYS = {role: f"hsk_{role.value}_0123456789abcdef" for role in Role}
 OTHER_TENANT_KEY = "hsk_other_tenant_0123456789"
+
+
+class FakeFederation:
+    """Dakar answers with one workload, Abidjan does not answer."""
+
+    def __init__(self, hub: FakeHub) -> None:
+        self._hub = hub
+
+    async def work(self, *, tenant: str | None) -> FederationWork:
+        there = WorkRow(
+            id="wl_there",
+            name="there",
+            tenant="globex",
+            owner_hub="dakar",
+            runner_hub="tangier",
+            epoch=2,
+            nodes=("tangier-r1-n1",),
+            state=State.RUNNING,
+            type=WorkloadType.BATCH,
+            turn_class=SchedulingClass.TRAINING,
+            created_at=START,
+            updated_at=START,
+            gpus=2,
+        )
+        own = [row_of(one) for one in reversed(self._hub.store.values()) if not one.state.is_final]
+        rows = [row for row in (*own, there) if tenant in {None, row.tenant}]
+        silent = SilentHub(hub_id="abidjan", why="suspected", age_s=7.5, workloads={"running": 3})
+        return FederationWork(rows=rows, total=len(rows), silent=[silent])
 
 
 class FakeHub:
@@ -50,6 +80,8 @@ class FakeHub:
         self.secrets: dict[tuple[str, str], str] = {}
         self.frames: list[bytes] = []
         self.operations = FakeOperations()
+        self.credentials = self
+        self.federation = FakeFederation(self)
         self.key_infos = {
             role.value: KeyInfo(
                 id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START

@@ -30,7 +30,7 @@ class Asking:
 
     async def as_(self, role: Role) -> httpx.AsyncClient:
         if role not in self.clients:
-            _, token = await self.hub.create_key(name=role.value, tenant="t", role=role)
+            _, token = await self.hub.credentials.create_key(name=role.value, tenant="t", role=role)
             self.clients[role] = httpx.AsyncClient(
                 transport=httpx.ASGITransport(self._app), base_url="http://hub/v1", headers={"x-api-key": token}
             )

@@ -68,10 +68,10 @@ async def submit(hub: HubService, name: str, **fields: object) -> str:
 async def test_every_decision_is_in_the_chain_with_who_made_it(hub: HubService) -> None:
     job = await submit(hub, "job")
     await hub.stop(job, tenant=None, reason="enough")
-    info, _ = await hub.create_key(name="ci", tenant="t", role=Role.USER, actor="key_admin")
-    await hub.revoke_key(info.id, tenant=None, actor="key_admin")
-    await hub.put_secret("TOKEN", "s3cr3t-value", tenant="t", actor="key_1")
-    await hub.delete_secret("TOKEN", tenant="t", actor="key_1")
+    info, _ = await hub.credentials.create_key(name="ci", tenant="t", role=Role.USER, actor="key_admin")
+    await hub.credentials.revoke_key(info.id, tenant=None, actor="key_admin")
+    await hub.credentials.put_secret("TOKEN", "s3cr3t-value", tenant="t", actor="key_1")
+    await hub.credentials.delete_secret("TOKEN", tenant="t", actor="key_1")
     assert await kinds(hub) == [
         ("audit.key", "audit-key", "hub"),
         ("workload.admitted", job, "key_1"),
@@ -144,7 +144,7 @@ async def test_after_a_failed_write_the_chain_goes_on_from_what_is_on_disk(
         with pytest.raises(HarchError):
             await submit(hub, name)
     with pytest.raises(HarchError):  # turned away at once: it must not leave a hole either
-        await hub.put_secret("X", "y", tenant="t")
+        await hub.credentials.put_secret("X", "y", tenant="t")
     monkeypatch.setattr(Database, "commit", commit)
     for _ in range(100):
         await clock.advance(1)

@@ -84,7 +84,7 @@ class Verified(Struct, frozen=True, kw_only=True):
 @router.get("/auth/me", responses=answers(Identity), summary="Whose key this is")
 async def whoami(caller: Viewer, here: Here) -> Response:
     """Admins see the keys of their tenant, others their own."""
-    infos = await here.hub.keys(caller.tenant)
+    infos = await here.hub.credentials.keys(caller.tenant)
     own = next((info for info in infos if info.id == caller.key_id), None)
     shown = infos if caller.role is Role.ADMIN else [own] if own else []
     return reply(
@@ -117,12 +117,12 @@ async def verify(caller: Viewer) -> Response:
 
 @router.get("/auth/api-keys", responses=answers(Page[KeyView]), summary="Lists the keys of all tenants")
 async def list_keys(_: Admin, here: Here, page: PageNumber = 1, per_page: PerPage = PER_PAGE) -> Response:
-    return reply(cut([_view(info) for info in await here.hub.keys(None)], page=page, per_page=per_page))
+    return reply(cut([_view(info) for info in await here.hub.credentials.keys(None)], page=page, per_page=per_page))
 
 
 @router.get("/auth/keys", responses=answers(list[KeyView]), summary="The same as a plain array")
 async def list_keys_plain(_: Admin, here: Here) -> Response:
-    return reply([_view(info) for info in await here.hub.keys(None)])
+    return reply([_view(info) for info in await here.hub.credentials.keys(None)])
 
 
 @router.post(
@@ -140,7 +140,7 @@ async def create_key(request: Request, caller: Admin, here: Here) -> Response:
             hint="leave `expires_in_days` out, and revoke the key when it is no longer needed",
             field="expires_in_days",
         )
-    info, key = await here.hub.create_key(
+    info, key = await here.hub.credentials.create_key(
         name=asked.name, tenant=asked.tenant or caller.tenant, role=_role(asked), actor=caller.key_id
     )
     return reply(_view(info, key), status=201)
@@ -149,7 +149,7 @@ async def create_key(request: Request, caller: Admin, here: Here) -> Response:
 @router.delete("/auth/api-keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
 @router.delete("/auth/keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
 async def revoke_key(key_id: str, caller: Admin, here: Here) -> Response:
-    info = await here.hub.revoke_key(key_id, tenant=None, actor=caller.key_id)
+    info = await here.hub.credentials.revoke_key(key_id, tenant=None, actor=caller.key_id)
     return reply(RevokedKey(id=info.id, revoked=info.revoked))
 
 

@@ -34,7 +34,7 @@ class SecretDone(Struct, frozen=True, kw_only=True):
 
 @router.get("/secrets", responses=answers(Page[SecretName]), summary="Names of the tenant's secrets")
 async def list_secrets(caller: Viewer, here: Here, page: PageNumber = 1, per_page: PerPage = PER_PAGE) -> Response:
-    names = await here.hub.secret_names(tenant=caller.tenant)
+    names = await here.hub.credentials.secret_names(tenant=caller.tenant)
     return reply(cut([SecretName(name=name) for name in names], page=page, per_page=per_page))
 
 
@@ -47,14 +47,14 @@ async def list_secrets(caller: Viewer, here: Here, page: PageNumber = 1, per_pag
 async def put_secret(request: Request, name: str, caller: User, here: Here) -> Response:
     _check_name(name)
     secret = await read_json(request, here, SecretValue)
-    await here.hub.put_secret(name, secret.value, tenant=caller.tenant, actor=caller.key_id)
+    await here.hub.credentials.put_secret(name, secret.value, tenant=caller.tenant, actor=caller.key_id)
     return reply(SecretDone(name=name))
 
 
 @router.delete("/secrets/{name}", responses=answers(SecretDone), summary="Forgets a secret")
 async def delete_secret(name: str, caller: User, here: Here) -> Response:
     _check_name(name)
-    await here.hub.delete_secret(name, tenant=caller.tenant, actor=caller.key_id)
+    await here.hub.credentials.delete_secret(name, tenant=caller.tenant, actor=caller.key_id)
     return reply(SecretDone(name=name))
 
 

@@ -20,6 +20,9 @@ from harch.sovereignty.audit.checkpoints import SignedCheckpoint, check_offer, s
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.audit.keys import KeyStatement, draft_of, introduce, public_hex, statement_in
 
+KEYS_SHOWN_MAX = 50
+KEPT_PER_HUB_MAX = 1000  # a checkpoint covers everything before it, so the newest prove as much as all
+
 Write = Callable[[list[Statement], list[Draft]], asyncio.Future[None]]
 
 _log = logging.getLogger("harch.hub")
@@ -67,11 +70,18 @@ class HubAudit:
         """Copies of other hubs' checkpoints that this one keeps."""
         return await asyncio.to_thread(table.checkpoints, self._database, hub)
 
+    async def key_statements(self) -> list[KeyStatement]:
+        """How the keys of this chain were introduced; a peer needs them after a change of the key."""
+        entries = await asyncio.to_thread(table.signing_key_entries, self._database, KEYS_SHOWN_MAX)
+        return [statement_in(entry) for entry in entries]
+
     async def keep(self, signed: SignedCheckpoint, statements: Iterable[KeyStatement]) -> None:
         """Raises E0201 if it proves nothing, E0920 if it contradicts what is kept already."""
         async with self._changing:
             check_offer(signed, await self.checkpoints(signed.checkpoint.hub), statements)
-            await self._write([table.save_checkpoint(signed)], [])
+            await self._write(
+                [table.save_checkpoint(signed), table.drop_old_checkpoints(signed.checkpoint.hub, KEPT_PER_HUB_MAX)], []
+            )
 
     async def rotate_key(self, *, actor: str) -> str:
         """A new signing key, introduced by the old one; answers its public half."""

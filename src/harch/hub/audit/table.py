@@ -53,6 +53,14 @@ def save_checkpoint(signed: SignedCheckpoint) -> Statement:
     )
 
 
+def drop_old_checkpoints(hub: str, kept: int) -> Statement:
+    return (
+        "DELETE FROM audit_checkpoints WHERE hub = ? AND seq < COALESCE("
+        "(SELECT seq FROM audit_checkpoints WHERE hub = ? ORDER BY seq DESC LIMIT 1 OFFSET ?), -1)",
+        (hub, hub, kept - 1),
+    )
+
+
 def head(database: Database) -> Head:
     found = database.query("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")
     return Head(int(found[0][0]), str(found[0][1])) if found else Head()
@@ -64,6 +72,15 @@ def signing_key_entry(database: Database) -> AuditEntry | None:
         "SELECT entry FROM audit WHERE subject = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (KEY_SUBJECT, SIGNING_KEY)
     )
     return decode_entry(found[0][0]) if found else None
+
+
+def signing_key_entries(database: Database, limit: int) -> list[AuditEntry]:
+    """The entries that introduced the last keys, oldest first."""
+    found = database.query(
+        "SELECT entry FROM audit WHERE subject = ? AND kind = ? ORDER BY seq DESC LIMIT ?",
+        (KEY_SUBJECT, SIGNING_KEY, limit),
+    )
+    return [decode_entry(body) for (body,) in reversed(found)]
 
 
 def records(database: Database, query: AuditQuery) -> list[AuditRecord]:

@@ -1,0 +1,73 @@
+"""Who may call, and what may their work know? API keys and secrets: stored with their audit, shown never again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from harch.base.clock import Clock
+from harch.hub.audit import drafts
+from harch.hub.driver import Driver
+from harch.hub.keys import KeyRing, digest
+from harch.hub.secretbox import SecretBox
+from harch.hub.store import rows
+from harch.hub.store.database import Database
+from harch.hub.views import KeyInfo, Principal, Role
+from harch.sovereignty.audit import entry as audit_kinds
+
+HUB = "hub"  # the actor where nobody asked
+
+
+class HubCredentials:
+    """Behind the API. `driver` comes as a question, because the driver itself opens secrets."""
+
+    def __init__(self, state_dir: Path, database: Database, clock: Clock, driver: Callable[[], Driver]) -> None:
+        self._clock, self._driver = clock, driver
+        self._keys = KeyRing(database.api_keys())
+        self.secrets = SecretBox(state_dir / "secrets.key", database.secrets())
+
+    def authenticate(self, token: str) -> Principal | None:
+        return self._keys.authenticate(token)
+
+    async def adopt_key(self, token: str, *, name: str, tenant: str, role: Role) -> None:
+        """Makes a token that was written to a key file valid at this hub."""
+        if not self._keys.has(token):
+            info, _ = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now(), token=token)
+            await self._write_key(audit_kinds.KEY_CREATED, info, HUB, token)
+            self._keys.remember(info, digest(token))
+
+    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str = HUB) -> tuple[KeyInfo, str]:
+        info, token = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now())
+        await self._write_key(audit_kinds.KEY_CREATED, info, actor, token)
+        self._keys.remember(info, digest(token))
+        return info, token
+
+    async def keys(self, tenant: str | None) -> list[KeyInfo]:
+        return self._keys.all(tenant)
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None, actor: str = HUB) -> KeyInfo:
+        revoked = replace(self._keys.find(key_id, tenant=tenant), revoked=True)
+        await self._write_key(audit_kinds.KEY_REVOKED, revoked, actor)
+        self._keys.forget(revoked)
+        return revoked
+
+    async def _write_key(self, kind: str, info: KeyInfo, actor: str, token: str = "") -> None:
+        draft = drafts.key_changed(kind, info.id, name=info.name, tenant=info.tenant, role=info.role.value, actor=actor)
+        await self._driver().write([self._keys.statement(info, token)], [draft])
+
+    async def put_secret(self, name: str, value: str, *, tenant: str, actor: str = HUB) -> None:
+        sealed = self.secrets.seal(value)
+        draft = drafts.secret_changed(audit_kinds.SECRET_STORED, name, tenant=tenant, actor=actor)
+        await self._driver().write([rows.save_secret(tenant, name, sealed)], [draft])
+        self.secrets.put(tenant, name, sealed)
+
+    async def secret_names(self, *, tenant: str) -> list[str]:
+        return self.secrets.names(tenant)
+
+    async def delete_secret(self, name: str, *, tenant: str, actor: str = HUB) -> None:
+        self.secrets.require(tenant, [name])
+        draft = drafts.secret_changed(audit_kinds.SECRET_REMOVED, name, tenant=tenant, actor=actor)
+        await self._driver().write([rows.drop_secret(tenant, name)], [draft])
+        self.secrets.drop(tenant, name)

@@ -1,0 +1,71 @@
+"""What does a hub answer to its peers? Which work it owns, and what their work has written here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from harch.base.errors import HarchError
+from harch.hub.federation.messages import (
+    LOG_BYTES_MAX,
+    ROWS_MAX,
+    Answer,
+    LogAsked,
+    LogTold,
+    NotTold,
+    Question,
+    WorkAsked,
+    WorkTold,
+)
+from harch.hub.federation.work import row_of
+from harch.hub.views import LogPage, WorkloadPage, WorkloadQuery
+from harch.workloads.lifecycle import Workload
+
+
+class ReadLog(Protocol):
+    """Reads from this hub's agents."""
+
+    def __call__(
+        self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int
+    ) -> Awaitable[LogPage]: ...
+
+
+class AnswerDesk:
+    """`list_work` and `find` read what this hub has, `read_log` asks its agents."""
+
+    def __init__(
+        self,
+        *,
+        list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
+        find: Callable[[str], Awaitable[Workload]],
+        read_log: ReadLog,
+    ) -> None:
+        self._list_work, self._find, self._read_log = list_work, find, read_log
+
+    async def answer(self, hub_id: str, question: Question) -> Answer:
+        """Never raises for what can go wrong: then the error is the answer."""
+        try:
+            if isinstance(question, WorkAsked):
+                return await self._work(question)
+            return await self._log(hub_id, question)
+        except HarchError as error:
+            return NotTold(number=question.number, code=error.code, message=error.message, hint=error.hint)
+
+    async def _work(self, question: WorkAsked) -> WorkTold:
+        limit = max(1, min(question.limit, ROWS_MAX))
+        page = await self._list_work(WorkloadQuery(tenant=question.tenant, active=True, per_page=limit))
+        rows = tuple(row_of(workload) for workload in page.items)
+        return WorkTold(number=question.number, rows=rows, total=page.total)
+
+    async def _log(self, hub_id: str, question: LogAsked) -> LogTold:
+        workload = await self._find(question.workload_id)
+        if workload.owner_hub != hub_id or not workload.guest:
+            raise HarchError("E0301", f"{question.workload_id} is not work of {hub_id} here", hint="ask its owner")
+        page = await self._read_log(
+            workload,
+            rank=question.rank,
+            attempt=question.attempt,
+            offset=question.offset,
+            bytes_max=max(1, min(question.bytes_max, LOG_BYTES_MAX)),
+        )
+        return LogTold(number=question.number, offset=page.offset, data=page.data, eof=page.eof)

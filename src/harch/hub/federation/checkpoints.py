@@ -1,0 +1,78 @@
+"""Who would notice that a hub has rewritten its history? Its peers: they keep signed checkpoints of its audit chain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.hub.audit.service import HubAudit
+from harch.hub.federation.messages import CheckpointShown
+
+SHOW_EVERY_S = 60.0
+OPEN_MAX = 100  # checkpoints that wait for the disk
+
+_log = logging.getLogger("harch.hub")
+
+Note = Callable[[str, str, str], None]
+
+
+class CheckpointPost:
+    """Shows this hub's newest checkpoint to all peers, and keeps what they show. `send` is the mesh's."""
+
+    def __init__(
+        self, audit: HubAudit, clock: Clock, *, send: Callable[[str, CheckpointShown], object], note: Note
+    ) -> None:
+        self._audit, self._clock, self._send, self._note = audit, clock, send, note
+        self._shown: dict[str, int] = {}  # the last entry that each linked peer knows of
+        self._wake = asyncio.Event()
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until cancelled: every minute, and as soon as a peer is linked."""
+        while True:
+            try:
+                async with asyncio.timeout(SHOW_EVERY_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self._show()
+            except HarchError as error:  # the disk: whoever owns it says so
+                _log.warning("no checkpoint for the peers: %s", error.message)
+
+    def linked(self, hub_id: str) -> None:
+        self._shown[hub_id] = -1
+        self._wake.set()
+
+    def unlinked(self, hub_id: str) -> None:
+        self._shown.pop(hub_id, None)
+
+    def came(self, hub_id: str, shown: CheckpointShown) -> None:
+        if shown.checkpoint.checkpoint.hub != hub_id or len(self._keeping) >= OPEN_MAX:
+            return  # a hub speaks for its own chain only; a surplus is shown again in a minute
+        task = asyncio.get_running_loop().create_task(self._keep(hub_id, shown))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def _show(self) -> None:
+        signed = await self._audit.head()
+        seq = signed.checkpoint.seq
+        behind = [hub_id for hub_id, known in self._shown.items() if known != seq]
+        if behind:
+            message = CheckpointShown(checkpoint=signed, keys=tuple(await self._audit.key_statements()))
+            for hub_id in behind:
+                self._send(hub_id, message)
+                self._shown[hub_id] = seq
+
+    async def _keep(self, hub_id: str, shown: CheckpointShown) -> None:
+        try:
+            await self._audit.keep(shown.checkpoint, shown.keys)
+        except HarchError as error:
+            if error.code == "E0920":
+                self._note("audit.contradicted", hub_id, error.message)
+            else:
+                _log.warning("the checkpoint of %s is not kept: %s", hub_id, error.message)

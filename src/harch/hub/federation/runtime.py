@@ -1,0 +1,313 @@
+"""How does a running hub live with others? One mesh of links, one gossip, and the job machine between them.
+
+Everything happens on the hub's event loop. What a peer says about work goes to the job machine as an event; what the
+machine wants said leaves only after it is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.federation import offers as o
+from harch.federation.gossip import messages as gossip
+from harch.federation.gossip.machine import Gossip
+from harch.federation.gossip.news import Appeared, Recovered, StateChanged, Suspected
+from harch.federation.gossip.signatures import Ed25519Signer
+from harch.federation.identity.desk import JoinDesk
+from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.keeper import IdentityKeeper
+from harch.federation.identity.members import Member
+from harch.federation.identity.messages import IdentityMessage
+from harch.federation.links.frames import FrameTooLarge
+from harch.federation.links.mesh import LinkStatus, Mesh
+from harch.hub import happenings as h
+from harch.hub.audit.service import HubAudit
+from harch.hub.driver import Driver
+from harch.hub.federation.answers import AnswerDesk
+from harch.hub.federation.checkpoints import CheckpointPost
+from harch.hub.federation.generation import next_generation
+from harch.hub.federation.grants import GrantDesk
+from harch.hub.federation.member_keys import MemberKeys
+from harch.hub.federation.messages import Answer, CheckpointShown, Encoder, PeerMessage, Question, decode
+from harch.hub.federation.notices import Notices
+from harch.hub.federation.published import Summaries, said_by
+from harch.hub.federation.questions import Questions
+from harch.hub.federation.sight import outside, peer_view
+from harch.hub.policy.service import HubPolicies
+from harch.hub.views import HubSummary, PeerView
+
+PUBLISH_EVERY_S = 0.5
+PUBLISH_SHARE_MAX = 0.02  # of the event loop: a hub with much work looks at itself less often
+FEED_EVERY_S, FEED_AGAIN_S = 0.1, 1.0  # at most, at least: what the job machine knows of the peers
+ANSWERING_MAX = 1000  # questions of peers that are being answered
+
+_log = logging.getLogger("harch.hub")
+
+
+class FederationRuntime:
+    """This hub among its peers. `listen` is where it accepts links; peers dial the address of its member record.
+
+    `urls` says where the APIs of the other hubs of the fleet are believed to be until they say so themselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: HubIdentity,
+        listen: tuple[str, int],
+        clock: Clock,
+        driver: Driver,
+        policies: HubPolicies,
+        audit: HubAudit,
+        summary: Callable[[], HubSummary],
+        answers: AnswerDesk,
+        urls: dict[str, str],
+    ) -> None:
+        self._identity, self._clock, self._answers, self._urls = identity, clock, answers, urls
+        self._driver, self._policies, self._summary = driver, policies, summary
+        self._mesh: Mesh[PeerMessage] = Mesh(
+            identity=identity,
+            listen=listen,
+            peers={},
+            encode=Encoder().encode,
+            decode=decode,
+            on_message=self._said,
+            on_up=self._up,
+            on_down=self._down,
+            clock=clock,
+            on_stranger=self._stranger if identity.folder.has_authority else None,
+        )
+        now_s = clock.monotonic_s()
+        self._gossip = Gossip(
+            identity.hub_id,
+            generation=next_generation(identity.folder.path / "generation", clock.now()),
+            members=[member.hub_id for member in identity.roster if not member.retired],
+            signer=Ed25519Signer(identity.state_key),
+            verifier=MemberKeys(identity.roster),
+            dice=random.Random(),  # noqa: S311 (whom to speak to next; nothing secret)
+            now_s=now_s,
+        )
+        identity.watch(self._members_changed)
+        self._keeper = IdentityKeeper(identity, self._mesh, clock, address=identity.member.address)
+        self._join_desk = JoinDesk(self._keeper.authority, clock) if self._keeper.authority is not None else None
+        self._notices = Notices(identity.hub_id, self._note)
+        self._summaries = Summaries()
+        self._grants = GrantDesk(driver, policies, self._send)
+        self._post = CheckpointPost(audit, clock, send=self._send, note=self._note)
+        self._changed = asyncio.Event()  # what is known of the peers
+        self._answering: set[asyncio.Task[None]] = set()
+        self.questions = Questions(self._send)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises E1004 if the port for peers is taken."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._mesh.run())
+                group.create_task(self._keeper.run())
+                group.create_task(self._keep_gossiping())
+                group.create_task(self._keep_publishing())
+                group.create_task(self._keep_feeding())
+                group.create_task(self._post.run())
+                group.create_task(self._driver.keep_spilling())
+        finally:
+            self._grants.close()
+            for task in list(self._answering):
+                task.cancel()
+
+    # What is known of the peers
+
+    def views(self) -> list[PeerView]:
+        """Every other hub: members first in the order of the fleet, then those that are none, or no more."""
+        now_s, now = self._clock.monotonic_s(), self._clock.now()
+        links = {link.hub_id: link for link in self._mesh.status()}
+        order = {hub_id: number for number, hub_id in enumerate(self._urls)}
+        members = sorted(self._gossip.peers, key=lambda hub_id: order.get(hub_id, len(order)))
+        found = [
+            peer_view(
+                self._gossip.view(hub_id, now_s), links.get(hub_id), self._urls.get(hub_id, ""), self._summaries, now
+            )
+            for hub_id in members
+        ]
+        retired = [member.hub_id for member in self._identity.roster if member.retired]
+        known = {*members, *retired, self._identity.hub_id}
+        strangers = [hub_id for hub_id in self._urls if hub_id not in known]
+        return [
+            *found,
+            *outside(strangers, self._urls, retired=False, why="no member of this federation"),
+            *outside(
+                [hub_id for hub_id in retired if hub_id != self._identity.hub_id],
+                self._urls,
+                retired=True,
+                why="has been retired",
+            ),
+        ]
+
+    def links(self) -> list[LinkStatus]:
+        return self._mesh.status()
+
+    @property
+    def holds_authority(self) -> bool:
+        return self._keeper.authority is not None
+
+    # What this hub says
+
+    def send_work(self, hub_id: str, message: o.SpillMessage) -> None:
+        """About work. If there is no link it is lost, and said again when the link is back."""
+        try:
+            self._mesh.send(hub_id, message)
+        except FrameTooLarge:
+            parts = _halves(message)
+            for part in parts:
+                self.send_work(hub_id, part)
+            if not parts:
+                self._too_large(hub_id, message)
+
+    def _send(self, hub_id: str, message: PeerMessage) -> bool:
+        return self._mesh.send(hub_id, message)
+
+    def _too_large(self, hub_id: str, message: o.SpillMessage) -> None:
+        """One piece of work whose description fits into no frame: it never left, so it is as good as refused."""
+        _log.error("a message for %s is too large to be sent: %s", hub_id, type(message).__name__)
+        if isinstance(message, o.Grants):
+            refused = tuple((grant.lease, "its description is too large to be sent") for grant in message.grants)
+            self._hear_of_work(hub_id, o.Granted(refused=refused))
+
+    def _spread(self, outgoing: Iterable[gossip.Outgoing]) -> None:
+        for one in outgoing:
+            self._mesh.send(one.to, one.message, droppable=True)
+
+    # What peers say
+
+    def _said(self, hub_id: str, message: PeerMessage) -> None:
+        if isinstance(message, gossip.Message):
+            self._spread(self._gossip.receive(hub_id, message, self._clock.monotonic_s()))
+            self._read_news()
+        elif isinstance(message, o.Grants):
+            self._grants.came(hub_id, message)
+        elif isinstance(message, o.SpillMessage):
+            self._hear_of_work(hub_id, message)
+        elif isinstance(message, IdentityMessage):
+            self._keeper.on_message(hub_id, message)
+        elif isinstance(message, Answer):
+            self.questions.answered(hub_id, message)
+        elif isinstance(message, CheckpointShown):
+            self._post.came(hub_id, message)
+        else:
+            self._answer_soon(hub_id, message)
+
+    def _hear_of_work(self, hub_id: str, message: o.SpillMessage) -> None:
+        if self._driver.not_ready:
+            return  # as if it had been lost; it is said again
+        try:
+            self._driver.handle(h.PeerSaid(hub_id, message))
+        except HarchError as error:
+            _log.warning("%s of %s cannot be followed: %s", type(message).__name__, hub_id, error.message)
+        self._driver.plan_placement()
+
+    def _answer_soon(self, hub_id: str, question: Question) -> None:
+        if len(self._answering) >= ANSWERING_MAX:
+            return  # whoever asks has a deadline
+        task = asyncio.get_running_loop().create_task(self._answer(hub_id, question))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, hub_id: str, question: Question) -> None:
+        self._mesh.send(hub_id, await self._answers.answer(hub_id, question))
+
+    def _stranger(self, body: bytes) -> bytes:
+        return self._join_desk.answer(body) if self._join_desk is not None else b""
+
+    # Links and members
+
+    def _up(self, hub_id: str) -> None:
+        self._keeper.on_up(hub_id)
+        self._post.linked(hub_id)
+        self._changed.set()
+        if not self._driver.not_ready:
+            self._driver.handle(h.PeerBack(hub_id))
+
+    def _down(self, hub_id: str, why: str) -> None:
+        self.questions.link_lost(hub_id, why)
+        self._post.unlinked(hub_id)
+        self._changed.set()
+
+    def _members_changed(self, members: list[Member]) -> None:
+        for member in members:
+            if member.retired:
+                self._gossip.remove_member(member.hub_id)
+                self._summaries.forget(member.hub_id)
+                self._note("hub.retired", member.hub_id, "has left the federation for good")
+            else:
+                self._gossip.add_member(member.hub_id, self._clock.monotonic_s())
+        self._changed.set()
+
+    def _confirm_retired(self, hub_id: str) -> None:
+        """A hub that says of itself that it has left gets a record of that, which all others believe for good."""
+        view = self._gossip.view(hub_id, self._clock.monotonic_s())
+        summary = self._summaries.of(view, self._clock.now())
+        if self._keeper.authority is not None and summary is not None and summary.status == "retired":
+            self._keeper.authority.retire(hub_id, now=self._clock.now())
+
+    # Beside each other, until cancelled
+
+    async def _keep_gossiping(self) -> None:
+        """The gossip counts by itself how much later than planned it is called."""
+        while True:
+            await self._clock.sleep(max(0.0, self._gossip.next_tick_s - self._clock.monotonic_s()))
+            self._spread(self._gossip.tick(self._clock.monotonic_s()))
+            self._read_news()
+
+    async def _keep_publishing(self) -> None:
+        while True:
+            began_s = self._clock.monotonic_s()
+            said = said_by(self._summary(), policy_version=self._policies.version)
+            for key, value in said.items():
+                self._spread(self._gossip.set(key, value))
+            took_s = self._clock.monotonic_s() - began_s
+            await self._clock.sleep(max(PUBLISH_EVERY_S, took_s / PUBLISH_SHARE_MAX))
+
+    async def _keep_feeding(self) -> None:
+        """Once a second without news too: a job machine that was rebuilt from disk knows no peers."""
+        while True:
+            try:
+                async with asyncio.timeout(FEED_AGAIN_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            if not self._driver.not_ready:
+                self._driver.handle(h.PeersSeen(tuple(self.views())))
+            await self._clock.sleep(FEED_EVERY_S)
+
+    def _read_news(self) -> None:
+        news = self._gossip.take_news()
+        if not news:
+            return
+        self._notices.tell(news, self._clock.monotonic_s())
+        for one in news:
+            if isinstance(one, StateChanged | Suspected | Recovered | Appeared):
+                self._changed.set()
+            if isinstance(one, StateChanged) and one.hub in self._gossip.peers:
+                self._confirm_retired(one.hub)
+
+    def _note(self, kind: str, subject: str, message: str) -> None:
+        if not self._driver.not_ready:
+            self._driver.handle(h.Noted(kind, subject, message))
+
+
+def _halves(message: o.SpillMessage) -> list[o.SpillMessage]:
+    """The same said in two messages; nothing if it cannot be divided."""
+    match message:
+        case o.Grants(many) if len(many) > 1:
+            middle = len(many) // 2
+            return [o.Grants(many[:middle]), o.Grants(many[middle:])]
+        case o.Reports(many) if len(many) > 1:
+            middle = len(many) // 2
+            return [o.Reports(many[:middle]), o.Reports(many[middle:])]
+        case _:
+            return []

@@ -1,0 +1,108 @@
+"""What can be asked of the other hubs? How they are, what runs there, and what this hub's work has written there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.federation.identity.identity import HubIdentity
+from harch.federation.offers import SpillMessage
+from harch.hub.audit.service import HubAudit
+from harch.hub.driver import Driver
+from harch.hub.federation.answers import AnswerDesk
+from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogAsked, LogTold
+from harch.hub.federation.questions import Questions
+from harch.hub.federation.runtime import FederationRuntime
+from harch.hub.federation.sight import outside
+from harch.hub.federation.work import FederationWork, gather_work
+from harch.hub.policy.service import HubPolicies
+from harch.hub.views import HubSummary, LogPage, PeerView, WorkloadPage, WorkloadQuery
+from harch.workloads.lifecycle import Workload
+
+_ALONE = "this hub belongs to no federation: `harch hub init` founds one, `harch hub join` enters one"
+
+
+class HubFederation:
+    """Behind the API. Without an identity the hub is on its own, and says so of every other hub of its fleet.
+
+    `listen` is where it accepts links, the address of its member record if absent; `urls` where the APIs of the
+    fleet's other hubs are believed to be until they say so themselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: HubIdentity | None,
+        listen: tuple[str, int] | None,
+        clock: Clock,
+        driver: Driver,
+        policies: HubPolicies,
+        audit: HubAudit,
+        summary: Callable[[], HubSummary],
+        list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
+        answers: AnswerDesk,
+        urls: dict[str, str],
+    ) -> None:
+        self._urls, self._list_work = urls, list_work
+        self._runtime: FederationRuntime | None = None
+        if identity is not None:
+            self._runtime = FederationRuntime(
+                identity=identity,
+                listen=listen or identity.member.address,
+                clock=clock,
+                driver=driver,
+                policies=policies,
+                audit=audit,
+                summary=summary,
+                answers=answers,
+                urls=urls,
+            )
+
+    async def run(self) -> None:
+        """Until cancelled; alone, there is nothing to do. Raises E1004 if the port for peers is taken."""
+        if self._runtime is not None:
+            await self._runtime.run()
+
+    def send_work(self, hub_id: str, message: SpillMessage) -> None:
+        if self._runtime is not None:
+            self._runtime.send_work(hub_id, message)
+
+    def views(self) -> list[PeerView]:
+        if self._runtime is None:
+            return outside(self._urls, self._urls, retired=False, why=_ALONE)
+        return self._runtime.views()
+
+    @property
+    def holds_authority(self) -> bool:
+        return self._runtime is not None and self._runtime.holds_authority
+
+    async def work(self, *, tenant: str | None) -> FederationWork:
+        """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
+        own = await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=ROWS_MAX))
+        questions = self._runtime.questions if self._runtime is not None else Questions(lambda hub_id, message: False)
+        return await gather_work(own, self.views(), questions, tenant=tenant)
+
+    async def read_log(
+        self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int
+    ) -> LogPage:
+        """Of own work that another hub runs, or ran last. Raises E0802 if that hub does not answer."""
+        runner = workload.runner_hub
+        if workload.leased and not workload.runner_placement:  # it is not yet told that it has started there
+            start = max(offset, 0)
+            return LogPage(offset=start, next_offset=start, data=b"", eof=False)
+        if self._runtime is None:
+            raise HarchError("E0802", f"the output is at hub {runner}; {_ALONE}", hint="ask that hub")
+        told = await self._runtime.questions.ask(
+            runner,
+            lambda number: LogAsked(
+                number=number,
+                workload_id=workload.id,
+                attempt=attempt or workload.attempt,
+                rank=rank,
+                offset=offset,
+                bytes_max=min(bytes_max, LOG_BYTES_MAX),
+            ),
+            LogTold,
+        )
+        return LogPage(offset=told.offset, next_offset=told.offset + len(told.data), data=told.data, eof=told.eof)
