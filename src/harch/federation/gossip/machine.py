@@ -185,8 +185,9 @@ class Gossip:
         """Random peers, but everybody once before anybody twice: chance alone would leave some out for seconds."""
         wanted = min(self.settings.peers_per_tick, len(self._states) - 1)
         if len(self._turns) < wanted:
-            fresh = [peer for peer in self.peers if peer not in self._turns]
+            fresh = self.peers
             self._dice.shuffle(fresh)
+            fresh.sort(key=self._turns.__contains__)  # whose turn is still to come is not asked twice in one tick
             self._turns += fresh
         turns, self._turns = self._turns[:wanted], self._turns[wanted:]
         return turns

@@ -1,0 +1,141 @@
+"""When is a hub suspected? After eight of its own intervals, later on slow links and for a hub that is slow itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from harch.federation.gossip.liveness import Liveness, Standing
+from harch.federation.gossip.settings import GossipSettings
+
+HUB = "dakar"
+SETTINGS = GossipSettings()
+INTERVAL_S = SETTINGS.interval_s
+
+
+def beating(count: int = 50, interval_s: float = INTERVAL_S) -> tuple[Liveness, float]:
+    """A hub that has beaten `count` times, and when it last did."""
+    liveness, now_s = Liveness(SETTINGS), 0.0
+    liveness.watch(HUB, now_s)
+    for _ in range(count):
+        now_s += interval_s
+        liveness.heard(HUB, now_s)
+    return liveness, now_s
+
+
+def suspected_after_s(liveness: Liveness, heard_at_s: float) -> float:
+    """How long a silence it takes, in steps of 10 ms."""
+    for step in range(2000):
+        if liveness.newly_suspected(heard_at_s + step / 100):
+            return step / 100
+    raise AssertionError("never suspected")
+
+
+def test_a_silence_of_eight_intervals_is_suspect_and_told_once() -> None:
+    liveness, heard_at_s = beating()
+    assert liveness.newly_suspected(heard_at_s + 7.9 * INTERVAL_S) == []
+    assert liveness.newly_suspected(heard_at_s + 8.1 * INTERVAL_S) == [HUB]
+    assert liveness.newly_suspected(heard_at_s + 9.0 * INTERVAL_S) == []
+    assert liveness.standing(HUB) is Standing.SUSPECTED
+
+
+def test_the_next_heartbeat_ends_the_suspicion() -> None:
+    liveness, heard_at_s = beating()
+    liveness.newly_suspected(heard_at_s + 2.0)
+    assert liveness.heard(HUB, heard_at_s + 2.5) is Standing.SUSPECTED
+    assert liveness.standing(HUB) is Standing.ALIVE
+
+
+def test_a_silence_across_a_suspicion_does_not_make_later_ones_longer() -> None:
+    liveness, heard_at_s = beating(count=10)
+    for _ in range(5):
+        liveness.newly_suspected(heard_at_s + 60.0)
+        heard_at_s += 60.0
+        liveness.heard(HUB, heard_at_s)
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(1.6, abs=0.02)
+
+
+def test_a_hub_with_a_slower_rhythm_gets_more_time() -> None:
+    liveness, heard_at_s = beating(count=200, interval_s=0.4)
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(8 * 0.4, rel=0.05)
+
+
+def test_a_burst_of_late_heartbeats_does_not_shorten_patience() -> None:
+    liveness, now_s = beating(count=3)
+    for _ in range(200):
+        now_s += 0.01
+        liveness.heard(HUB, now_s)
+    assert suspected_after_s(liveness, now_s) >= 8 * INTERVAL_S
+
+
+def test_one_long_interval_at_the_start_does_not_decide_alone() -> None:
+    liveness, heard_at_s = beating(count=1)
+    liveness.heard(HUB, heard_at_s + 1.0)
+    assert suspected_after_s(liveness, heard_at_s + 1.0) == pytest.approx(8 * (1.0 + 5 * INTERVAL_S) / 6, abs=0.02)
+
+
+def test_only_the_last_two_hundred_intervals_count() -> None:
+    liveness, now_s = beating(count=100, interval_s=1.0)
+    for _ in range(200):
+        now_s += INTERVAL_S
+        liveness.heard(HUB, now_s)
+    assert suspected_after_s(liveness, now_s) == pytest.approx(8 * INTERVAL_S, abs=0.02)
+
+
+def test_the_delay_of_the_link_is_not_held_against_the_hub() -> None:
+    liveness, heard_at_s = beating()
+    for _ in range(50):
+        liveness.note_round_trip(HUB, 0.4)
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(1.6 + 0.4, abs=0.03)
+    assert liveness.round_trip_s(HUB) == pytest.approx(0.4)
+
+
+def test_an_unsteady_link_gets_more_time_and_no_link_more_than_a_second() -> None:
+    steady, heard_at_s = beating()
+    unsteady, _ = beating()
+    endless, _ = beating()
+    for number in range(50):
+        steady.note_round_trip(HUB, 0.1)
+        unsteady.note_round_trip(HUB, 0.02 if number % 2 else 0.18)
+        endless.note_round_trip(HUB, 30.0)
+    assert suspected_after_s(unsteady, heard_at_s) > suspected_after_s(steady, heard_at_s) + 0.1
+    assert suspected_after_s(endless, heard_at_s) == pytest.approx(2.6, abs=0.02)
+
+
+def test_the_time_that_this_hub_stood_still_is_not_held_against_others() -> None:
+    liveness, heard_at_s = beating()
+    liveness.note_own_lateness(60.0)
+    assert liveness.newly_suspected(heard_at_s + 60.2) == []
+    assert liveness.age_s(HUB, heard_at_s + 60.2) == pytest.approx(60.2), "what is shown is its true age"
+    liveness.heard(HUB, heard_at_s + 60.3)
+    for _ in range(100):
+        liveness.note_own_lateness(0.0)
+    assert suspected_after_s(liveness, heard_at_s + 60.3) == pytest.approx(1.6, abs=0.05)
+
+
+def test_lateness_stretches_patience_up_to_eight_times_and_punctuality_ends_that() -> None:
+    liveness, _ = beating()
+    liveness.note_own_lateness(0.1 * INTERVAL_S)
+    assert liveness.stretch == 1.0, "timers are never exact"
+    liveness.note_own_lateness(2 * INTERVAL_S)
+    assert liveness.stretch == pytest.approx(3.0)
+    liveness.note_own_lateness(100.0)
+    assert liveness.stretch == SETTINGS.stretch_max
+    for _ in range(30):
+        liveness.note_own_lateness(0.0)
+    assert liveness.stretch == 1.0
+
+
+def test_stretched_patience_waits_longer() -> None:
+    liveness, heard_at_s = beating()
+    liveness.note_own_lateness(INTERVAL_S)  # stretch 2, and the lateness itself is forgiven
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(2 * 1.6 + INTERVAL_S, abs=0.02)
+
+
+def test_a_hub_that_never_beat_is_unheard_and_not_suspected() -> None:
+    liveness = Liveness(SETTINGS)
+    liveness.watch(HUB, 0.0)
+    liveness.seen_first(HUB, 1.0)
+    assert liveness.newly_suspected(100.0) == []
+    assert liveness.standing(HUB) is Standing.UNHEARD
+    assert liveness.heard(HUB, 101.0) is Standing.UNHEARD
+    assert liveness.standing(HUB) is Standing.ALIVE
