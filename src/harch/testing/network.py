@@ -42,11 +42,13 @@ class SimNetwork:
         *,
         clock: SimClock | None = None,
         describe: Callable[[object], str] = lambda message: type(message).__name__,
+        untold: type | tuple[type, ...] = (),
     ) -> None:
+        """`untold` messages are too many for the story."""
         self.seed, self.clock = seed, clock or SimClock()
         self.counts: Counter[str] = Counter()  # sent, delivered, lost, cut, nobody
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
-        self._describe = describe
+        self._describe, self._untold = describe, untold
         self._link = link or Link()
         self._links: dict[tuple[str, str], Link] = {}
         self._cuts: set[tuple[str, str]] = set()
@@ -189,7 +191,8 @@ class SimNetwork:
 
     def _record(self, what: str, source: str, target: str, message: object) -> None:
         self.counts[what] += 1
-        self._story.append((self.now_s, source, target, what, message))
+        if not isinstance(message, self._untold):
+            self._story.append((self.now_s, source, target, what, message))
 
     def _move_to(self, time_s: float) -> None:
         if time_s > self.now_s:
