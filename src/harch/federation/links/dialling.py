@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
 
 import msgspec
 
@@ -16,11 +19,11 @@ from harch.federation.links.connection import SHUTDOWN_WITHIN_S, Connection, Lin
 from harch.federation.links.control import Control, Hello, Parted, Pong, Refused, decode_control, refusal
 from harch.federation.links.frames import Kind
 
-# Below the second after which the kernel would repeat a lost SYN: dialling again is quicker. Every fourth attempt is
+# Below the second after which the kernel would repeat a lost SYN: dialling again is quicker. Every eighth attempt is
 # more patient, for links of very long delay and for machines that are very busy.
-CONNECT_WITHIN_S, CONNECT_PATIENTLY_S, PATIENT_EVERY = 0.5, 1.2, 4
+CONNECT_WITHIN_S, CONNECT_PATIENTLY_S, PATIENT_EVERY = 0.5, 1.2, 8
 GREETED_WITHIN_S = 5.0
-RTT_WEIGHT = 0.125  # as TCP smooths its own
+RTT_SAMPLES = 15  # their median is shown: a ping that waited out a cut says nothing about the distance
 
 
 class DialFailed(Exception):
@@ -38,7 +41,7 @@ class Dialled:
     generation: int
     why: str = ""
     features: tuple[str, ...] = ()
-    rtt_ms: float | None = None
+    rtts_ms: deque[float] = field(default_factory=lambda: deque(maxlen=RTT_SAMPLES))
     connection: Connection = field(init=False)
     greeting: asyncio.Future[Hello | DialFailed] = field(init=False)
     parted: asyncio.Future[bool] = field(init=False)
@@ -51,6 +54,10 @@ class Dialled:
         self.greeting = asyncio.get_running_loop().create_future()
         self.parted = asyncio.get_running_loop().create_future()
         self.opened_s = self.answered_s = self.clock.monotonic_s()
+
+    @property
+    def rtt_ms(self) -> float | None:
+        return median(self.rtts_ms) if self.rtts_ms else None
 
     # Called by the connection
 
@@ -93,8 +100,7 @@ class Dialled:
 
     def _answered(self, number: int) -> None:
         self.answered_s = self.clock.monotonic_s()
-        took_ms = (self.answered_s - self.pinged_s.pop(number)) * 1000
-        self.rtt_ms = took_ms if self.rtt_ms is None else self.rtt_ms + RTT_WEIGHT * (took_ms - self.rtt_ms)
+        self.rtts_ms.append((self.answered_s - self.pinged_s.pop(number)) * 1000)
 
 
 async def dial(
@@ -105,19 +111,14 @@ async def dial(
     hello: Callable[[], Hello],
     clock: Clock,
     attempt: int,
+    hurry: asyncio.Event,
     on_writable: Callable[[], None],
     on_closed: Callable[[], None],
 ) -> Dialled:
-    """A greeted connection to exactly this hub. Raises `DialFailed`."""
+    """A greeted connection to exactly this hub. Raises `DialFailed`; `hurry` ends an attempt that has no answer yet."""
     dialled = Dialled(hub_id, clock, on_writable, on_closed, identity.generation)
     patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1
-    try:
-        async with asyncio.timeout(CONNECT_PATIENTLY_S if patient else CONNECT_WITHIN_S):
-            sock = await sockets.connect(address)
-    except TimeoutError:
-        raise DialFailed(f"{address} does not answer") from None
-    except OSError as error:
-        raise DialFailed(f"{address}: {error.strerror or error}") from None
+    sock = await _connect(address, CONNECT_PATIENTLY_S if patient else CONNECT_WITHIN_S, hurry)
     try:
         async with asyncio.timeout(GREETED_WITHIN_S):
             await asyncio.get_running_loop().create_connection(
@@ -151,6 +152,20 @@ async def dial(
     dialled.features = answer.features
     dialled.connection.accept_large_frames()
     return dialled
+
+
+async def _connect(address: Address, within_s: float, hurry: asyncio.Event) -> socket.socket:
+    connecting, hurried = asyncio.ensure_future(sockets.connect(address)), asyncio.ensure_future(hurry.wait())
+    try:
+        await asyncio.wait({connecting, hurried}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done():
+            raise DialFailed(f"{address} does not answer")
+        return connecting.result()
+    except OSError as error:
+        raise DialFailed(f"{address}: {error.strerror or error}") from None
+    finally:
+        connecting.cancel()
+        hurried.cancel()
 
 
 def _failed(dialled: Dialled, why: str) -> DialFailed:

@@ -170,7 +170,7 @@ class Mesh(Generic[M]):
         return tuple(hub_id for hub_id, peer in self._peers.items() if peer.is_up)
 
     def rtt_ms(self, hub_id: str) -> float | None:
-        """Smoothed round trip, pinged every second; None without a link."""
+        """Round trip, the median of the last pings, one every second; None without a link."""
         return self._peers[hub_id].rtt_ms if hub_id in self._peers else None
 
     def features(self, hub_id: str) -> tuple[str, ...]:

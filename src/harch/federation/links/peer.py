@@ -161,7 +161,7 @@ class Peer:
             self._up(fresh)
         else:
             self._bytes_of_ended += old.connection.bytes_sent
-            fresh.rtt_ms = old.rtt_ms
+            fresh.rtts_ms.extend(old.rtts_ms)
             self._link = fresh
             self._flush()
         old.connection.close("replaced")
@@ -200,6 +200,7 @@ class Peer:
             hello=self._hello,
             clock=self._clock,
             attempt=self._attempts,
+            hurry=self._wake,
             on_writable=self._flush,
             on_closed=self._wake.set,
         )
