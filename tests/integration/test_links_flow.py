@@ -36,9 +36,14 @@ async def test_messages_arrive_whole_and_in_order_whatever_their_size(tmp_path: 
 
 async def test_a_message_above_the_limit_is_a_fault_of_the_sender(tmp_path: Path) -> None:
     ids = federation(tmp_path, "dakar", "abidjan")
-    dakar = Hub(ids["dakar"], ids["abidjan"])
-    with pytest.raises(FrameTooLarge):
-        dakar.mesh.send("abidjan", Note(1, "x" * (BODY_BYTES_MAX + 1)))
+    dakar, abidjan = Hub(ids["dakar"], ids["abidjan"]), Hub(ids["abidjan"])
+    async with running(dakar, abidjan):
+        await dakar.until_up("abidjan")
+        with pytest.raises(FrameTooLarge):
+            dakar.mesh.send("abidjan", Note(1, "x" * (BODY_BYTES_MAX + 1)))
+        assert dakar.mesh.send("abidjan", Note(2))
+        await abidjan.until(lambda: abidjan.received)
+    assert numbers(abidjan, "dakar") == [2]
 
 
 async def test_without_a_link_nothing_is_taken(tmp_path: Path) -> None:
@@ -170,6 +175,9 @@ async def test_a_peer_that_does_not_read_fills_its_own_queue_and_nobody_elses(tm
             await asyncio.sleep(0)
         assert dropped_at is not None
         assert dropped_at < kept_at
+        refused = {status.hub_id: status.messages_refused for status in dakar.mesh.status()}
+        assert refused["abidjan"] > 0
+        assert refused["tangier"] == 0
         assert dakar.mesh.send("tangier", Note(7))
         await tangier.until(lambda: tangier.received)
 

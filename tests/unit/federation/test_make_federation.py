@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_the_authority_certifies_members_only_and_does_not_retire_itself(home: H
     with pytest.raises(HarchError) as caught:
         Authority(identities["tangier"])
     assert caught.value.code == "E0113"
+
+
+def test_the_key_of_another_authority_is_noticed_before_it_signs_anything(home: Home) -> None:
+    ours = make_federation(home, HUBS, now=NOW)["dakar"]
+    theirs = make_federation(Home(home.root / "elsewhere"), HUBS, now=NOW)["dakhla"]
+    (theirs.folder.path / "authority").rename(ours.folder.path / "authority")
+    with pytest.raises(HarchError) as caught:
+        Authority(ours)
+    assert caught.value.code == "E1005"
+
+
+def test_a_copy_of_the_authority_signs_at_another_hub_too(home: Home) -> None:
+    identities = make_federation(home, HUBS, now=NOW)
+    shutil.copytree(identities["dakhla"].folder.path / "authority", identities["dakar"].folder.path / "authority")
+    second = Authority(identities["dakar"])
+    identities["tangier"].install(second.certify("tangier", identities["tangier"].request_certificate(), now=NOW))
+    assert identities["dakar"].features == ("authority",)
 
 
 def test_only_the_certificate_that_was_asked_for_is_installed(home: Home) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harch.base.errors import HarchError
-from harch.federation.identity.certificates import issue, make_authority, make_request
+from harch.federation.identity.certificates import authority_key, issue, make_authority, make_request
 from harch.federation.identity.folder import IdentityFolder
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.identity.members import Address, Member, Roster, SignedMember, sign_member
@@ -19,11 +19,17 @@ from harch.federation.identity.names import HubName
 
 
 class Authority:
-    """The authority, at the hub that holds it. Raises E0113 at any other."""
+    """The authority, at the hub that holds it. Raises E0113 at any other, E1005 if the key is of another federation."""
 
     def __init__(self, identity: HubIdentity) -> None:
         self.identity = identity
         self._key = identity.folder.authority_key()
+        if self._key.public_key() != authority_key(identity.authority):
+            raise HarchError(
+                "E1005",
+                f"the authority in {identity.folder.path} is not that of its federation",
+                hint="restore the folder `authority` from the hub that ran `harch hub init`, or remove it here",
+            )
 
     def admit(self, hub_id: str, state_key: bytes, address: Address, *, now: datetime) -> SignedMember:
         """The record of a member, new or with a new address or key. Whether it may be is the caller's question."""

@@ -28,7 +28,10 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One peer, for people and metrics. `trouble` says why the link is down; bytes are counted before encryption."""
+    """One peer, for people and metrics. `trouble` says why the link is down; bytes are counted before encryption.
+
+    `messages_refused` are those for which the queue had no room.
+    """
 
     hub_id: str
     address: Address
@@ -40,7 +43,7 @@ class LinkStatus:
     bytes_received: int
     messages_sent: int
     messages_received: int
-    messages_dropped: int
+    messages_refused: int
 
 
 class Mesh(Generic[M]):
@@ -126,7 +129,9 @@ class Mesh(Generic[M]):
         Raises `FrameTooLarge` for a message above 1 MiB.
         """
         peer = self._peers.get(hub_id)
-        return peer is not None and peer.send(frame(Kind.MESSAGE, self._encode(message)), droppable=droppable)
+        if peer is None or not peer.is_up:
+            return False
+        return peer.send(frame(Kind.MESSAGE, self._encode(message)), droppable=droppable)
 
     def broadcast(self, message: M, *, droppable: bool = False) -> int:
         """To all peers, encoded once; answers how many took it."""
@@ -189,7 +194,7 @@ class Mesh(Generic[M]):
                 bytes_received=self._acceptor.bytes_received(hub_id),
                 messages_sent=peer.messages_sent,
                 messages_received=self._messages_received.get(hub_id, 0),
-                messages_dropped=peer.messages_dropped,
+                messages_refused=peer.messages_refused,
             )
             for hub_id, peer in self._peers.items()
         ]

@@ -42,7 +42,7 @@ class Peer:
         self.address = address
         self.trouble = "not dialled yet"
         self.messages_sent = 0
-        self.messages_dropped = 0
+        self.messages_refused = 0
         self._identity = identity
         self._hello = hello
         self._clock = clock
@@ -75,8 +75,10 @@ class Peer:
         return self._bytes_of_ended + (self._link.connection.bytes_sent if self._link else 0)
 
     def send(self, frame: bytes, *, droppable: bool) -> bool:
-        if self._link is None or not self._outbox.put(frame, droppable=droppable):
-            self.messages_dropped += 1
+        if self._link is None:
+            return False
+        if not self._outbox.put(frame, droppable=droppable):
+            self.messages_refused += 1
             return False
         self.messages_sent += 1
         if not self._flush_due:
@@ -154,6 +156,9 @@ class Peer:
                 all_read = await old.parted
         except TimeoutError:
             all_read = False
+        except asyncio.CancelledError:
+            fresh.connection.abort("no longer wanted")
+            raise
         finally:
             self._handing_over = False
         if not all_read:
