@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -13,12 +15,26 @@ from links_world import Hub, Note, RawPeer, federation, hello_of, running
 from harch.base.clock import SystemClock
 from harch.federation.identity.authority import Authority
 from harch.federation.identity.identity import HubIdentity
-from harch.federation.links.control import Bye, Hello, Parted, Ping, Pong, Refused
+from harch.federation.links.control import Bye, Hello, Parted, Ping, Pong, Refused, encode_control
 from harch.federation.links.frames import BODY_BYTES_MAX, FrameTooLarge, Kind, frame
+from harch.testing.clock import SimClock
 
 
 def numbers(hub: Hub, sender: str) -> list[int]:
     return [note.number for hub_id, note in hub.received if hub_id == sender]
+
+
+@asynccontextmanager
+async def deaf(identity: HubIdentity) -> AsyncIterator[None]:
+    """A hub that greets whoever comes, and then reads no more."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(frame(Kind.CONTROL, encode_control(hello_of(identity))))
+
+    address, context = identity.member.address, identity.server_context()
+    async with await asyncio.start_server(greet, *address, ssl=context, limit=1024):
+        yield
 
 
 async def test_messages_arrive_whole_and_in_order_whatever_their_size(tmp_path: Path) -> None:
@@ -151,16 +167,7 @@ async def test_a_peer_that_does_not_read_fills_its_own_queue_and_nobody_elses(tm
     ids = federation(tmp_path, "dakar", "abidjan", "tangier")
     dakar, tangier = Hub(ids["dakar"], ids["tangier"]), Hub(ids["tangier"])
 
-    async def greet_and_read_no_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(1)
-        from harch.federation.links.control import encode_control
-
-        writer.write(frame(Kind.CONTROL, encode_control(hello_of(ids["abidjan"]))))
-
-    deaf = await asyncio.start_server(
-        greet_and_read_no_more, *ids["abidjan"].member.address, ssl=ids["abidjan"].server_context(), limit=1024
-    )
-    async with deaf, running(dakar, tangier):
+    async with deaf(ids["abidjan"]), running(dakar, tangier):
         dakar.mesh.add_peer("abidjan", ids["abidjan"].member.address)
         await dakar.until_up("abidjan")
         await dakar.until_up("tangier")
@@ -180,6 +187,44 @@ async def test_a_peer_that_does_not_read_fills_its_own_queue_and_nobody_elses(tm
         assert refused["tangier"] == 0
         assert dakar.mesh.send("tangier", Note(7))
         await tangier.until(lambda: tangier.received)
+
+
+async def test_a_peer_that_answers_no_more_loses_its_link(tmp_path: Path) -> None:
+    """Its kernel still acknowledges everything, so nothing but the missing answers tells."""
+    ids = federation(tmp_path, "dakar", "abidjan")
+    clock = SimClock(SystemClock().now())
+    dakar = Hub(ids["dakar"], ids["abidjan"], clock=clock)
+    async with deaf(ids["abidjan"]), running(dakar):
+        await dakar.until_up("abidjan")
+        await clock.advance(11)
+        await dakar.until(lambda: ("down", "abidjan", "no answer for 10 s") in dakar.news)
+
+
+async def test_who_never_greets_is_not_waited_for(tmp_path: Path) -> None:
+    ids = federation(tmp_path, "dakar", "abidjan")
+    clock = SimClock(SystemClock().now())
+    dakar = Hub(ids["dakar"], clock=clock)
+    async with running(dakar):
+        mute = await RawPeer.dial(dakar, ids["abidjan"].client_context())
+        ending = asyncio.create_task(mute.end())
+        while not ending.done():
+            await clock.advance(1)
+
+
+async def test_a_greeted_peer_that_falls_silent_is_let_go(tmp_path: Path) -> None:
+    ids = federation(tmp_path, "dakar", "abidjan")
+    clock = SimClock(SystemClock().now())
+    dakar = Hub(ids["dakar"], clock=clock)
+    async with running(dakar):
+        peer = await RawPeer.of(ids["abidjan"], dakar)
+        await clock.advance(14)
+        peer.say(Ping(1))
+        assert await peer.answer() == Pong(1)
+        await clock.advance(14)
+        peer.say(Ping(2))
+        assert await peer.answer() == Pong(2)
+        await clock.advance(17)
+        await peer.end()
 
 
 async def test_a_new_certificate_replaces_links_without_losing_or_reordering_a_message(tmp_path: Path) -> None:
