@@ -6,6 +6,9 @@ replaces as a whole; no file, or one that cannot be read, changes nothing, so th
 
 from __future__ import annotations
 
+import _thread
+import time
+
 from harch.execution import kernel
 from harch.execution.lease import Lease
 
@@ -36,11 +39,19 @@ class LeaseWatch:
         if now_s >= min(self._look_at_s, lease.stop_at_s):
             self._look_at_s = now_s + LOOK_S
             lease.extend(later_deadline(kernel.read_text(LEASE_FILE)) - LEAD_S)
-        return lease.must_stop(now_s)
+        return lease.must_stop(self._boot_s())  # reading may have taken long
 
     def must_die(self) -> bool:
         """From the deadline on, always true: what survives a KILL is killed again."""
         return self._lease is not None and self._lease.stopping and self._lease.must_die(self._boot_s())
+
+    def guard(self, kill: Callable[[], None]) -> None:
+        """Calls `kill` at the deadline from a thread of its own, again and again, as long as this process lives.
+
+        The supervisor writes logs and reads files, and may hang in a disk that the same cut has taken away.
+        """
+        if self._lease is not None:
+            _thread.start_new_thread(self._guard, (self._lease, kill))
 
     def left_s(self) -> float:
         """Until it must die."""
@@ -53,6 +64,13 @@ class LeaseWatch:
         if not self._lease.stopping:
             return min(LOOK_S, max(0.0, self._lease.stop_at_s - self._boot_s()))
         return min(LOOK_S, self.left_s() or KILL_AGAIN_S)
+
+    def _guard(self, lease: Lease, kill: Callable[[], None]) -> None:
+        while True:
+            left_s = lease.until_s + LEAD_S - self._boot_s()  # at the very deadline: the supervisor was to be earlier
+            if left_s <= 0:
+                kill()
+            time.sleep(min(left_s, LOOK_S) if left_s > 0 else KILL_AGAIN_S)
 
 
 def later_deadline(text: str) -> float:

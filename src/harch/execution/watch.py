@@ -121,6 +121,7 @@ class Watch:
             finally:
                 os._exit(127)
         os.close(error_w)
+        self._lease.guard(self._kill_unended)
         return b"".join(_drain(error_r, wait=True)).decode(errors="replace")
 
     def _now_running(self, pid: int) -> None:
@@ -200,6 +201,10 @@ class Watch:
         kernel.kill_group(self._group, signal.SIGKILL)
         for pid in (self._main_pid, *kernel.children_of(os.getpid())):
             kernel.kill_process(pid, signal.SIGKILL)
+
+    def _kill_unended(self) -> None:
+        if self._main_status is None:
+            self._kill()
 
     def _reap(self) -> bool:
         """Collects dead children; true while living ones are left."""

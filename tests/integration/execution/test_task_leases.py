@@ -107,6 +107,7 @@ async def test_each_rank_of_a_gang_keeps_its_own_lease(hub, run_agent):
 async def test_with_agent_and_hub_gone_the_supervisor_alone_stops_it(hub, agent_process, mode, state):
     agent = agent_process(sandbox=mode)
     agent.start()
+    await hub.until(lambda: bool(hub.hellos))
     renewed = task("sh", "-c", DEAF, lease_until_s=in_s(2.0), stop_grace_s=0.2)
     plain = task("sleep", "60", lease_until_s=in_s(2.0), stop_grace_s=0.2)
     for spec in (renewed, plain):
@@ -144,7 +145,8 @@ async def test_with_only_the_hub_gone_it_stops_and_the_next_hub_hears_of_it(hub,
 async def test_a_modelled_task_ends_with_its_lease_and_does_not_come_back_to_a_new_agent(hub, agent_process):
     agent = agent_process(sandbox="off")
     agent.start()
-    spec = task(modelled_duration_s=60.0, lease_until_s=in_s(0.8), stop_grace_s=0.2)
+    await hub.until(lambda: bool(hub.hellos))
+    spec = task(modelled_duration_s=60.0, lease_until_s=in_s(1.0), stop_grace_s=0.2)
     await hub.start(spec)
     assert (await hub.ended(spec.key)).reason is ExitReason.LEASE_ENDED
     agent.kill()
