@@ -117,6 +117,7 @@ class FederationWorld:
         self.submitted: dict[str, str] = {}  # workload -> owner
         self.end_chance = 0.02
         self._number = 0
+        self._checked: list[tuple[int, int]] = []
         self._add_data()
         for hub in self.hubs.values():
             hub.connect_agent()
@@ -290,6 +291,10 @@ class FederationWorld:
     # What must always hold
 
     def check(self) -> None:
+        moment = [(len(hub.agent.running), len(hub.agent.starts)) for hub in self.hubs.values()]
+        if moment == self._checked:  # nothing has started or ended anywhere since
+            return
+        self._checked = moment
         runs: dict[str, tuple[str, int]] = {}
         for hub in self.hubs.values():
             gpus: dict[str, str] = {}

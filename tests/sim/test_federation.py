@@ -23,14 +23,14 @@ from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
 from sim.federation_hub import TERMS, SimHub
 from sim.federation_world import FederationWorld
 
-STEPS = 25
+STEPS = 15
 BLOCK = 10
 CALM = Link(delay_s=0.010)
 FOREVER = 0.0  # chance that a task ends
 
 
 def seeds() -> range:
-    first, last = os.environ.get("HARCH_SIM_SEEDS", "0:120").split(":")
+    first, last = os.environ.get("HARCH_SIM_SEEDS", "0:200").split(":")
     return range(int(first), int(last))
 
 
