@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -140,7 +141,7 @@ async def dial(
     except ssl.SSLError as error:
         raise _failed(dialled, f"TLS with {address} failed: {error.reason or error}") from None
     except OSError as error:
-        raise _failed(dialled, f"{address}: {error.strerror or error}") from None
+        raise _failed(dialled, _words(address, error)) from None
     except asyncio.CancelledError:
         dialled.connection.abort("no longer wanted")
         raise
@@ -162,10 +163,15 @@ async def _connect(address: Address, within_s: float, hurry: asyncio.Event) -> s
             raise DialFailed(f"{address} does not answer")
         return connecting.result()
     except OSError as error:
-        raise DialFailed(f"{address}: {error.strerror or error}") from None
+        raise DialFailed(_words(address, error)) from None
     finally:
         connecting.cancel()
         hurried.cancel()
+
+
+def _words(address: Address, error: OSError) -> str:
+    """Without the address twice, which the event loops put into their messages."""
+    return f"{address}: {os.strerror(error.errno) if error.errno and error.errno > 0 else error}"
 
 
 def _failed(dialled: Dialled, why: str) -> DialFailed:
