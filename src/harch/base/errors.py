@@ -166,6 +166,23 @@ REGISTRY = _registry(
     ),
     ErrorKind("E0207", "Path not known", 404, "The API has no such path. `/docs` lists all of them.", EXIT_USAGE),
     ErrorKind("E0208", "Method not allowed", 405, "The path exists, but not for this HTTP method.", EXIT_USAGE),
+    ErrorKind(
+        "E0220",
+        "Carbon file not valid",
+        400,
+        "The file of carbon sources says something that cannot be, or a key that it names is not there. The message "
+        "names every place and its fix.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0221",
+        "Figures of different kinds",
+        400,
+        "Figures were added, compared or given for each other that do not mean the same: average and marginal intensity, "
+        "lifecycle and direct, by location and by contract, two currencies, or a unit of something else. Their numbers "
+        "look alike, and a sum of them would be wrong without anybody noticing.",
+        EXIT_USAGE,
+    ),
     # E03: what do you want to use?
     ErrorKind("E0301", "Workload not found", 404, "No workload has this id or name in your tenant on this hub."),
     ErrorKind(
@@ -207,6 +224,13 @@ REGISTRY = _registry(
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
     ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` finds out why."),
+    ErrorKind(
+        "E0820",
+        "Carbon source gave no reading",
+        503,
+        "A source of carbon, power, price or weather signals did not answer, or answered something that cannot be read. "
+        "Decisions rest on the next source in the order, and say so.",
+    ),
     # E09: sovereignty
     ErrorKind(
         "E0901",
