@@ -270,6 +270,9 @@ async def test_without_the_authority_a_hub_goes_on_and_says_what_is_missing(tmp_
     dakar.keeper.check()
     assert dakar.keeper.trouble == "no hub that holds the authority can be reached"
     assert dakar.identity.certificate.is_valid(clock.now() + timedelta(days=5))
+    clock.jump(6 * 86400)
+    dakar.keeper.check()
+    assert "join again with a new invitation" in dakar.keeper.trouble
 
 
 async def test_a_hub_without_the_authority_and_a_retired_hub_get_no_certificate(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from harch.federation.identity.messages import (
 
 CHECK_EVERY_S = 60.0
 
+_EXPIRED = "the certificate has expired, so no hub accepts links: join again with a new invitation"
+
 _log = logging.getLogger("harch.identity")
 
 
@@ -93,7 +95,8 @@ class IdentityKeeper:
             return
         holders = [hub_id for hub_id in self._links.up() if AUTHORITY_FEATURE in self._links.features(hub_id)]
         if not holders:
-            self._note("no hub that holds the authority can be reached")
+            lost = not self._identity.certificate.is_valid(now)
+            self._note(_EXPIRED if lost else "no hub that holds the authority can be reached")
             return
         self._asked += 1
         request = RenewRequest(self._identity.request_certificate(), self._address)
@@ -130,4 +133,4 @@ class IdentityKeeper:
     def _note(self, trouble: str) -> None:
         if trouble != self.trouble:  # the same reason every minute would fill the log
             self.trouble = trouble
-            _log.warning("%s; it is good until %s", trouble, self._identity.certificate.not_after)
+            _log.warning("%s (certificate until %s)", trouble, self._identity.certificate.not_after)
