@@ -26,6 +26,10 @@ class LeaseTerms(Struct, frozen=True, kw_only=True):
     def renew_every_s(self, spec: WorkloadSpec) -> float:
         return self.length_s(spec) / RENEWALS_PER_LEASE
 
+    def covers_grace(self, spec: WorkloadSpec) -> bool:
+        """A task is told to stop so long before its lease ends; a renewal must come before that."""
+        return spec.stop_grace_s <= self.length_s(spec) / 2
+
     def owner_waits_s(self, spec: WorkloadSpec) -> float:
         """From its last word to the runner: after so long, the runner has surely stopped the work."""
         return self.length_s(spec) * (1 + 2 * self.drift) + self.margin_s

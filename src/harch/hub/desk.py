@@ -6,7 +6,6 @@ Each event begins with `begin`, mutates through these moves, and ends with `fini
 from __future__ import annotations
 
 import heapq
-import math
 from datetime import UTC, datetime
 from enum import IntEnum
 
@@ -282,9 +281,9 @@ class Desk:
         agent = self.agents.agents.get(self.agents.agent_of_node.get(task.node_id, ""))
         lease = self.spill.guests.get(workload.id)
         if agent is None or lease is None:
-            return -math.inf
+            return 0.0  # long over
         agent_boot_s, own_boot_s = agent.clock
-        return agent_boot_s + (lease.until_s - own_boot_s)
+        return max(0.0, agent_boot_s + (lease.until_s - own_boot_s))
 
     def stop_for_others(self, workload: Workload, why: str, *, kind: str) -> None:
         """TERM, grace, then it waits again: for preemption, draining, defragmentation."""

@@ -267,6 +267,9 @@ def _peers_for(desk: Desk, workload: Workload) -> tuple[str, ...]:
     board = desk.spill
     if not may_leave(workload.spec):
         return ()
+    if not board.terms.covers_grace(workload.spec):
+        board.answers[workload.id] = {"": "it stays at home: its stop_grace_s is longer than a lease can cover"}
+        return ()
     open_peers = [hub_id for hub_id, peer in board.peers.items() if peer.reachable and peer.summary is not None]
     verdict = desk.guard.before_offer(workload, open_peers)
     if board.is_first_try(workload.id) and (workload.data_ids or verdict.rejections):
