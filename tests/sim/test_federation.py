@@ -301,7 +301,7 @@ def test_a_tag_tightened_at_home_stops_and_scrubs_the_work_at_its_runner() -> No
 
 
 def test_an_owner_that_does_not_wait_for_the_lease_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeaseTerms, "owner_waits_s", lambda self, spec: self.length_s(spec) * 0.5)
+    monkeypatch.setattr(LeaseTerms, "owner_waits_s", lambda self, length_s: length_s * 0.5)
     world = FederationWorld(5, 1, CALM)
     _, _, runner = lent(world)
     world.network.partition([runner.name], [name for name in world.hubs if name != runner.name])

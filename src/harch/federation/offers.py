@@ -136,6 +136,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     bid_id: str
     lease: Lease
+    lease_s: float
     attempt: int
     tenant: str
     spec: WorkloadSpec

@@ -116,6 +116,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     home_fits: bool = True  # its owner could run it, given room
     epoch: int = 0  # counts leases, and starts at home after one; no two runs share an epoch
     leased: bool = False  # of the owner: a peer has it now
+    lease_s: float = 0.0  # how long each renewal lasts
     runner_hub: str = ""  # of the owner: the peer that has it, or had it last
     runner_placement: tuple[TaskPlacement, ...] = ()  # where it runs there, as the peer reports
     report_due: bool = False  # of a guest: its end is not yet on its owner's disk

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from harch.federation.leases import RENEWALS_PER_LEASE
+from harch.federation.leases import renew_at_s
 from harch.federation.offers import (
     LEASES_PER_MESSAGE_MAX,
     Booked,
@@ -58,9 +58,8 @@ def renewed(desk: Desk, owner: str, answer: Renewed) -> None:
         workload = desk.registry.workloads.get(lease.workload_id)
         if guest is None or workload is None or workload.epoch != lease.epoch or lease not in leases:
             continue
-        length_s = board.terms.length_s(workload.spec)
-        guest.until_s = max(guest.until_s, sent_s + length_s)
-        guest.renew_s = sent_s + length_s / RENEWALS_PER_LEASE
+        guest.until_s = max(guest.until_s, sent_s + workload.lease_s)
+        guest.renew_s = renew_at_s(sent_s, workload.lease_s)
         starts.lengthen_leases(desk, workload)
     for lease in answer.stale:
         workload = desk.registry.workloads.get(lease.workload_id)

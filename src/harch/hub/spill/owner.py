@@ -137,7 +137,7 @@ def _lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
     desk.scheduler.withdraw(workload.id)
     workload.attempt += 1
     workload.epoch += 1
-    workload.leased = True
+    workload.leased, workload.lease_s = True, board.terms.length_s(workload.spec)
     workload.runner_hub = offer.hub_id
     workload.runner_placement = ()
     workload.ranks_running = frozenset()
@@ -150,6 +150,7 @@ def _lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
     grant = Grant(
         bid_id=offer.bid.bid_id,
         lease=Lease(workload.id, workload.epoch),
+        lease_s=workload.lease_s,
         attempt=workload.attempt,
         tenant=workload.tenant,
         spec=workload.spec,
@@ -232,7 +233,7 @@ def end_leases(desk: Desk) -> None:
     board = desk.spill
     for workload_id, given in list(board.given.items()):
         workload = desk.registry.workloads[workload_id]
-        if desk.boot_s < given.heard_s + board.terms.owner_waits_s(workload.spec):
+        if desk.boot_s < given.heard_s + board.terms.owner_waits_s(workload.lease_s):
             continue
         silence = f"hub {given.runner} was not heard for {desk.boot_s - given.heard_s:.0f} s, its lease has ended"
         desk.note("federation.lease_ended", workload_id, f"epoch {given.epoch} at {given.runner}: {silence}")

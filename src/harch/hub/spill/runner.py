@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harch.federation.leases import RENEWALS_PER_LEASE
+from harch.federation.leases import LEASE_S_MAX, LEASE_S_MIN, renew_at_s
 from harch.federation.offers import (
     NEEDS_PER_ASK_MAX,
     Ask,
@@ -142,12 +142,13 @@ def _take_one(desk: Desk, owner: str, grant: Grant) -> str:
         updated_at=desk.now,
         attempt=grant.attempt,
         epoch=lease.epoch,
+        lease_s=grant.lease_s,
         restarts=grant.restarts,
         annotations=grant.annotations,
         data_ids=tuple(data.id for data in grant.data),
     )
-    length_s = board.terms.length_s(spec)
-    board.guests[workload.id] = GuestLease(owner, made.sent_s + length_s, made.sent_s + length_s / RENEWALS_PER_LEASE)
+    until_s, renew_s = made.sent_s + grant.lease_s, renew_at_s(made.sent_s, grant.lease_s)
+    board.guests[workload.id] = GuestLease(owner, until_s, renew_s)
     desk.registry.add_guest(workload)
     desk.guard.watch(workload)
     desk.changed(workload, "workload.borrowed", f"from {owner}, epoch {lease.epoch}: {request.describe()}")
@@ -163,6 +164,8 @@ def _take_one(desk: Desk, owner: str, grant: Grant) -> str:
 def _why_not(desk: Desk, grant: Grant, made: MadeBid, request: Request) -> str:
     """Checked again here, whatever its owner believes: what was bid for, its countries, the tags of its data."""
     spec, hub = grant.spec, desk.hub
+    if not LEASE_S_MIN <= grant.lease_s <= LEASE_S_MAX:
+        return f"a lease of {grant.lease_s:g} s is not between {LEASE_S_MIN:g} and {LEASE_S_MAX:g} s"
     if not made.need.is_of(request):
         return "this is not what was bid for"
     if spec.countries_allowed and hub.country not in spec.countries_allowed:
