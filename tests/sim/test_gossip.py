@@ -5,6 +5,7 @@ A round is one interval of 200 ms. All of it on simulated time: a seed that fail
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -16,6 +17,7 @@ from sim.gossip_world import INTERVAL_S, GossipWorld
 
 ROUGH = Link(delay_s=0.020, jitter_s=0.015, loss=0.05, duplication=0.05, reordering=0.1)
 LOSSY = Link(delay_s=0.020, jitter_s=0.004, loss=0.02)
+STORIES = 2000 if os.environ.get("HARCH_SOAK") else 40
 KILL_SEEN_INTERVALS_MAX = 12
 # Small limits, so that short stories meet cut-off deltas, collected tombstones and full copies.
 TIGHT = GossipSettings(delta_bytes_max=600, tombstones_max=4)
@@ -214,7 +216,7 @@ def test_a_newcomer_learns_of_a_dead_hub_without_taking_it_for_alive() -> None:
         assert (view.standing, view.values) == (Standing.UNHEARD, {"capacity": b"8"})
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(STORIES))
 def test_after_any_story_of_cuts_crashes_and_changes_all_agree(seed: int) -> None:
     dice = random.Random(seed)
     world = GossipWorld(dice.randint(2, 7), seed, ROUGH, TIGHT)

@@ -97,7 +97,7 @@ def test_an_unsteady_link_gets_more_time_and_no_link_more_than_a_second() -> Non
         steady.note_round_trip(HUB, 0.1)
         unsteady.note_round_trip(HUB, 0.02 if number % 2 else 0.18)
         endless.note_round_trip(HUB, 30.0)
-    assert suspected_after_s(unsteady, heard_at_s) > suspected_after_s(steady, heard_at_s) + 0.1
+    assert suspected_after_s(unsteady, heard_at_s) > suspected_after_s(steady, heard_at_s) + 0.05
     assert suspected_after_s(endless, heard_at_s) == pytest.approx(2.6, abs=0.02)
 
 
@@ -114,9 +114,9 @@ def test_the_time_that_this_hub_stood_still_is_not_held_against_others() -> None
 
 def test_lateness_stretches_patience_up_to_eight_times_and_punctuality_ends_that() -> None:
     liveness, _ = beating()
-    liveness.note_own_lateness(0.1 * INTERVAL_S)
-    assert liveness.stretch == 1.0, "timers are never exact"
-    liveness.note_own_lateness(2 * INTERVAL_S)
+    liveness.note_own_lateness(0.9 * INTERVAL_S)
+    assert liveness.stretch == 1.0, "that much is forgiven, and no reason to distrust oneself"
+    liveness.note_own_lateness(3 * INTERVAL_S)
     assert liveness.stretch == pytest.approx(3.0)
     liveness.note_own_lateness(100.0)
     assert liveness.stretch == SETTINGS.stretch_max
@@ -127,8 +127,15 @@ def test_lateness_stretches_patience_up_to_eight_times_and_punctuality_ends_that
 
 def test_stretched_patience_waits_longer() -> None:
     liveness, heard_at_s = beating()
-    liveness.note_own_lateness(INTERVAL_S)  # stretch 2, and the lateness itself is forgiven
-    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(2 * 1.6 + INTERVAL_S, abs=0.02)
+    liveness.note_own_lateness(2 * INTERVAL_S)  # stretch 2, and the lateness itself is forgiven
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(2 * 1.6 + 2 * INTERVAL_S, abs=0.02)
+
+
+def test_a_loop_that_is_a_little_late_all_the_time_still_sees_a_death_in_time() -> None:
+    liveness, heard_at_s = beating()
+    for _ in range(8):
+        liveness.note_own_lateness(0.5 * INTERVAL_S)
+    assert suspected_after_s(liveness, heard_at_s) == pytest.approx(1.6 + 0.5 * INTERVAL_S, abs=0.02)
 
 
 def test_a_hub_that_never_beat_is_unheard_and_not_suspected() -> None:

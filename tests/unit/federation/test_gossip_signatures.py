@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from harch.federation.gossip.deltas import Applied, apply, delta_for
-from harch.federation.gossip.messages import HubDelta
+from harch.federation.gossip.messages import HubDelta, Known
 from harch.federation.gossip.news import Reason
 from harch.federation.gossip.own_state import OwnState
 from harch.federation.gossip.settings import GossipSettings
@@ -30,7 +30,7 @@ def own_state(hub: str = "dakhla", signed_by: str = "dakhla", generation: int = 
 
 
 def full_delta(own: OwnState) -> HubDelta:
-    (delta,) = delta_for([own.state], {}, SETTINGS)
+    (delta,) = delta_for([own.state], {own.state.hub: Known()}, SETTINGS)
     return delta
 
 

@@ -132,7 +132,9 @@ def test_a_hub_with_much_to_tell_does_not_hold_up_others() -> None:
     for number in range(10):
         loud.set(f"key{number}", b"x" * 100)
     quiet.set("a", b"x" * 60)
-    deltas = {delta.hub: delta for delta in delta_for([loud.state, quiet.state], {}, settings)}
+    deltas = {
+        delta.hub: delta for delta in delta_for([loud.state, quiet.state], {HUB: Known(), "quiet": Known()}, settings)
+    }
     assert len(deltas["quiet"].entries) == 1
     assert 0 < len(deltas[HUB].entries) < 10
 
@@ -142,7 +144,14 @@ def test_all_heartbeats_are_told_even_when_no_entry_fits() -> None:
     owns = [OwnState(name, 1, HashSigner(name), settings) for name in ("a", "b")]
     for own in owns:
         own.set("key", b"value")
-    assert [len(delta.entries) for delta in delta_for([own.state for own in owns], {}, settings)] == [0, 0]
+    deltas = delta_for([own.state for own in owns], {"a": Known(), "b": Known()}, settings)
+    assert [len(delta.entries) for delta in deltas] == [0, 0]
+
+
+def test_about_a_hub_that_they_do_not_know_as_a_member_nothing_is_told() -> None:
+    own = own_state()
+    own.set("a", b"1")
+    assert delta_for([own.state], {"another": Known()}, SETTINGS) == ()
 
 
 def test_a_push_that_builds_on_an_unknown_version_is_a_gap_and_changes_nothing() -> None:
@@ -162,7 +171,7 @@ def test_a_push_that_builds_on_an_unknown_version_is_a_gap_and_changes_nothing()
 def test_a_delta_that_comes_late_or_twice_changes_nothing() -> None:
     own = own_state()
     own.set("a", b"old")
-    (old,) = delta_for([own.state], {}, SETTINGS)
+    (old,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     own.set("a", b"new")
     own.beat(now_s=0.0)
     copy = copy_of(own.state)
@@ -182,7 +191,7 @@ def test_a_new_life_replaces_all_that_the_old_one_said_and_the_old_one_is_not_be
     assert done.changed == {"lease", "capacity"}
     assert copy.values == {"capacity": b"8"}
     old.set("lease", b"again")
-    (late,) = delta_for([old.state], {}, SETTINGS)
+    (late,) = delta_for([old.state], {HUB: Known()}, SETTINGS)
     assert apply(late, copy, HashVerifier(), SETTINGS) == Applied()
     assert copy.values == {"capacity": b"8"}
 
@@ -308,7 +317,7 @@ def _half_and_older_copy() -> tuple[OwnState, HubState, HubState]:
     own.delete("x", now_s=0.0)  # version 6
     own.set("d", b"1")
     own.beat(now_s=100.0)
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     half = HubState(HUB)
     apply(HubDelta(HUB, full.heartbeat, 0, full.collected, full.entries[:1]), half, HashVerifier(), SETTINGS)
     return own, older, half
@@ -359,7 +368,7 @@ def test_a_relay_that_leaves_an_entry_out_is_found_out_by_the_next_heartbeat() -
     own.set("policy", b"7")
     own.set("capacity", b"8")
     own.beat(now_s=0.0)
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     apply(HubDelta(HUB, full.heartbeat, 0, 0, full.entries[1:]), copy, HashVerifier(), SETTINGS)
     assert copy.values == {"capacity": b"8"}
     own.beat(now_s=0.2)
@@ -374,7 +383,7 @@ def test_entries_out_of_order_are_not_believed() -> None:
     own, copy = own_state(), HubState(HUB)
     own.set("a", b"1")
     own.set("b", b"2")
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     swapped = HubDelta(HUB, full.heartbeat, 0, 0, full.entries[::-1])
     assert apply(swapped, copy, HashVerifier(), SETTINGS).refused is Reason.BAD_ORDER
 
@@ -384,7 +393,7 @@ def test_a_relay_cannot_claim_that_more_tombstones_are_gone_than_the_hub_says() 
     own.set("a", b"1")
     copy = copy_of(own.state)
     own.set("b", b"2")
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     claim = HubDelta(HUB, full.heartbeat, 0, 2, full.entries[1:])
     assert apply(claim, copy, HashVerifier(), SETTINGS).refused is Reason.BAD_SIGNATURE
     assert copy.values == {"a": b"1"}
@@ -397,7 +406,7 @@ def test_a_hub_that_says_more_than_is_allowed_is_believed_up_to_the_limit(limits
     own, copy = own_state(), HubState(HUB)
     for key in "abc":
         own.set(key, b"x" * 10)
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     assert apply(full, copy, HashVerifier(), limits).refused is Reason.TOO_LARGE
     assert (copy.version, set(copy.values)) == (2, {"a", "b"})
 
@@ -407,6 +416,6 @@ def test_tombstones_at_a_copy_are_limited_too() -> None:
     for number in range(20):
         own.set(f"key{number}", b"")
         own.delete(f"key{number}", now_s=0.0)
-    (full,) = delta_for([own.state], {}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
     assert apply(full, copy, HashVerifier(), GossipSettings(tombstones_max=2)).refused is Reason.TOO_LARGE
     assert len(copy.entries) == 8

@@ -16,12 +16,13 @@ from harch.federation.gossip.state import HubState
 
 
 def delta_for(states: Iterable[HubState], theirs: Digest, settings: GossipSettings) -> tuple[HubDelta, ...]:
-    """All heartbeats they lack, and as many entries as fit.
+    """All heartbeats they lack of the hubs they know as members, and as many entries as fit.
 
     Small deltas go first, so that a hub with much to tell holds nobody else up. A cut falls between two versions:
     what arrives is always everything up to some version.
     """
-    lacking = [delta for state in states if (delta := state.delta_for(theirs.get(state.hub))) is not None]
+    wanted = [(state, theirs[state.hub]) for state in states if state.hub in theirs]
+    lacking = [delta for state, known in wanted if (delta := state.delta_for(known)) is not None]
     sized = sorted(((sum(entry.size for entry in delta.entries), delta) for delta in lacking), key=lambda one: one[0])
     room = settings.delta_bytes_max
     fitting = []

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from harch.federation.gossip.settings import GossipSettings
 
-_LATE_TOLERANCE = 0.1  # of an interval: timers are never exact
 _RELAXATION_PER_TICK = 0.9  # how fast patience ends once the own loop is on time again
 
 
@@ -27,7 +26,7 @@ class _Pulse:
     def __init__(self, now_s: float, settings: GossipSettings) -> None:
         self.standing = Standing.UNHEARD
         self.heard_at_s = now_s
-        self.deaf_s = 0.0  # how long since then this hub itself stood still and could hear nobody
+        self.deaf_s = 0.0  # the longest time since then that this hub itself stood still and could hear nobody
         self.round_trip_s: float | None = None
         self._round_trip_spread_s = 0.0
         self._settings = settings
@@ -68,7 +67,7 @@ class _Pulse:
     def latency_allowance_s(self) -> float:
         if self.round_trip_s is None:
             return 0.0
-        return min(self._settings.latency_s_max, self.round_trip_s + 4 * self._round_trip_spread_s)
+        return min(self._settings.latency_s_max, self.round_trip_s + self._round_trip_spread_s)
 
 
 class Liveness:
@@ -107,15 +106,13 @@ class Liveness:
     def note_own_lateness(self, late_s: float) -> None:
         """Called once per tick: how much later it came than planned.
 
-        That time is not held against anyone; and for a while after it, what is slow may still be this hub, so
-        thresholds are stretched.
+        What came in meanwhile is read only after this tick, so that time is not held against anyone. After a delay of
+        more than an interval this hub may be slow for a while, so thresholds are stretched until it is on time again.
         """
-        self.stretch = max(1.0, self.stretch * _RELAXATION_PER_TICK)
-        if late_s <= _LATE_TOLERANCE * self._settings.interval_s:
-            return
-        self.stretch = min(self._settings.stretch_max, max(self.stretch, 1.0 + late_s / self._settings.interval_s))
+        stretch = max(self.stretch * _RELAXATION_PER_TICK, late_s / self._settings.interval_s)
+        self.stretch = min(self._settings.stretch_max, max(1.0, stretch))
         for pulse in self._pulses.values():
-            pulse.deaf_s += late_s
+            pulse.deaf_s = max(pulse.deaf_s, late_s)
 
     def newly_suspected(self, now_s: float) -> list[str]:
         found = []

@@ -211,7 +211,8 @@ class Gossip:
         return [Outgoing(peer, push) for peer in self.peers]
 
     def _digest(self) -> dict[str, Known]:
-        return {hub: state.known for hub, state in self._states.items() if state.generation}
+        """Names all members, heard or not: about others nobody need tell us."""
+        return {hub: state.known for hub, state in self._states.items()}
 
     # Listening
 

@@ -8,7 +8,6 @@ from harch.federation.gossip.messages import FINGERPRINT_BYTES, Entry, Heartbeat
 from harch.federation.gossip.settings import GossipSettings
 
 _FINGERPRINT_RANGE = 1 << (8 * FINGERPRINT_BYTES)
-_NOTHING_KNOWN = Known()
 
 
 class HubState:
@@ -64,9 +63,8 @@ class HubState:
             return False
         return self.fingerprint != heartbeat.fingerprint
 
-    def delta_for(self, theirs: Known | None) -> HubDelta | None:
+    def delta_for(self, theirs: Known) -> HubDelta | None:
         """All that somebody lacks who knows `theirs`; None when it is nothing."""
-        theirs = theirs or _NOTHING_KNOWN
         if self.heartbeat is None or self.forgotten or theirs.generation > self.generation:
             return None
         newer_life = theirs.generation < self.generation
