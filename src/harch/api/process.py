@@ -19,6 +19,7 @@ from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
 from harch.federation.identity.folder import identity_folder
 from harch.federation.identity.identity import HubIdentity
+from harch.federation.leases import LeaseTerms
 from harch.fleet.model import Fleet
 from harch.hub.keys import ensure_key_file
 from harch.hub.service import HubService
@@ -42,6 +43,8 @@ class HubConfig:
     host: str = "127.0.0.1"
     scheduling: Path | None = None  # a scheduling file; None: the one in the state folder, if there is one
     peer_listen: tuple[str, int] | None = None  # where peers are accepted; None: at the address of its member record
+
+    leases: LeaseTerms = LeaseTerms()  # of work that other hubs run for this one
 
     @property
     def index(self) -> int:
@@ -111,6 +114,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             settings=config.turn_settings(),
             identity=config.identity(),
             listen=config.peer_listen,
+            leases=config.leases,
         )
         try:
             await _adopt_keys(service, config)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import HubMessage, StartTask
+from harch.federation.leases import LeaseTerms
 from harch.federation.offers import SpillMessage
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
@@ -68,7 +69,7 @@ class Driver:
         on_record: Callable[[str], None],
         on_restart: Callable[[str], None],
         on_broken: Callable[[InvariantBroken], None],
-        federated: bool = False,
+        leases: LeaseTerms | None = None,  # None: a hub on its own
     ) -> None:
         self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
         self._settings = settings
@@ -80,7 +81,7 @@ class Driver:
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
         self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
-        self.federated = federated
+        self._leases = leases
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
@@ -243,7 +244,8 @@ class Driver:
     def _restore(self) -> None:
         now = self._clock.now()
         machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
-        machine.desk.spill.enabled = self.federated
+        if self._leases is not None:
+            machine.desk.spill.enabled, machine.desk.spill.terms = True, self._leases
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),

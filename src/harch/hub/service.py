@@ -13,6 +13,7 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.base.ids import new_id
 from harch.federation.identity.identity import HubIdentity
+from harch.federation.leases import LeaseTerms
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.agent_door import AgentDoor
@@ -22,7 +23,7 @@ from harch.hub.audit.service import HubAudit, open_signing_key
 from harch.hub.audit.trail import AuditTrail
 from harch.hub.credentials import HUB, HubCredentials
 from harch.hub.data import HubData
-from harch.hub.desk import Desk
+from harch.hub.desk import Desk, may_leave
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
 from harch.hub.federation.answers import AnswerDesk
@@ -75,6 +76,7 @@ class HubService:
         settings: TurnSettings | None = None,
         identity: HubIdentity | None = None,
         listen: tuple[str, int] | None = None,
+        leases: LeaseTerms | None = None,
     ) -> None:
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
@@ -101,7 +103,7 @@ class HubService:
             on_record=self._metrics.count,
             on_restart=self._agents.close_all,
             on_broken=on_broken,
-            federated=identity is not None,
+            leases=(leases or LeaseTerms()) if identity is not None else None,
         )
         self.audit = HubAudit(
             hub_id=hub.id,
@@ -276,11 +278,13 @@ class HubService:
     def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         guard = self._desk.guard
         hubs = guard.hubs_allowed(guard.ask(spec.name, spec, tenant=tenant)) if spec.data else None
-        return explain(self._desk, Request.of(spec.name, spec, hubs_allowed=hubs), self.peers(), None)
+        request = Request.of(spec.name, spec, hubs_allowed=hubs)
+        return explain(self._desk, request, self.peers(), None, may_leave=may_leave(spec))
 
     async def why(self, ref: str, *, tenant: str | None) -> Explanation:
         workload = await self.workload(ref, tenant=tenant)
-        return explain(self._desk, self._desk.request(workload), self.peers(), workload)
+        request = self._desk.request(workload)
+        return explain(self._desk, request, self.peers(), workload, may_leave=may_leave(workload.spec))
 
     # The hub and its peers
 
