@@ -89,7 +89,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEP, min_size=20, max_size=120))
 def test_copies_are_never_wrong_and_agree_in_the_end(steps: list[tuple[str, int, int]]) -> None:
     rumours = Rumours()
@@ -105,7 +105,7 @@ def test_copies_are_never_wrong_and_agree_in_the_end(steps: list[tuple[str, int,
 CHANGE = st.tuples(st.sampled_from(["set", "set", "delete"]), st.integers(0, KEYS - 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(CHANGE, min_size=1, max_size=20), st.data())
 def test_the_order_and_number_of_deliveries_do_not_matter(changes: list[tuple[str, int]], data: st.DataObject) -> None:
     own = OwnState(HUB, 1, HashSigner(HUB), LOOSE)

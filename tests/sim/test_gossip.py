@@ -17,7 +17,7 @@ from sim.gossip_world import INTERVAL_S, GossipWorld
 
 ROUGH = Link(delay_s=0.020, jitter_s=0.015, loss=0.05, duplication=0.05, reordering=0.1)
 LOSSY = Link(delay_s=0.020, jitter_s=0.004, loss=0.02)
-STORIES = 2000 if os.environ.get("HARCH_SOAK") else 40
+STORIES = 2000 if os.environ.get("HARCH_SOAK") else 30
 KILL_SEEN_INTERVALS_MAX = 12
 # Small limits, so that short stories meet cut-off deltas, collected tombstones and full copies.
 TIGHT = GossipSettings(delta_bytes_max=600, tombstones_max=4)
@@ -153,7 +153,7 @@ def test_a_kill_is_seen_by_all_within_twelve_intervals_and_nobody_else_is_suspec
 def test_two_percent_loss_alone_makes_nobody_suspicious(size: int) -> None:
     world = GossipWorld(size, seed=size, link=LOSSY)
     with world.network.story_on_failure():
-        world.network.run_for(600 / size)
+        world.network.run_for(400 / size)
         assert world.suspicions() == []
         for machine in world.machines.values():
             assert all(view.is_alive for view in machine.views(world.now_s).values())
