@@ -9,7 +9,20 @@ from harch.api.front import PREFIX, Front
 from harch.api.hub_port import HubPort
 from harch.api.limits import Limits
 from harch.api.refusals import install_refusals
-from harch.api.routes import audit, data, events, hardware, health, hubs, keys, logs, policies, secrets, workloads
+from harch.api.routes import (
+    audit,
+    closing,
+    data,
+    events,
+    hardware,
+    health,
+    hubs,
+    keys,
+    logs,
+    policies,
+    secrets,
+    workloads,
+)
 from harch.api.routes.context import Context
 from harch.api.streams import Streams
 from harch.base.clock import Clock, SystemClock
@@ -43,7 +56,21 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         },
     )
     inner.state.context = Context(hub, limits, streams, clock or SystemClock())
-    for module in (workloads, logs, hubs, hardware, events, health, keys, secrets, audit, data, policies, openapi):
+    for module in (
+        workloads,
+        logs,
+        hubs,
+        closing,
+        hardware,
+        events,
+        health,
+        keys,
+        secrets,
+        audit,
+        data,
+        policies,
+        openapi,
+    ):
         inner.include_router(module.router, prefix=PREFIX)
     inner.openapi = lambda: openapi.describe(inner)  # type: ignore[method-assign]
     install_refusals(inner, limits)

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
+from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.desk import Closed
 from harch.hub.federation.work import FederationWork
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
@@ -125,6 +127,12 @@ class OperationsPort(Protocol):
     async def change_zone(self, zone_id: str, *, heat_kw_max: float | None, why: str) -> ZoneState: ...
 
     async def change_rack(self, rack_id: str, *, uplink_factor: float | None, why: str) -> RackState: ...
+
+    async def closure(self) -> HubClosure: ...
+
+    async def close_hub(self, closed: Closed, *, why: str) -> HubClosure:
+        """Cordons, drains, retires or opens the hub; E0304 for a change that cannot be made."""
+        ...
 
     async def defragment(self, ref: str, *, apply: bool) -> Defragmentation:
         """The plan for a waiting workload; E0304 if `apply` and nothing can be done."""

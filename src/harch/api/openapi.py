@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
 
+from harch.api.dialects.federation_work import FederationPage
 from harch.api.dialects.fields import WorkloadBody
 from harch.api.dialects.hubs import HubCapacity, HubView, RegionView
 from harch.api.dialects.pages import Page
@@ -15,6 +16,7 @@ from harch.api.dialects.workload_out import WorkloadView
 from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
 from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
+from harch.api.routes.closing import ClosureAsk, HubAction
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
 from harch.api.routes.events import EventPage
@@ -27,6 +29,7 @@ from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
@@ -44,11 +47,15 @@ _SCHEMAS: tuple[Any, ...] = (
     WorkloadPatch,
     WorkloadView,
     Page[WorkloadView],
+    FederationPage,
     Deleted,
     Explanation,
     HubView,
     Page[HubView],
     HubCapacity,
+    HubClosure,
+    ClosureAsk,
+    HubAction,
     HubSummary,
     GpuView,
     Page[GpuView],

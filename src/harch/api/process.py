@@ -43,8 +43,7 @@ class HubConfig:
     host: str = "127.0.0.1"
     scheduling: Path | None = None  # a scheduling file; None: the one in the state folder, if there is one
     peer_listen: tuple[str, int] | None = None  # where peers are accepted; None: at the address of its member record
-
-    leases: LeaseTerms = LeaseTerms()  # of work that other hubs run for this one
+    leases: LeaseTerms | None = None  # of work that other hubs run for this one; None: as usual
 
     @property
     def index(self) -> int:

@@ -37,7 +37,8 @@ def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> No
     for hub in explanation.hubs:
         if every_rule:
             click.echo()
-        _show_hub(hub, holds_it=explanation.verdict == "placed" and hub.source == "live", every_rule=every_rule)
+        holder = hub.hub_id == explanation.runner_hub if explanation.runner_hub else hub.source == "live"
+        _show_hub(hub, holds_it=explanation.verdict == "placed" and holder, every_rule=every_rule)
 
 
 def _show_turn(explanation: Explanation) -> None:

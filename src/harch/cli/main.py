@@ -51,7 +51,7 @@ VERBS = (
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
     Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),
     Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
-    Verb("Run HarchOS", "hub", "hub", "Run a hub; found a federation, invite hubs, join one."),
+    Verb("Run HarchOS", "hub", "hub", "Run a hub; found a federation, invite hubs, join one; take a hub out of use."),
     Verb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
     Verb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
     Verb("Help", "explain", "explain", "Tell more about an error code."),

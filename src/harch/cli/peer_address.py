@@ -32,14 +32,21 @@ def peer_address(hub_id: str, fleet: str, address: str | None) -> Address:
     from harch.federation.identity.members import Address
 
     if address is not None:
-        host, _, port = address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise HarchError("E0201", f"`{address}` is not an address", hint="write e.g. --address 10.0.0.7:7721")
-        return Address(host, int(port))
+        return parse_address(address)
     hubs = [hub.id for hub in open_fleet(fleet).hubs]
     if hub_id not in hubs:
         raise HarchError(
             "E0305", f"the fleet has no hub `{hub_id}`", hint="name its fleet file with --fleet, or say --address"
         )
     return Address("127.0.0.1", ports_from_env(len(hubs)).peer(hubs.index(hub_id)))
+
+
+def parse_address(text: str) -> Address:
+    """`HOST:PORT`. Raises E0201 for anything else."""
+    from harch.federation.identity.members import Address
+
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise HarchError("E0201", f"`{text}` is not an address", hint="write e.g. 10.0.0.7:7721")
+    return Address(host, int(port))

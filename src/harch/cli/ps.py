@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
-    from harch.sdk import Client, Page, Workload
+    from harch.sdk import Client, FederationPage, Page, SilentHub, Workload
 
 _WATCH_EVERY_S = 2.0
 _ROWS_MAX = 10_000
 
 
 @click.command()
+@click.option("--all", "everywhere", is_flag=True, help="The unfinished work of all hubs, with who owns and runs it.")
+@click.option("--guests", is_flag=True, help="Work of other hubs that this one runs, instead of its own.")
 @click.option("-a", "--all-states", is_flag=True, help="Also those that have ended.")
 @click.option("--tenant", metavar="NAME", help="Only of this tenant: for operators, who see all of them.")
 @click.option("--status", metavar="STATUS", help="Only this status, e.g. pending or failed.")
@@ -25,6 +28,8 @@ _ROWS_MAX = 10_000
 @click.option("--watch", is_flag=True, help="Again every 2 s, until Ctrl-C.")
 @remote_options
 def command(
+    everywhere: bool,
+    guests: bool,
     all_states: bool,
     tenant: str | None,
     status: str | None,
@@ -35,21 +40,28 @@ def command(
 ) -> int:
     """List workloads.
 
-    Newest first; by default only those that have not ended. With --watch --json, one document per line.
+    Newest first; by default only those of the asked hub that have not ended. With --watch --json, one document per
+    line. With --all, hubs that do not answer within 2 s are named on stderr, and in the JSON under `silent_hubs`.
     """
     from harch.cli.output import emit_json
 
+    if everywhere and (guests or all_states):
+        raise HarchError("E0201", "--all excludes --guests and --all-states", hint="ask each hub: --hub NAME")
     with connect(hub) as client:
         active = not all_states and status is None
         try:
             while True:
-                page = _rows(client, limit, active=active, status=status, tenant=tenant)
+                page = (
+                    _everywhere(client, limit, status=status, tenant=tenant)
+                    if everywhere
+                    else _rows(client, limit, active=active, status=status, tenant=tenant, guests=guests)
+                )
                 if as_json:
                     emit_json(page)
                 else:
                     if watch:
                         click.clear()
-                    _show(page)
+                    _show(page, hubs=everywhere or guests)
                 if not watch:
                     return 0
                 time.sleep(_WATCH_EVERY_S)
@@ -57,7 +69,9 @@ def command(
             return INTERRUPTED_EXIT_CODE
 
 
-def _rows(client: Client, limit: int, *, active: bool, status: str | None, tenant: str | None) -> Page[Workload]:
+def _rows(
+    client: Client, limit: int, *, active: bool, status: str | None, tenant: str | None, guests: bool
+) -> Page[Workload]:
     from harch.sdk import Page
     from harch.sdk.operations import PER_PAGE_MAX
 
@@ -66,39 +80,76 @@ def _rows(client: Client, limit: int, *, active: bool, status: str | None, tenan
     while True:
         number += 1
         page = client.workloads.list(
-            page=number, per_page=min(limit, PER_PAGE_MAX), active=active, status=status, tenant=tenant
+            page=number,
+            per_page=min(limit, PER_PAGE_MAX),
+            active=active,
+            status=status,
+            tenant=tenant,
+            guests=guests,
         )
         items += page.items
         if not page.items or len(items) >= min(limit, page.total):
             return Page(items=items[:limit], total=page.total, pagination=page.pagination)
 
 
-def _show(page: Page[Workload]) -> None:
+def _everywhere(client: Client, limit: int, *, status: str | None, tenant: str | None) -> FederationPage:
+    from msgspec.structs import replace
+
+    from harch.sdk.operations import PER_PAGE_MAX
+
+    items: list[Workload] = []
+    number = 0
+    while True:
+        number += 1
+        page = client.workloads.everywhere(page=number, per_page=min(limit, PER_PAGE_MAX), status=status, tenant=tenant)
+        items += page.items
+        if not page.items or len(items) >= min(limit, page.total):
+            return replace(page, items=items[:limit])
+
+
+def _show(page: Page[Workload] | FederationPage, *, hubs: bool) -> None:
     from harch.base.clock import SystemClock
     from harch.cli.follow import elapsed_s
     from harch.cli.output import age_text, note, since_text, table
 
     now = SystemClock().now()
+    lent = hubs or any(workload.runner_hub not in ("", workload.hub_id) for workload in page.items)
     rows = []
     for workload in page.items:
         ran_s = elapsed_s(workload)
+        owner = (workload.hub_id or "-",) if hubs else ()
+        runner = (workload.runner_hub or "-",) if lent else ()
         rows.append(
             (
                 workload.id,
                 workload.name,
+                *owner,
+                *runner,
                 "stopping" if workload.stopping else workload.status,
                 workload.scheduling_class or "-",
                 _gpus(workload),
-                ", ".join(sorted({task.node_id for task in workload.placement})[:3]) or "-",
+                ", ".join((workload.nodes or sorted({task.node_id for task in workload.placement}))[:3]) or "-",
                 since_text(workload.metadata.created_at, now),
                 "-" if ran_s is None else age_text(ran_s),
                 workload.tenant,
                 workload.error_message or "",
             )
         )
-    table(("ID", "NAME", "STATUS", "CLASS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
+    where = (*(("OWNER",) if hubs else ()), *(("RUNS AT",) if lent else ()))
+    table(("ID", "NAME", *where, "STATUS", "CLASS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
     if len(page.items) < page.total:
         note(f"{len(page.items)} of {page.total}; --limit shows more")
+    for silent in getattr(page, "silent_hubs", ()):
+        note(_silence(silent))
+
+
+def _silence(hub: SilentHub) -> str:
+    """A list that lacks a hub must say so."""
+    from harch.cli.output import age_text, clean
+
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(hub.workloads.items())) or "no work"
+    known = f"{age_text(hub.age_s)} ago it had {counted}" if hub.age_s is not None else "nothing is known of it"
+    return f"{clean(hub.hub_id)} is not in this list ({clean(hub.why)}); {known}"
 
 
 def _gpus(workload: Workload) -> str:

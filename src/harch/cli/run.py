@@ -31,6 +31,7 @@ CLASSES = ("inference", "interactive", "training")
 @click.option("--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes on its value.")
 @click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
 @click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
+@click.option("--stay-home", is_flag=True, help="Never let another hub run it, even if it waits here.")
 @click.option("--data", multiple=True, metavar="NAME", help="Data it reads: its tag says where it may run. Repeatable.")
 @click.option("--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read.")
 @click.option("--workdir", metavar="DIR", help="A folder that the node shares; a fresh one if absent.")
@@ -60,6 +61,7 @@ def command(
     env: tuple[str, ...],
     secret: tuple[str, ...],
     country: tuple[str, ...],
+    stay_home: bool,
     data: tuple[str, ...],
     output: tuple[str, ...],
     workdir: str | None,
@@ -102,6 +104,7 @@ def command(
         "env": env_pairs(env),
         "secrets": list(secret),
         "countries_allowed": [code.upper() for code in country],
+        "stay_home": stay_home or None,
         "data": list(data),
         "outputs": list(output),
         "working_dir": workdir,

@@ -17,15 +17,18 @@ from harch.workloads.lifecycle import State, Workload
 _PERMANENT = {check.rule for check in HARD_CHECKS if check.permanent}
 
 
-def explain(desk: Desk, request: Request, peers: list[PeerView], workload: Workload | None) -> Explanation:
-    """`workload` None: a dry run of something not submitted."""
+def explain(
+    desk: Desk, request: Request, peers: list[PeerView], workload: Workload | None, *, may_leave: bool = False
+) -> Explanation:
+    """`workload` None: a dry run of something not submitted. `may_leave`: other hubs may run it."""
     own = _own_hub(desk, request, workload)
     others = [_peer_hub(peer, request) for peer in peers if not peer.own]
     verdict, sentence = _verdict(desk, own, others, workload)
-    placement = tuple(
-        {"rank": task.rank, "node_id": task.node_id, "gpu_ids": list(task.gpu_ids)}
-        for task in (workload.placement if workload else ())
-    )
+    if verdict is Verdict.NEVER_FITS and may_leave and desk.spill.enabled:
+        verdict, sentence = _elsewhere(desk, request, others, sentence)
+    runner = workload.runner_hub if workload else ""
+    tasks = (workload.runner_placement if runner else workload.placement) if workload else ()
+    placement = tuple({"rank": task.rank, "node_id": task.node_id, "gpu_ids": list(task.gpu_ids)} for task in tasks)
     decided = workload if workload is not None and workload.is_placed else None
     return Explanation(
         subject=request.id,
@@ -36,8 +39,18 @@ def explain(desk: Desk, request: Request, peers: list[PeerView], workload: Workl
         kept_free=_kept_free(desk, request),
         decision=decided.placement_score if decided else {},
         predicted_slowdown=decided.predicted_slowdown if decided else None,
+        runner_hub=runner,
         placement=placement,
     )
+
+
+def _elsewhere(desk: Desk, request: Request, others: list[HubExplanation], home: str) -> tuple[Verdict, str]:
+    """For what its home can never run: other hubs are asked for it."""
+    if any(hub.eligible for hub in others):
+        return Verdict.FITS_NOW, f"{home}; it goes to the best of them"
+    if desk.admission.fits_only_elsewhere(request, desk.agents.process_slots):
+        return Verdict.MUST_WAIT, f"{home}; it would wait until another hub has room"
+    return Verdict.NEVER_FITS, home
 
 
 def _turn(desk: Desk, request: Request) -> str:

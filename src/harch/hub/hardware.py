@@ -48,6 +48,8 @@ def set_condition(desk: Desk, condition: Condition) -> None:
     desk.emit(h.SaveCondition(condition.kind, condition.subject, condition.value, condition.why))
     state = "as in the fleet file" if condition.value is None else f"{condition.value:g}"
     state = _WORDS.get((condition.kind, condition.value is None)) or f"{condition.kind} {state}"
+    if condition.kind is ConditionKind.CLOSED:
+        state = f"the hub is {desk.closed.name.lower()}"
     desk.note("hardware.changed", condition.subject, f"{state}: {condition.why}" if condition.why else state)
 
 

@@ -49,4 +49,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     kept_free: str = ""  # what is reserved for it, or before it
     decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
     predicted_slowdown: float | None = None  # modelled, against the best that so many GPUs of this hub could have
+    runner_hub: str = ""  # that has it, or had it last, if it is not the asked one
     placement: tuple[dict[str, object], ...] = ()  # rank, node_id, gpu_ids of each task, if placed

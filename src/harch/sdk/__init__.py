@@ -3,6 +3,7 @@
 from harch.sdk.aio import AsyncClient
 from harch.sdk.client import Client
 from harch.sdk.exchange import ApiError
+from harch.sdk.federation_types import FederationPage, HubClosure, SilentHub
 from harch.sdk.settings import Settings, settings_from_env
 from harch.sdk.types import Checkpoint, Event, Explanation, Gpu, Hub, Page, SignedCheckpoint, Workload
 
@@ -13,11 +14,14 @@ __all__ = [
     "Client",
     "Event",
     "Explanation",
+    "FederationPage",
     "Gpu",
     "Hub",
+    "HubClosure",
     "Page",
     "Settings",
     "SignedCheckpoint",
+    "SilentHub",
     "Workload",
     "settings_from_env",
 ]

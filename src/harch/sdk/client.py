@@ -13,17 +13,18 @@ import httpx
 from harch.base.clock import SystemClock
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
+from harch.sdk.federation_types import FederationPage
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
+from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
-from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Hub, Identity, Page, SignedCheckpoint, Workload
+from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Identity, Page, SignedCheckpoint, Workload
 
 T = TypeVar("T")
 
 # Inside the classes below, `list` is a method.
-HubList = list[Hub]
 NameList = list[str]
 
 
@@ -44,7 +45,7 @@ class Client:
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
         self._http = httpx.Client(transport=transport, timeout=timeout_s, **client_options(self.settings))
         self.workloads = Workloads(self, self._ops, self._retry)
-        self.hubs = Hubs(self, self._ops)
+        self.hubs = Hubs(self.run, HubOperations(self._retry))
         self.gpus = Gpus(self, self._ops)
         self.secrets = Secrets(self, self._ops)
         self.audit = Audit(self, self._ops, self._retry)
@@ -167,8 +168,9 @@ class Workloads(_Namespace):
         active: bool = False,
         tenant: str | None = None,
         labels: Mapping[str, str] | None = None,
+        guests: bool = False,
     ) -> Page[Workload]:
-        """A page, newest first. `active`: only those that have not ended."""
+        """A page, newest first. `active`: only those that have not ended; `guests`: work of other hubs, instead."""
         return self._run(
             self._ops.workloads(
                 page=page,
@@ -179,8 +181,15 @@ class Workloads(_Namespace):
                 active=active,
                 tenant=tenant,
                 labels=labels or {},
+                guests=guests,
             )
         )
+
+    def everywhere(
+        self, *, page: int = 1, per_page: int = PER_PAGE_MAX, status: str | None = None, tenant: str | None = None
+    ) -> FederationPage:
+        """The unfinished work of all hubs; `silent_hubs` are those that did not answer."""
+        return self._run(self._ops.everywhere(page=page, per_page=per_page, status=status, tenant=tenant))
 
     def stop(self, ref: str) -> Workload:
         """Asks for the end: TERM, then KILL after the grace time. Use `wait` to see it ended."""
@@ -206,14 +215,6 @@ class Workloads(_Namespace):
     ) -> Iterator[bytes]:
         """The output of one task, piece by piece. `follow` goes on until the task has ended."""
         return self._stream(LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow))
-
-
-class Hubs(_Namespace):
-    """`client.hubs`."""
-
-    def list(self) -> HubList:
-        """Every hub as the asked one sees it, with the age of what it knows."""
-        return self._run(self._ops.hubs())
 
 
 class Gpus(_Namespace):

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
+from harch.sdk.federation_types import FederationPage
 from harch.sdk.types import (
     EventPage,
     Explanation,
     Gpu,
     Health,
-    Hub,
     Identity,
     Page,
     SignedCheckpoint,
@@ -65,13 +65,23 @@ class Operations:
         active: bool,
         tenant: str | None,
         labels: Mapping[str, str],
+        guests: bool,
     ) -> Operation[Page[Workload]]:
         params = _params(page=page, per_page=per_page, status=status, type=type_, name=name, tenant=tenant)
         if active:
             params["active"] = "true"
+        if guests:
+            params["guests"] = "true"
         params |= {f"label.{key}": value for key, value in labels.items()}
         reply = yield from exchange(Request("GET", "/workloads", params), self.policy)
         return decoded(reply, Page[Workload])
+
+    def everywhere(
+        self, *, page: int, per_page: int, status: str | None, tenant: str | None
+    ) -> Operation[FederationPage]:
+        params = _params(scope="federation", page=page, per_page=per_page, status=status, tenant=tenant)
+        reply = yield from exchange(Request("GET", "/workloads", params), self.policy)
+        return decoded(reply, FederationPage)
 
     def set_status(self, ref: str, status: str) -> Operation[Workload]:
         reply = yield from exchange(_with_body("PATCH", _workload(ref), {"status": status}), self.policy)
@@ -93,10 +103,6 @@ class Operations:
                 raise TimeoutError(f"{workload.name} is still {workload.status} after {timeout_s:g} s")
             yield Sleep(pause_s)
             pause_s = min(WAIT_POLL_S_MAX, pause_s * 1.5)
-
-    def hubs(self) -> Operation[list[Hub]]:
-        reply = yield from exchange(Request("GET", "/hubs", _params(page=1, per_page=PER_PAGE_MAX)), self.policy)
-        return decoded(reply, Page[Hub]).items
 
     def gpus(
         self, *, page: int, per_page: int, hub: str | None, model: str | None, status: str | None

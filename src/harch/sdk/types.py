@@ -53,11 +53,15 @@ class Workload(Struct, frozen=True, kw_only=True):
     metadata: Metadata
     type: str = ""
     spec: dict[str, object] = {}
-    hub_id: str | None = None
+    hub_id: str | None = None  # who owns it, for life
+    runner_hub: str = ""  # who runs it, or ran it last
+    epoch: int = 0  # counts its leases
+    guest: bool = False  # it is at the asked hub for its owner
     tenant: str = ""
     scheduling_class: str = ""
     attempt: int = 0
     placement: tuple[TaskPlacement, ...] = ()
+    nodes: tuple[str, ...] = ()  # of its placement
     task_ends: tuple[TaskEnd, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -146,6 +150,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     kept_free: str = ""  # what is reserved for it, or before it
     decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
     predicted_slowdown: float | None = None  # modelled, of communication; 1 is the best that its hub could do
+    runner_hub: str = ""  # that has it, or had it last, if it is not the asked one
     placement: tuple[TaskPlacement, ...] = ()
 
     @property
@@ -192,11 +197,15 @@ class HubSummary(Struct, frozen=True, kw_only=True):
 
 
 class Hub(Struct, frozen=True, kw_only=True):
-    """A hub as seen from the one that was asked. `age_s` is the age of every figure; None: it has never answered."""
+    """A hub as seen from the one that was asked. `age_s` is the age of every figure; None: it was never heard.
+
+    `standing` is what it says of itself while it is heard (`ready`, `cordoned`), else how it is seen (`suspected`).
+    """
 
     id: str
     name: str
     status: str = ""
+    standing: str = ""
     endpoint: str | None = None
     country: str = ""
     reachable: bool = True
@@ -207,6 +216,8 @@ class Hub(Struct, frozen=True, kw_only=True):
     active_workloads: int = 0
     summary: HubSummary | None = None
     error: str = ""
+    rtt_ms: float | None = None  # of the link from the asked hub
+    via: str = ""  # who relayed its last sign of life
 
 
 class Gpu(Struct, frozen=True, kw_only=True):

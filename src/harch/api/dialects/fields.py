@@ -105,6 +105,7 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     restart: RestartPolicy | UnsetType = UNSET
     restarts_max: int | UnsetType = UNSET
     modelled_duration_s: Seconds | None = None
+    stay_home: bool | UnsetType = UNSET
     image: str | None = None
     labels: dict[str, str] | None = None
     tags: dict[str, str] | None = None  # what the Terraform client calls labels

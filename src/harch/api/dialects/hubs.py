@@ -15,6 +15,7 @@ from harch.sovereignty.countries import COUNTRIES, region_word
 
 TIER = "standard"  # hubs have no tiers here; the SDKs demand one of their words
 SOVEREIGNTY = "strict"
+_PUBLIC_STATUS = {"ready": "ready", "cordoned": "draining", "draining": "draining", "error": "error"}
 
 
 class HubCapacity(Struct, frozen=True, kw_only=True):
@@ -42,7 +43,11 @@ class HubSpec(Struct, frozen=True, kw_only=True):
 
 
 class HubView(Struct, frozen=True, kw_only=True):
-    """A hub as seen from the one that was asked; `age_s` is the age of every figure."""
+    """A hub as seen from the one that was asked; `age_s` is the age of every figure.
+
+    `status` uses the public clients' words, `standing` ours: what the hub says of itself (`ready`, `cordoned`,
+    `draining`, `retired`, `error`) as long as it is heard, else how it is seen (`suspected`, `cut off`, `unheard`, …).
+    """
 
     id: str
     name: str
@@ -50,6 +55,7 @@ class HubView(Struct, frozen=True, kw_only=True):
     country: str
     tier: str
     status: str
+    standing: str
     created_at: datetime
     metadata: Metadata
     spec: HubSpec
@@ -61,6 +67,8 @@ class HubView(Struct, frozen=True, kw_only=True):
     own: bool
     age_s: float | None
     error: str
+    rtt_ms: float | None  # of the link from the asked hub
+    via: str  # who relayed its last sign of life; empty if it came directly
     summary: HubSummary | None
     carbon_metrics: None = None
 
@@ -112,6 +120,7 @@ def hub_view(peer: PeerView, known_since: datetime) -> HubView:
         country=summary.country if summary else "",
         tier=TIER,
         status=hub_status(peer),
+        standing=hub_standing(peer),
         created_at=created_at,
         metadata=Metadata(
             id=peer.hub_id,
@@ -141,12 +150,19 @@ def hub_view(peer: PeerView, known_since: datetime) -> HubView:
         own=peer.own,
         age_s=peer.age_s,
         error=peer.error,
+        rtt_ms=peer.rtt_ms,
+        via=peer.via,
         summary=summary,
     )
 
 
 def hub_status(peer: PeerView) -> str:
-    return peer.summary.status if peer.reachable and peer.summary else "offline"
+    """One of the words that the public clients know."""
+    return _PUBLIC_STATUS.get(hub_standing(peer), "offline")
+
+
+def hub_standing(peer: PeerView) -> str:
+    return peer.summary.status if peer.reachable and peer.summary else peer.sight.value
 
 
 def hub_labels(peer: PeerView) -> dict[str, str]:

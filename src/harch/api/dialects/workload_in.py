@@ -28,7 +28,17 @@ _MAY_BE_NULL = (
     "modelled_duration_s",
     "image",
 )
-_MAY_BE_ABSENT = ("secrets", "data", "outputs", "topology", "gang", "preemptible", "stop_grace_s", "restarts_max")
+_MAY_BE_ABSENT = (
+    "secrets",
+    "data",
+    "outputs",
+    "topology",
+    "gang",
+    "preemptible",
+    "stop_grace_s",
+    "restarts_max",
+    "stay_home",
+)
 
 _decode = msgspec.json.Decoder(WorkloadBody).decode
 
@@ -88,7 +98,7 @@ def gpu_model(word: str | None) -> str | None:
 
 
 def check_hub(named: str, hub: HubPort) -> None:
-    """Until hubs hand work over, a workload belongs to the hub that received it: others are pointed at, not asked."""
+    """A workload belongs for life to the hub that received it, wherever it runs: other hubs are pointed at."""
     wanted = named.lower()
     if wanted == hub.hub_id.lower():
         return

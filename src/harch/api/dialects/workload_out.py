@@ -23,7 +23,11 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadView(Struct, frozen=True, kw_only=True):
-    """`spec` holds our fields and the public clients' side by side; theirs as they wrote them."""
+    """`spec` holds our fields and the public clients' side by side; theirs as they wrote them.
+
+    `hub_id` owns it for life; `runner_hub` runs it, or ran it last: another one if it was lent, under lease `epoch`.
+    `guest`: it is here for its owner, and this hub is the runner. `placement` and `nodes` are at the runner.
+    """
 
     id: str
     name: str
@@ -34,12 +38,16 @@ class WorkloadView(Struct, frozen=True, kw_only=True):
     metadata: Metadata
     spec: dict[str, object]
     hub_id: str
+    runner_hub: str
+    epoch: int
+    guest: bool
     tenant: str
     scheduling_class: SchedulingClass  # whose turn it is: as asked for, else by its type
     attempt: int
     gpus_total: int
     modelled: bool
     placement: tuple[TaskPlacement, ...]
+    nodes: tuple[str, ...]
     placement_why: str
     task_ends: tuple[TaskEnd, ...]
     stopping: bool
@@ -67,8 +75,11 @@ class TerraformWorkload(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-def workload_view(workload: Workload) -> WorkloadView:
+def workload_view(workload: Workload, here: str = "") -> WorkloadView:
+    """`here`: the hub that shows it, which matters for guests only."""
     spec = workload.spec
+    placement = workload.runner_placement if workload.runner_hub else workload.placement
+    home = here if workload.guest else workload.owner_hub
     return WorkloadView(
         id=workload.id,
         name=spec.name,
@@ -86,12 +97,16 @@ def workload_view(workload: Workload) -> WorkloadView:
         ),
         spec=spec_view(workload),
         hub_id=workload.owner_hub,
+        runner_hub=workload.runner_hub or (home if placement else ""),
+        epoch=workload.epoch,
+        guest=workload.guest,
         tenant=workload.tenant,
         scheduling_class=spec.turn_class,
         attempt=workload.attempt,
         gpus_total=spec.gpus_total,
         modelled=spec.modelled_duration_s is not None,
-        placement=workload.placement,
+        placement=placement,
+        nodes=tuple(sorted({task.node_id for task in placement})) if placement else (),
         placement_why=workload.placement_why,
         task_ends=workload.task_ends,
         stopping=bool(workload.stop_as) and not workload.state.is_final,
@@ -137,6 +152,7 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "scheduling_class": spec.scheduling_class,
         "preemptible": spec.preemptible,
         "countries_allowed": spec.countries_allowed,
+        "stay_home": spec.stay_home,
         "max_duration_s": spec.max_duration_s,
         "stop_grace_s": spec.stop_grace_s,
         "restart": spec.restart,

@@ -97,7 +97,6 @@ async def get_capacity(hub_id: str, _: Viewer, here: Here) -> Response:
 
 @router.post("/hubs", summary="Refused: hubs come from the fleet file")
 @router.put("/hubs/{hub_id}", summary="Refused: hubs come from the fleet file")
-@router.patch("/hubs/{hub_id}", summary="Refused: hubs come from the fleet file")
 @router.delete("/hubs/{hub_id}", summary="Refused: hubs come from the fleet file")
 async def change_hub(_: Operator) -> Response:
     raise HarchError(

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from harch.api.access import tenant_scope
 from harch.api.body import read_body
+from harch.api.dialects.federation_work import FederationFilter, federation_page
 from harch.api.dialects.fields import CLIENT_SPEC, WorkloadBody
 from harch.api.dialects.pages import Page, page_of
 from harch.api.dialects.workload_change import changed_body
@@ -68,12 +69,30 @@ async def list_workloads(
     name: str | None = None,
     active: bool = False,
     tenant: str | None = None,
+    guests: Annotated[bool, Query(description="Work of other hubs that is here under a lease, instead.")] = False,
+    scope: Annotated[str, Query(pattern="^(hub|federation)$", description="`federation`: of all hubs.")] = "hub",
 ) -> Response:
-    """Filters: the parameters, and `label.KEY=VALUE`. `tenant` is for operators; others see their own."""
+    """Filters: the parameters, and `label.KEY=VALUE`. `tenant` is for operators; others see their own.
+
+    `scope=federation` asks all hubs for their unfinished work; those that do not answer in two seconds are listed in
+    `silent_hubs`, never left out silently. Rows then have no command and no environment: these stay at their owner.
+    """
     if status is not None and status not in _STATES:
         raise HarchError(
             "E0201", f"`{status[:64]}` is not a status", hint=f"use one of {', '.join(_STATES)}", field="status"
         )
+    if scope == "federation":
+        wanted = FederationFilter(
+            hub_id=hub_id.lower() if hub_id else None,
+            state=_STATES[status] if status else None,
+            type=workload_type(type_) if type_ else None,
+            name=name,
+        )
+        if guests or labels_asked(request):
+            raise HarchError(
+                "E0201", "`guests` and labels are known to each hub only", hint="leave `scope` out", field="scope"
+            )
+        return await _everywhere(here, _tenant_asked(caller, tenant), wanted, page=page, per_page=per_page)
     if hub_id is not None and hub_id.lower() != here.hub.hub_id.lower():
         return reply(page_of([], total=0, page=page, per_page=per_page))
     query = WorkloadQuery(
@@ -84,11 +103,21 @@ async def list_workloads(
         type=workload_type(type_).value if type_ else None,
         name=name,
         active=active,
+        guests=guests,
         labels=labels_asked(request),
     )
     found = await here.hub.workloads(query)
-    views = [workload_view(workload) for workload in found.items]
+    views = [workload_view(workload, here.hub.hub_id) for workload in found.items]
     return reply(page_of(views, total=found.total, page=page, per_page=per_page))
+
+
+async def _everywhere(
+    here: Context, tenant: str | None, wanted: FederationFilter, *, page: int, per_page: int
+) -> Response:
+    work = await here.hub.federation.work(tenant=tenant)
+    rows = [row for row in work.rows if wanted.admits(row)]
+    untold = work.total - len(work.rows)  # beyond what one hub tells at once; they may or may not be wanted
+    return reply(federation_page(rows, total=len(rows) + untold, silent=work.silent, page=page, per_page=per_page))
 
 
 @router.post(
@@ -104,7 +133,7 @@ async def plan_workload(request: Request, caller: Viewer, here: Here) -> Respons
 
 @router.get("/workloads/{ref}", responses=answers(WorkloadView), summary="Shows a workload, by id or name")
 async def get_workload(request: Request, ref: str, caller: Viewer, here: Here) -> Response:
-    return _shown(request, await here.hub.workload(ref, tenant=tenant_scope(caller)))
+    return _shown(request, here, await here.hub.workload(ref, tenant=tenant_scope(caller)))
 
 
 @router.get(
@@ -131,7 +160,7 @@ async def put_workload(request: Request, ref: str, caller: User, here: Here) -> 
             raise input_error(error) from None
     else:
         body = changed_body(workload, changes)
-    return _shown(request, await _respecify(here, caller, workload, body))
+    return _shown(request, here, await _respecify(here, caller, workload, body))
 
 
 @router.patch(
@@ -154,9 +183,9 @@ async def patch_workload(request: Request, ref: str, caller: User, here: Here) -
             field="status",
         )
     if status is not None:
-        return _shown(request, await _act(here, caller, ref, status, reason))
+        return _shown(request, here, await _act(here, caller, ref, status, reason))
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
-    return _shown(request, await _respecify(here, caller, workload, changed_body(workload, changes)))
+    return _shown(request, here, await _respecify(here, caller, workload, changed_body(workload, changes)))
 
 
 @router.delete("/workloads/{ref}", responses=answers(Deleted), summary="Stops a workload and hides it from lists")
@@ -211,5 +240,7 @@ def _tenant_asked(caller: Principal, asked: str | None) -> str | None:
     return asked
 
 
-def _shown(request: Request, workload: Workload) -> Response:
-    return reply(terraform_workload(workload) if speaks_terraform(request) else workload_view(workload))
+def _shown(request: Request, here: Context, workload: Workload) -> Response:
+    return reply(
+        terraform_workload(workload) if speaks_terraform(request) else workload_view(workload, here.hub.hub_id)
+    )

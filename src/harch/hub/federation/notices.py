@@ -45,9 +45,7 @@ def _words(news: News, me: str) -> tuple[str, str, str] | None:
         case Recovered(hub):
             return "hub.recovered", hub, "heard again"
         case IdentityCloned(generation, via):
-            message = (
-                f"somebody else signs as {me}, life {generation}, as {via} says: was its state folder copied?"
-            )
+            message = f"somebody else signs as {me}, life {generation}, as {via} says: was its state folder copied?"
             return "federation.cloned", me, message
         case Forged(hub, via, reason, times):
             source = f" from {via}" if via else ""
