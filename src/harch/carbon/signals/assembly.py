@@ -1,0 +1,215 @@
+"""How does a carbon file become a board? Makes the sources that it names, hands them their keys, sets the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.carbon.signals import config as files
+from harch.carbon.signals.board import SignalBoard, SourcePlan
+from harch.carbon.signals.config import CarbonConfig, WebEntry
+from harch.carbon.signals.feed import Pace
+from harch.carbon.signals.keys import Key, read_key
+from harch.carbon.signals.restraint import RequestLimit
+from harch.carbon.signals.sites import Site, site_of
+from harch.carbon.signals.source import Source
+from harch.carbon.signals.sources import electricity_maps, open_meteo, watttime
+from harch.carbon.signals.sources.csv_file import Column, CsvFile
+from harch.carbon.signals.sources.manual import Manual, manual_value
+from harch.carbon.signals.sources.modelled import NAME as MODELLED
+from harch.carbon.signals.sources.modelled import modelled
+from harch.carbon.signals.sources.prometheus import Prometheus, Query
+from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.units import quantity
+from harch.carbon.values import Evidence, Signal
+from harch.fleet.model import Fleet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What sources need of the world. `jitter` gives numbers from 0 to 1; `folder` is where relative paths begin."""
+
+    client: httpx.AsyncClient
+    clock: Clock
+    jitter: Callable[[], float]
+    environment: Mapping[str, str]
+    folder: Path = Path()
+
+
+def build_board(config: CarbonConfig, fleet: Fleet, world: Surroundings) -> SignalBoard:
+    """The board of a fleet. Raises HarchError E0220 for keys that are not there and for hubs that no fleet has."""
+    for hub in config.hubs:
+        if fleet.hub(hub) is None:
+            raise HarchError("E0220", f"hubs.{hub[:64]}: the fleet has no such hub", hint="`harch hubs` lists the hubs")
+    plans = [_plan(name, entry, world) for name, entry in config.entries.items()]
+    plans.append(SourcePlan(source=modelled(), is_model=True))
+    sites = [_site(config, fleet, hub.id) for hub in fleet.hubs]
+    orders = {site.hub: order_of(site, config, [plan.source for plan in plans]) for site in sites}
+    return SignalBoard(sites, plans, orders, world.clock, limits=config.limits)
+
+
+def order_of(site: Site, config: CarbonConfig, sources: list[Source]) -> dict[Signal, tuple[str, ...]]:
+    """For each signal, its sources, best first: as the hub says, else its zone, else the file, else in file order.
+
+    The model comes last, unless the order says otherwise: what a decision rests on is always a value.
+    """
+    hub, zone = config.hubs.get(site.hub), config.zones.get(site.grid_zone)
+    orders: dict[Signal, tuple[str, ...]] = {}
+    for signal in Signal:
+        providers = [source.name for source in sources if signal in source.provides]
+        said = [*([hub.order] if hub else []), *([zone.order] if zone else []), config.order]
+        names = next((order[signal] for order in said if signal in order), providers)
+        for name in names:
+            if name not in providers:
+                raise HarchError("E0220", f"`{name}` does not provide `{signal}`", hint="take it out of the order")
+        if MODELLED in providers and MODELLED not in names:
+            names = [*names, MODELLED]
+        if names:
+            orders[signal] = tuple(dict.fromkeys(names))
+    return orders
+
+
+def _site(config: CarbonConfig, fleet: Fleet, hub_id: str) -> Site:
+    hub = next(hub for hub in fleet.hubs if hub.id == hub_id)
+    entry = config.hubs.get(hub_id)
+    return site_of(hub, config.onsite(hub_id), grid_zone=(entry.grid_zone if entry else "") or None)
+
+
+def _plan(name: str, entry: files.Entry, world: Surroundings) -> SourcePlan:
+    return SourcePlan(source=_source(name, entry, world), pace=Pace(every_s=entry.every_s))
+
+
+def _source(name: str, entry: files.Entry, world: Surroundings) -> Source:
+    match entry:
+        case files.ElectricityMapsEntry():
+            return electricity_maps.ElectricityMaps(
+                name=name,
+                web=_web(name, entry, world),
+                key=_needed(name, entry.key_env, entry.key_file, world),
+                url=_address(name, entry.url or electricity_maps.URL),
+                provides=_some_of(name, electricity_maps.PROVIDES, entry.signals),
+                zones=entry.zones,
+                with_forecast=entry.forecast,
+            )
+        case files.WattTimeEntry():
+            return watttime.WattTime(
+                name=name,
+                web=_web(name, entry, world),
+                user=_needed(f"{name}, user", entry.user_env, entry.user_file, world),
+                password=_needed(f"{name}, password", entry.password_env, entry.password_file, world),
+                url=_address(name, entry.url or watttime.URL),
+                regions=entry.regions,
+            )
+        case files.OpenMeteoEntry():
+            return open_meteo.OpenMeteo(
+                name=name,
+                web=_web(name, entry, world),
+                url=_address(name, entry.url or open_meteo.URL),
+                key=_optional(name, entry.key_env, entry.key_file, world),
+            )
+        case files.PrometheusEntry():
+            return Prometheus(
+                name=name,
+                web=_web(name, entry, world),
+                url=_address(name, entry.url),
+                key=_optional(name, entry.key_env, entry.key_file, world),
+                queries={signal: _query(name, signal, query) for signal, query in entry.queries.items()},
+            )
+        case files.CsvEntry():
+            return CsvFile(
+                name=name,
+                path=world.folder / entry.path,
+                time_column=entry.time,
+                place_column=entry.place,
+                columns={signal: _column(name, signal, column) for signal, column in entry.values.items()},
+                naive_is_utc=entry.naive_times == "utc",
+                evidence=Evidence.ESTIMATED if entry.estimated else Evidence.MEASURED,
+            )
+        case files.ManualEntry():
+            return _manual(name, entry)
+
+
+def _manual(name: str, entry: files.ManualEntry) -> Manual:
+    source = Manual(name=name)
+    for value in entry.values:
+        source.set(
+            manual_value(
+                value.place,
+                value.signal,
+                value.value,
+                value.unit,
+                set_at=value.since,
+                valid_until=value.until,
+                note=value.note,
+            )
+        )
+    return source
+
+
+def _query(name: str, signal: Signal, entry: files.QueryEntry) -> Query:
+    _check_unit(name, signal, entry.unit)
+    return Query(entry.query, entry.unit, Evidence.ESTIMATED if entry.estimated else Evidence.MEASURED)
+
+
+def _column(name: str, signal: Signal, entry: files.ColumnEntry) -> Column:
+    _check_unit(name, signal, entry.unit)
+    return Column(entry.column, entry.unit)
+
+
+def _check_unit(name: str, signal: Signal, unit: str) -> None:
+    """Now and not with the first value: a unit that does not fit is a mistake in the file."""
+    try:
+        quantity(signal, 1.0, unit)
+    except HarchError as error:
+        raise HarchError("E0220", f"sources.{name}: {error.message}", hint=error.hint) from error
+
+
+def _web(name: str, entry: WebEntry, world: Surroundings) -> WebReader:
+    return WebReader(
+        source=name,
+        client=world.client,
+        jitter=world.jitter,
+        limits=WebLimits(timeout_s=entry.timeout_s),
+        requests=RequestLimit(entry.requests_max, entry.window_s),
+    )
+
+
+def _address(name: str, url: str) -> str:
+    """Without a slash at its end. A user or password in it is refused: it would end up in logs."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise HarchError("E0220", f"sources.{name}.url: is no address", hint="write e.g. https://host/path") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+        raise HarchError(
+            "E0220", f"sources.{name}.url: must be http or https, without user and password", hint="use key_file"
+        )
+    return url.rstrip("/")
+
+
+def _some_of(name: str, known: frozenset[Signal], asked: tuple[Signal, ...]) -> frozenset[Signal]:
+    if unknown := set(asked) - known:
+        raise HarchError(
+            "E0220",
+            f"sources.{name}.signals: {', '.join(sorted(unknown))} is not offered",
+            hint=f"use {', '.join(sorted(known))}",
+        )
+    return frozenset(asked)
+
+
+def _needed(what: str, variable: str, path: str, world: Surroundings) -> Key:
+    key = _optional(what, variable, path, world)
+    if key is None:
+        raise HarchError("E0220", f"{what}: no key is named", hint="name an environment variable or a file that has it")
+    return key
+
+
+def _optional(what: str, variable: str, path: str, world: Surroundings) -> Key | None:
+    if not variable and not path:
+        return None
+    return read_key(what, variable=variable, path=str(world.folder / path), environment=world.environment)

@@ -1,0 +1,99 @@
+"""What may be assumed where nobody measures? Yearly means, a clear sky dimmed by its usual clouds, mean wind.
+
+All of it is labelled `estimated`. It depends on time and site alone, so two hubs and a simulation see the same. It
+knows no weather: an hour's value is the typical one. It is last in every order, so that a decision always rests on some
+value, and says on which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from harch.base.clock import Clock
+from harch.carbon.signals.facts import Facts, shipped_facts
+from harch.carbon.signals.sites import Site
+from harch.carbon.signals.solar import clear_sky_w_per_m2
+from harch.carbon.units import quantity
+from harch.carbon.values import Evidence, Quantity, Reading, Signal
+
+NAME = "modelled"
+STANDARD_W_PER_M2 = 1000.0  # the light under which panels show their plate
+OUTLOOK_HOURS = 96
+PROVIDES = frozenset(
+    {
+        Signal.GRID_AVERAGE_LIFECYCLE,
+        Signal.ONSITE_LIFECYCLE,
+        Signal.PV_POWER,
+        Signal.WIND_POWER,
+        Signal.IRRADIANCE,
+        Signal.PUE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """The default for all sites."""
+
+    facts: Facts
+    name: str = NAME
+    provides: frozenset[Signal] = PROVIDES
+    by_zone: bool = False
+
+    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+        now = clock.now()
+        hours = [_next_hour(now) + timedelta(hours=hour) for hour in range(OUTLOOK_HOURS)]
+        return [
+            *self.readings(site, now, received_at=now),
+            *(
+                reading
+                for hour in hours
+                for reading in self.readings(site, hour, received_at=now)
+                if reading.signal in _CHANGING
+            ),
+        ]
+
+    def readings(self, site: Site, moment: datetime, *, received_at: datetime) -> list[Reading[Quantity]]:
+        """The model's values at any moment: a function of time and site."""
+        onsite = site.onsite
+        number, citation = self.facts.grid(site.country)
+        factor = onsite.wind_capacity_factor
+        if factor is None:
+            known = self.facts.wind_capacity_factors
+            factor = known.get(site.hub, self.facts.wind_capacity_factor_elsewhere)
+        light = onsite.clearness * clear_sky_w_per_m2(moment, site.latitude, site.longitude)
+        pv_kw = onsite.pv_kw_peak * onsite.performance * light / STANDARD_W_PER_M2
+        rows = (
+            (Signal.GRID_AVERAGE_LIFECYCLE, number, "g/kWh", citation),
+            (Signal.ONSITE_LIFECYCLE, self.facts.onsite_g_per_kwh, "g/kWh", "IPCC AR5, rounded for today's plants"),
+            (Signal.PV_POWER, pv_kw, "kW", f"clear sky x {onsite.clearness:g} x {onsite.performance:g}"),
+            (Signal.WIND_POWER, onsite.wind_kw * factor, "kW", f"mean capacity factor {factor:g}"),
+            (Signal.IRRADIANCE, light, "W/m2", f"clear sky x {onsite.clearness:g}"),
+            (Signal.PUE, site.pue, "ratio", "the fleet file"),
+        )
+        return [
+            Reading(
+                signal=signal,
+                value=quantity(signal, value, unit),
+                at=moment,
+                source=self.name,
+                evidence=Evidence.ESTIMATED,
+                received_at=received_at,
+                ahead=moment > received_at,
+                note=note,
+            )
+            for signal, value, unit, note in rows
+        ]
+
+
+_CHANGING = frozenset({Signal.PV_POWER, Signal.WIND_POWER, Signal.IRRADIANCE})
+
+
+def modelled() -> Modelled:
+    """The model with the shipped facts."""
+    return Modelled(facts=shipped_facts())
+
+
+def _next_hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
