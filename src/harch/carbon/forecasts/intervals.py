@@ -1,0 +1,67 @@
+"""How far may the truth be from the forecast? Quantiles of recent errors, and wide guesses while they are few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from harch.carbon.forecasts.forecast import QUANTILES
+from harch.carbon.forecasts.history import DAYS_AHEAD, HORIZON_H, HOURS_PER_DAY, Floats
+
+_OFFSET = 0.02  # of the level: ratios of hours near zero stay finite
+_NEIGHBOURS_H = 2  # errors of adjacent hours stand in for each other
+_ROWS_TRUSTED = 14  # from here on the errors speak alone
+# Log-ratios of a zone about which nothing is known yet. They match persistence in the worst of the tested zones.
+_GUESS = {0.05: -0.6, 0.25: -0.22, 0.75: 0.22, 0.95: 0.6}
+_GUESS_GROWTH_PER_DAY = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Quantiles of the log-ratio between truth and forecast, per hour ahead."""
+
+    offset: float
+    log_ratio: Mapping[float, Floats]
+
+    def around(self, mean: Floats) -> dict[float, Floats]:
+        """The quantiles around this forecast; none below 0."""
+        return {
+            level: np.maximum((mean + self.offset) * np.exp(ratio) - self.offset, 0.0)
+            for level, ratio in self.log_ratio.items()
+        }
+
+
+def guessed_spread(level: float) -> Spread:
+    """Before any error is known."""
+    growth = 1.0 + _GUESS_GROWTH_PER_DAY * np.repeat(np.arange(DAYS_AHEAD, dtype=np.float64), HOURS_PER_DAY)
+    return Spread(_OFFSET * level, {quantile: guess * growth for quantile, guess in _GUESS.items()})
+
+
+def spread_of_errors(predicted: Floats, actual: Floats, level: float) -> Spread:
+    """From forecasts [rows, 96] and what came (NaN: not known). Few rows are pooled and widened towards the guess."""
+    guess = guessed_spread(level)
+    offset = guess.offset
+    if offset <= 0.0:
+        return guess
+    ratio = np.log((np.where(np.isfinite(actual), actual, np.nan) + offset) / (predicted + offset))
+    rows = np.isfinite(ratio).sum(axis=0)
+    quantiles: dict[float, Floats] = {quantile: np.empty(HORIZON_H) for quantile in QUANTILES}
+    for hour in range(HORIZON_H):
+        # Hours of days that nobody has seen yet borrow the last day that was seen.
+        seen = hour
+        while seen >= HOURS_PER_DAY and rows[seen] == 0:
+            seen -= HOURS_PER_DAY
+        reach = _NEIGHBOURS_H if rows[seen] >= _ROWS_TRUSTED else HOURS_PER_DAY
+        near = ratio[:, max(0, seen - reach) : seen + reach + 1]
+        sample = near[np.isfinite(near)]
+        trust = min(1.0, rows[seen] / _ROWS_TRUSTED) if len(sample) else 0.0
+        for quantile, found in zip(QUANTILES, _quantiles(sample), strict=True):
+            wide = guess.log_ratio[quantile][hour] * (1.0 - trust)
+            quantiles[quantile][hour] = min(found, wide) if quantile < 0.5 else max(found, wide)
+    return Spread(offset, quantiles)
+
+
+def _quantiles(sample: Floats) -> Floats:
+    return np.quantile(sample, QUANTILES) if len(sample) else np.zeros(len(QUANTILES))
