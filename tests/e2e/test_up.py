@@ -97,13 +97,73 @@ def test_work_runs_its_output_is_shown_and_its_exit_code_is_ours(federation: Fed
     assert "on dakhla-" in done.stdout
 
 
-def test_work_for_senegal_is_refused_in_morocco_and_runs_in_dakar(federation: Federation) -> None:
-    refused = federation.harch("run", "--country", "SN", "--", "true")
+def test_work_for_senegal_runs_in_dakar_by_itself_unless_it_is_to_stay(federation: Federation) -> None:
+    done = federation.harch(
+        "run", "--country", "SN", "--gpus", "1", "--", "/bin/sh", "-c", "echo on $HARCH_GPUS; exit 3"
+    )
+    assert done.returncode == 3, done.stderr
+    assert "on dakar-" in done.stdout
+    refused = federation.harch("run", "--country", "SN", "--stay-home", "--", "true")
     assert refused.returncode == 4
     assert "E0902" in refused.stderr
     assert "dakar" in refused.stderr.lower()
-    done = federation.harch("run", "--country", "SN", "--hub", "dakar", "--", "true")
-    assert done.returncode == 0, done.stderr
+
+
+def test_work_of_a_full_hub_runs_elsewhere_and_is_seen_read_and_stopped_from_its_owner(federation: Federation) -> None:
+    fill_tangier(federation)
+    job = federation.json(
+        "run",
+        "-d",
+        "--hub",
+        "tangier",
+        "--gpus",
+        "2",
+        "--name",
+        "lent",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo $HARCH_GPUS; sleep 300",
+    )
+    _until(lambda: _row(federation, "lent", "--hub", "tangier")["status"] == "running")
+    row = _row(federation, "lent", "--all")
+    assert (row["id"], row["hub_id"], row["epoch"]) == (job["id"], "tangier", 1)
+    runner = row["runner_hub"]
+    assert runner != "tangier"
+    _until(lambda: f"{runner}-" in federation.harch("logs", "lent", "--hub", "tangier").stdout)
+    assert _row(federation, "lent", "--guests", "--hub", runner)["guest"]
+    assert job["id"] not in federation.harch("ps", "--hub", runner).stdout
+    assert f"running at {runner} under lease, epoch 1" in federation.harch("why", "lent", "--hub", "tangier").stdout
+    for verb, status in (("pause", "paused"), ("resume", "running")):
+        assert federation.harch(verb, "lent", "--hub", "tangier").returncode == 0
+        _until(lambda status=status: _row(federation, "lent", "--guests", "--hub", runner)["status"] == status)  # type: ignore[misc]
+    stopped = federation.harch("stop", "--wait", "lent", "--hub", "tangier")
+    assert stopped.returncode == 0, stopped.stderr
+    assert _row(federation, "lent", "-a", "--hub", "tangier")["status"] == "cancelled"
+
+
+def test_a_killed_runner_comes_back_and_what_was_lent_to_it_runs_on_once(federation: Federation) -> None:
+    fill_tangier(federation)
+    words = ("run", "-d", "--hub", "tangier", "--gpus", "2", "--name", "survives", "--")
+    federation.json(*words, "/bin/sh", "-c", "echo started; sleep 300")
+    _until(lambda: _row(federation, "survives", "--hub", "tangier")["status"] == "running")
+    before = _row(federation, "survives", "--hub", "tangier")
+    runner = before["runner_hub"]
+    killed = _pid_of(federation, runner.encode(), b"serve")
+    os.kill(killed, signal.SIGKILL)
+    federation.environment["HARCH_URL"] = _url(federation, "tangier")  # the killed one may be the first, which we ask
+    try:
+        _until(lambda: _pid_of(federation, runner.encode(), b"serve") not in (0, killed))
+        _until(lambda: {hub["id"]: hub["standing"] for hub in federation.json("hubs")["items"]}[runner] == "ready")
+        _until(lambda: any(event["kind"] == "hub.appeared" for event in federation.json("events")["items"]))
+        _until(lambda: federation.harch("logs", "survives").stdout.strip() == "started")
+        after = _row(federation, "survives")
+        same = ("id", "status", "runner_hub", "epoch", "attempt", "started_at", "retry_count")
+        assert {key: after[key] for key in same} == {key: before[key] for key in same}
+        assert federation.json("ps", "--all")["silent_hubs"] == []
+        assert federation.harch("stop", "--wait", "survives", "full").returncode == 0
+    finally:
+        del federation.environment["HARCH_URL"]
 
 
 def test_why_shows_every_hub_and_every_rule(federation: Federation) -> None:
@@ -146,6 +206,22 @@ def test_a_second_federation_on_the_same_ports_is_told_which_port_is_taken(
     tried = subprocess.run([*HARCH, "up"], env=environment, capture_output=True, text=True, timeout=60)
     assert tried.returncode == 1
     assert "E1004" in tried.stderr
+
+
+def fill_tangier(federation: Federation) -> None:
+    """With a reservation of all its 320 GPUs, once."""
+    words = ("--hub", "tangier", "--gpus", "8", "--tasks", "40", "--modelled-duration", "1h", "--stay-home")
+    federation.json("run", "-d", *words, "--name", "full")
+    _until(lambda: _row(federation, "full", "--hub", "tangier")["status"] == "running")
+
+
+def _row(federation: Federation, name: str, *options: str) -> Any:
+    return next(row for row in federation.json("ps", *options)["items"] if row["name"] == name)
+
+
+def _url(federation: Federation, hub_id: str) -> str:
+    (hub,) = [hub for hub in federation.json("hubs", "--hub", hub_id)["items"] if hub["own"]]
+    return str(hub["endpoint"])
 
 
 def _until(look: Any, within_s: float = 30) -> None:

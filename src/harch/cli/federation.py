@@ -192,6 +192,8 @@ def safeguard_options(declared: HubSafeguards) -> list[str]:
 async def _is_ready(client: httpx.AsyncClient, url: str) -> bool:
     try:
         response = await client.get(f"{url}/v1/summary")
-        return response.status_code == 200 and response.json()["agents"] > 0 and response.json()["status"] == "ready"
+        summary = response.json()
+        # A hub that an operator has cordoned, drained or retired is as ready as it will be.
+        return response.status_code == 200 and summary["agents"] > 0 and summary["status"] != "error"
     except (httpx.HTTPError, ValueError, KeyError):
         return False

@@ -53,7 +53,7 @@ def remaining(desk: Desk) -> Remaining:
     return Remaining(running=running, waiting=waiting, lent=lent, guests=guests)
 
 
-def check_change(desk: Desk, wanted: Closed, *, holds_authority: bool) -> None:
+def check_change(desk: Desk, wanted: Closed) -> None:
     """Raises E0304 for a change that cannot be made."""
     name = desk.hub.name
     if desk.closed is Closed.RETIRED and wanted is not Closed.RETIRED:
@@ -64,12 +64,6 @@ def check_change(desk: Desk, wanted: Closed, *, holds_authority: bool) -> None:
         )
     if wanted is not Closed.RETIRED:
         return
-    if holds_authority:
-        raise HarchError(
-            "E0304",
-            f"{name} holds the federation's authority",
-            hint="copy its `authority` folder to another hub first, and remove it here",
-        )
     left = remaining(desk)
     if left.total:
         raise HarchError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harch.base.rejection import RuleOutcome
 from harch.hub.desk import Desk
 from harch.hub.peer_facts import published_facts
-from harch.hub.views import PeerView
+from harch.hub.views import PeerView, Sight
 from harch.placement.checks import HARD_CHECKS, outcomes
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.placement.facts import live_facts
@@ -22,7 +22,7 @@ def explain(
 ) -> Explanation:
     """`workload` None: a dry run of something not submitted. `may_leave`: other hubs may run it."""
     own = _own_hub(desk, request, workload)
-    others = [_peer_hub(peer, request) for peer in peers if not peer.own]
+    others = [_peer_hub(peer, request) for peer in peers if not peer.own and peer.sight is not Sight.RETIRED]
     verdict, sentence = _verdict(desk, own, others, workload)
     if verdict is Verdict.NEVER_FITS and may_leave and desk.spill.enabled:
         verdict, sentence = _elsewhere(desk, request, others, sentence)

@@ -12,6 +12,7 @@ from harch.hub import happenings as h
 from harch.hub.closing import HubClosure, check_change, remaining
 from harch.hub.desk import Closed, Desk
 from harch.hub.driver import Driver
+from harch.hub.federation.service import HubFederation
 from harch.hub.hardware import Condition, ConditionKind, missing
 from harch.hub.hardware_views import NodeState, RackState, ZoneState, node_states, rack_states, zone_states
 from harch.hub.store.database import Database
@@ -56,10 +57,9 @@ class HubOperations:
         driver: Driver,
         database: Database,
         find: Callable[[str], Awaitable[Workload]],
-        holds_authority: Callable[[], bool] = lambda: False,
+        federation: HubFederation,
     ) -> None:
-        self._driver, self._database, self._find = driver, database, find
-        self._holds_authority = holds_authority
+        self._driver, self._database, self._find, self._federation = driver, database, find, federation
 
     # Looking
 
@@ -90,7 +90,10 @@ class HubOperations:
 
     async def close_hub(self, closed: Closed, *, why: str) -> HubClosure:
         """Cordons, drains, retires or opens the hub itself. Raises E0304 for a change that cannot be made."""
-        check_change(self._desk, closed, holds_authority=self._holds_authority())
+        check_change(self._desk, closed)
+        if closed is Closed.RETIRED:
+            self._federation.check_may_leave()
+            self._federation.note_retired()
         await self._driver.handle(h.HubClosed(closed, why))
         self._driver.plan_placement()
         return await self.closure()

@@ -124,12 +124,6 @@ class HubService:
             driver=self._driver,
             clock=clock,
         )
-        self.operations = HubOperations(
-            self._driver,
-            self._database,
-            lambda ref: self.workload(ref, tenant=None),
-            lambda: self.federation.holds_authority,
-        )
         answers = AnswerDesk(
             list_work=self.workloads,
             find=lambda ref: self.workload(ref, tenant=None),
@@ -146,6 +140,9 @@ class HubService:
             list_work=self.workloads,
             answers=answers,
             urls=peer_urls,
+        )
+        self.operations = HubOperations(
+            self._driver, self._database, lambda ref: self.workload(ref, tenant=None), self.federation
         )
 
     async def run(self) -> None:

@@ -27,6 +27,7 @@ from harch.federation.links.frames import FrameTooLarge
 from harch.federation.links.mesh import LinkStatus, Mesh
 from harch.hub import happenings as h
 from harch.hub.audit.service import HubAudit
+from harch.hub.desk import Closed
 from harch.hub.driver import Driver
 from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.checkpoints import CheckpointPost
@@ -37,6 +38,7 @@ from harch.hub.federation.messages import Answer, CheckpointShown, Encoder, Peer
 from harch.hub.federation.notices import Notices
 from harch.hub.federation.published import Summaries, said_by
 from harch.hub.federation.questions import Questions
+from harch.hub.federation.retirement import Retirement
 from harch.hub.federation.sight import outside, peer_view
 from harch.hub.policy.service import HubPolicies
 from harch.hub.views import HubSummary, PeerView
@@ -95,6 +97,7 @@ class FederationRuntime:
         identity.watch(self._members_changed)
         self._keeper = IdentityKeeper(identity, self._mesh, clock, address=identity.member.address)
         self._join_desk = JoinDesk(self._keeper.authority, clock) if self._keeper.authority is not None else None
+        self._retirement = Retirement(identity)
         self._notices = Notices(identity.hub_id, self._note)
         self._summaries = Summaries()
         self._grants = GrantDesk(driver, policies, self._send)
@@ -105,6 +108,9 @@ class FederationRuntime:
 
     async def run(self) -> None:
         """Until cancelled. Raises E1004 if the port for peers is taken."""
+        if self._retirement.is_over:
+            await self._driver.handle(h.HubClosed(Closed.OPEN, "it has joined the federation anew"))
+            self._retirement.forget()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._mesh.run())
@@ -153,6 +159,10 @@ class FederationRuntime:
     @property
     def holds_authority(self) -> bool:
         return self._keeper.authority is not None
+
+    def note_retired(self) -> None:
+        """This hub is about to say of itself that it has left."""
+        self._retirement.note()
 
     # What this hub says
 

@@ -73,9 +73,19 @@ class HubFederation:
             return outside(self._urls, self._urls, retired=False, why=_ALONE)
         return self._runtime.views()
 
-    @property
-    def holds_authority(self) -> bool:
-        return self._runtime is not None and self._runtime.holds_authority
+    def check_may_leave(self) -> None:
+        """Raises E0304 at the hub that holds the authority."""
+        if self._runtime is not None and self._runtime.holds_authority:
+            raise HarchError(
+                "E0304",
+                "this hub holds the federation's authority",
+                hint="copy its `authority` folder to another hub first, and remove it here",
+            )
+
+    def note_retired(self) -> None:
+        """This hub is about to say of itself that it has left."""
+        if self._runtime is not None:
+            self._runtime.note_retired()
 
     async def work(self, *, tenant: str | None) -> FederationWork:
         """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
