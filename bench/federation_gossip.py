@@ -123,9 +123,7 @@ class Nodes:
 def nodes_in(wan: Wan) -> Iterator[Nodes]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        make_federation(
-            Home(home), {name: (wan.address(name), PEER_PORT) for name in wan.names}, now=datetime.now(UTC)
-        )
+        make_federation(Home(home), {name: (wan.address(name), PEER_PORT) for name in wan.names}, now=datetime.now(UTC))
         nodes = Nodes(wan, home)
         try:
             for name in wan.names:
@@ -138,7 +136,9 @@ def nodes_in(wan: Wan) -> Iterator[Nodes]:
             nodes.close()
 
 
-def measure_gossip(wan: Wan, *, updates: int = 40, kills: int = 3, idle_s: float = 20.0, seed: int = 1) -> GossipFigures:
+def measure_gossip(
+    wan: Wan, *, updates: int = 40, kills: int = 3, idle_s: float = 20.0, seed: int = 1
+) -> GossipFigures:
     draw = random.Random(seed)
     with nodes_in(wan) as nodes:
         time.sleep(3)
@@ -186,5 +186,3 @@ def _burn() -> None:
 def _times(taken_s: list[float | None]) -> Times:
     seen = tuple(taken for taken in taken_s if taken is not None)
     return Times(seen, len(taken_s) - len(seen))
-
-
