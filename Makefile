@@ -29,7 +29,7 @@ check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/docs
 
-soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills
+soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills, 20,000 stories
 	@HARCH_SOAK=1 $(BIN)/python -m pytest --timeout=0
 
 docs: $(DEV)     ## Builds the documentation into site/

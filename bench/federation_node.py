@@ -1,7 +1,7 @@
 """One hub's gossip over its real links, and nothing else: what `bench/federation_gossip.py` runs in each namespace.
 
-Commands come on stdin (`set VALUE`), what happens goes to stdout as JSON lines with the moment of CLOCK_MONOTONIC, which
-all processes of one machine share.
+A line on stdin is a new value to publish. What happens goes to stdout as JSON lines with the moment of CLOCK_MONOTONIC,
+which all processes of one machine share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How soon does work of a full hub run at a peer, and how much of it passes one link per second?
 
-Two hubs behind one emulated link: Tangier, whose four GPUs are taken, and Dakhla, which has plenty. Work runs no process
-(`modelled_duration_s`), so what is measured is the hand-over: ask, bid, commit, grant, commit, start, report.
+Two hubs behind one emulated link: Tangier, whose four GPUs are taken, and Dakhla, which has plenty. Work runs no
+process (`modelled_duration_s`), so what is measured is the hand-over: ask, bid, commit, grant, commit, start, report.
 """
 
 from __future__ import annotations
