@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 SAMPLES_MAX = 600  # two days of values every 5 minutes, or five hours of a meter read every 30 s
+
+DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class History:
     def numbers(self) -> list[float]:
         return [sample.number for sample in self.samples]
 
+    def settled(self, now: datetime) -> list[float]:
+        """The values of more than a day ago: a lie of today is no evidence for itself."""
+        return [sample.number for sample in self.samples if now - sample.at > DAY]
+
     def same_since(self, number: float) -> datetime | None:
         """Since when the value has been exactly this one, or None if it is another now."""
         since = None
@@ -48,6 +54,12 @@ class History:
 
 
 NO_HISTORY = History()
+
+
+def quantile(numbers: Sequence[float], share: float) -> float:
+    """The value that this share of at least one number does not exceed."""
+    ordered = sorted(numbers)
+    return ordered[round(share * (len(ordered) - 1))]
 
 
 def median(numbers: Sequence[float]) -> float:

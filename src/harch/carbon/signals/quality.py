@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from harch.base.rejection import Rejection
-from harch.carbon.signals.history import History, Sample, median, spread
+from harch.carbon.signals.history import History, Sample, quantile, spread
 from harch.carbon.signals.limits import Limits
 from harch.carbon.units import LBS_PER_MWH_IN_G_PER_KWH
 from harch.carbon.values import CarbonIntensity, Evidence, Quantity, Reading
@@ -20,6 +20,7 @@ from harch.carbon.values import CarbonIntensity, Evidence, Quantity, Reading
 FUTURE_TOLERANCE_S = 90.0  # clocks of two organisations agree to the minute, not to the second
 HISTORY_MIN = 12  # fewer samples do not say what is typical
 SPREADS_MAX = 6.0
+TAIL = 0.2  # of the settled past, what must have been as high or as low for that to be usual
 UNIT_TOLERANCE = 0.03
 STUCK_SAMPLES_MIN = 6
 LBS_FACTOR = 1 / LBS_PER_MWH_IN_G_PER_KWH  # what a value in lbs/MWh is too high by when taken for g/kWh
@@ -117,19 +118,26 @@ def check_unit_jump(reading: Reading[Quantity], seen: Circumstances) -> Rejectio
 
 
 def check_typical(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
-    """Against the source's own past: as far as its usual spread, a factor and a margin allow, whichever allows most."""
-    factor, numbers = seen.limits.odd_factor, seen.history.numbers()
+    """Against the source's own past: as far as its usual spread, a factor and a margin allow, whichever allows most.
+
+    Some grids swing between two levels, so both ends of what a fifth of the settled past has shown are usual. Before
+    there is such a past, the median is.
+    """
+    factor, numbers, tail = seen.limits.odd_factor, seen.history.settled(seen.now), TAIL
+    if len(numbers) < HISTORY_MIN:
+        numbers, tail = seen.history.numbers(), 0.5
     if factor is None or len(numbers) < HISTORY_MIN:
         return None
-    number, centre = reading.value.number, median(numbers)
+    number, low, high = reading.value.number, quantile(numbers, tail), quantile(numbers, 1 - tail)
     margin = max(seen.limits.odd_margin, SPREADS_MAX * spread(numbers))
-    if agree(number, centre, factor, margin):
+    if low <= number <= high or any(agree(number, end, factor, margin) for end in (low, high)):
         return None
+    usual = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
     return _no(
         reading,
         "outlier",
-        f"{number:.4g} is far from {centre:.4g}, the median of the last {len(numbers)} values of this source",
-        "it is taken once half of them are like it",
+        f"{number:.4g} is far from {usual}, the usual of the last {len(numbers)} values of this source",
+        "it is taken when it has lasted for more than a day",
     )
 
 
