@@ -24,6 +24,7 @@ from harch.hub.views import (
     PeerView,
     Principal,
     Role,
+    Sight,
     WorkloadPage,
     WorkloadQuery,
 )
@@ -255,9 +256,17 @@ class FakeHub:
             hub_id="dakhla", url="http://127.0.0.1:7701", reachable=True, age_s=0, summary=self.summary(), own=True
         )
         seen = self._summary("dakar", "SN", 214, 214)
-        near = PeerView(hub_id="dakar", url="http://127.0.0.1:7704", reachable=True, age_s=1.5, summary=seen)
+        near = PeerView(
+            hub_id="dakar", url="http://127.0.0.1:7704", reachable=True, age_s=1.5, summary=seen, rtt_ms=8.5
+        )
         never = PeerView(
-            hub_id="abidjan", url="http://127.0.0.1:7705", reachable=False, age_s=None, summary=None, error="refused"
+            hub_id="abidjan",
+            url="http://127.0.0.1:7705",
+            reachable=False,
+            age_s=None,
+            summary=None,
+            error="refused",
+            sight=Sight.UNHEARD,
         )
         return [own, near, never]
 

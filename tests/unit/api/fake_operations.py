@@ -5,6 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
+from harch.hub.closing import HubClosure, Remaining
+from harch.hub.desk import Closed
 from harch.hub.hardware import missing
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation, MoveView
@@ -63,6 +65,7 @@ class FakeOperations:
             nodes=tuple(self.by_id),
         )
         self.said: list[str] = []
+        self.closed, self.closed_why = Closed.OPEN, ""
 
     async def nodes(self) -> list[NodeState]:
         return list(self.by_id.values())
@@ -107,6 +110,17 @@ class FakeOperations:
             raise missing("rack", rack_id)
         self.rack = replace(self.rack, uplink_factor=1.0 if uplink_factor is None else uplink_factor, why=why)
         return self.rack
+
+    async def closure(self) -> HubClosure:
+        left = Remaining(running=2, waiting=1, lent=0, guests=0)
+        state = self.closed.name.lower()
+        return HubClosure(hub_id="dakhla", state=state, why=self.closed_why, remaining=left, remaining_total=left.total)
+
+    async def close_hub(self, closed: Closed, *, why: str) -> HubClosure:
+        if closed is Closed.RETIRED:
+            raise HarchError("E0304", "Dakhla cannot retire: work left: 2 running, 1 waiting")
+        self.closed, self.closed_why = closed, why
+        return await self.closure()
 
     async def defragment(self, ref: str, *, apply: bool) -> Defragmentation:
         if ref != "large":

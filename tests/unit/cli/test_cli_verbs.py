@@ -358,6 +358,67 @@ def test_hubs_show_the_age_and_the_kind_of_their_figures(harch: Harch, hub: HubD
     assert json.loads(harch("hubs", "--json").stdout)["total"] == 2
 
 
+def test_hubs_show_who_is_suspected_and_how_far_the_others_are(harch: Harch, hub: HubDouble) -> None:
+    own, other = HUBS["items"]
+    told = {"standing": "suspected", "error": "suspected: silent for 75 s", "rtt_ms": None}
+    hub.on("GET /hubs", {"items": [{**own, "rtt_ms": 8.04}, {**other, **told}], "total": 2})
+    lines = harch("hubs").stdout.splitlines()
+    assert "8.0 ms" in lines[1]
+    assert "suspected: silent for 75 s" in lines[2]
+    assert "no answer" not in lines[2]
+
+
+def test_ps_of_all_hubs_names_owner_runner_and_who_did_not_answer(harch: Harch, hub: HubDouble) -> None:
+    lent = workload(hub_id="tangier", runner_hub="dakar", nodes=["dakar-n1"])
+    silent = [
+        {"hub_id": "abidjan", "why": "suspected", "age_s": 90.0, "workloads": {"running": 2}},
+        {"hub_id": "casablanca", "why": "never heard", "age_s": None, "workloads": {}},
+    ]
+    hub.on("GET /workloads", {**page(lent), "silent_hubs": silent, "complete": False})
+    shown = harch("ps", "--all")
+    header, row = shown.stdout.splitlines()
+    assert header.split()[2:5] == ["OWNER", "RUNS", "AT"]
+    assert row.split()[2:4] == ["tangier", "dakar"]
+    assert "abidjan is not in this list (suspected); 90 s ago it had 2 running" in shown.stderr
+    assert "casablanca is not in this list (never heard); nothing is known of it" in shown.stderr
+    assert hub.asked[0].params["scope"] == "federation"
+    document = json.loads(harch("ps", "--all", "--json").stdout)
+    assert [one["hub_id"] for one in document["silent_hubs"]] == ["abidjan", "casablanca"]
+
+
+def test_ps_shows_where_lent_work_runs_and_guests_only_when_asked(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /workloads", page(workload(hub_id="dakhla", runner_hub="dakar")))
+    assert "RUNS AT" in harch("ps").stdout
+    assert "guests" not in hub.asked[0].params
+    hub.on("GET /workloads", page(workload(hub_id="dakhla", runner_hub="dakhla")))
+    assert "RUNS AT" not in harch("ps").stdout
+    harch("ps", "--guests")
+    assert hub.asked[-1].params["guests"] == "true"
+    assert harch("ps", "--all", "--guests").exit_code == 2
+
+
+def test_a_hub_is_drained_until_nothing_is_left(harch: Harch, hub: HubDouble) -> None:
+    left = {"hub_id": "dakhla", "state": "draining", "remaining": {"running": 1}, "remaining_total": 1}
+    gone = {"hub_id": "dakhla", "state": "draining", "remaining": {}, "remaining_total": 0}
+    hub.on("GET /hubs", {"items": [{**HUBS["items"][0], "endpoint": hub.url}], "total": 1})
+    hub.on("POST /hubs/dakhla/drain", left)
+    hub.on("GET /hubs/dakhla/closure", left, gone)
+    waited = harch("hub", "drain", "Dakhla", "--wait", "--why", "racks")
+    assert waited.stdout.strip() == "dakhla is drained; no work left"
+    assert "work left: 1 running" in waited.stderr
+    assert hub.asked[1].body == {"why": "racks"}
+    hub.fail("POST /hubs/dakhla/retire", 409, "E0304", "Dakhla cannot retire", "drain it")
+    assert harch("hub", "retire", "dakhla").exit_code == 1
+
+
+def test_run_may_be_told_to_stay_home(harch: Harch, hub: HubDouble) -> None:
+    hub.on("POST /workloads", workload())
+    harch("run", "-d", "--stay-home", "--", "true")
+    assert hub.asked[0].body["stay_home"] is True
+    harch("run", "-d", "--", "true")
+    assert "stay_home" not in hub.asked[1].body
+
+
 def test_gpus_lists_each_or_counts_by_model(harch: Harch, hub: HubDouble) -> None:
     gpu = {"id": "g1", "hub_id": "dakhla", "node_id": "n1", "model": "h100-80gb", "status": "free"}
     hub.on("GET /gpus", page({**gpu, "provenance": "modelled"}))

@@ -1,0 +1,289 @@
+"""Two hubs of one process, linked for real: what they see of each other, what they lend, and how one leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from harch.base.clock import SystemClock
+from harch.base.config import Home
+from harch.base.errors import HarchError
+from harch.execution.protocol import (
+    AgentMessage,
+    LogChunk,
+    ReadLog,
+    TaskKey,
+    decode_hub_frame,
+    encode_frame,
+)
+from harch.federation.identity.authority import Authority
+from harch.federation.identity.folder import identity_folder
+from harch.federation.identity.founding import make_federation
+from harch.federation.identity.identity import HubIdentity
+from harch.hub.desk import Closed
+from harch.hub.service import HubService
+from harch.hub.views import PeerView, Sight, WorkloadQuery
+from harch.testing.agents import SimAgent
+from harch.testing.fleets import tiny_fleet
+from harch.workloads.lifecycle import ExitReason, State, Workload
+from harch.workloads.spec import Resources, WorkloadSpec
+from unit.sovereignty_policy.bundles import files
+
+CLOCK = SystemClock()
+
+
+class NearAgent:
+    """A node's agent at the other end of a queue instead of a socket. Its tasks have all written the same."""
+
+    peer = "test"
+
+    def __init__(self, agent: SimAgent) -> None:
+        self.agent = agent
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self._say([agent.hello(now=CLOCK.now())])
+
+    async def receive(self) -> bytes:
+        return await self._frames.get()
+
+    async def send(self, frame: bytes) -> None:
+        for message in decode_hub_frame(frame):
+            if isinstance(message, ReadLog):
+                text = f"output of attempt {message.key.attempt}"[message.offset :].encode()
+                self._say([LogChunk(request_id=message.request_id, offset=message.offset, data=text, eof=True)])
+            else:
+                self.agent.receive(message, now=CLOCK.now())
+        self.report()
+
+    def report(self) -> None:
+        messages = self.agent.take_outbox()
+        if messages:
+            self._say(messages)
+
+    def end(self, key: TaskKey) -> None:
+        self.agent.end(key, ExitReason.EXITED, now=CLOCK.now(), exit_code=0)
+        self.report()
+
+    def _say(self, messages: list[AgentMessage]) -> None:
+        self._frames.put_nowait(encode_frame(messages))
+
+
+class LiveHub:
+    """A hub and its agent. `stop` is sudden for its peers: no word of parting."""
+
+    def __init__(self, home: Home, number: int) -> None:
+        fleet = tiny_fleet()
+        self._hub = fleet.hubs[number]
+        others = {hub.id: f"http://{hub.id}" for hub in fleet.hubs if hub is not self._hub}
+        self.service = HubService(
+            fleet=fleet,
+            hub=self._hub,
+            state_dir=home.hub(self._hub.id),
+            clock=CLOCK,
+            version="test",
+            url=f"http://{self._hub.id}",
+            peer_urls=others,
+            on_broken=lambda error: None,
+            identity=HubIdentity(identity_folder(home, self._hub.id)),
+        )
+        self.agent = NearAgent(SimAgent(f"{self._hub.id}-agent", self._hub.country))
+        self._tasks = [
+            asyncio.create_task(self.service.run()),
+            asyncio.create_task(self.service.attach_agent(self.agent)),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.service.close()
+
+    def other(self) -> PeerView:
+        return self.service.peers()[1]
+
+    def told(self, field: str) -> object:
+        """A figure of the other hub, as far as it is known here."""
+        return getattr(self.other().summary, field, None)
+
+    def sees_other(self) -> bool:
+        return self.other().reachable and self.told("agents") == 1
+
+    async def submit(self, **fields: object) -> Workload:
+        spec = WorkloadSpec(name="job", command=("true",), resources=Resources(gpus=1), **fields)  # type: ignore[arg-type]
+        workload, _ = await self.service.submit(spec, tenant="t", annotations={}, idempotency_key=None)
+        return workload
+
+    async def has_noted(self, kind: str, subject: str) -> bool:
+        return bool(await self.service.events(after=0, limit=1, tenant=None, subject=subject, kind=kind))
+
+    async def notes(self, kind: str, subject: str) -> None:
+        """Returns once it has."""
+        async with asyncio.timeout(20):
+            while not await self.has_noted(kind, subject):
+                await self.service.wait_for_event(self.service.last_event(), 1.0)
+
+
+class Pair:
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.dakhla, self.dakar = LiveHub(home, 0), LiveHub(home, 1)
+
+    async def ready(self) -> None:
+        for hub in (self.dakhla, self.dakar):
+            await until(hub.sees_other)
+
+
+async def until(look: Callable[[], object], within_s: float = 20) -> None:
+    async with asyncio.timeout(within_s):
+        while not look():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    home = Home(tmp_path)
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        ports = [one.getsockname()[1] for one in sockets]
+    fleet = tiny_fleet()
+    addresses = {hub.id: ("127.0.0.1", port) for hub, port in zip(fleet.hubs, ports, strict=True)}
+    make_federation(home, addresses, now=CLOCK.now())
+    made = Pair(home)
+    await made.ready()
+    yield made
+    await asyncio.gather(made.dakhla.stop(), made.dakar.stop())
+
+
+async def test_each_sees_the_other_fresh_and_with_its_figures(pair: Pair) -> None:
+    seen, real = pair.dakhla.other(), pair.dakar.service.summary()
+    assert seen.summary is not None
+    assert (seen.sight, seen.error, seen.url) == (Sight.LINKED, "", "http://dakar")
+    assert seen.age_s is not None
+    assert seen.age_s < 2
+    assert seen.summary.models == real.models
+    assert (seen.summary.gpus_free, seen.summary.country) == (real.gpus_free, "SN")
+    await until(lambda: pair.dakhla.other().rtt_ms is not None)
+    await pair.dakhla.notes("hub.appeared", "dakar")
+
+
+async def test_lent_work_runs_is_read_and_ends_as_if_it_were_at_home(pair: Pair) -> None:
+    workload = await pair.dakhla.submit(countries_allowed=("SN",))
+    await until(lambda: workload.state is State.RUNNING)
+    assert (workload.runner_hub, workload.epoch, workload.placement) == ("dakar", 1, ())
+    page = await pair.dakhla.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=7, bytes_max=1000)
+    assert (page.offset, page.data, page.eof) == (7, b"of attempt 1", True)
+    sentence = (await pair.dakhla.service.why(workload.id, tenant="t")).sentence
+    assert sentence.startswith("running at dakar under lease, epoch 1; dakar was last heard")
+    (key,) = pair.dakar.agent.agent.running
+    pair.dakar.agent.end(key)
+    await until(lambda: workload.state is State.COMPLETED)
+    page = await pair.dakhla.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=0, bytes_max=6)
+    assert page.data == b"output of attempt 1"
+    assert pair.dakar.agent.agent.starts.total() == 1
+
+
+async def test_only_its_owner_reads_what_lent_work_has_written(pair: Pair) -> None:
+    workload = await pair.dakar.submit()
+    await until(lambda: workload.state is State.RUNNING)
+    workload.runner_hub, workload.runner_placement = "dakhla", workload.placement  # dakhla knows nothing of it
+    with pytest.raises(HarchError) as refused:
+        await pair.dakar.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=0, bytes_max=10)
+    assert refused.value.code == "E0301"
+
+
+async def test_any_hub_lists_the_work_of_all_and_only_what_the_caller_may_see(pair: Pair) -> None:
+    lent = await pair.dakhla.submit(countries_allowed=("SN",))
+    await until(lambda: lent.state is State.RUNNING)
+    for hub in (pair.dakhla, pair.dakar):
+        work = await hub.service.federation.work(tenant=None)
+        (row,) = work.rows
+        assert (row.id, row.owner_hub, row.runner_hub, row.epoch) == (lent.id, "dakhla", "dakar", 1)
+        assert (work.total, work.silent) == (1, [])
+        assert (await hub.service.federation.work(tenant="another")).rows == []
+    guests = await pair.dakar.service.workloads(WorkloadQuery(tenant=None, guests=True))
+    assert [guest.id for guest in guests.items] == [lent.id]
+    assert (await pair.dakar.service.workloads(WorkloadQuery(tenant=None))).total == 0
+
+
+async def test_a_silent_hub_is_suspected_and_named_as_missing_and_nothing_is_evicted(pair: Pair) -> None:
+    lent = await pair.dakhla.submit(countries_allowed=("SN",))
+    await until(lambda: lent.state is State.RUNNING and pair.dakhla.told("gpus_allocated") == 1)
+    await pair.dakar.stop()
+    await until(lambda: pair.dakhla.other().sight is Sight.SUSPECTED)
+    seen = pair.dakhla.other()
+    assert not seen.reachable
+    assert seen.error.startswith("suspected: silent for")
+    work = await pair.dakhla.service.federation.work(tenant=None)
+    (silent,) = work.silent
+    assert (silent.hub_id, [row.id for row in work.rows]) == ("dakar", [lent.id])
+    assert silent.age_s is not None
+    assert silent.age_s > 1
+    assert (lent.state, lent.leased) == (State.RUNNING, True)
+    with pytest.raises(HarchError) as unheard:
+        await pair.dakhla.service.read_log(lent.id, tenant="t", rank=0, attempt=None, offset=0, bytes_max=10)
+    assert unheard.value.code == "E0802"
+    await pair.dakhla.notes("hub.suspected", "dakar")
+    pair.dakar = LiveHub(pair.home, 1)
+    await pair.ready()
+    await until(lambda: pair.dakhla.other().sight is Sight.LINKED)
+
+
+async def test_the_policy_of_the_runner_binds_what_others_lend_it(pair: Pair) -> None:
+    bundle = {name: text.decode() for name, text in files().items()}
+    await pair.dakar.service.policies.activate(bundle, actor="test")
+    refused = await pair.dakhla.submit(countries_allowed=("SN",))
+    async with asyncio.timeout(20):
+        while "E0931" not in (await pair.dakhla.service.why(refused.id, tenant="t")).sentence:
+            await asyncio.sleep(0.01)
+    assert pair.dakar.agent.agent.starts.total() == 0
+    assert pair.dakar.service.summary().gpus_allocated == 0
+    await pair.dakhla.service.delete(refused.id, tenant="t")
+    permitted = await pair.dakhla.submit(countries_allowed=("SN",), labels={"project": "x"})
+    await until(lambda: permitted.state is State.RUNNING)
+
+
+async def test_hubs_keep_the_checkpoints_of_each_other(pair: Pair) -> None:
+    async with asyncio.timeout(20):
+        while not (kept := await pair.dakar.service.audit.checkpoints("dakhla")):
+            await asyncio.sleep(0.01)
+    assert kept[-1].holds
+    assert kept[-1].checkpoint.hub == "dakhla"
+
+
+async def test_a_hub_leaves_only_without_work_and_then_for_good_until_it_is_invited_anew(pair: Pair) -> None:
+    workload = await pair.dakar.submit()
+    await until(lambda: workload.state is State.RUNNING)
+    operations = pair.dakar.service.operations
+    with pytest.raises(HarchError, match="1 running"):
+        await operations.close_hub(Closed.RETIRED, why="")
+    with pytest.raises(HarchError, match="authority"):
+        await pair.dakhla.service.operations.close_hub(Closed.RETIRED, why="")
+    closure = await operations.close_hub(Closed.DRAINING, why="sold")
+    assert (closure.state, closure.why, closure.remaining_total) == ("draining", "sold", 1)
+    await until(lambda: pair.dakhla.told("status") == "draining")
+    await until(lambda: workload.runner_hub == "dakhla" and workload.state is State.RUNNING)
+    assert (await operations.closure()).remaining.lent == 1
+    (key,) = pair.dakhla.agent.agent.running
+    pair.dakhla.agent.end(key)
+    await until(lambda: workload.state is State.COMPLETED)
+    await operations.close_hub(Closed.RETIRED, why="sold")
+    await until(lambda: pair.dakhla.other().sight is Sight.RETIRED and pair.dakhla.other().summary is None)
+    await pair.dakhla.notes("hub.retired", "dakar")
+    assert not await pair.dakhla.has_noted("hub.suspected", "dakar")
+    with pytest.raises(HarchError, match="has been retired"):
+        await operations.close_hub(Closed.OPEN, why="")
+
+    await pair.dakar.stop()
+    identity = HubIdentity(identity_folder(pair.home, "dakar"))
+    authority = Authority(HubIdentity(identity_folder(pair.home, "dakhla")))
+    key_of_dakar = identity.state_key.public_key().public_bytes_raw()
+    record = authority.admit("dakar", key_of_dakar, identity.member.address, now=CLOCK.now())
+    identity.learn([record])
+    pair.dakar = LiveHub(pair.home, 1)
+    await until(lambda: pair.dakar.service.summary().status == "ready")

@@ -1,0 +1,87 @@
+"""What a hub says of itself arrives whole, in few bytes, and only when something has changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from harch.federation.gossip.liveness import Standing
+from harch.federation.gossip.news import HubView
+from harch.federation.identity.members import Address
+from harch.federation.links.mesh import LinkStatus
+from harch.hub.federation.published import FIXED, NOW, POLICY, Summaries, said_by
+from harch.hub.federation.sight import peer_view
+from harch.hub.machine import JobMachine
+from harch.hub.summary import summarise
+from harch.hub.views import HubSummary, Sight
+from harch.testing.fleets import tiny_fleet
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def summary(at: datetime = MOMENT) -> HubSummary:
+    fleet = tiny_fleet()
+    desk = JobMachine(fleet, fleet.hubs[1]).desk
+    return summarise(desk, not_ready="", version="1", started_at=MOMENT, now=at, url="http://dakar")
+
+
+def view(values: dict[str, bytes], *, standing: Standing = Standing.ALIVE, age_s: float | None = 1.0) -> HubView:
+    return HubView(
+        hub="dakar",
+        standing=standing,
+        generation=1,
+        version=1,
+        values=values,
+        complete=True,
+        age_s=age_s,
+        direct_age_s=None,
+        via="tangier",
+        phi=0.0,
+        round_trip_s=None,
+    )
+
+
+def link(*, up: bool) -> LinkStatus:
+    return LinkStatus(
+        "dakar", Address("10.0.0.1", 7721), up, "refused" if not up else "", 8.04 if up else None, *((), 0, 0, 0, 0, 0)
+    )
+
+
+def test_a_summary_arrives_as_it_was_with_the_time_of_its_last_sign_of_life() -> None:
+    told = Summaries().of(view(said_by(summary(), policy_version="p1")), MOMENT + timedelta(seconds=9))
+    assert told == replace(summary(), at=MOMENT + timedelta(seconds=9))
+
+
+def test_time_alone_is_nothing_new_and_what_changes_is_small() -> None:
+    first, later = (said_by(summary(at), policy_version="p1") for at in (MOMENT, MOMENT + timedelta(hours=1)))
+    assert first == later
+    assert first[POLICY] == b"p1"
+    assert len(first[NOW]) < len(msgspec.msgpack.encode(summary())) / 4
+
+
+def test_what_cannot_be_read_is_not_guessed() -> None:
+    said = said_by(summary(), policy_version="p1")
+    summaries = Summaries()
+    assert summaries.of(view({FIXED: said[FIXED]}), MOMENT) is None
+    assert summaries.of(view({**said, NOW: b"\xc1"}), MOMENT) is None
+    assert summaries.of(view(said), MOMENT) is not None
+
+
+def test_a_hub_is_reachable_only_if_it_is_alive_and_linked() -> None:
+    said = said_by(summary(), policy_version="p1")
+    cases = {
+        Sight.LINKED: (view(said), link(up=True)),
+        Sight.CUT_OFF: (view(said), link(up=False)),
+        Sight.SUSPECTED: (view(said, standing=Standing.SUSPECTED, age_s=12.0), link(up=True)),
+        Sight.UNHEARD: (view({}, standing=Standing.UNHEARD, age_s=None), link(up=False)),
+        Sight.RETIRED: (view(said_by(replace(summary(), status="retired"), policy_version="p1")), link(up=True)),
+    }
+    seen = {sight: peer_view(*known, "http://guess", Summaries(), MOMENT) for sight, known in cases.items()}
+    assert {sight: peer.sight for sight, peer in seen.items()} == {sight: sight for sight in cases}
+    assert [sight for sight, peer in seen.items() if peer.reachable] == [Sight.LINKED]
+    assert seen[Sight.CUT_OFF].error == "no link: refused; it is alive, as tangier relays"
+    assert seen[Sight.SUSPECTED].error == "suspected: silent for 12 s"
+    assert (seen[Sight.UNHEARD].age_s, seen[Sight.UNHEARD].url) == (None, "http://guess")
+    assert (seen[Sight.LINKED].rtt_ms, seen[Sight.LINKED].url) == (8.0, "http://dakar")
