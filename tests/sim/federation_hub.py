@@ -139,7 +139,7 @@ class SimHub:
             boot_s=self.boot_s,
             lifetime=f"{self.name}{self.life}",
         )
-        self._published = b""
+        self.published = b""
         self.network.attach(self.name, self._hears)
         self._carry_out(effects)
         for every_s, step in ((0.1, self._spill), (0.1, self._place), (0.5, self._publish), (0.2, self._gossip)):
@@ -189,8 +189,8 @@ class SimHub:
     def _publish(self) -> None:
         summary = summarise(self.machine.desk, not_ready="", version="", started_at=START, now=START, url="")
         value = _encode(summary)
-        if value != self._published:
-            self._published = value
+        if value != self.published:
+            self.published = value
             self._send_gossip(self.gossip.set("summary", value))
         peers = []
         for hub_id, view in self.gossip.views(self.now_s).items():

@@ -318,3 +318,8 @@ class FederationWorld:
                 assert states[workload_id].is_final, f"{workload_id} is {states[workload_id]}"
         for hub in self.hubs.values():
             assert not hub.machine.desk.scheduler.running
+        self.run_for(10.0)
+        for hub in self.hubs.values():
+            for name, other in self.hubs.items():
+                known = hub.gossip.view(name, self.network.now_s).values.get("summary")
+                assert known == other.published, f"{hub.name} does not know how {name} is"

@@ -49,6 +49,7 @@ def look_around(desk: Desk) -> None:
     owner.offer_waiting(desk)
     if desk.boot_s >= board.next_look_s:
         board.next_look_s = desk.boot_s + LOOK_EVERY_S
+        guests.forget_unanswered(desk)
         guests.ask_for_more(desk)
         guests.end_waiting(desk)
         guests.repeat_ends(desk)

@@ -28,6 +28,7 @@ from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import State, Workload
 
 RENEW_AGAIN_S = 2.0  # an unanswered renewal is repeated
+ANSWER_WITHIN_S = 60.0
 
 
 def ask_for_more(desk: Desk, owner: str | None = None) -> None:
@@ -45,6 +46,16 @@ def ask_for_more(desk: Desk, owner: str | None = None) -> None:
             board.renewals[number] = (hub_id, desk.boot_s, leases)
             desk.emit(h.SendPeer(hub_id, Renewal(number, leases)))
             desk.emit(h.SendPeer(hub_id, Reports(tuple(report_of(desk, guest) for guest in some))))
+
+
+def forget_unanswered(desk: Desk) -> None:
+    """Renewals of which nothing was heard; newer ones have gone out since."""
+    renewals = desk.spill.renewals
+    while renewals:
+        number, (_, sent_s, _) = next(iter(renewals.items()))
+        if sent_s > desk.boot_s - ANSWER_WITHIN_S:
+            return
+        del renewals[number]
 
 
 def renewed(desk: Desk, owner: str, answer: Renewed) -> None:
