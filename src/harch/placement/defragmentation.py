@@ -16,7 +16,8 @@ import numpy as np
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Ints
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.running import Releases, Running, find_slots
+from harch.placement.turns.releases import Releases
+from harch.placement.turns.running import Running, find_slots
 from harch.workloads.spec import Level
 
 DOMAINS_TRIED_MAX = 12  # per level, those with most free GPUs first
@@ -94,14 +95,14 @@ def _promising(room: Room, request: Request, level: Level) -> list[Bools]:
 def _clear(
     room: Room, request: Request, releases: Releases, level: Level, within: Bools, now_s: float, moves_max: int
 ) -> DefragmentationPlan | None:
-    running = releases.running
+    running = [releases.item(number) for number in releases.numbers]
     movers = [
-        index
-        for index, item in enumerate(running)
+        number
+        for number, item in enumerate(running)
         if item.request.preemptible and all(within[slot.row] for slot in item.slots)
     ]
-    movers.sort(key=lambda index: (running[index].lost_gpu_s(now_s), running[index].request.id))
-    gone = np.zeros(len(running), np.bool_)
+    movers.sort(key=lambda number: (running[number].lost_gpu_s(now_s), running[number].request.id))
+    gone = np.zeros(len(releases), np.bool_)
     chosen: list[int] = []
     slots: tuple[TaskSlot, ...] | None = None
     for index in movers[: min(MOVERS_LOOKED_AT_MAX, 2 * moves_max)]:

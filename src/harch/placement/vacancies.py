@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.placement.turns.reservations import Reservation
@@ -19,9 +20,12 @@ class Vacancies:
         self._room = room
         self._rows: dict[int, _Free | None] = {}
         self._anything = True  # also what no row can tell, e.g. a node that is served again
+        self._open_to: dict[Kind, bool] = {}  # answers for the rows that are not kept: many wait for the same
+        self._kept: Mapping[int, Reservation] = _NOTHING  # what they were given for
 
     def add(self, rows: Iterable[int]) -> None:
         self._rows.update(dict.fromkeys(rows))
+        self._open_to.clear()
 
     def add_everything(self) -> None:
         self._anything = True
@@ -31,6 +35,7 @@ class Vacancies:
         for row in rows:
             if row in self._rows:
                 self._rows[row] = None
+                self._open_to.clear()
 
     def is_on(self, rows: Iterable[int]) -> bool:
         return self._anything or not self._rows.keys().isdisjoint(rows)
@@ -38,6 +43,7 @@ class Vacancies:
     def clear(self) -> None:
         """Everybody who could use them was tried."""
         self._rows.clear()
+        self._open_to.clear()
         self._anything = self._room.power_can_bind  # watts that come free help other nodes too: no row can tell whom
 
     def may_serve(self, request: Request, kept: Mapping[int, Reservation] = _NOTHING, now_s: float = 0.0) -> bool:
@@ -47,22 +53,28 @@ class Vacancies:
         """
         if self._anything:
             return True
+        if kept is not self._kept:
+            self._kept = kept
+            self._open_to.clear()
         kind = self._room.kind(request.needs)
-        for row, free in self._rows.items():
-            reservation = kept.get(row)
-            if reservation is not None and not reservation.lets_in(request, now_s):
-                continue
-            if free is None:
-                free = self._rows[row] = _Free(self._room, row)
-            if free.cpu_milli < kind.cpu_milli or free.memory_mib < kind.memory_mib:
-                continue
-            if not kind.gpus or (
-                kind.models & free.model_bit
-                and len(free.gpu_milli) >= kind.gpus
-                and free.gpu_milli[kind.gpus - 1] >= kind.gpu_milli
-            ):
-                return True
-        return False
+        is_open = self._open_to.get(kind)
+        if is_open is None:
+            is_open = self._open_to[kind] = any(self._takes(row, kind) for row in self._rows if row not in kept)
+        return is_open or any(
+            kept[row].lets_in(request, now_s) and self._takes(row, kind) for row in self._rows if row in kept
+        )
+
+    def _takes(self, row: int, kind: Kind) -> bool:
+        free = self._rows[row]
+        if free is None:
+            free = self._rows[row] = _Free(self._room, row)
+        if free.cpu_milli < kind.cpu_milli or free.memory_mib < kind.memory_mib:
+            return False
+        return not kind.gpus or bool(
+            kind.models & free.model_bit
+            and len(free.gpu_milli) >= kind.gpus
+            and free.gpu_milli[kind.gpus - 1] >= kind.gpu_milli
+        )
 
 
 class _Free:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from harch.fleet.model import Hub
+from harch.placement.gang_layout import RankNodes
 from harch.placement.learned import LearnedPolicy
+from harch.placement.placing import LayOutGang, by_topology
 from harch.placement.policy.shapes import Bools
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
@@ -15,10 +17,10 @@ from harch.simulate.policies import Decisions, Start
 class HarchPolicy:
     """`placement.scheduler.Scheduler` with the learned policy, as a hub runs it: it learns online, from nothing."""
 
-    _new_scheduler: type[Scheduler] = Scheduler
+    _lay_out: LayOutGang = staticmethod(by_topology)
 
     def __init__(self, hub: Hub) -> None:
-        self._scheduler = self._new_scheduler(hub)
+        self._scheduler = Scheduler(hub, lay_out=self._lay_out)
         self.room: Room = self._scheduler.room
         self._learned = LearnedPolicy(self.room)
         self._scheduler.use(self._learned)
@@ -42,14 +44,13 @@ class HarchPolicy:
         return Decisions(starts, stops, plan.complete)
 
 
-class _BlindScheduler(Scheduler):
-    """The same queue, reservations, scores and limits; only gangs are laid out by best fit, whatever the links."""
-
-    def _place_gang(self, request: Request, tasks: int, allowed: Bools) -> tuple[TaskSlot, ...] | None:
-        return fit(self.room, request, best=True, tasks=tasks, allowed=allowed)
+def _by_best_fit(
+    room: Room, request: Request, tasks: int, rank_nodes: RankNodes, allowed: Bools
+) -> tuple[TaskSlot, ...] | None:
+    return fit(room, request, best=True, tasks=tasks, allowed=allowed)
 
 
 class BlindPolicy(HarchPolicy):
-    """HarchOS without its eyes for topology."""
+    """The same queue, reservations, scores and limits; only gangs are laid out by best fit, whatever the links."""
 
-    _new_scheduler = _BlindScheduler
+    _lay_out: LayOutGang = staticmethod(_by_best_fit)

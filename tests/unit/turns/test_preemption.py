@@ -8,6 +8,7 @@ import pytest
 
 from harch.placement.room import Room, TaskSlot
 from harch.placement.turns.preemption import PastPreemptions, PreemptionPlan, plan_preemption
+from harch.placement.turns.releases import Releases
 from harch.placement.turns.running import Running
 from harch.placement.turns.settings import TurnSettings
 from harch.workloads.spec import Level, SchedulingClass
@@ -27,7 +28,9 @@ def plan_for(
 ) -> PreemptionPlan | None:
     settings = TurnSettings(**limits)  # type: ignore[arg-type]
     request = ask("high", INTERACTIVE, gpus=8)
-    return plan_preemption(room, request, running, settings, now_s, past=past or PastPreemptions(), stopping=())
+    return plan_preemption(
+        Releases(room, running), request, settings, now_s, past=past or PastPreemptions(), stopping=()
+    )
 
 
 def test_the_victim_is_of_a_lower_class_and_loses_least() -> None:
@@ -66,14 +69,17 @@ def test_nobody_is_stopped_when_there_is_room_or_when_it_is_being_made() -> None
     room = room_of(racks=1, nodes_per_rack=2)
     running = full(room, TRAINING, TRAINING)
     request = ask("high", INFERENCE, gpus=8)
-    assert plan_preemption(room, request, running, TurnSettings(), 1.0, past=PastPreemptions(), stopping={"w0"}) is None
+    assert (
+        plan_preemption(Releases(room, running), request, TurnSettings(), 1.0, past=PastPreemptions(), stopping={"w0"})
+        is None
+    )
 
 
 def test_a_gang_is_made_room_for_inside_one_domain() -> None:
     room = room_of(racks=2, nodes_per_rack=2)
     running = full(room, TRAINING, INFERENCE, TRAINING, TRAINING, started_s=(99.0, 0.0, 0.0, 0.0))
     request = ask("gang", INTERACTIVE, gpus=8, tasks=2, required=Level.RACK)
-    plan = plan_preemption(room, request, running, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
+    plan = plan_preemption(Releases(room, running), request, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
     assert plan is not None
     assert (plan.level, plan.rows) == (Level.RACK, (2, 3))
     assert {victim.request.id for victim in plan.victims} == {"w2", "w3"}
@@ -86,11 +92,11 @@ def test_only_as_many_small_ones_are_stopped_as_are_needed() -> None:
         for device in range(8)
     ]
     request = ask("high", INFERENCE, gpus=3)
-    plan = plan_preemption(room, request, running, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
+    plan = plan_preemption(Releases(room, running), request, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
     assert plan is not None
     assert [victim.request.id for victim in plan.victims] == ["w7", "w6", "w5"]
     few = TurnSettings(preemption_victims_max=2)
-    assert plan_preemption(room, request, running, few, 100.0, past=PastPreemptions(), stopping=()) is None
+    assert plan_preemption(Releases(room, running), request, few, 100.0, past=PastPreemptions(), stopping=()) is None
 
 
 def test_an_hour_has_so_many_preemptions_and_a_victim_is_left_alone_for_a_while() -> None:
@@ -114,4 +120,7 @@ def test_residency_is_checked_here_too() -> None:
     room = room_of(racks=1, nodes_per_rack=1)
     running = full(room, TRAINING)
     request = ask("abroad", INFERENCE, gpus=8, countries_allowed=("SN",))
-    assert plan_preemption(room, request, running, TurnSettings(), 1.0, past=PastPreemptions(), stopping=()) is None
+    assert (
+        plan_preemption(Releases(room, running), request, TurnSettings(), 1.0, past=PastPreemptions(), stopping=())
+        is None
+    )

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from harch.placement.turns.reservations import may_backfill, plan_reservation
+from harch.placement.request import Request
+from harch.placement.room import Room
+from harch.placement.turns.outlook import Outlook
+from harch.placement.turns.releases import Releases
+from harch.placement.turns.reservations import Reservation, may_backfill
+from harch.placement.turns.reservations import plan_reservation as plan_from
+from harch.placement.turns.running import Running
 from harch.workloads.spec import Level
-from unit.turns.turn_fixtures import ask, room_of, start, whole_node
+from unit.turns.turn_fixtures import ask, room_of, start, stop, whole_node
+
+ASSUMED_S = 4000.0
+
+
+def plan_reservation(
+    room: Room,
+    request: Request,
+    running: Sequence[Running],
+    now_s: float,
+    *,
+    taken: Sequence[Reservation] = (),
+    before: Reservation | None = None,
+    stopping: dict[str, float] | None = None,
+    margin_s: float = 30.0,
+) -> Reservation | None:
+    outlook = Outlook(Releases(room, running), now_s, margin_s=margin_s, assumed_s=ASSUMED_S, stopping=stopping or {})
+    return plan_from(outlook, request, taken=taken, before=before)
 
 
 def test_the_domain_that_clears_first_is_kept() -> None:
@@ -28,7 +51,7 @@ def test_the_domain_that_clears_first_is_kept() -> None:
     assert anywhere.rows == (0, 2)
 
 
-def test_work_without_a_promised_end_is_the_last_resort() -> None:
+def test_an_end_is_assumed_of_work_that_promised_none() -> None:
     room = room_of(racks=1, nodes_per_rack=2)
     running = [
         start(room, ask("endless", gpus=8), whole_node(0)),
@@ -36,14 +59,35 @@ def test_work_without_a_promised_end_is_the_last_resort() -> None:
     ]
     one = plan_reservation(room, ask("one", gpus=8), running, 0.0, margin_s=0.0)
     assert one is not None
-    assert one.rows == (1,)
-    both = plan_reservation(room, ask("both", gpus=8, tasks=2), running, 0.0)
-    assert both is not None
-    assert both.start_s == math.inf
-    assert "without a promised end" in both.describe(0.0)
-    late = plan_reservation(room, ask("one", gpus=8), running, 6000.0)
-    assert late is not None
-    assert late.start_s == math.inf, "a broken promise is none"
+    assert (one.rows, one.start_s, one.assumed) == ((0,), ASSUMED_S, True)
+    assert "as is assumed: not all work on them promised an end" in one.describe(0.0)
+    bounded = plan_reservation(room, ask("one", gpus=8), running[1:], 0.0, margin_s=0.0)
+    assert bounded is not None
+    assert (bounded.start_s, bounded.assumed) == (5010.0, False)
+
+
+def test_whoever_outlives_what_was_assumed_or_promised_is_assumed_to_last_twice_as_long() -> None:
+    room = room_of(racks=1, nodes_per_rack=1)
+    endless = start(room, ask("endless", gpus=8), whole_node(0))
+    for now_s, end_s in ((ASSUMED_S + 1, 2 * ASSUMED_S), (2 * ASSUMED_S + 1, 4 * ASSUMED_S)):
+        kept = plan_reservation(room, ask("one", gpus=8), [endless], now_s, margin_s=0.0)
+        assert kept is not None
+        assert (kept.start_s, kept.assumed) == (end_s, True)
+    stop(room, endless)
+    late = start(room, ask("late", gpus=8, duration_s_max=990.0), whole_node(0))
+    kept = plan_reservation(room, ask("one", gpus=8), [late], 1001.0, margin_s=0.0)
+    assert kept is not None
+    assert (kept.start_s, kept.assumed) == (2000.0, True), "a broken promise is none"
+
+
+def test_nobody_without_an_end_comes_onto_nodes_whose_end_is_assumed() -> None:
+    room = room_of(racks=1, nodes_per_rack=2)
+    running = [start(room, ask("endless", gpus=8), whole_node(0))]
+    kept = plan_reservation(room, ask("gang", gpus=8, tasks=2), running, 0.0, margin_s=0.0)
+    assert kept is not None
+    assert not may_backfill(ask("other"), kept, room, 0.0).any()
+    assert not may_backfill(ask("long", duration_s_max=ASSUMED_S + 1), kept, room, 0.0).any()
+    assert may_backfill(ask("short", duration_s_max=ASSUMED_S), kept, room, 0.0).all()
 
 
 def test_what_can_never_fit_or_may_not_run_here_gets_no_reservation() -> None:

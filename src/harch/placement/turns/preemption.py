@@ -17,8 +17,9 @@ import numpy as np
 from harch.placement.policy.shapes import Bools, Floats, Ints
 from harch.placement.request import Request
 from harch.placement.room import Room
-from harch.placement.turns.running import Releases, Running, domains, find_slots
-from harch.placement.turns.settings import CLASS_ORDER, TurnSettings
+from harch.placement.turns.releases import Releases
+from harch.placement.turns.running import Running, could_fit, domains, find_slots
+from harch.placement.turns.settings import TurnSettings
 from harch.workloads.spec import Level
 
 HOUR_S = 3600.0
@@ -54,12 +55,11 @@ class PastPreemptions:
         """`plan` is carried out."""
         self._stops.extend((now_s, victim.request.id) for victim in plan.victims)
 
-    def left(self, settings: TurnSettings, now_s: float) -> int:
-        """How many more may be stopped within this hour."""
+    def in_last_hour(self, settings: TurnSettings, now_s: float) -> int:
         oldest_s = now_s - max(HOUR_S, settings.preempted_again_after_s)
         while self._stops and self._stops[0][0] <= oldest_s:
             self._stops.popleft()
-        return settings.preemptions_per_hour_max - sum(at_s > now_s - HOUR_S for at_s, _ in self._stops)
+        return sum(at_s > now_s - HOUR_S for at_s, _ in self._stops)
 
     def spared(self, settings: TurnSettings, now_s: float) -> set[str]:
         """Who was stopped so recently that it is left alone."""
@@ -67,36 +67,43 @@ class PastPreemptions:
 
 
 def plan_preemption(
-    room: Room,
+    releases: Releases,
     request: Request,
-    running: Sequence[Running],
     settings: TurnSettings,
     now_s: float,
     *,
     past: PastPreemptions,
     stopping: Collection[str],
+    spared: Collection[str] = (),
+    allowed: Bools | None = None,
+    preferred: Bools | None = None,
 ) -> PreemptionPlan | None:
     """None if nobody may be stopped, if it would not help, or if those in `stopping` already make room enough.
 
-    `running` is everything that holds GPUs, with those that were told to stop and have not ended yet: their ids are
-    in `stopping`.
+    `releases` has everything that holds GPUs, with those that were told to stop and have not ended yet: their ids are
+    in `stopping`. `spared` are left alone beside those of `past`, and so is
+    everybody on nodes that are not `allowed`. Where one node is enough, it is one of the `preferred` if any will do.
     """
-    victims_max = min(settings.preemption_victims_max, past.left(settings, now_s))
-    if victims_max < 1 or (request.countries_allowed and room.hub.country not in request.countries_allowed):
+    left = settings.preemptions_per_hour_max - past.in_last_hour(settings, now_s)
+    victims_max = min(settings.preemption_victims_max, left)
+    hub = releases.room.hub
+    if victims_max < 1 or (request.countries_allowed and hub.country not in request.countries_allowed):
         return None
-    lower = CLASS_ORDER[CLASS_ORDER.index(request.turn_class) + 1 :]
-    excluded = past.spared(settings, now_s) | set(stopping)
-    eligible = [
-        index
-        for index, item in enumerate(running)
-        if item.request.turn_class in lower and item.request.preemptible and item.request.id not in excluded
-    ]
-    if not eligible:
+    chosen = releases.of_lower_class(request)
+    chosen &= ~releases.marked({*past.spared(settings, now_s), *stopping, *spared})
+    if allowed is not None:
+        chosen &= ~releases.touching(~allowed)
+    if not chosen.any():
         return None
-    search = _Search(room, request, running, stopping, now_s)
-    if search.fits((), search.everywhere):
+    search = _Search(releases, request, stopping, now_s, allowed)
+    if search.fits((), search.allowed):
         return None
-    eligible.sort(key=lambda index: (search.lost_gpu_s[index], running[index].restarts, running[index].request.id))
+    eligible = releases.cheapest_first(chosen, now_s)
+    if preferred is not None:
+        there = releases.cheapest_first(chosen & ~releases.touching(~preferred), now_s)
+        plan = _plan_at(Level.NODE, search, there, victims_max, settings)
+        if plan is not None:
+            return plan
     for level in Level:
         if Level.NODE.rank <= level.rank <= max(request.topology.required.rank, Level.NODE.rank):
             plan = _plan_at(level, search, eligible, victims_max, settings)
@@ -109,16 +116,17 @@ def _plan_at(
     level: Level, search: _Search, eligible: list[int], victims_max: int, settings: TurnSettings
 ) -> PreemptionPlan | None:
     domain_of = domains(search.room, level)
+    domain_of_number = search.releases.domain_of_each(domain_of)
     inside: dict[int, list[int]] = {}
-    for index in eligible:
-        touched = {int(domain_of[slot.row]) for slot in search.running[index].slots}
-        if len(touched) == 1:
-            inside.setdefault(touched.pop(), []).append(index)
+    for number in eligible:
+        domain = domain_of_number[number]
+        if domain >= 0:
+            inside.setdefault(domain, []).append(number)
     best: tuple[float, list[int], int] | None = None
     for estimate, domain in search.promising(domain_of, inside)[: settings.preemption_domains_tried_max]:
         if best is not None and estimate >= best[0]:
             break
-        within = domain_of == domain
+        within = search.allowed & (domain_of == domain)
         victims = search.fewest(inside[domain][: settings.preemption_candidates_max], within)
         if victims is not None and len(victims) <= victims_max:
             lost = float(search.lost_gpu_s[victims].sum())
@@ -127,7 +135,7 @@ def _plan_at(
     if best is None:
         return None
     lost, victims, domain = best
-    stopped = tuple(search.running[index] for index in victims)
+    stopped = tuple(search.releases.item(number) for number in victims)
     return PreemptionPlan(
         request=search.request,
         victims=stopped,
@@ -142,34 +150,48 @@ class _Search:
     """Questions about one request: would it fit if these were gone?"""
 
     def __init__(
-        self, room: Room, request: Request, running: Sequence[Running], stopping: Collection[str], now_s: float
+        self, releases: Releases, request: Request, stopping: Collection[str], now_s: float, allowed: Bools | None
     ) -> None:
-        self.room, self.request, self.running = room, request, running
-        self.everywhere: Bools = np.ones(room.arrays.size, np.bool_)
-        self.lost_gpu_s: Floats = np.array([item.lost_gpu_s(now_s) for item in running])
-        self._stopping = np.array([item.request.id in stopping for item in running], np.bool_)
-        self._releases = Releases(room, running)
+        self.room, self.releases, self.request = releases.room, releases, request
+        self.allowed: Bools = np.ones(self.room.arrays.size, np.bool_) if allowed is None else allowed
+        self.lost_gpu_s: Floats = releases.lost_gpu_s(now_s)
+        self._stopping = releases.marked(stopping)
         # A gang that takes fewer tasks by now needs fewer victims.
         due = now_s - request.submitted_s >= request.degrade_after_s
         self._tasks = request.tasks_min if due else request.tasks
+        one_island = request.topology.required is Level.ISLAND and request.needs.gpus > 1
+        self._is_one_task = self._tasks == 1 and not one_island
 
     def fits(self, victims: Sequence[int], within: Bools) -> bool:
-        return find_slots(self._room_after(victims), self.request, self._tasks, within) is not None
+        room, request = self._room_after(victims), self.request
+        if self._is_one_task:  # then a quick look is exact
+            return could_fit(room, request, 1, within) and (not request.runs_process or room.process_slots_free > 0)
+        return find_slots(room, request, self._tasks, within) is not None
 
     def promising(self, domain_of: Ints, inside: dict[int, list[int]]) -> list[tuple[float, int]]:
         """Domains that hold the request once all their candidates are gone, by the work that seems lost at least."""
-        everyone = [index for candidates in inside.values() for index in candidates]
+        everyone = [number for candidates in inside.values() for number in candidates]
         needs, exclusive = self.request.needs, self.request.topology.exclusive
-        slots = np.bincount(domain_of, self._room_after(everyone).slots(needs, exclusive=exclusive))
-        slots_now = np.bincount(domain_of, self._room_after(()).slots(needs, exclusive=exclusive))
+
+        def slots_in_domains(gone: Sequence[int]) -> list[int]:
+            slots = np.where(self.allowed, self._room_after(gone).slots(needs, exclusive=exclusive), 0)
+            per_domain: list[int] = np.bincount(domain_of, slots).tolist()
+            return per_domain
+
+        slots, slots_now = slots_in_domains(everyone), slots_in_domains(())
         each_milli = max(needs.gpus * needs.gpu_milli, 1)
+        lost_gpu_s, gpu_milli = self.lost_gpu_s.tolist(), self.releases.gpu_milli.tolist()
         keys = []
         for domain, candidates in inside.items():
             if slots[domain] >= self._tasks:
                 missing_milli = (self._tasks - slots_now[domain]) * each_milli
-                freed_milli = np.cumsum([len(self.running[i].slots) * _gpu_milli(self.running[i]) for i in candidates])
-                count = int(np.searchsorted(freed_milli, missing_milli)) + 1
-                keys.append((float(self.lost_gpu_s[candidates[:count]].sum()), domain))
+                lost = 0.0
+                for number in candidates:
+                    lost += lost_gpu_s[number]
+                    missing_milli -= gpu_milli[number]
+                    if missing_milli <= 0:
+                        break
+                keys.append((lost, domain))
         return sorted(keys)
 
     def fewest(self, candidates: list[int], within: Bools) -> list[int] | None:
@@ -184,8 +206,8 @@ class _Search:
             else:
                 low = middle + 1
         victims = candidates[:high]
-        for index in reversed(candidates[:high]):
-            without = [victim for victim in victims if victim != index]
+        for number in reversed(candidates[:high]):
+            without = [victim for victim in victims if victim != number]
             if self.fits(without, within):
                 victims = without
         return victims
@@ -193,8 +215,4 @@ class _Search:
     def _room_after(self, victims: Sequence[int]) -> Room:
         gone = self._stopping.copy()
         gone[list(victims)] = True
-        return self._releases.room_after(gone)
-
-
-def _gpu_milli(item: Running) -> int:
-    return max(item.request.needs.gpus * item.request.needs.gpu_milli, 1)
+        return self.releases.room_after(gone)

@@ -18,7 +18,7 @@ appear in it. A request too large for what comes free piece by piece needs a res
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from harch.base.errors import InvariantBroken
@@ -27,40 +27,11 @@ from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting
 from harch.placement.turns.meter import Capacity, Meter
+from harch.placement.turns.position import Position
 from harch.placement.turns.quotas import QuotaBook
 from harch.placement.turns.round import AgedTurn, Cursor, FlowTurn, LaneTurn, Round
 from harch.placement.turns.settings import CLASS_ORDER, LOWEST_CLASS, TurnSettings
 from harch.workloads.spec import SchedulingClass
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a request stands, for explanations. Virtual times are hub-seconds per weight; smaller goes first."""
-
-    turn_class: SchedulingClass
-    tenant: str
-    class_weight: float  # with the floor, if that raises it now
-    class_v: float
-    tenant_weight: float
-    tenant_v: float
-    place_in_flow: int  # 1 is next of its class and tenant
-    waiting_in_flow: int
-    classes_ahead: tuple[SchedulingClass, ...]  # that wait, and are served before its class as things stand
-    tenants_ahead: int  # of its class
-    waited_s: float
-    aged_in_s: float  # 0: it is in the lane of the aged
-    aged_ahead: int  # who is in that lane and has waited longer
-
-    def describe(self) -> str:
-        text = (
-            f"{self.place_in_flow} of {self.waiting_in_flow} that wait as {self.turn_class} of "
-            f"{self.tenant or 'this hub'}"
-        )
-        if self.tenants_ahead:
-            text += f"; {self.tenants_ahead} tenants of its class had less and come first"
-        if self.classes_ahead:
-            text += f"; before it: {', '.join(self.classes_ahead)}"
-        return text if self.aged_in_s else f"{text}; it has waited long, so {self.aged_ahead} are before it at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +137,14 @@ class TurnQueue:
 
     # Asking
 
-    def in_order(self, now_s: float, may_fit: Callable[[Request], bool] | None = None) -> Round:
+    def in_order(
+        self, now_s: float, may_fit: Callable[[Request], bool] | None = None, *, passed_over: Collection[str] = ()
+    ) -> Round:
         """One pass over everybody who waits. What it yields may be removed at once; nothing may be added meanwhile.
 
         `may_fit` says whether a blocked request could use something that has come free; without it, all are tried
-        again. Of those of a flow that stay blocked only the first is in the pass: for its reservation.
+        again. Of those of a flow that stay blocked only the first is in the pass: for its reservation, or for others
+        to make room. It is left out, too, for classes that are `passed_over`.
         """
         self._advance(now_s)
         settings, lookahead_s = self.settings, self.settings.lookahead_s
@@ -178,27 +152,35 @@ class TurnQueue:
         since_s_max = now_s - settings.starvation_s
         aged = AgedTurn(0.0, aged_weight, since_s_max)
         lanes = []
+        has_aged = False
         for lane in self._lanes.values():
             lane_turn = LaneTurn(lane.meter.ahead(lookahead_s, weights[lane.turn_class]), weights[lane.turn_class])
             for flow in lane.backlogged.values():
                 flow.advance(lane.clock_s)
                 flow_turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow.weight)
-                for group in _worth_a_look(flow, may_fit):
+                worth, blocked = _worth_a_look(flow, may_fit)
+                if blocked is not None:
+                    has_aged = has_aged or blocked.head.rank.since_s <= since_s_max
+                    if lane.turn_class not in passed_over:
+                        worth.append(blocked)
+                for group in worth:
                     cursor = Cursor(lane_turn, flow_turn, group)
                     if cursor.head is not None:
                         flow_turn.groups.append((cursor.head.rank, cursor))
                         aged.offer(cursor)
-                heapq.heapify(flow_turn.groups)
-                lane_turn.flows.append((flow_turn.key, flow_turn.groups[0][0], flow_turn))
+                if flow_turn.groups:
+                    heapq.heapify(flow_turn.groups)
+                    lane_turn.flows.append((flow_turn.key, flow_turn.groups[0][0], flow_turn))
             heapq.heapify(lane_turn.flows)
             lanes.append(lane_turn)
-        if aged.groups:
+        has_aged = has_aged or bool(aged.groups)
+        if has_aged:
             if not self._aged_backlogged:
                 self._aged.join(self._v_now(), settings.memory_s / aged_weight)
             # Gangs that fit nowhere keep this lane busy for days. Without this it would hoard the service that it could
             # not use, and then be served before everybody else for as long.
             self._aged.v = max(self._aged.v, self._v_now())
-        self._aged_backlogged = bool(aged.groups)
+        self._aged_backlogged = has_aged
         aged.key = self._aged.ahead(lookahead_s, aged_weight)
         self._served_as_aged = set()
         return Round(lanes, aged, self.capacity, lookahead_s, self._served_as_aged)
@@ -287,8 +269,8 @@ class TurnQueue:
         lane.meter.join(self._v_now(), self.settings.memory_s / weights[lane.turn_class])
 
 
-def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> list[Group]:
-    """Thousands may wait on a full hub: a pass must not cost a try of each."""
+def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> tuple[list[Group], Group | None]:
+    """Those to try, and the first that stays blocked. Thousands may wait: a pass must not cost a try of each."""
     worth = []
     first: Group | None = None
     for group in flow.groups.values():
@@ -299,4 +281,4 @@ def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> list
             group.again = group.blocked and may_fit is not None
             group.blocked = False
             worth.append(group)
-    return worth if first is None else [*worth, first]
+    return worth, first

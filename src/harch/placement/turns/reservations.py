@@ -1,6 +1,6 @@
 """What is kept free for a request that does not fit, and who may use it meanwhile?
 
-`plan_reservation` finds the domain that clears first by the promises of what runs, and keeps its nodes from then on.
+`plan_reservation` finds the domain that clears first by the promises of what runs, and keeps its nodes until then.
 `may_backfill` lets others onto those nodes only if they have surely ended by then, and onto other nodes only if the
 power, the cooling and the processes that the reservation counts on are left. Why nobody is delayed by that:
 
@@ -9,27 +9,28 @@ power, the cooling and the processes that the reservation counts on are left. Wh
 3. What came elsewhere took only what the plan did not need of the things that nodes share.
 
 So the request fits on its nodes at `start_s` at the latest, and a plan made again for the same nodes starts no later.
-It is made again in every round (with `before`): what a plan says of shared power is true until something ends.
-Without promises `start_s` is infinite: nothing is guaranteed, but what never ends is kept away from the nodes.
+What a plan says of shared power and processes is true until something ends; then it is made again (with `before`).
+
+Where work promised no end, one is *assumed* (`releases`), and so is `start_s`: nothing is certain then, but nobody
+comes onto the nodes who would stay beyond it. Otherwise one such piece of work would open them to everybody, for ever.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
 from harch.placement.policy.shapes import Bools, Floats
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.running import Releases, Running, could_fit, find_slots
+from harch.placement.turns.outlook import Outlook
+from harch.placement.turns.running import find_slots, is_movable
 from harch.placement.turns.settings import CLASS_ORDER
 
-_NOBODY: Mapping[str, float] = MappingProxyType({})
+STAYS_LEAST_S = 3600.0  # whoever will have to leave kept nodes comes only if it can work for so long before
 _WATTS_SLACK = 1e-6  # sums in another order differ in the last digits
 
 
@@ -40,8 +41,10 @@ class Reservation:
     request: Request
     tasks: int  # that will fit: fewer than wanted only if all of them never would
     rows: tuple[int, ...]
-    start_s: float  # infinite: it waits for something that promised no end
+    start_s: float
     margin_s: float
+    has_room_made: bool  # small work that is still there at `start_s` is moved away
+    assumed: bool  # it waits for something that promised no end: `start_s` is likely, not certain
     # What it needs of things that nodes share; and how much of them comes free until `start_s`, less what the
     # reservations before it need.
     rack_w: Floats = field(compare=False, repr=False)
@@ -52,9 +55,9 @@ class Reservation:
     ahead: tuple[str, ...] = ()  # the requests whose reservations came before, and whose needs are counted in
 
     def describe(self, now_s: float) -> str:
-        when = "when work without a promised end makes room"
-        if math.isfinite(self.start_s):
-            when = f"within {max(0.0, self.start_s - now_s):.0f} s"
+        when = f"within {max(0.0, self.start_s - now_s):.0f} s"
+        if self.assumed:
+            when += ", as is assumed: not all work on them promised an end"
         return f"{len(self.rows)} nodes are kept for {self.request.id}, which starts on them {when}"
 
     @property
@@ -62,48 +65,50 @@ class Reservation:
         return self.tasks if self.request.runs_process else 0
 
     def lets_in(self, candidate: Request, now_s: float) -> bool:
-        """Could it be placed on the kept nodes? Whom they are kept for, who has ended by then, and higher classes.
-
-        Those have their turn before anything is kept for this one.
-        """
-        if CLASS_ORDER.index(candidate.turn_class) < CLASS_ORDER.index(self.request.turn_class):
+        """Could it be placed on the kept nodes? Whom they are kept for, who has ended by then, and higher classes."""
+        if self.yields_to(candidate):
             return True
-        return candidate.id == self.request.id or _ends_before(candidate, self, now_s + candidate.stop_grace_s)
+        return candidate.id == self.request.id or _is_gone_before(candidate, self, now_s, candidate.stop_grace_s)
+
+    def yields_to(self, candidate: Request) -> bool:
+        return CLASS_ORDER.index(candidate.turn_class) < CLASS_ORDER.index(self.request.turn_class)
 
 
 def plan_reservation(
-    room: Room,
+    outlook: Outlook,
     request: Request,
-    running: Sequence[Running],
-    now_s: float,
     *,
     taken: Sequence[Reservation] = (),
+    closed: Sequence[Reservation] = (),
     before: Reservation | None = None,
-    stopping: Mapping[str, float] = _NOBODY,
-    margin_s: float = 30.0,
 ) -> Reservation | None:
     """Where and when the request will fit, beside the reservations `taken`; None if not even on empty nodes.
 
-    `before` is its reservation of the last round: kept unless its nodes can no longer be had in time, so that a plan
-    for one request is not undone by another's. `stopping` says of those that were told to stop (preempted, cancelled)
-    when they have surely ended.
+    `closed` are others whose nodes are not to be had either, but that come after this one for what nodes share.
+    `before` is its reservation so far. It stays on those nodes while they can be had in time, so that a plan for one
+    request is not undone by another's; and when they cannot, unless others can be had in half of the time.
     """
+    room = outlook.room
     if request.countries_allowed and room.hub.country not in request.countries_allowed:
         return None
-    ends_s = [stopping.get(item.request.id, item.ends_s_max(now_s, margin_s)) for item in running]
-    search = _Search(room, request, running, ends_s, now_s, taken, margin_s)
+    search = _Search(outlook, request, taken, closed)
+    again = None
     if before is not None and before.request.id == request.id:
         same = np.zeros(room.arrays.size, np.bool_)
         same[list(before.rows)] = True
         again = search.earliest(before.tasks, same)
-        if again is not None and again.start_s <= max(before.start_s, now_s):
+        if again is not None and again.start_s <= max(before.start_s, outlook.now_s):
             return again
     everywhere = np.ones(room.arrays.size, np.bool_)
     for tasks in dict.fromkeys((request.tasks, request.tasks_min)):
         found = search.earliest(tasks, everywhere)
         if found is not None:
-            return found
-    return None
+            break
+    else:
+        return again
+    if again is not None and 2 * (found.start_s - outlook.now_s) > again.start_s - outlook.now_s:
+        return again
+    return found
 
 
 def may_backfill(
@@ -121,9 +126,8 @@ def may_backfill(
     agreed on.
     """
     everywhere = np.ones(room.arrays.size, np.bool_)
-    if candidate.id == reservation.request.id or _ends_before(candidate, reservation, now_s + stop_grace_s):
+    if candidate.id == reservation.request.id or _is_gone_before(candidate, reservation, now_s, stop_grace_s):
         return everywhere
-    rack_w, zone_w = _spare_w(reservation, room)
     agreed = own is not None and own.request.id in reservation.ahead
     if candidate.runs_process and reservation.processes and not agreed:
         spare = room.process_slots_free + reservation.processes_ending - reservation.processes
@@ -131,6 +135,11 @@ def may_backfill(
             return ~everywhere
     allowed = everywhere
     allowed[list(reservation.rows)] = False
+    if not room.power_can_bind:
+        if own is not None:
+            allowed[list(own.rows)] = True
+        return allowed
+    rack_w, zone_w = _spare_w(reservation, room)
     if candidate.needs.gpus:
         # As if all its tasks came to one rack: never too little is left.
         watts = room.watts(candidate.needs) * candidate.tasks
@@ -140,9 +149,16 @@ def may_backfill(
     return allowed
 
 
-def _ends_before(candidate: Request, reservation: Reservation, now_s: float) -> bool:
+def _is_gone_before(candidate: Request, reservation: Reservation, now_s: float, stop_grace_s: float) -> bool:
+    """It has ended by then, or leaves when it is told to and has used the nodes well until then."""
     bound_s = candidate.duration_s_max
-    return bound_s is not None and now_s + bound_s + reservation.margin_s <= reservation.start_s
+    if bound_s is not None and now_s + stop_grace_s + bound_s + reservation.margin_s <= reservation.start_s:
+        return True
+    return (
+        reservation.has_room_made
+        and is_movable(candidate, reservation.request)
+        and now_s + STAYS_LEAST_S <= reservation.start_s
+    )
 
 
 def _spare_w(reservation: Reservation, room: Room) -> tuple[Floats, Floats]:
@@ -153,49 +169,35 @@ def _spare_w(reservation: Reservation, room: Room) -> tuple[Floats, Floats]:
 
 
 class _Search:
-    """The first moment at which a request fits, when what runs ends as late as it promised."""
+    """The first moment at which a request fits, and where."""
 
     def __init__(
-        self,
-        room: Room,
-        request: Request,
-        running: Sequence[Running],
-        ends_s: Sequence[float],
-        now_s: float,
-        taken: Sequence[Reservation],
-        margin_s: float,
+        self, outlook: Outlook, request: Request, taken: Sequence[Reservation], closed: Sequence[Reservation]
     ) -> None:
-        self._room, self._request, self._taken = room, request, taken
-        self._now_s, self._margin_s = now_s, margin_s
-        self._ends_s = np.array(ends_s)
-        # What promises no end comes last, the oldest first: the likeliest to end soon.
-        started_s = np.array([item.started_s for item in running])
-        self._order = np.lexsort((started_s, self._ends_s))
-        self._releases = Releases(room, running)
-        self._free = np.ones(room.arrays.size, np.bool_)
-        for other in taken:
-            self._free[list(other.rows)] = False
+        self._outlook, self._request, self._taken = outlook, request, taken
+        self._open = np.ones(outlook.room.arrays.size, np.bool_)
+        for other in (*taken, *closed):
+            self._open[list(other.rows)] = False
 
     def earliest(self, tasks: int, within: Bools) -> Reservation | None:
-        """Bisects over how many have ended: more room never makes it fit worse. The quick look goes first."""
-        allowed, counts = within & self._free, range(len(self._order) + 1)
-        ended = bisect_left(
-            counts, True, key=lambda count: could_fit(self._room_after(count), self._request, tasks, allowed)
-        )
-        if ended not in counts:
+        """The quick look goes first: mostly it fits as soon as it could."""
+        allowed, outlook = within & self._open, self._outlook
+        ended = outlook.first_look(self._request, tasks, allowed)
+        if ended is None:
             return None
         slots = self._slots(ended, tasks, allowed)
-        if slots is None:  # mostly it fits as soon as it could
-            later = range(ended, len(self._order) + 1)
-            ended += bisect_left(later, True, key=lambda count: self._slots(count, tasks, allowed) is not None)
-            slots = self._slots(ended, tasks, allowed) if ended in counts else None
+        if slots is None:
+            later = outlook.counts[ended + 1 :]
+            place = bisect_left(later, True, key=lambda count: self._slots(count, tasks, allowed) is not None)
+            if place == len(later):
+                return None
+            ended = later[place]
+            slots = self._slots(ended, tasks, allowed)
         return None if slots is None else self._reservation(ended, slots)
 
     def _room_after(self, ended: int) -> Room:
         """With what the reservations before this one will use already gone."""
-        gone = np.zeros(len(self._order), np.bool_)
-        gone[self._order[:ended]] = True
-        later = self._releases.room_after(gone)
+        later = self._outlook.room_after(ended)
         for other in self._taken:
             later.rack_power_w_free -= other.rack_w
             later.zone_heat_w += other.zone_w
@@ -206,16 +208,20 @@ class _Search:
         return find_slots(self._room_after(ended), self._request, tasks, allowed)
 
     def _reservation(self, ended: int, slots: tuple[TaskSlot, ...]) -> Reservation:
-        room, later = self._room, self._room_after(ended)
+        outlook, room, later = self._outlook, self._outlook.room, self._room_after(ended)
         rows = np.array([slot.row for slot in slots])
         watts = room.watts(self._request.needs)[rows]
         racks = room.rack[rows]
+        kept_rows = tuple(sorted({slot.row for slot in slots}))
+        shares = room.power_can_bind or self._request.runs_process  # then it waits for what is elsewhere, too
         return Reservation(
             request=self._request,
             tasks=len(slots),
-            rows=tuple(sorted({slot.row for slot in slots})),
-            start_s=float(self._ends_s[self._order[ended - 1]]) if ended else self._now_s,
-            margin_s=self._margin_s,
+            rows=kept_rows,
+            start_s=outlook.moment_s(ended),
+            margin_s=outlook.margin_s,
+            has_room_made=outlook.has_room_made(ended),
+            assumed=outlook.is_assumed(ended, range(room.arrays.size) if shares else kept_rows),
             rack_w=np.bincount(racks, watts, len(room.rack_row)).astype(np.float64),
             zone_w=np.bincount(room.rack_zone[racks], watts, len(room.zone_heat_w)).astype(np.float64),
             rack_w_ending=later.rack_power_w_free - room.rack_power_w_free,

@@ -1,9 +1,8 @@
-"""What holds GPUs now, and what will be free once it has ended? Small values, and rooms with some of them gone."""
+"""What holds GPUs now, and would a request fit into such a room? Small values and quick looks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,10 @@ from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints
 from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
+from harch.placement.turns.settings import CLASS_ORDER
 from harch.workloads.spec import Level
+
+MOVABLE_SHARE_MAX = 0.25  # of the GPUs of the request that others make room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +40,23 @@ class Running:
     def lost_gpu_s(self, now_s: float) -> float:
         """Work that is done again after a restart. Tasks without GPUs count a thousandth: cheap, but not free."""
         since_s = max(self.started_s, -math.inf if self.checkpoint_s is None else self.checkpoint_s)
-        needs = self.request.needs
-        gpu_milli_each = max(needs.gpus * needs.gpu_milli, 1)
-        return max(0.0, now_s - since_s) * len(self.slots) * gpu_milli_each / GPU_MILLI
+        return max(0.0, now_s - since_s) * len(self.slots) * self.gpu_milli_per_task / GPU_MILLI
+
+    @property
+    def gpu_milli_per_task(self) -> int:
+        return max(self.request.needs.gpus * self.request.needs.gpu_milli, 1)
 
 
-class Releases:
-    """What each of `running` would give back, as arrays: many "what if" rooms are made from one table."""
+def is_movable(candidate: Request, request: Request) -> bool:
+    """May it be asked to restart elsewhere for `request`, once that has waited long?
 
-    def __init__(self, room: Room, running: Sequence[Running]) -> None:
-        self._room = room
-        self.running = running
-        tasks = []
-        devices = []
-        for owner, item in enumerate(running):
-            kind = room.kind(item.request.needs)
-            for slot in item.slots:
-                tasks.append((owner, slot.row, kind.cpu_milli, kind.memory_mib, kind.gpu_milli_total))
-                devices += [(owner, slot.row, device, kind.gpu_milli) for device in slot.devices]
-        self._tasks = np.array(tasks, np.int64).reshape(-1, 5)
-        self._devices = np.array(devices, np.int64).reshape(-1, 4)
-        self._processes = np.array([len(r.slots) if r.request.runs_process else 0 for r in running], np.int64)
-
-    def room_after(self, gone: Bools) -> Room:
-        """The room once those of `running` have ended for which `gone` is True. Health and cordons stay as they are."""
-        room = self._room.copy()
-        arrays = room.arrays
-        _, row, cpu_milli, memory_mib, gpu_milli = self._tasks[gone[self._tasks[:, 0]]].T
-        np.add.at(arrays.cpu_milli_free, row, cpu_milli)
-        np.add.at(arrays.memory_mib_free, row, memory_mib)
-        np.subtract.at(room.tasks_on, row, 1)
-        watts: Floats = room.gpu_power_w[row] * gpu_milli / GPU_MILLI
-        np.add.at(room.rack_power_w_free, room.rack[row], watts)
-        np.subtract.at(room.zone_heat_w, room.rack_zone[room.rack[row]], watts)
-        room.exclusive_on &= room.tasks_on > 0
-        _, row, device, gpu_milli = self._devices[gone[self._devices[:, 0]]].T
-        whole = room.healthy[row, device]
-        np.add.at(arrays.gpu_milli_free, (row[whole], device[whole]), gpu_milli[whole])
-        np.add.at(arrays.gpu_milli_free_sum, row[whole], gpu_milli[whole])
-        room.process_slots_free += int(self._processes[gone].sum())
-        return room
+    Preemptible work of its class or a lower one that holds far less: so two large gangs never drive each other out.
+    """
+    return (
+        candidate.preemptible
+        and CLASS_ORDER.index(candidate.turn_class) >= CLASS_ORDER.index(request.turn_class)
+        and candidate.gpu_milli_total <= request.gpu_milli_total * MOVABLE_SHARE_MAX
+    )
 
 
 def domains(room: Room, level: Level) -> Ints:

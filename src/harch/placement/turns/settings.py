@@ -50,8 +50,16 @@ class TurnSettings:
     class_quotas: Mapping[tuple[str, SchedulingClass], Quota] = field(default_factory=dict)  # beside the tenant's
     reservations_max: int = 4  # each keeps nodes half idle, so few at a time
     backfill_margin_s: float = 30.0  # starting and stopping take time that no promised duration counts
+    # Work that promised no end is assumed to last so long; what lasts longer, twice that, and so on.
+    assumed_duration_s: float = 4 * 3600.0
+    # A higher class looks elsewhere, and for whom to preempt, for so long before it takes what is kept for a lower one.
+    kept_yields_after_s: float = 120.0
+    # For work of several GPUs that has waited so long, smaller preemptible work on its kept nodes restarts elsewhere.
+    makes_room_after_s: float = 3600.0
+    makes_room_victims_max: int = 256  # for one request
+    makes_room_per_hour_max: int = 256  # of the hub
     preemption_victims_max: int = 16  # of one plan
-    preemptions_per_hour_max: int = 60  # of the hub
+    preemptions_per_hour_max: int = 240  # of the hub
     preempted_again_after_s: float = 1800.0  # the same victim is left alone for so long
     moves_max: int = 16  # of one defragmentation plan
     # Work of several GPUs that has waited longer may have others moved by itself, if that pays; None: only when asked.
@@ -67,6 +75,8 @@ class TurnSettings:
             raise ValueError("`training_floor_share` must be in [0, 1), `aged_share` in (0, 1)")
         if self.lookahead_s <= 0 or self.memory_s <= 0 or self.starvation_s <= 0:
             raise ValueError("`lookahead_s`, `memory_s` and `starvation_s` must be above 0")
+        if self.assumed_duration_s <= 0:
+            raise ValueError("`assumed_duration_s` must be above 0")
         if self.defragment_after_s is not None and self.defragment_after_s <= 0:
             raise ValueError("`defragment_after_s` must be above 0")
 

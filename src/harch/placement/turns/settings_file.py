@@ -55,6 +55,11 @@ FORMAT: Mapping[str, tuple[Key, ...]] = {
     "reservations": (
         Key("at_once_max", "reservations_max", 0, 64, whole=True),
         Key("backfill_margin_s", "backfill_margin_s", 0, 3_600),
+        Key("assumed_duration_s", "assumed_duration_s", 1, _YEAR_S),
+        Key("yields_after_s", "kept_yields_after_s", 0, 86_400),
+        Key("makes_room_after_s", "makes_room_after_s", 0, _YEAR_S),
+        Key("makes_room_victims_max", "makes_room_victims_max", 0, 4_096, whole=True),
+        Key("makes_room_per_hour_max", "makes_room_per_hour_max", 0, 100_000, whole=True),
     ),
     "preemption": (
         Key("victims_max", "preemption_victims_max", 0, 256, whole=True),

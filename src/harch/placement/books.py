@@ -1,0 +1,183 @@
+"""What has a hub, who holds it, who waits for it? The state that decisions are made on, and all that changes it.
+
+Deterministic and without a clock: the same happenings give the same books.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harch.base.errors import InvariantBroken
+from harch.fleet.model import Hub
+from harch.placement.plan import slot_of
+from harch.placement.policy.shapes import Ints
+from harch.placement.request import Request
+from harch.placement.room import Room, TaskSlot
+from harch.placement.scorers import BestFit, Scorer
+from harch.placement.topology import TopologyGraph
+from harch.placement.turns.preemption import PastPreemptions
+from harch.placement.turns.queue import TurnQueue
+from harch.placement.turns.releases import Releases
+from harch.placement.turns.running import Running
+from harch.placement.turns.settings import LOWEST_CLASS, TurnSettings
+from harch.placement.vacancies import Vacancies
+from harch.workloads.lifecycle import TaskPlacement
+
+
+@dataclass
+class Books:
+    """One hub. Every GPU is booked once and freed once, here, in the scorer and in the queue."""
+
+    hub: Hub
+    settings: TurnSettings = field(default_factory=TurnSettings)
+    room: Room = field(init=False)
+    scorer: Scorer = field(init=False)
+    queue: TurnQueue = field(init=False)
+    running: dict[str, Running] = field(default_factory=dict)
+    stopping: dict[str, float] = field(default_factory=dict)  # told to make room, and when it has surely ended
+    past: PastPreemptions = field(default_factory=PastPreemptions)  # by higher classes
+    past_moves: PastPreemptions = field(default_factory=PastPreemptions)  # for gangs that had waited long
+    topology: TopologyGraph = field(init=False)
+    vacancies: Vacancies = field(init=False)
+    releases: Releases = field(init=False)  # what `running` would give back
+    anchored: Ints = field(init=False)  # per node: tasks that no waiting gang can have moved
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.hub)
+        self.vacancies = Vacancies(self.room)
+        self.topology = TopologyGraph(self.room)
+        self.scorer = BestFit(self.room)
+        self.queue = TurnQueue(self.settings, self.room)
+        self.releases = Releases(self.room)
+        self.anchored = np.zeros(self.room.arrays.size, np.int64)
+
+    # What happens
+
+    def submit(self, request: Request, *, now_s: float) -> None:
+        self.scorer.observe(self.room.kind(request.needs))
+        # Whoever was stopped for a higher class waits anew: by its age it would take its place back at once.
+        was_stopped = request.id in self.spared(now_s)
+        self.queue.add(request, now_s, waiting_since_s=now_s if was_stopped else request.submitted_s)
+
+    def spared(self, now_s: float) -> set[str]:
+        """Who was stopped so recently that it is left alone."""
+        return self.past.spared(self.settings, now_s) | self.past_moves.spared(self.settings, now_s)
+
+    def withdraw(self, request_id: str) -> None:
+        self.queue.remove(request_id)
+
+    def resume(self, request: Request, tasks: tuple[TaskPlacement, ...], *, started_s: float, now_s: float) -> None:
+        """Books what already holds GPUs, e.g. after a restart of the hub."""
+        slots = tuple(slot_of(self.room, task) for task in tasks)
+        self.book(request, slots, started_s=started_s, now_s=now_s)
+
+    def book(self, request: Request, slots: tuple[TaskSlot, ...], *, started_s: float, now_s: float) -> None:
+        """Gives these slots to the request."""
+        if request.id in self.running:
+            raise InvariantBroken("a workload is placed once", request.id)
+        kind = self.room.kind(request.needs)
+        for slot in slots:
+            self.room.take(request.needs, slot, exclusive=request.topology.exclusive)
+            self.scorer.take(kind, slot)
+        if request.runs_process:
+            self.room.process_slots_free -= len(slots)
+        self._anchor(request, slots, 1)
+        self.vacancies.changed(slot.row for slot in slots)
+        self._holds(request, slots, started_s=started_s, now_s=now_s)
+
+    def hand_over(self, hold_id: str, request: Request, *, now_s: float) -> None:
+        """What was held under the one name is this request's now."""
+        held = self.running.pop(hold_id)
+        self._anchor(held.request, held.slots, -1)
+        self._anchor(request, held.slots, 1)
+        self.releases.remove(hold_id)
+        self.stopping.pop(hold_id, None)
+        self.queue.released(hold_id, now_s)
+        self._holds(request, held.slots, started_s=now_s, now_s=now_s)
+
+    def _holds(self, request: Request, slots: tuple[TaskSlot, ...], *, started_s: float, now_s: float) -> None:
+        item = Running(request=request, slots=slots, started_s=started_s, stop_grace_s=request.stop_grace_s)
+        self.running[request.id] = item
+        self.releases.add(item)
+        self.queue.holds(request.id, request, len(slots), now_s)
+
+    def stops(self, request_id: str, *, now_s: float) -> None:
+        """It was told to stop, by whomever: its place comes free after its grace."""
+        running = self.running[request_id]
+        self.stopping[request_id] = now_s + running.stop_grace_s + self.settings.backfill_margin_s
+
+    def ended(self, request_id: str, *, now_s: float) -> None:
+        """Frees what the request held, exactly once."""
+        running = self.running.pop(request_id, None)
+        if running is None:
+            raise InvariantBroken("only held GPUs are freed", request_id)
+        needs, exclusive = running.request.needs, running.request.topology.exclusive
+        kind = self.room.kind(needs)
+        for slot in running.slots:
+            self.room.give_back(needs, slot, exclusive=exclusive)
+            self.scorer.release(kind, slot)
+            for device in slot.devices:
+                if not self.room.healthy[slot.row, device]:
+                    self.scorer.withhold(slot.row, device, kind.gpu_milli)
+        if running.request.runs_process:
+            self.room.process_slots_free += len(running.slots)
+        self._anchor(running.request, running.slots, -1)
+        self.releases.remove(request_id)
+        self.stopping.pop(request_id, None)
+        self.vacancies.add(slot.row for slot in running.slots)
+        self.queue.released(request_id, now_s)
+
+    def _anchor(self, request: Request, slots: tuple[TaskSlot, ...], change: int) -> None:
+        if is_anchor(request):
+            np.add.at(self.anchored, [slot.row for slot in slots], change)
+
+    # The hardware changes; the next decision sees it
+
+    def serve(self, node_ids: tuple[str, ...], served: bool) -> None:
+        """An agent serves these nodes, or no longer does."""
+        self.room.serve(node_ids, served)
+        self.look_again()
+        self._show_availability(node_ids)
+
+    def cordon(self, node_id: str, cordoned: bool) -> None:
+        self.room.cordon(node_id, cordoned)
+        self.look_again()
+        self._show_availability((node_id,))
+
+    def set_health(self, node_id: str, device: int, healthy: bool) -> None:
+        row = self.room.row_of[node_id]
+        before = int(self.room.withheld_milli[row, device])
+        self.room.set_health(node_id, device, healthy)
+        self.look_again()
+        self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
+
+    def set_cooling(self, zone: int, heat_kw_max: float) -> None:
+        self.room.set_cooling(zone, heat_kw_max)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """What did not fit may fit now."""
+        self.vacancies.add_everything()
+
+    def use(self, scorer: Scorer) -> None:
+        """Swaps the scorer: the new one, made for an empty room, is shown everything that is not free."""
+        for running in self.running.values():
+            for slot in running.slots:
+                scorer.take(self.room.kind(running.request.needs), slot)
+        for row, device in zip(*np.nonzero(self.room.withheld_milli), strict=True):
+            scorer.withhold(int(row), int(device), int(self.room.withheld_milli[row, device]))
+        self.scorer = scorer
+        self.vacancies.add_everything()
+        self._show_availability(tuple(self.room.row_of))
+
+    def _show_availability(self, node_ids: tuple[str, ...]) -> None:
+        for node_id in node_ids:
+            row = self.room.row_of[node_id]
+            self.scorer.set_available(row, bool(self.room.arrays.available[row]))
+
+
+def is_anchor(request: Request) -> bool:
+    """True: it stays where it is, whoever waits. Of a higher class than the lowest, or not preemptible."""
+    return request.turn_class is not LOWEST_CLASS or not request.preemptible

@@ -1,0 +1,113 @@
+"""Where does a request fit now? The hard rules, then one node by score or a gang in the lowest domain that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from harch.base.errors import InvariantBroken
+from harch.placement.books import Books, is_anchor
+from harch.placement.devices import choose_devices
+from harch.placement.gang_layout import RankNodes
+from harch.placement.gangs import place_gang
+from harch.placement.policy.shapes import Bools
+from harch.placement.request import Request
+from harch.placement.room import Room, TaskSlot
+from harch.placement.scorers import Choice
+from harch.placement.turns.reservations import Reservation, may_backfill
+from harch.workloads.spec import Level
+
+
+class Found(NamedTuple):
+    """Slots in rank order, and what the scorer said of the first."""
+
+    slots: tuple[TaskSlot, ...]
+    choice: Choice
+
+
+# Lays out so many tasks of a gang on the allowed nodes, all of them or none. `place_gang` sees the topology.
+LayOutGang = Callable[[Room, Request, int, RankNodes, Bools], "tuple[TaskSlot, ...] | None"]
+
+
+def by_topology(
+    room: Room, request: Request, tasks: int, rank_nodes: RankNodes, allowed: Bools
+) -> tuple[TaskSlot, ...] | None:
+    return place_gang(room, request, tasks, rank_nodes=rank_nodes, allowed=allowed)
+
+
+def find_place(
+    books: Books, request: Request, reservations: Sequence[Reservation], *, now_s: float, lay_out: LayOutGang
+) -> Found | None:
+    """Takes nothing. None: it does not fit, or may not run here."""
+    if not may_run_here(books, request):
+        return None
+    allowed = allowed_nodes(books, request, reservations, now_s)
+    for tasks in _sizes(request, now_s):  # smaller sizes come last, and only once they are due
+        if request.runs_process and tasks > books.room.process_slots_free:
+            continue
+        found = _place(books, request, tasks, allowed, lay_out)
+        if found is not None:
+            return found
+    return None
+
+
+def may_run_here(books: Books, request: Request) -> bool:
+    """Residency comes first, and no later step ever sees a forbidden request."""
+    return not request.countries_allowed or books.hub.country in request.countries_allowed
+
+
+def allowed_nodes(books: Books, request: Request, reservations: Sequence[Reservation], now_s: float) -> Bools:
+    """What exclusive work, power and the reservations leave over. Capacity is the placement's to see."""
+    room = books.room
+    allowed = ~room.exclusive_on
+    if request.topology.exclusive:
+        allowed &= room.tasks_on == 0
+    if request.needs.gpus and room.power_can_bind:
+        allowed &= room.watts_free() >= room.watts(request.needs)
+    own = next((kept for kept in reservations if kept.request.id == request.id), None)
+    for reservation in reservations:
+        allowed &= may_backfill(request, reservation, room, now_s, stop_grace_s=request.stop_grace_s, own=own)
+    return allowed
+
+
+def _sizes(request: Request, now_s: float) -> list[int]:
+    if request.tasks_min < request.tasks and now_s - request.submitted_s >= request.degrade_after_s:
+        return list(range(request.tasks, request.tasks_min - 1, -1))
+    return [request.tasks]
+
+
+def _place(books: Books, request: Request, tasks: int, allowed: Bools, lay_out: LayOutGang) -> Found | None:
+    room = books.room
+    one_island = request.topology.required is Level.ISLAND and request.needs.gpus > 1
+    if tasks > 1 or request.tasks > 1 or one_island:
+        slots = lay_out(room, request, tasks, books.scorer.node_scores, allowed)
+        return None if slots is None else Found(slots, Choice(slots[0].row, None, 0.0, {}))
+    choice = _choose(books, request, allowed)
+    if choice is None:
+        return None
+    devices = choose_devices(room, choice.row, request.needs, device=choice.device)
+    if devices is None:
+        raise InvariantBroken("a scorer chooses nodes with room", books.hub.nodes[choice.row].id, request.id)
+    return Found((TaskSlot(choice.row, devices),), choice)
+
+
+def _choose(books: Books, request: Request, allowed: Bools) -> Choice | None:
+    """The first wanted model that has room, so that a preference is one; any model at once if none is preferred.
+
+    What stays where it is goes beside its like, if there is room: so whole nodes are left that gangs can have cleared.
+    """
+    needs = request.needs
+    models = needs.gpu_models if len(needs.gpu_models) > 1 else (None,)
+    for model in models:
+        one = needs if model is None else replace(needs, gpu_model=model, gpu_models=())
+        kind = books.room.kind(one)
+        if kind.gpus and is_anchor(request):
+            choice = books.scorer.choose(kind, allowed & (books.anchored > 0))
+            if choice is not None:
+                return choice
+        choice = books.scorer.choose(kind, allowed)
+        if choice is not None:
+            return choice
+    return None

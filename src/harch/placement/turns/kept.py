@@ -1,0 +1,173 @@
+"""For whom are nodes kept, and until when? The reservations of one hub from round to round.
+
+A reservation stays while its request waits: whoever comes later, of its class or a lower one, may only fill in behind
+it. So work too large for what comes free piece by piece is served at last, also on a hub that is always full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from harch.placement.policy.shapes import GPU_MILLI
+from harch.placement.request import Request
+from harch.placement.room import Room
+from harch.placement.turns.making_room import is_worth_room, may_have_room_made
+from harch.placement.turns.outlook import Outlook
+from harch.placement.turns.releases import Releases
+from harch.placement.turns.reservations import Reservation, plan_reservation
+from harch.placement.turns.settings import TurnSettings
+from harch.placement.vacancies import Vacancies
+from harch.workloads.spec import Level
+
+PLANS_PER_ROUND_MAX = 1  # a plan of when and where a request will fit costs a millisecond
+PLAN_AGAIN_S = 60.0  # and what runs changes slowly
+NEARNESS_WAIT_S = 3600.0  # nodes that clear so much later are kept, if a gang's GPUs stand together there
+KEPT_SHARE_MAX = 0.5  # of the nodes, unless one request alone needs more: others must have somewhere to go
+RESTS_MAX = 1000
+
+
+@dataclass
+class KeptNodes:
+    """The oldest reservation comes first: for what nodes share, the later ones count what the earlier ones need."""
+
+    room: Room
+    settings: TurnSettings
+    releases: Releases
+    vacancies: Vacancies
+    stopping: Mapping[str, float]
+    spared: Callable[[float], Iterable[str]]  # who was stopped so recently that it is left alone
+    reservations: tuple[Reservation, ...] = ()
+    by_row: dict[int, Reservation] = field(default_factory=dict)
+    _plans_left: int = 0
+    _rests_until_s: dict[str, float] = field(default_factory=dict)  # by request: a plan was made lately
+    _looks_again_s: dict[str, float] = field(default_factory=dict)  # by request: whether room could be made for it
+    _planned_at: dict[str, int] = field(default_factory=dict)  # by request: the version of `releases` it was made for
+
+    def of(self, request_id: str) -> Reservation | None:
+        return next((kept for kept in self.reservations if kept.request.id == request_id), None)
+
+    def begin_round(self, may_start: Callable[[str], bool], now_s: float) -> None:
+        """Drops what nobody waits for or may use, and plans anew what is overdue or rests on what has changed."""
+        self._plans_left = PLANS_PER_ROUND_MAX
+        kept = [
+            item
+            for item in self.reservations
+            if may_start(item.request.id) and bool(self.room.arrays.available[list(item.rows)].all())
+        ]
+        if len(kept) < len(self.reservations):
+            self._set(kept)
+        for place, item in enumerate(kept):
+            if self._is_outdated(item, now_s):
+                again = self._plan(item.request, now_s, taken=kept[:place], closed=kept[place + 1 :], before=item)
+                if again is not None:
+                    kept[place] = again
+        self._set(kept)
+
+    def release(self, request_id: str) -> None:
+        """It has started: what was kept for it is open to others."""
+        if self.of(request_id) is not None:
+            self._set([item for item in self.reservations if item.request.id != request_id])
+
+    @property
+    def can_keep_more(self) -> bool:
+        return len(self.reservations) < self.settings.reservations_max and self._plans_left > 0
+
+    def keep_for(self, request: Request, now_s: float) -> None:
+        """Keeps nodes for a request that did not fit, if there is one reservation to give."""
+        if not self.can_keep_more:
+            return
+        if now_s < self._rests_until_s.get(request.id, now_s) or self.of(request.id) is not None:
+            return
+        if request.gpu_milli_total <= GPU_MILLI and now_s - request.submitted_s < self.settings.starvation_s:
+            return  # such work starts with what comes free piece by piece: to keep a node for it would be a waste
+        self._plans_left -= 1
+        planned = self._plan(request, now_s, taken=list(self.reservations))
+        kept_max = KEPT_SHARE_MAX * self.room.arrays.size
+        if planned is not None and (not self.reservations or len(self.by_row) + len(planned.rows) <= kept_max):
+            self._set([*self.reservations, planned])
+
+    def keep_first_for(self, request: Request, now_s: float) -> None:
+        """Room is being made for it: it comes before everybody else, and whose nodes it needs must plan again."""
+        planned = self._plan(request, now_s, taken=[])
+        if planned is not None:
+            rows = set(planned.rows)
+            others = [
+                item for item in self.reservations if item.request.id != request.id and rows.isdisjoint(item.rows)
+            ]
+            self._set([planned, *others])
+
+    def may_be_ready(self, item: Reservation, now_s: float) -> bool:
+        """Worth a look whether small work could leave now."""
+        if not may_have_room_made(item.request, self.settings, now_s):
+            return False
+        if now_s < self._looks_again_s.get(item.request.id, now_s):
+            return False
+        self._looks_again_s[item.request.id] = now_s + PLAN_AGAIN_S
+        return True
+
+    def plan_anew(self) -> None:
+        """The hardware has changed: what could not be kept may be kept now."""
+        self._rests_until_s.clear()
+        self._planned_at.clear()
+
+    def _is_outdated(self, item: Reservation, now_s: float) -> bool:
+        if self.room.power_can_bind or item.processes:  # what it needs of shared things depends on everything that runs
+            return self._planned_at.get(item.request.id) != self.releases.version
+        return now_s >= item.start_s and now_s >= self._rests_until_s.get(item.request.id, now_s)
+
+    def _plan(
+        self,
+        request: Request,
+        now_s: float,
+        *,
+        taken: list[Reservation],
+        closed: list[Reservation] | None = None,
+        before: Reservation | None = None,
+    ) -> Reservation | None:
+        if len(self._rests_until_s) >= RESTS_MAX:
+            self._rests_until_s.clear()
+            self._planned_at.clear()
+            self._looks_again_s.clear()
+        self._rests_until_s[request.id] = now_s + PLAN_AGAIN_S
+        self._planned_at[request.id] = self.releases.version
+        outlook = Outlook(
+            self.releases,
+            now_s,
+            margin_s=self.settings.backfill_margin_s,
+            assumed_s=self.settings.assumed_duration_s,
+            stopping=self.stopping,
+            movable=self.releases.movable_for(request, self.spared(now_s)) if is_worth_room(request) else None,
+            moved_from_s=request.submitted_s + self.settings.makes_room_after_s,
+        )
+        narrow = _in_one_node(self.room, request)
+        if narrow is not None:
+            near = plan_reservation(outlook, narrow, taken=taken, closed=closed or (), before=before)
+            soon_s = max(now_s, request.submitted_s + self.settings.makes_room_after_s) + NEARNESS_WAIT_S
+            if near is not None and near.start_s <= soon_s:
+                return replace(near, request=request)
+        return plan_reservation(outlook, request, taken=taken, closed=closed or (), before=before)
+
+    def _set(self, reservations: list[Reservation]) -> None:
+        """What is no longer kept, or kept for later, is open to others."""
+        start_s = {row: kept.start_s for kept in reservations for row in kept.rows}
+        self.vacancies.add(
+            row
+            for before in self.reservations
+            for row in before.rows
+            if row not in start_s or start_s[row] > before.start_s
+        )
+        self.reservations = tuple(reservations)
+        self.by_row = {row: kept for kept in reservations for row in kept.rows}
+
+
+def _in_one_node(room: Room, request: Request) -> Request | None:
+    """The same request in its preferred island or node, if it prefers one that could hold it; None: nothing to gain."""
+    wish = request.topology
+    if request.tasks == 1 or wish.preferred.rank > Level.NODE.rank or wish.required.rank <= wish.preferred.rank:
+        return None
+    if int(room.slots_when_empty(request.needs).max()) < request.tasks:
+        return None
+    return msgspec.structs.replace(request, topology=msgspec.structs.replace(wish, required=wish.preferred))
