@@ -51,9 +51,12 @@ class AnswerDesk:
         except HarchError as error:
             return NotTold(number=question.number, code=error.code, message=error.message, hint=error.hint)
 
+    async def own_work(self, *, tenant: str | None, limit: int) -> WorkloadPage:
+        """The newest unfinished work that this hub owns."""
+        return await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=limit))
+
     async def _work(self, question: WorkAsked) -> WorkTold:
-        limit = max(1, min(question.limit, ROWS_MAX))
-        page = await self._list_work(WorkloadQuery(tenant=question.tenant, active=True, per_page=limit))
+        page = await self.own_work(tenant=question.tenant, limit=max(1, min(question.limit, ROWS_MAX)))
         rows = tuple(row_of(workload) for workload in page.items)
         return WorkTold(number=question.number, rows=rows, total=page.total)
 

@@ -18,7 +18,7 @@ from harch.sovereignty.audit.keys import KeyStatement
 from harch.workloads.lifecycle import State
 from harch.workloads.spec import SchedulingClass, WorkloadType
 
-ROWS_MAX = 1000  # of one answer; keeps it well below the largest frame
+ROWS_MAX = 500  # of one answer: even long rows then fit into a frame
 LOG_BYTES_MAX = 512 * 1024
 
 

@@ -23,7 +23,6 @@ from harch.federation.identity.identity import HubIdentity
 from harch.federation.identity.keeper import IdentityKeeper
 from harch.federation.identity.members import Member
 from harch.federation.identity.messages import IdentityMessage
-from harch.federation.links.frames import FrameTooLarge
 from harch.federation.links.mesh import LinkStatus, Mesh
 from harch.hub import happenings as h
 from harch.hub.audit.service import HubAudit
@@ -36,10 +35,11 @@ from harch.hub.federation.grants import GrantDesk
 from harch.hub.federation.member_keys import MemberKeys
 from harch.hub.federation.messages import Answer, CheckpointShown, Encoder, PeerMessage, Question, decode
 from harch.hub.federation.notices import Notices
-from harch.hub.federation.published import Summaries, said_by
+from harch.hub.federation.posting import WorkPost
+from harch.hub.federation.published import said_by
 from harch.hub.federation.questions import Questions
 from harch.hub.federation.retirement import Retirement
-from harch.hub.federation.sight import outside, peer_view
+from harch.hub.federation.sight import Lookout
 from harch.hub.policy.service import HubPolicies
 from harch.hub.views import HubSummary, PeerView
 
@@ -70,7 +70,7 @@ class FederationRuntime:
         answers: AnswerDesk,
         urls: dict[str, str],
     ) -> None:
-        self._identity, self._clock, self._answers, self._urls = identity, clock, answers, urls
+        self._clock, self._answers = clock, answers
         self._driver, self._policies, self._summary = driver, policies, summary
         self._mesh: Mesh[PeerMessage] = Mesh(
             identity=identity,
@@ -99,7 +99,8 @@ class FederationRuntime:
         self._join_desk = JoinDesk(self._keeper.authority, clock) if self._keeper.authority is not None else None
         self._retirement = Retirement(identity)
         self._notices = Notices(identity.hub_id, self._note)
-        self._summaries = Summaries()
+        self._lookout = Lookout(identity, self._gossip, self._mesh, clock, urls)
+        self.send_work = WorkPost(self._send, self._hear_of_work).send
         self._grants = GrantDesk(driver, policies, self._send)
         self._post = CheckpointPost(audit, clock, send=self._send, note=self._note)
         self._changed = asyncio.Event()  # what is known of the peers
@@ -128,30 +129,7 @@ class FederationRuntime:
     # What is known of the peers
 
     def views(self) -> list[PeerView]:
-        """Every other hub: members first in the order of the fleet, then those that are none, or no more."""
-        now_s, now = self._clock.monotonic_s(), self._clock.now()
-        links = {link.hub_id: link for link in self._mesh.status()}
-        order = {hub_id: number for number, hub_id in enumerate(self._urls)}
-        members = sorted(self._gossip.peers, key=lambda hub_id: order.get(hub_id, len(order)))
-        found = [
-            peer_view(
-                self._gossip.view(hub_id, now_s), links.get(hub_id), self._urls.get(hub_id, ""), self._summaries, now
-            )
-            for hub_id in members
-        ]
-        retired = [member.hub_id for member in self._identity.roster if member.retired]
-        known = {*members, *retired, self._identity.hub_id}
-        strangers = [hub_id for hub_id in self._urls if hub_id not in known]
-        return [
-            *found,
-            *outside(strangers, self._urls, retired=False, why="no member of this federation"),
-            *outside(
-                [hub_id for hub_id in retired if hub_id != self._identity.hub_id],
-                self._urls,
-                retired=True,
-                why="has been retired",
-            ),
-        ]
+        return self._lookout.views()
 
     def links(self) -> list[LinkStatus]:
         return self._mesh.status()
@@ -166,26 +144,8 @@ class FederationRuntime:
 
     # What this hub says
 
-    def send_work(self, hub_id: str, message: o.SpillMessage) -> None:
-        """About work. If there is no link it is lost, and said again when the link is back."""
-        try:
-            self._mesh.send(hub_id, message)
-        except FrameTooLarge:
-            parts = _halves(message)
-            for part in parts:
-                self.send_work(hub_id, part)
-            if not parts:
-                self._too_large(hub_id, message)
-
     def _send(self, hub_id: str, message: PeerMessage) -> bool:
         return self._mesh.send(hub_id, message)
-
-    def _too_large(self, hub_id: str, message: o.SpillMessage) -> None:
-        """One piece of work whose description fits into no frame: it never left, so it is as good as refused."""
-        _log.error("a message for %s is too large to be sent: %s", hub_id, type(message).__name__)
-        if isinstance(message, o.Grants):
-            refused = tuple((grant.lease, "its description is too large to be sent") for grant in message.grants)
-            self._hear_of_work(hub_id, o.Granted(refused=refused))
 
     def _spread(self, outgoing: Iterable[gossip.Outgoing]) -> None:
         for one in outgoing:
@@ -250,7 +210,7 @@ class FederationRuntime:
         for member in members:
             if member.retired:
                 self._gossip.remove_member(member.hub_id)
-                self._summaries.forget(member.hub_id)
+                self._lookout.forget(member.hub_id)
                 self._note("hub.retired", member.hub_id, "has left the federation for good")
             else:
                 self._gossip.add_member(member.hub_id, self._clock.monotonic_s())
@@ -258,9 +218,7 @@ class FederationRuntime:
 
     def _confirm_retired(self, hub_id: str) -> None:
         """A hub that says of itself that it has left gets a record of that, which all others believe for good."""
-        view = self._gossip.view(hub_id, self._clock.monotonic_s())
-        summary = self._summaries.of(view, self._clock.now())
-        if self._keeper.authority is not None and summary is not None and summary.status == "retired":
+        if self._keeper.authority is not None and self._lookout.says_it_has_retired(hub_id):
             self._keeper.authority.retire(hub_id, now=self._clock.now())
 
     # Beside each other, until cancelled
@@ -302,22 +260,9 @@ class FederationRuntime:
         for one in news:
             if isinstance(one, StateChanged | Suspected | Recovered | Appeared):
                 self._changed.set()
-            if isinstance(one, StateChanged) and one.hub in self._gossip.peers:
+            if isinstance(one, StateChanged):
                 self._confirm_retired(one.hub)
 
     def _note(self, kind: str, subject: str, message: str) -> None:
         if not self._driver.not_ready:
             self._driver.handle(h.Noted(kind, subject, message))
-
-
-def _halves(message: o.SpillMessage) -> list[o.SpillMessage]:
-    """The same said in two messages; nothing if it cannot be divided."""
-    match message:
-        case o.Grants(many) if len(many) > 1:
-            middle = len(many) // 2
-            return [o.Grants(many[:middle]), o.Grants(many[middle:])]
-        case o.Reports(many) if len(many) > 1:
-            middle = len(many) // 2
-            return [o.Reports(many[:middle]), o.Reports(many[middle:])]
-        case _:
-            return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -17,7 +17,7 @@ from harch.hub.federation.runtime import FederationRuntime
 from harch.hub.federation.sight import outside
 from harch.hub.federation.work import FederationWork, gather_work
 from harch.hub.policy.service import HubPolicies
-from harch.hub.views import HubSummary, LogPage, PeerView, WorkloadPage, WorkloadQuery
+from harch.hub.views import HubSummary, LogPage, PeerView
 from harch.workloads.lifecycle import Workload
 
 _ALONE = "this hub belongs to no federation: `harch hub init` founds one, `harch hub join` enters one"
@@ -40,11 +40,10 @@ class HubFederation:
         policies: HubPolicies,
         audit: HubAudit,
         summary: Callable[[], HubSummary],
-        list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
         answers: AnswerDesk,
         urls: dict[str, str],
     ) -> None:
-        self._urls, self._list_work = urls, list_work
+        self._urls, self._answers = urls, answers
         self._runtime: FederationRuntime | None = None
         if identity is not None:
             self._runtime = FederationRuntime(
@@ -89,7 +88,7 @@ class HubFederation:
 
     async def work(self, *, tenant: str | None) -> FederationWork:
         """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
-        own = await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=ROWS_MAX))
+        own = await self._answers.own_work(tenant=tenant, limit=ROWS_MAX)
         questions = self._runtime.questions if self._runtime is not None else Questions(lambda hub_id, message: False)
         return await gather_work(own, self.views(), questions, tenant=tenant)
 

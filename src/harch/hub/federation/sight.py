@@ -4,12 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
+from harch.base.clock import Clock
 from harch.federation.gossip.liveness import Standing
+from harch.federation.gossip.machine import Gossip
 from harch.federation.gossip.news import HubView
-from harch.federation.links.mesh import LinkStatus
+from harch.federation.identity.identity import HubIdentity
+from harch.federation.links.mesh import LinkStatus, Mesh
 from harch.hub.federation.published import Summaries
 from harch.hub.views import PeerView, Sight
+
+
+class Lookout:
+    """All other hubs of the federation and of the fleet. `urls`: where the APIs of the latter are believed to be."""
+
+    def __init__(
+        self, identity: HubIdentity, gossip: Gossip, mesh: Mesh[Any], clock: Clock, urls: dict[str, str]
+    ) -> None:
+        self._identity, self._gossip, self._mesh, self._clock, self._urls = identity, gossip, mesh, clock, urls
+        self._summaries = Summaries()
+
+    def views(self) -> list[PeerView]:
+        """Members first, in the order of the fleet; then those that are none, or no more."""
+        links = {link.hub_id: link for link in self._mesh.status()}
+        order = {hub_id: number for number, hub_id in enumerate(self._urls)}
+        members = sorted(self._gossip.peers, key=lambda hub_id: order.get(hub_id, len(order)))
+        me = self._identity.hub_id
+        retired = [member.hub_id for member in self._identity.roster if member.retired and member.hub_id != me]
+        strangers = [hub_id for hub_id in self._urls if hub_id not in {*members, *retired, me}]
+        return [
+            *(self._view(hub_id, links.get(hub_id)) for hub_id in members),
+            *outside(strangers, self._urls, retired=False, why="no member of this federation"),
+            *outside(retired, self._urls, retired=True, why="has been retired"),
+        ]
+
+    def says_it_has_retired(self, hub_id: str) -> bool:
+        return hub_id in self._gossip.peers and self._view(hub_id, None).sight is Sight.RETIRED
+
+    def forget(self, hub_id: str) -> None:
+        self._summaries.forget(hub_id)
+
+    def _view(self, hub_id: str, link: LinkStatus | None) -> PeerView:
+        seen = self._gossip.view(hub_id, self._clock.monotonic_s())
+        return peer_view(seen, link, self._urls.get(hub_id, ""), self._summaries, self._clock.now())
 
 
 def peer_view(view: HubView, link: LinkStatus | None, url: str, summaries: Summaries, now: datetime) -> PeerView:
