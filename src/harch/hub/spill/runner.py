@@ -166,6 +166,8 @@ def _why_not(desk: Desk, grant: Grant, made: MadeBid, request: Request) -> str:
     spec, hub = grant.spec, desk.hub
     if not LEASE_S_MIN <= grant.lease_s <= LEASE_S_MAX:
         return f"a lease of {grant.lease_s:g} s is not between {LEASE_S_MIN:g} and {LEASE_S_MAX:g} s"
+    if desk.closed:
+        return f"{hub.name} takes no work any more"
     if not made.need.is_of(request):
         return "this is not what was bid for"
     if spec.countries_allowed and hub.country not in spec.countries_allowed:
