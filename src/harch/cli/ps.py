@@ -61,7 +61,7 @@ def command(
                 else:
                     if watch:
                         click.clear()
-                    _show(page, hubs=everywhere or guests)
+                    _show(page, hubs=everywhere or guests, limit=limit)
                 if not watch:
                     return 0
                 time.sleep(_WATCH_EVERY_S)
@@ -107,7 +107,7 @@ def _everywhere(client: Client, limit: int, *, status: str | None, tenant: str |
             return replace(page, items=items[:limit])
 
 
-def _show(page: Page[Workload] | FederationPage, *, hubs: bool) -> None:
+def _show(page: Page[Workload] | FederationPage, *, hubs: bool, limit: int) -> None:
     from harch.base.clock import SystemClock
     from harch.cli.follow import elapsed_s
     from harch.cli.output import age_text, note, since_text, table
@@ -138,7 +138,8 @@ def _show(page: Page[Workload] | FederationPage, *, hubs: bool) -> None:
     where = (*(("OWNER",) if hubs else ()), *(("RUNS AT",) if lent else ()))
     table(("ID", "NAME", *where, "STATUS", "CLASS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
     if len(page.items) < page.total:
-        note(f"{len(page.items)} of {page.total}; --limit shows more")
+        more = "each hub tells its newest only" if hubs and len(page.items) < limit else "--limit shows more"
+        note(f"{len(page.items)} of {page.total}; {more}")
     for silent in getattr(page, "silent_hubs", ()):
         note(_silence(silent))
 

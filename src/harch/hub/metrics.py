@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from harch.base.telemetry import Telemetry
+from harch.federation.links.mesh import LinkStatus
 from harch.hub.views import HubSummary
 
 
@@ -36,6 +37,32 @@ class HubMetrics:
         )
         for name, description, observe in gauges:
             meter.create_observable_gauge(name, callbacks=[self._reader(observe)], description=description)
+
+    def watch_links(self, links: Callable[[], Iterable[LinkStatus]]) -> None:
+        """Figures of the links to other hubs, by peer."""
+        meter = self._telemetry.meter
+
+        def read(field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            def observe(_options: CallbackOptions) -> Iterable[Observation]:
+                found = ((link.hub_id, getattr(link, field)) for link in links())
+                return [Observation(value, {"peer": hub_id}) for hub_id, value in found if value is not None]
+
+            return observe
+
+        for field, description in (
+            ("bytes_sent", "Bytes sent to a peer, before encryption."),
+            ("bytes_received", "Bytes received from a peer, before encryption."),
+            ("messages_sent", "Messages sent to a peer."),
+            ("messages_received", "Messages received from a peer."),
+            ("messages_dropped", "Messages that were not sent: no link, or its queue was full."),
+        ):
+            meter.create_observable_counter(f"harch_link_{field}", callbacks=[read(field)], description=description)
+        meter.create_observable_gauge(
+            "harch_link_up", callbacks=[read("up")], description="1 while there is a link to the peer."
+        )
+        meter.create_observable_gauge(
+            "harch_link_rtt_ms", callbacks=[read("rtt_ms")], description="Smoothed round trip to the peer."
+        )
 
     def count(self, kind: str) -> None:
         self._events[kind] += 1

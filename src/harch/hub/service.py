@@ -121,6 +121,7 @@ class HubService(HubWorkloads):
             answers=AnswerDesk(list_work=self.workloads, find=self._any_workload, read_log=self._agents.read_log),
             urls=peer_urls,
         )
+        self._metrics.watch_links(self.federation.links)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
 
     async def run(self) -> None:

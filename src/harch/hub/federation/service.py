@@ -7,6 +7,7 @@ from collections.abc import Callable
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.federation.identity.identity import HubIdentity
+from harch.federation.links.mesh import LinkStatus
 from harch.federation.offers import SpillMessage
 from harch.hub.audit.service import HubAudit
 from harch.hub.driver import Driver
@@ -71,6 +72,9 @@ class HubFederation:
         if self._runtime is None:
             return outside(self._urls, self._urls, retired=False, why=_ALONE)
         return self._runtime.views()
+
+    def links(self) -> list[LinkStatus]:
+        return self._runtime.links() if self._runtime is not None else []
 
     def check_may_leave(self) -> None:
         """Raises E0304 at the hub that holds the authority."""
