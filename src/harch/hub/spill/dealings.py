@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harch.federation import offers as o
 from harch.hub.desk import Desk
-from harch.hub.spill import guests, owner, runner
+from harch.hub.spill import auctions, guests, owner, runner
 from harch.hub.spill.board import GivenLease, GuestLease
 from harch.workloads.lifecycle import State, Workload
 
@@ -16,7 +16,7 @@ def listen(desk: Desk, hub_id: str, message: o.SpillMessage) -> None:
         case o.Ask():
             runner.bid(desk, hub_id, message)
         case o.Bids():
-            owner.bids_came(desk, hub_id, message)
+            auctions.bids_came(desk, hub_id, message)
         case o.Drop():
             runner.dropped(desk, hub_id, message)
         case o.Grants():
@@ -45,8 +45,8 @@ def look_around(desk: Desk) -> None:
     """Every moment. Cheap where nothing is due."""
     board = desk.spill
     runner.expire_bids(desk)
-    owner.close_overdue(desk)
-    owner.offer_waiting(desk)
+    auctions.close_overdue(desk)
+    auctions.offer_waiting(desk)
     if desk.boot_s >= board.next_look_s:
         board.next_look_s = desk.boot_s + LOOK_EVERY_S
         guests.forget_unanswered(desk)
