@@ -34,14 +34,14 @@ class BackTest:
         return np.array([relative_error(predicted, self.actual) for predicted in self.predicted])
 
 
-def tested_days(days: int) -> int:
+def back_test_days(days: int) -> int:
     """How many of the known days are tested on: a third, so that two thirds are left to learn from."""
     return min(TEST_DAYS_MAX, max(1, days // 3)) if days >= 2 else 0
 
 
 def back_test(panel: Panel, models: Sequence[Model]) -> BackTest:
     """Replays every model that had enough days before the tested ones. Each fit sees only days before its row."""
-    first = panel.days - tested_days(panel.days)
+    first = panel.days - back_test_days(panel.days)
     tested = [model for model in models if first >= model.days_min] if first < panel.days else []
     predicted = np.zeros((len(tested), panel.days - first, DAYS_AHEAD * HOURS_PER_DAY))
     for index, model in enumerate(tested):

@@ -22,15 +22,16 @@ _SEEN_MIN = 0.75  # of the hours that a row should predict
 def lag(day: Floats, days: int) -> Floats:
     """Row `i` is day `i - days`; one row longer than `day`, for the first unknown day. Rows without it are NaN."""
     shifted = np.full((len(day) + 1, day.shape[1]), np.nan)
-    shifted[days:] = day[: len(day) + 1 - days]
+    shifted[days:] = day[: max(0, len(day) + 1 - days)]
     return shifted
 
 
 def mean_before(day: Floats, days: int) -> Floats:
     """Same-hour mean of the `days` days before each row; NaN where fewer are known."""
-    total = np.vstack([np.zeros((1, day.shape[1])), np.cumsum(day, axis=0)])
     means = np.full((len(day) + 1, day.shape[1]), np.nan)
-    means[days:] = (total[days:] - total[: len(total) - days]) / days
+    rows = len(day) + 1 - days
+    if rows > 0:  # a running sum would be faster, and wrong for days after a huge reading
+        means[days:] = sum((day[first : first + rows] / days for first in range(1, days)), day[:rows] / days)
     return means
 
 
