@@ -24,9 +24,9 @@ class Notices:
         for one in news:
             said = _words(one, self._me)
             if said is not None:
-                self.write(*said, now_s)
+                self._write(*said, now_s)
 
-    def write(self, kind: str, subject: str, message: str, now_s: float) -> None:
+    def _write(self, kind: str, subject: str, message: str, now_s: float) -> None:
         if len(self._times_s) == NOTES_MAX and now_s - self._times_s[0] < NOTES_WITHIN_S:
             self._left_out += 1
             return

@@ -218,8 +218,12 @@ class FederationRuntime:
 
     def _confirm_retired(self, hub_id: str) -> None:
         """A hub that says of itself that it has left gets a record of that, which all others believe for good."""
-        if self._keeper.authority is not None and self._lookout.says_it_has_retired(hub_id):
+        if self._keeper.authority is None or not self._lookout.says_it_has_retired(hub_id):
+            return
+        try:
             self._keeper.authority.retire(hub_id, now=self._clock.now())
+        except HarchError as error:  # the disk, or a hub that holds the authority too
+            _log.error("the retirement of %s is not recorded: %s", hub_id, error.message)
 
     # Beside each other, until cancelled
 
