@@ -19,6 +19,8 @@ LIFECYCLE_G_PER_KWH = {
     "coal": 820, "nat_gas": 490, "nuclear": 12, "oil": 650, "hydro": 24, "solar": 45, "wind": 11, "other": 700,
     "unknown": 700, "biomass": 230, "geothermal": 38,
 }  # fmt: skip
+# Where only shares are reported: round figures between those above. The models correct their level by yesterday's.
+FOSSIL_G_PER_KWH, RENEWABLE_G_PER_KWH = 600, 40
 
 
 def zones_with_mix(data: Path) -> dict[str, History]:
@@ -37,13 +39,23 @@ def _history(rows: Floats) -> History:
     return History(datetime(2020, 1, 1, tzinfo=UTC), rows[:, 0], given)
 
 
-def zones_unseen(data: Path) -> dict[str, History]:
-    """Lifecycle intensity without a mix, 2021 to 2023."""
-    values: dict[str, list[float]] = {}
+def zones_unseen(data: Path, shares: bool = False) -> dict[str, History]:
+    """Lifecycle intensity, 2021 to 2023; with `shares`, the reported low-carbon and renewable % stand in for a mix."""
+    columns: dict[str, list[list[float]]] = {}
     with gzip.open(data / UNSEEN_FILE, "rt") as lines:
         for row in csv.DictReader(lines):
-            values.setdefault(row["zone"], []).append(float(row["ci_lifecycle"] or "nan"))
-    return {zone: History(datetime(2021, 1, 1, tzinfo=UTC), np.array(series)) for zone, series in values.items()}
+            names = ("ci_lifecycle", "low_carbon_pct", "renewable_pct")
+            columns.setdefault(row["zone"], []).append([float(row[name] or "nan") for name in names])
+    found = {}
+    for zone, rows in columns.items():
+        intensity, low_carbon, renewable = np.array(rows).T
+        mix = (
+            Fuel("fossil", 100.0 - low_carbon, FOSSIL_G_PER_KWH),
+            Fuel("nuclear", np.maximum(low_carbon - renewable, 0.0), LIFECYCLE_G_PER_KWH["nuclear"]),
+            Fuel("renewable", renewable, RENEWABLE_G_PER_KWH),
+        )
+        found[zone] = History(datetime(2021, 1, 1, tzinfo=UTC), intensity, mix if shares else ())
+    return found
 
 
 def published_errors_pct(data: Path) -> dict[str, Floats]:

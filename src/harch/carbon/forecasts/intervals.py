@@ -13,6 +13,9 @@ from harch.carbon.forecasts.history import DAYS_AHEAD, HORIZON_H, HOURS_PER_DAY,
 _OFFSET = 0.02  # of the level: ratios of hours near zero stay finite
 _NEIGHBOURS_H = 2  # errors of adjacent hours stand in for each other
 _ROWS_TRUSTED = 14  # from here on the errors speak alone
+# Forecasts of later days overlap, so a window holds fewer independent errors of them and its extremes come out too
+# small; chosen on January to June 2021, where 90 % intervals without it held 89.6, 88.8, 87.9 and 87.2 % by day.
+_WIDER_PER_DAY = 0.025
 # Log-ratios of a zone about which nothing is known yet. They match persistence in the worst of the tested zones.
 _GUESS = {0.05: -0.6, 0.25: -0.22, 0.75: 0.22, 0.95: 0.6}
 _GUESS_GROWTH_PER_DAY = 0.15
@@ -57,7 +60,8 @@ def spread_of_errors(predicted: Floats, actual: Floats, level: float) -> Spread:
         near = ratio[:, max(0, seen - reach) : seen + reach + 1]
         sample = near[np.isfinite(near)]
         trust = min(1.0, rows[seen] / _ROWS_TRUSTED) if len(sample) else 0.0
-        for quantile, found in zip(QUANTILES, _quantiles(sample), strict=True):
+        wider = 1.0 + _WIDER_PER_DAY * (hour // HOURS_PER_DAY)
+        for quantile, found in zip(QUANTILES, wider * _quantiles(sample), strict=True):
             wide = guess.log_ratio[quantile][hour] * (1.0 - trust)
             quantiles[quantile][hour] = min(found, wide) if quantile < 0.5 else max(found, wide)
     return Spread(offset, quantiles)
