@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.carbon.forecasts.forecast import QUANTILES
-from harch.carbon.forecasts.history import HOUR, History
+from harch.carbon.forecasts.history import HOUR, History, usable_hours
 from harch.carbon.forecasts.nowcast import onsite_nowcast
 from harch.carbon.forecasts.training import due, forecast, train, train_and_forecast
 from unit.carbon.forecasts.zones import zone
@@ -23,7 +23,7 @@ readings = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.floats(
 @settings(max_examples=120, deadline=None)
 def test_whatever_a_feed_delivers_the_forecast_is_sane(values: list[float], repeats: int) -> None:
     series = np.tile(np.array(values, dtype=np.float64), repeats)[: 24 * 90]
-    if not (np.isfinite(series) & (np.nan_to_num(series, nan=-1.0) >= 0)).any():
+    if not usable_hours(series).any():
         return
     said = train_and_forecast(History(START, series))
     ordered = np.array([said.quantiles[level] for level in QUANTILES])

@@ -18,6 +18,7 @@ DAYS_AHEAD = 4
 HORIZON_H = DAYS_AHEAD * HOURS_PER_DAY
 DAYS_MAX = 1096  # three years: more adds cost, and grids change
 FUELS_MAX = 24
+VALUE_MAX = 1e9
 FADE_H = 12.0  # how long a deviation from the usual day is believed to last
 
 
@@ -38,7 +39,7 @@ class Fuel:
 class History:
     """Hourly values from `start` on (aware, a full UTC hour); the forecast begins with the hour after the last one.
 
-    Missing, infinite and negative values count as gaps. The mix is optional; with it forecasts are better.
+    Missing, negative and absurdly large values count as gaps. The mix is optional; with it forecasts are better.
     """
 
     start: datetime
@@ -100,7 +101,7 @@ class Panel:
 
 def panel(history: History) -> Panel:
     """Cuts the history into days and fills its gaps from what came before them. Raises `NothingKnown`."""
-    usable = _usable(history.values)
+    usable = usable_hours(history.values)
     known = np.flatnonzero(usable)
     if len(known) == 0:
         raise NothingKnown("no usable hour in the history")
@@ -108,7 +109,7 @@ def panel(history: History) -> Panel:
     days = (len(usable) - first) // HOURS_PER_DAY
     cut = len(usable) - days * HOURS_PER_DAY
     filled = filled_causally(history.values)
-    fuels = [fuel for fuel in history.mix if _usable(fuel.mw)[first:].any()]
+    fuels = [fuel for fuel in history.mix if usable_hours(fuel.mw)[first:].any()]
     mw = [filled_causally(fuel.mw)[cut:].reshape(days, HOURS_PER_DAY) for fuel in fuels]
     return Panel(
         end=history.end,
@@ -126,7 +127,7 @@ def filled_causally(values: Floats) -> Floats:
 
     A value from after the gap would be easier and is never used: it would leak into a back-test that starts inside.
     """
-    usable = _usable(values)
+    usable = usable_hours(values)
     filled = np.where(usable, values, 0.0)
     known = np.flatnonzero(usable)
     if len(known) == 0:
@@ -145,8 +146,10 @@ def filled_causally(values: Floats) -> Floats:
     return filled
 
 
-def _usable(values: Floats) -> Bools:
-    return np.isfinite(values) & (np.nan_to_num(values, nan=-1.0) >= 0.0)
+def usable_hours(values: Floats) -> Bools:
+    """Which values can be true? Not a gap, not below 0, not beyond any unit in use."""
+    known = np.nan_to_num(values, nan=-1.0, posinf=-1.0, neginf=-1.0)
+    return (known >= 0.0) & (known <= VALUE_MAX)
 
 
 def _notes(usable: Bools, first: int) -> tuple[str, ...]:

@@ -100,5 +100,7 @@ def row_weights(panel: Panel, end: int) -> Floats:
     rows = np.arange(WARM_UP_DAYS, end - DAYS_AHEAD + 1)
     if len(rows):
         seen = np.concatenate([[0.0], np.cumsum(panel.observed.mean(axis=1))])
-        weights[rows] = (seen[rows + DAYS_AHEAD] - seen[rows]) / DAYS_AHEAD >= _SEEN_MIN
+        share = (seen[rows + DAYS_AHEAD] - seen[rows]) / DAYS_AHEAD
+        # A feed that never delivers most of its hours teaches by what it does deliver.
+        weights[rows] = share >= _SEEN_MIN if (share >= _SEEN_MIN).any() else np.maximum(share, 0.01)
     return weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.carbon.forecasts.history import FADE_H, HORIZON_H, HOURS_PER_DAY, Floats
+from harch.carbon.forecasts.history import FADE_H, HORIZON_H, HOURS_PER_DAY, Floats, usable_hours
 
 _USUAL_DAYS = 7
 
@@ -18,7 +18,7 @@ def onsite_nowcast(measured: Floats, hours: int = HORIZON_H) -> Floats:
     if hours < 1:
         return np.zeros(0)
     recent = measured[-_USUAL_DAYS * HOURS_PER_DAY :]
-    recent = np.where(np.isfinite(recent) & (np.nan_to_num(recent, nan=-1.0) >= 0), recent, np.nan)
+    recent = np.where(usable_hours(recent), recent, np.nan)
     padded = np.full(_USUAL_DAYS * HOURS_PER_DAY, np.nan)
     if len(recent):
         padded[-len(recent) :] = recent

@@ -10,7 +10,7 @@ import numpy as np
 from harch.carbon.forecasts.backtest import BackTest, back_test, combined, relative_error, weights_by_error
 from harch.carbon.forecasts.forecast import Forecast, ForecastError, TrainedOn, model_name
 from harch.carbon.forecasts.fuel_models import FuelByFuel
-from harch.carbon.forecasts.history import DAYS_AHEAD, HOURS_PER_DAY, Floats, History, Panel, panel
+from harch.carbon.forecasts.history import DAYS_AHEAD, HOURS_PER_DAY, Floats, History, Panel, panel, usable_hours
 from harch.carbon.forecasts.intervals import Spread, guessed_spread, spread_of_errors
 from harch.carbon.forecasts.lags import WARM_UP_DAYS
 from harch.carbon.forecasts.models import Climatology, Fitted, Model, Persistence, flat
@@ -142,11 +142,10 @@ def _error(tested: BackTest, weights: Floats) -> ForecastError:
 
 
 def _trained_on(history: History) -> TrainedOn:
-    usable = np.isfinite(history.values) & (np.nan_to_num(history.values, nan=-1.0) >= 0)
-    return TrainedOn(history.start, history.end, int(usable.sum()))
+    return TrainedOn(history.start, history.end, int(usable_hours(history.values).sum()))
 
 
 def _level(history: History) -> float:
-    values = history.values[-HOURS_PER_DAY * 7 :]
-    usable = values[np.isfinite(values) & (np.nan_to_num(values, nan=-1.0) >= 0)]
+    """The mean of the last usable hours, a week's worth at most."""
+    usable = history.values[usable_hours(history.values)][-7 * HOURS_PER_DAY :]
     return float(usable.mean()) if len(usable) else 0.0

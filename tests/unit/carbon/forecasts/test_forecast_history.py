@@ -38,7 +38,7 @@ def test_every_fuel_needs_every_hour() -> None:
 
 
 def test_nothing_usable_is_an_error_of_its_own() -> None:
-    for values in (np.zeros(0), np.full(30, np.nan), np.full(30, -1.0), np.full(30, np.inf)):
+    for values in (np.zeros(0), np.full(30, np.nan), np.full(30, -1.0), np.full(30, np.inf), np.full(30, 1e30)):
         with pytest.raises(NothingKnown):
             panel(History(START, values))
 

@@ -132,6 +132,15 @@ def test_gaps_everywhere_are_survived_and_told() -> None:
     assert np.abs(said.mean / history.values.mean() - 1).max() < 1.0
 
 
+@pytest.mark.parametrize("every_h", [2, 3, 24, 200])
+def test_a_feed_that_speaks_rarely_is_survived(every_h: int) -> None:
+    values = zone(80).values
+    values = np.where(np.arange(len(values)) % every_h == 0, values, np.nan)
+    said = train_and_forecast(History(START, values))
+    check_sane(said)
+    assert 100 < said.mean.mean() < 600
+
+
 def test_hours_without_any_emissions_are_no_trouble() -> None:
     values = np.where(np.arange(120 * 24) % 24 < 8, 0.0, zone(120).values)
     said = train_and_forecast(History(START, values))
