@@ -21,6 +21,7 @@ class Admission:
         self._hub_id = hub_id
         self._empty: dict[str, Room] = {}  # rooms of the fleet as if nothing ran there, made when first asked for
         self._verdicts: dict[object, Rejection | None] = {}
+        self._elsewhere: dict[object, list[str]] = {}  # names of hubs that could run it; the fleet file does not change
 
     def forget_verdicts(self) -> None:
         """The process limit changes with the agents."""
@@ -47,12 +48,17 @@ class Admission:
 
     def _others(self, request: Request) -> list[str]:
         """Names of hubs that could run it, given room."""
-        return [
-            hub.name
-            for hub in self._fleet.hubs
-            if hub.id != self._hub_id
-            and first_rejection(request, self._facts(hub.id, request, process_slots=0), permanent_only=True) is None
-        ]
+        shape = request.shape
+        if shape not in self._elsewhere:
+            if len(self._elsewhere) >= _CACHE_MAX:
+                self._elsewhere.clear()
+            self._elsewhere[shape] = [
+                hub.name
+                for hub in self._fleet.hubs
+                if hub.id != self._hub_id
+                and first_rejection(request, self._facts(hub.id, request, process_slots=0), permanent_only=True) is None
+            ]
+        return self._elsewhere[shape]
 
     def _facts(self, hub_id: str, request: Request, process_slots: int) -> HubFacts:
         hub = self._fleet.hub(hub_id)
