@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harch.base.clock import SystemClock
 from harch.base.config import Home
@@ -28,6 +29,7 @@ from harch.federation.identity.identity import HubIdentity
 from harch.hub.desk import Closed
 from harch.hub.service import HubService
 from harch.hub.views import PeerView, Sight, WorkloadQuery
+from harch.placement.explanation import Verdict
 from harch.testing.agents import SimAgent
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
@@ -186,6 +188,15 @@ async def test_lent_work_runs_is_read_and_ends_as_if_it_were_at_home(pair: Pair)
     page = await pair.dakhla.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=0, bytes_max=6)
     assert page.data == b"output of attempt 1"
     assert pair.dakar.agent.agent.starts.total() == 1
+
+
+async def test_a_plan_knows_that_another_hub_would_run_it(pair: Pair) -> None:
+    spec = WorkloadSpec(name="job", command=("true",), countries_allowed=("SN",))
+    plan = pair.dakhla.service.plan(spec, tenant="t")
+    assert plan.verdict is Verdict.FITS_NOW
+    assert "it would fit now at dakar" in plan.sentence
+    homely = pair.dakhla.service.plan(replace(spec, stay_home=True), tenant="t")
+    assert homely.verdict is Verdict.NEVER_FITS
 
 
 async def test_only_its_owner_reads_what_lent_work_has_written(pair: Pair) -> None:
