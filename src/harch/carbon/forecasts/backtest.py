@@ -16,6 +16,8 @@ REFIT_DAYS = 15  # service refits weekly; half as often costs half and ranks the
 _SMALL_ACTUAL = 0.05  # of the mean: relative errors of hours near zero would drown all others
 _SHARPNESS = 16.0  # how fast a model's weight falls with its error: 10 % worse has about a fifth of the weight
 
+_WEIGHT_LEAST = 1e-30  # never 0: the worst model must do when all others cannot be fed
+
 
 @dataclass(frozen=True, eq=False)
 class BackTest:
@@ -78,7 +80,7 @@ def weights_by_error(errors: Floats) -> Floats:
             if day:
                 weights[:, day] = weights[:, day - 1]
             continue
-        raw = (np.maximum(error, 1e-9) / max(float(error.min()), 1e-9)) ** -_SHARPNESS
+        raw = np.maximum((np.maximum(error, 1e-9) / max(float(error.min()), 1e-9)) ** -_SHARPNESS, _WEIGHT_LEAST)
         weights[:, day] = raw / raw.sum()
     return weights
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -69,11 +68,6 @@ class History:
         return History(self.start, self.values[:hours], mix)
 
 
-def hourly(start: datetime, values: Sequence[float] | Floats, mix: tuple[Fuel, ...] = ()) -> History:
-    """A history from any sequence of numbers; `None`-like entries must already be NaN."""
-    return History(start.astimezone(UTC), np.asarray(values, dtype=np.float64), mix)
-
-
 @dataclass(frozen=True, eq=False)
 class Panel:
     """The history as whole days that end at its end: row `i` of `day` holds 24 hours, row `days` is the first unknown.
@@ -92,6 +86,12 @@ class Panel:
     @property
     def days(self) -> int:
         return len(self.day)
+
+    @property
+    def stale_h(self) -> int:
+        """How many of the last hours are not known."""
+        known = np.flatnonzero(self.observed)
+        return self.observed.size - 1 - int(known[-1]) if len(known) else self.observed.size
 
     def tail(self, days: int) -> Panel:
         """The last days only: enough for a forecast, and much faster."""

@@ -28,10 +28,13 @@ class Spread:
     offset: float
     log_ratio: Mapping[float, Floats]
 
-    def around(self, mean: Floats) -> dict[float, Floats]:
-        """The quantiles around this forecast; none below 0."""
+    def around(self, mean: Floats, stale_h: int = 0) -> dict[float, Floats]:
+        """The quantiles around this forecast; none below 0.
+
+        When the last `stale_h` hours are not known, an hour is as uncertain as one that many hours further ahead.
+        """
         return {
-            level: np.maximum((mean + self.offset) * np.exp(ratio) - self.offset, 0.0)
+            level: np.maximum((mean + self.offset) * np.exp(_widest(ratio, stale_h, level)) - self.offset, 0.0)
             for level, ratio in self.log_ratio.items()
         }
 
@@ -65,6 +68,12 @@ def spread_of_errors(predicted: Floats, actual: Floats, level: float) -> Spread:
             wide = guess.log_ratio[quantile][hour] * (1.0 - trust)
             quantiles[quantile][hour] = min(found, wide) if quantile < 0.5 else max(found, wide)
     return Spread(offset, quantiles)
+
+
+def _widest(log_ratio: Floats, stale_h: int, level: float) -> Floats:
+    """The farthest from the forecast among each hour and the next `stale_h`."""
+    farthest = np.min if level < 0.5 else np.max
+    return np.array([farthest(log_ratio[hour : hour + stale_h + 1]) for hour in range(len(log_ratio))])
 
 
 def _quantiles(sample: Floats) -> Floats:

@@ -92,7 +92,7 @@ def forecast(trained: Trained, history: History) -> Forecast:
     return Forecast(
         start=known.end,
         mean=mean,
-        quantiles=trained.spread.around(mean),
+        quantiles=trained.spread.around(mean, known.stale_h),
         model=model_name(by_name),
         weights={name: tuple(map(float, weight)) for name, weight in by_name.items()},
         error=trained.error,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
-from harch.carbon.forecasts.history import DAYS_MAX, Fuel, History, NothingKnown, filled_causally, hourly, panel
+from harch.carbon.forecasts.history import DAYS_MAX, Fuel, History, NothingKnown, filled_causally, panel
 from harch.carbon.forecasts.lags import ahead, calendar_inputs, lag, mean_before, row_weights
 from unit.carbon.forecasts.zones import START, zone
 
@@ -25,11 +25,6 @@ from unit.carbon.forecasts.zones import START, zone
 def test_a_history_starts_at_a_full_hour_in_utc(start: datetime) -> None:
     with pytest.raises(ValueError, match="a full hour in UTC"):
         History(start, np.ones(24))
-
-
-def test_local_time_is_accepted_where_it_is_converted() -> None:
-    summer = timezone(timedelta(hours=2))
-    assert hourly(datetime(2024, 7, 1, 2, tzinfo=summer), [1.0]).start == datetime(2024, 7, 1, tzinfo=UTC)
 
 
 def test_every_fuel_needs_every_hour() -> None:

@@ -141,6 +141,18 @@ def test_a_feed_that_speaks_rarely_is_survived(every_h: int) -> None:
     assert 100 < said.mean.mean() < 600
 
 
+@pytest.mark.parametrize("silent_h", [1, 6, 30, 200])
+def test_a_feed_that_fell_silent_makes_the_intervals_wider(silent_h: int) -> None:
+    history = zone(120, seed=3)
+    trained = train(history)
+    values = history.values.copy()
+    values[-silent_h:] = np.nan
+    said, fresh = forecast(trained, History(START, values)), forecast(trained, history)
+    check_sane(said)
+    assert width(said) > width(fresh)
+    assert any("of the last 24 hours are not known" in note for note in said.notes)
+
+
 def test_hours_without_any_emissions_are_no_trouble() -> None:
     values = np.where(np.arange(120 * 24) % 24 < 8, 0.0, zone(120).values)
     said = train_and_forecast(History(START, values))
