@@ -1,8 +1,8 @@
 """How full does the placement policy keep a fleet, against the best published policy, and how fast does it decide?
 
 Replays the public openb traces (arrivals only, and with departures) beside our own replica of FGD and the published
-figures, then measures decisions at 10,000 GPUs. The traces are not part of HarchOS: name their folder with `--data` or
-HARCH_PLACEMENT_DATA.
+figures, measures decisions at 10,000 GPUs, and replays the saturated fleet with gangs and queues (`placement_fleet`).
+The traces are not part of HarchOS: name their folder with `--data` or HARCH_PLACEMENT_DATA.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+import placement_fleet
 from harch.placement.policy.engine import warm
 from harch.simulate.openb import read_nodes, read_requests
 from harch.simulate.placement import HistorySource, Policy, new_placer, simulate_placement
@@ -38,8 +39,10 @@ from verdict import Verdict, conditions
 
 LOADS = (0.9, 1.0, 1.1, 1.3)
 SEEDS = tuple(range(42, 52))  # those of the published figures
+QUICK_HOURS = 48.0  # of the saturated fleet
 LARGE_FLEET_SEEDS = (42, 43, 44)
-PARTS = ("allocation", "fleets", "departures", "speed")
+TRACE_PARTS = ("allocation", "fleets", "departures", "speed")
+PARTS = (*TRACE_PARTS, *placement_fleet.PARTS)
 DEPARTURE_SEEDS = (110, 111)
 
 
@@ -50,11 +53,12 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="two seeds and two traces: a look, not a measurement")
     options.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--kept", type=Path, help="folder for finished replays of the saturated fleet")
     options.add_argument("--report", type=Path, help="also writes everything that is printed to this file")
     chosen = options.parse_args()
     missing = [name for name in (NODES_FILE, PUBLISHED_FILE, LARGE_NODES_FILE) if not (chosen.data / name).is_file()]
     missing += [name for name in map(trace_file, TRACES) if not (chosen.data / name).is_file()]
-    if missing:
+    if missing and not set(chosen.parts).isdisjoint(TRACE_PARTS):
         print(f"error: no {', '.join(missing)} in {chosen.data}", file=sys.stderr)
         print("\nhint: python bench/placement.py --data FOLDER, or set HARCH_PLACEMENT_DATA", file=sys.stderr)
         sys.exit(2)
@@ -71,6 +75,13 @@ def main() -> None:
         departures(chosen.data, traces, DEPARTURE_SEEDS, chosen.processes, report, verdict)
     if "speed" in chosen.parts:
         speed(chosen.data, report, verdict)
+    if "saturated" in chosen.parts:
+        hours = QUICK_HOURS if chosen.quick else None
+        placement_fleet.saturated(verdict, report.line, hours=hours, kept=chosen.kept)
+    if "topology" in chosen.parts:
+        placement_fleet.topology(verdict, report.line, kept=chosen.kept)
+    if "rounds" in chosen.parts:
+        placement_fleet.rounds(verdict, report.line)
     if chosen.report:
         chosen.report.write_text("\n".join(report.lines) + "\n")
     verdict.print()

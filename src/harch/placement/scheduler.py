@@ -70,7 +70,7 @@ class Scheduler(Books):
         order = self.queue.in_order(
             now_s,
             lambda waiting: vacancies.may_serve(waiting, kept.by_row, now_s),
-            passed_over=() if kept.can_keep_more else (LOWEST_CLASS,),
+            passed_over=() if kept.looks_at_blocked(now_s) else (LOWEST_CLASS,),
         )
         for request in order:  # 1. heads
             rejected = self.queue.quota_rejection(request)
@@ -96,7 +96,8 @@ class Scheduler(Books):
                     preemption = self._preempt(request, now_s)
                     if preemption is not None:
                         preemptions.append(preemption)
-                kept.keep_for(request, now_s)
+                if kept.can_keep_more:
+                    kept.keep_for(request, now_s)
         vacancies.clear()
         return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
 

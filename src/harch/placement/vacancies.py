@@ -53,6 +53,8 @@ class Vacancies:
         """
         if self._anything:
             return True
+        if not self._rows:
+            return False
         if kept is not self._kept:
             self._kept = kept
             self._open_to.clear()

@@ -6,6 +6,7 @@ it. So work too large for what comes free piece by piece is served at last, also
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from harch.workloads.spec import Level
 
 PLANS_PER_ROUND_MAX = 1  # a plan of when and where a request will fit costs a millisecond
 PLAN_AGAIN_S = 60.0  # and what runs changes slowly
+LOOK_EVERY_S = 30.0  # hundreds may be blocked, and few of them can be helped
 NEARNESS_WAIT_S = 3600.0  # nodes that clear so much later are kept, if a gang's GPUs stand together there
 KEPT_SHARE_MAX = 0.5  # of the nodes, unless one request alone needs more: others must have somewhere to go
 RESTS_MAX = 1000
@@ -42,6 +44,7 @@ class KeptNodes:
     reservations: tuple[Reservation, ...] = ()
     by_row: dict[int, Reservation] = field(default_factory=dict)
     _plans_left: int = 0
+    _next_look_s: float = -math.inf
     _rests_until_s: dict[str, float] = field(default_factory=dict)  # by request: a plan was made lately
     _looks_again_s: dict[str, float] = field(default_factory=dict)  # by request: whether room could be made for it
     _planned_at: dict[str, int] = field(default_factory=dict)  # by request: the version of `releases` it was made for
@@ -74,6 +77,13 @@ class KeptNodes:
     @property
     def can_keep_more(self) -> bool:
         return len(self.reservations) < self.settings.reservations_max and self._plans_left > 0
+
+    def looks_at_blocked(self, now_s: float) -> bool:
+        """Should those who were blocked before be asked again whether nodes are to be kept for them?"""
+        if not self.can_keep_more or now_s < self._next_look_s:
+            return False
+        self._next_look_s = now_s + LOOK_EVERY_S
+        return True
 
     def keep_for(self, request: Request, now_s: float) -> None:
         """Keeps nodes for a request that did not fit, if there is one reservation to give."""
