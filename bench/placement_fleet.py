@@ -144,8 +144,8 @@ def rounds(verdict: Verdict, line: Line, *, seed: int = SEED) -> None:
     line(f"\n### Rounds of the scheduler: {size} in {SPEED_HOURS:g} hours, seed {seed}\n")
     line(
         f"{rate:,.0f} decisions per CPU second with queue, learning and departures; one round that starts at most one "
-        f"request: p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms, slowest {rounds_ms.max():.1f} ms (CPU); an empty scheduler "
-        f"per 10,000 GPUs: {memory_mb:.1f} MB"
+        f"request: p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms, slowest {rounds_ms.max():.1f} ms (CPU); an empty scheduler"
+        f" per 10,000 GPUs: {memory_mb:.1f} MB"
     )
     verdict.goal("p99 of one decision, 10,000 GPUs in 20 hubs, CPU", "< 5", p99_ms, "ms")
     verdict.goal("violations at 20 hubs", "== 0", replay.violations.total())
