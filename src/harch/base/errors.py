@@ -178,9 +178,26 @@ REGISTRY = _registry(
         "E0221",
         "Figures of different kinds",
         400,
-        "Figures were added, compared or given for each other that do not mean the same: average and marginal intensity, "
-        "lifecycle and direct, by location and by contract, two currencies, or a unit of something else. Their numbers "
-        "look alike, and a sum of them would be wrong without anybody noticing.",
+        "Figures were added, compared or given for each other that do not mean the same: average and marginal, lifecycle "
+        "and direct, by location and by contract, two currencies, or a unit of something else. Their numbers look alike, "
+        "and a sum of them would be wrong without anybody noticing.",
+        EXIT_USAGE,
+    ),
+    ErrorKind("E0240", "Tariff not valid", 400, "The tariff file describes a contract that cannot be.", EXIT_USAGE),
+    ErrorKind(
+        "E0241",
+        "Exchange rate not known",
+        400,
+        "An amount would have to be converted into another currency, and nobody stated the rate. Amounts of two "
+        "currencies are never added.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0242",
+        "Energy series not valid",
+        400,
+        "A series of energy, prices or intensities has gaps, impossible values or the wrong length. Nothing is billed "
+        "or planned on it.",
         EXIT_USAGE,
     ),
     # E03: what do you want to use?
@@ -215,12 +232,41 @@ REGISTRY = _registry(
     ),
     ErrorKind("E0310", "Region not found", 404, "No hub of the fleet stands in this region."),
     ErrorKind("E0311", "Hardware not found", 404, "The hub has no node, GPU, rack or cooling zone of this id."),
+    ErrorKind(
+        "E0340",
+        "No plan can supply this load",
+        409,
+        "Own plants, battery, agreements and the largest import together cannot supply the load that was asked for. The "
+        "message says when and how much is missing.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
+        "E0341",
+        "Solver gave no plan",
+        500,
+        "The optimiser is not installed (`pip install 'harch[energy]'`), ran out of time or failed. The self-consumption "
+        "rule serves in its place, and says so.",
+    ),
     # E04: limits
     ErrorKind(
         "E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."
     ),
     ErrorKind("E0402", "Budget exceeded", 403, "A carbon or cost budget does not allow this.", EXIT_REFUSED),
     ErrorKind("E0403", "Too many connections", 429, "The hub serves a limited number of event streams at a time."),
+    ErrorKind(
+        "E0440",
+        "Bid not allowed",
+        403,
+        "The bid is beyond a limit on size or money, too late for its market, or trading is switched off. Nothing was sent.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0441",
+        "Book does not allow this entry",
+        409,
+        "The book of bids is append-only and keeps an order: planned, submitted, filled, settled. A bid that was "
+        "submitted is not changed, and no more is filled than was submitted.",
+    ),
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
     ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` finds out why."),
@@ -228,7 +274,7 @@ REGISTRY = _registry(
         "E0820",
         "Carbon source gave no reading",
         503,
-        "A source of carbon, power, price or weather signals did not answer, or answered something that cannot be read. "
+        "A source of carbon, power, price or weather signals did not answer, or not in a form that can be read. "
         "Decisions rest on the next source in the order, and say so.",
     ),
     # E09: sovereignty

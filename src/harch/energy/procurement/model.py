@@ -1,0 +1,230 @@
+"""How is procurement a linear program? Columns, rows and prices of one problem, and the plan in its solution.
+
+Two slacks keep it solvable: load that nothing supplies, and emissions above the budget. Their prices are so high that
+they are used only where nothing else helps; the planner turns the first into a failure and reports the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harch.energy.procurement.directions import directions_of
+from harch.energy.procurement.linear import Index, LinearProgram, Solution
+from harch.energy.procurement.problem import Battery, Objective, Problem
+from harch.energy.steps import KWH_PER_MWH, Array
+
+WEAR_PER_MWH_MIN = 1e-3  # so that moving energy in a circle is never free
+SALE_WEIGHT_OF_COST = 0.01  # the objective `cost` sells what is left over, and gives up nothing for it
+BOUGHT_WEIGHT = 10.0  # of the objective `self-consumption`, times the highest price
+# Per g of emissions above the budget, times the highest price of a kWh: postponing a purchase pays even if the
+# intensities of two steps differ by a tenth of a gram.
+OVER_WEIGHT_PER_G = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A program and where to find what in it. `None` or empty: the site has no such thing."""
+
+    problem: Problem
+    program: LinearProgram
+    penalty_per_kg: float
+    imported: Index
+    own_used: Index
+    own_sold: Index
+    unserved: Index
+    charge: Index
+    discharge: Index
+    battery_sold: Index
+    stored: Index
+    ppas: tuple[Index, ...]
+    flexible: tuple[Index, ...]
+    over: Index
+    balance_rows: Index
+    stored_rows: Index
+    budget_rows: Index
+
+    def solve(self) -> Solution:
+        return self.program.solve()
+
+
+def build_model(problem: Problem, *, supply_first: bool = False) -> Model:
+    """The program of a problem that passed its checks."""
+    return _Builder(problem, supply_first).build()
+
+
+class _Builder:
+    def __init__(self, problem: Problem, supply_first: bool) -> None:
+        self.problem = problem
+        self.program = LinearProgram()
+        self.count = problem.steps.count
+        self.hours = problem.steps.hours
+        self.highest_per_kwh = _highest_price(problem) / KWH_PER_MWH
+        self.penalty_per_kg = OVER_WEIGHT_PER_G * 1000 * self.highest_per_kwh
+        self.buy_per_kwh = self._bought(problem.import_per_mwh, problem.grid_g_per_kwh)
+        self.ppa_per_kwh = tuple(
+            self._bought(np.full(self.count, 0.0 if ppa.must_take else ppa.per_mwh), ppa.g_per_kwh)
+            for ppa in problem.ppas
+        )
+        if supply_first:
+            # Nobody is paid to use power here, so nothing is gained by using it twice.
+            self.buy_per_kwh = np.maximum(self.buy_per_kwh, 0.0)
+            self.ppa_per_kwh = tuple(np.maximum(per_kwh, 0.0) for per_kwh in self.ppa_per_kwh)
+        self.sale_per_kwh = self._sale_values()
+        cheapest = np.min([self.buy_per_kwh, *self._offered_prices()], axis=0)
+        self.open = directions_of(problem, cheapest, self.sale_per_kwh, supply_first=supply_first)
+
+    def build(self) -> Model:
+        problem, program, count = self.problem, self.program, self.count
+        balance = program.rows(count, low=problem.load_kwh, high=problem.load_kwh)
+        import_max = np.where(self.open.buying, problem.import_kw_max * self.hours, 0.0)
+        imported = program.columns(count, cost=self.buy_per_kwh, high=import_max)
+        own_used = program.columns(count, high=problem.own_kwh)
+        sold_max = np.where(self.open.selling, problem.surplus_kwh, 0.0)
+        own_sold = program.columns(count, cost=-self.sale_per_kwh, high=sold_max)
+        own_rows = program.rows(count, high=problem.own_kwh)
+        for columns in (own_used, own_sold):
+            program.entries(own_rows, columns, 1.0)
+        emitted_max = float(problem.grid_g_per_kwh.max(initial=0.0)) / 1000
+        unserved = program.columns(count, cost=1000 * self.highest_per_kwh + 2 * emitted_max * self.penalty_per_kg)
+        for columns in (imported, own_used, unserved):
+            program.entries(balance, columns, 1.0)
+        ppas = tuple(self._ppa(index, balance) for index in range(len(problem.ppas)))
+        self._limit_meter((imported, *ppas))
+        flexible = tuple(self._flexible(index, balance) for index in range(len(problem.flexible)))
+        charge, discharge, battery_sold, stored, stored_rows = self._battery(balance)
+        self._peaks((imported, *ppas))
+        over, budget_rows = self._budget(imported, ppas)
+        return Model(
+            problem=problem,
+            program=program,
+            penalty_per_kg=self.penalty_per_kg,
+            imported=imported,
+            own_used=own_used,
+            own_sold=own_sold,
+            unserved=unserved,
+            charge=charge,
+            discharge=discharge,
+            battery_sold=battery_sold,
+            stored=stored,
+            ppas=ppas,
+            flexible=flexible,
+            over=over,
+            balance_rows=balance,
+            stored_rows=stored_rows,
+            budget_rows=budget_rows,
+        )
+
+    def _bought(self, per_mwh: Array, g_per_kwh: Array) -> Array:
+        """What the objective sees in a bought kWh: its price, its carbon at a stated price, and that it was bought."""
+        weight = BOUGHT_WEIGHT * self.highest_per_kwh if self.problem.objective is Objective.SELF_CONSUMPTION else 0.0
+        return (per_mwh / KWH_PER_MWH + g_per_kwh * self.problem.carbon_per_t / 1e6 + weight) * self.problem.fade
+
+    def _sale_values(self) -> Array:
+        problem = self.problem
+        if problem.objective is Objective.COST:
+            return problem.sale_per_mwh * SALE_WEIGHT_OF_COST / KWH_PER_MWH
+        hours_ahead = np.arange(self.count) * self.hours
+        return (problem.sale_per_mwh + problem.sale_rise_per_mwh_h * hours_ahead) / KWH_PER_MWH
+
+    def _offered_prices(self) -> list[Array]:
+        """Of agreements, only where they offer something."""
+        return [
+            np.where(ppa.offered_kwh > 0, per_kwh, np.inf)
+            for ppa, per_kwh in zip(self.problem.ppas, self.ppa_per_kwh, strict=True)
+        ]
+
+    def _ppa(self, index: int, balance: Index) -> Index:
+        offered = np.where(self.open.buying, self.problem.ppas[index].offered_kwh, 0.0)
+        used = self.program.columns(self.count, cost=self.ppa_per_kwh[index], high=offered)
+        self.program.entries(balance, used, 1.0)
+        return used
+
+    def _limit_meter(self, bought: tuple[Index, ...]) -> None:
+        """Agreements come through the same connection as the rest."""
+        if len(bought) == 1:
+            return
+        rows = self.program.rows(self.count, high=self.problem.import_kw_max * self.hours)
+        for columns in bought:
+            self.program.entries(rows, columns, 1.0)
+
+    def _flexible(self, index: int, balance: Index) -> Index:
+        load = self.problem.flexible[index]
+        used = self.program.columns(load.last - load.first, high=load.power_kw * self.hours)
+        self.program.entries(balance[load.first : load.last], used, -1.0)
+        total = self.program.rows(1, low=load.energy_kwh, high=load.energy_kwh)
+        self.program.entries(total, used, 1.0)
+        return used
+
+    def _battery(self, balance: Index) -> tuple[Index, Index, Index, Index, Index]:
+        none = np.zeros(0, dtype=np.int32)
+        battery, program, count = self.problem.battery, self.program, self.count
+        if battery is None:
+            return none, none, none, none, none
+        wear = max(battery.wear_per_mwh, WEAR_PER_MWH_MIN) / KWH_PER_MWH
+        most = battery.power_kw * self.hours
+        charge = program.columns(count, cost=wear, high=np.where(self.open.charging, most, 0.0))
+        discharge = program.columns(count, cost=wear, high=np.where(self.open.discharging, most, 0.0))
+        worth = np.zeros(count)
+        worth[-1] = -self.problem.terminal_per_mwh / KWH_PER_MWH
+        stored = program.columns(count, cost=worth, low=battery.floor_kwh, high=battery.energy_kwh)
+        program.entries(balance, charge, -1.0)
+        program.entries(balance, discharge, 1.0)
+        start = np.zeros(count)
+        start[0] = first_stored_kwh(self.problem, battery)
+        rows = program.rows(count, low=start, high=start)
+        program.entries(rows, stored, 1.0)
+        program.entries(rows[1:], stored[:-1], -1.0)
+        program.entries(rows, charge, -battery.charge_efficiency)
+        program.entries(rows, discharge, 1 / battery.discharge_efficiency)
+        return charge, discharge, self._battery_sales(battery, balance, discharge), stored, rows
+
+    def _battery_sales(self, battery: Battery, balance: Index, discharge: Index) -> Index:
+        if not battery.to_grid:
+            return np.zeros(0, dtype=np.int32)
+        most = np.where(self.open.selling, battery.power_kw * self.hours, 0.0)
+        sold = self.program.columns(self.count, cost=-self.sale_per_kwh, high=most)
+        self.program.entries(balance, sold, -1.0)
+        rows = self.program.rows(self.count, high=0.0)
+        self.program.entries(rows, sold, 1.0)
+        self.program.entries(rows, discharge, -1.0)
+        return sold
+
+    def _peaks(self, bought: tuple[Index, ...]) -> None:
+        """One column per month: its peak, never below the one it has had. What is above that is paid for."""
+        demand = self.problem.demand
+        if demand is None:
+            return
+        months = np.array(demand.months)
+        for month in dict.fromkeys(demand.months):
+            inside = np.flatnonzero(months == month)
+            peak = self.program.columns(1, cost=demand.per_kw, low=demand.before_kw.get(month, 0.0))
+            rows = self.program.rows(len(inside), high=0.0)
+            for columns in bought:
+                self.program.entries(rows, columns[inside], 1 / self.hours)
+            self.program.entries(rows, np.repeat(peak, len(inside)), -1.0)
+
+    def _budget(self, imported: Index, ppas: tuple[Index, ...]) -> tuple[Index, Index]:
+        problem, program = self.problem, self.program
+        if problem.budget_kg is None:
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+        over = program.columns(1, cost=self.penalty_per_kg)
+        row = program.rows(1, high=problem.budget_kg)
+        program.entries(row, imported, problem.grid_g_per_kwh / 1000)
+        for columns, ppa in zip(ppas, problem.ppas, strict=True):
+            program.entries(row, columns, ppa.g_per_kwh / 1000)
+        program.entries(row, over, -1.0)
+        return over, row
+
+
+def first_stored_kwh(problem: Problem, battery: Battery) -> float:
+    """What the meter of the battery says, within what the battery can hold."""
+    return min(max(problem.stored_kwh, battery.floor_kwh), battery.energy_kwh)
+
+
+def _highest_price(problem: Problem) -> float:
+    """The largest price of the problem in any direction, per MWh; 1 if everything is free."""
+    prices = [np.abs(problem.import_per_mwh).max(initial=0.0), np.abs(problem.sale_per_mwh).max(initial=0.0)]
+    prices += [abs(ppa.per_mwh) for ppa in problem.ppas]
+    return max(1.0, *(float(price) for price in prices))

@@ -1,0 +1,112 @@
+"""Which plan is best? Checks, program, solution, and the figures of the plan from the problem's own prices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harch.energy.procurement.accounts import costs_of, emitted_kg
+from harch.energy.procurement.checks import problems_of
+from harch.energy.procurement.linear import Index, Solution
+from harch.energy.procurement.model import Model, build_model
+from harch.energy.procurement.plan import Carbon, FailureKind, PlanFailure, Planner, ProcurementPlan
+from harch.energy.procurement.problem import Problem
+from harch.energy.procurement.rule import plan_by_rule
+from harch.energy.steps import KWH_PER_MWH, Array
+
+TOLERANCE = 1e-6  # kWh and kg: ten times what the solver promises
+
+
+def plan_procurement(problem: Problem) -> ProcurementPlan | PlanFailure:
+    """The best plan, or why there is none. The same problem gives the same plan."""
+    wrong = problems_of(problem)
+    if wrong:
+        return PlanFailure(FailureKind.INPUT, tuple(wrong.found), "mend or forecast these values, then plan again")
+    model = build_model(problem)
+    solution = model.solve()
+    if not solution.failure and _unserved(model, solution).any():
+        # A step that was closed for buying may be the one that has to fill the battery.
+        model = build_model(problem, supply_first=True)
+        solution = model.solve()
+    if solution.failure:
+        hint = "`pip install 'harch[energy]'` installs it; until then the self-consumption rule serves"
+        return PlanFailure(FailureKind.SOLVER, (("solver", solution.failure),), hint)
+    unserved = _unserved(model, solution)
+    if unserved.any():
+        return _no_supply(problem, unserved)
+    return _plan(model, solution)
+
+
+def plan_or_rule(problem: Problem) -> ProcurementPlan | PlanFailure:
+    """As above, but where the solver is missing or fails, the self-consumption rule plans and says so."""
+    plan = plan_procurement(problem)
+    if isinstance(plan, PlanFailure) and plan.kind is FailureKind.SOLVER:
+        return plan_by_rule(problem, note=f"planned by the rule: {plan}")
+    return plan
+
+
+def _unserved(model: Model, solution: Solution) -> Array:
+    missing = solution.values[model.unserved]
+    return np.where(missing > TOLERANCE, missing, 0.0)
+
+
+def _no_supply(problem: Problem, unserved: Array) -> PlanFailure:
+    steps = problem.steps
+    first, worst = int(np.argmax(unserved > 0)), float(unserved.max()) / steps.hours
+    what = (
+        f"{int((unserved > 0).sum())} steps from {steps.at(first):%Y-%m-%dT%H:%MZ} lack up to {worst:.1f} kW, "
+        f"{unserved.sum():.1f} kWh in all, with an import of at most {problem.import_kw_max:g} kW"
+    )
+    return PlanFailure(FailureKind.SUPPLY, (("load_kwh", what),), "lower or move load, or raise `import_kw_max`")
+
+
+def _plan(model: Model, solution: Solution) -> ProcurementPlan:
+    problem, count = model.problem, model.problem.steps.count
+
+    def energy(columns: Index) -> Array:
+        """What the solver leaves below zero or just above it is zero."""
+        found = solution.values[columns] if len(columns) else np.zeros(count)
+        return np.where(found > TOLERANCE / 10, found, 0.0)
+
+    flexible: dict[str, Array] = {}
+    for load, columns in zip(problem.flexible, model.flexible, strict=True):
+        flexible[load.name] = np.zeros(count)
+        flexible[load.name][load.first : load.last] = energy(columns)
+    imported, own_used, own_sold = energy(model.imported), energy(model.own_used), energy(model.own_sold)
+    ppas = {ppa.name: energy(columns) for ppa, columns in zip(problem.ppas, model.ppas, strict=True)}
+    stored_duals = solution.duals[model.stored_rows]
+    charge, discharge, battery_sold = energy(model.charge), energy(model.discharge), energy(model.battery_sold)
+    return ProcurementPlan(
+        planner=Planner.OPTIMISER,
+        objective=problem.objective,
+        steps=problem.steps,
+        currency=problem.currency,
+        import_kwh=imported,
+        ppa_kwh=ppas,
+        own_used_kwh=own_used,
+        own_sold_kwh=own_sold,
+        curtailed_kwh=np.maximum(problem.own_kwh - own_used - own_sold, 0.0),
+        charge_kwh=charge,
+        discharge_kwh=discharge,
+        battery_sold_kwh=battery_sold,
+        stored_kwh=energy(model.stored),
+        flexible_kwh=flexible,
+        costs=costs_of(problem, imported, ppas, own_sold + battery_sold, charge + discharge),
+        carbon=_carbon(model, solution, emitted_kg(problem, imported, ppas)),
+        # As the market of that hour would pay, so without the fading of the objective.
+        energy_value_per_mwh=solution.duals[model.balance_rows] * KWH_PER_MWH / problem.fade,
+        # A stored kWh more is a right-hand side of one more.
+        stored_value_per_mwh=-stored_duals * KWH_PER_MWH / problem.fade if len(stored_duals) else None,
+    )
+
+
+def _carbon(model: Model, solution: Solution, emitted: float) -> Carbon:
+    if not len(model.over):
+        return Carbon(emitted)
+    over = float(solution.values[model.over[0]])
+    return Carbon(
+        emitted_kg=emitted,
+        budget_kg=model.problem.budget_kg,
+        over_kg=over if over > TOLERANCE else 0.0,
+        penalty_per_t=model.penalty_per_kg * 1000,
+        shadow_per_t=max(0.0, -float(solution.duals[model.budget_rows[0]]) * 1000),
+    )
