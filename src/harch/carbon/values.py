@@ -6,8 +6,8 @@ dirhams: each pair looks alike and has no sum that means anything. Adding or com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -79,7 +79,8 @@ class Quantity:
         return tuple(getattr(self, name) for name in _names(type(self))[1:])
 
     def with_number(self, number: float) -> Self:
-        return replace(self, **{_names(type(self))[0]: number})
+        make: Callable[..., Self] = type(self)
+        return make(number, *self.kind)
 
     def __add__(self, other: Self) -> Self:
         return self.with_number(self.number + self._same(other))
@@ -115,8 +116,13 @@ class Quantity:
         return other.number
 
 
+_NAMES: dict[type[Any], tuple[str, ...]] = {}  # `fields` is slow, and every reading asks
+
+
 def _names(quantity: type[Any]) -> tuple[str, ...]:
-    return tuple(entry.name for entry in fields(quantity))
+    if quantity not in _NAMES:
+        _NAMES[quantity] = tuple(entry.name for entry in fields(quantity))
+    return _NAMES[quantity]
 
 
 @dataclass(frozen=True, slots=True)

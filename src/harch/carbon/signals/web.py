@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,20 @@ from harch.carbon.signals.source import AccessRefused, SourceFailed
 
 RETRIED = (429, 500, 502, 503, 504)
 REFUSED = (401, 403)
+
+
+class _WithoutQuery(logging.Filter):
+    """Keeps queries out of httpx's own log lines: one of the services takes its key in the query."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                part.copy_with(query=None) if isinstance(part, httpx.URL) else part for part in record.args
+            )
+        return True
+
+
+logging.getLogger("httpx").addFilter(_WithoutQuery())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

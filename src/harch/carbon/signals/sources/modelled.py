@@ -7,7 +7,7 @@ value, and says on which.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from harch.base.clock import Clock
@@ -30,29 +30,29 @@ PROVIDES = frozenset(
         Signal.PUE,
     }
 )
+CHANGING = frozenset({Signal.PV_POWER, Signal.WIND_POWER, Signal.IRRADIANCE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Modelled:
-    """The default for all sites."""
+    """The default for all sites. The outlook is told once an hour: it is the same until then."""
 
     facts: Facts
     name: str = NAME
     provides: frozenset[Signal] = PROVIDES
     by_zone: bool = False
+    _told: dict[str, datetime] = field(default_factory=dict)
 
     async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
         now = clock.now()
-        hours = [_next_hour(now) + timedelta(hours=hour) for hour in range(OUTLOOK_HOURS)]
-        return [
-            *self.readings(site, now, received_at=now),
-            *(
-                reading
-                for hour in hours
-                for reading in self.readings(site, hour, received_at=now)
-                if reading.signal in _CHANGING
-            ),
-        ]
+        readings = self.readings(site, now, received_at=now)
+        first = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        if self._told.get(site.hub) != first:
+            self._told[site.hub] = first
+            for hour in range(OUTLOOK_HOURS):
+                ahead = self.readings(site, first + timedelta(hours=hour), received_at=now)
+                readings += [reading for reading in ahead if reading.signal in CHANGING]
+        return readings
 
     def readings(self, site: Site, moment: datetime, *, received_at: datetime) -> list[Reading[Quantity]]:
         """The model's values at any moment: a function of time and site."""
@@ -87,13 +87,6 @@ class Modelled:
         ]
 
 
-_CHANGING = frozenset({Signal.PV_POWER, Signal.WIND_POWER, Signal.IRRADIANCE})
-
-
 def modelled() -> Modelled:
     """The model with the shipped facts."""
     return Modelled(facts=shipped_facts())
-
-
-def _next_hour(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
