@@ -28,6 +28,7 @@ from harch.placement.turns.settings import TurnSettings
 from harch.placement.turns.settings_file import FILE_NAME, parse_settings
 
 DEFAULT_TENANT = "default"
+EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (what people write to listen on all of them)
 
 _log = logging.getLogger("harch.hub")
 
@@ -53,9 +54,16 @@ class HubConfig:
     def port(self) -> int:
         return self.ports.api(self.index)
 
-    def url_of(self, hub_id: str) -> str:
+    def url_of(self, hub_id: str, identity: HubIdentity | None = None) -> str:
+        """Of another hub it is a guess, until that hub says so itself.
+
+        A hub that listens on every address is reached where its peers reach it.
+        """
         index = [hub.id for hub in self.fleet.hubs].index(hub_id)
-        return f"http://{self.host}:{self.ports.api(index)}"
+        host = self.host
+        if host in EVERY_ADDRESS:
+            host = identity.member.address.host if identity is not None else "127.0.0.1"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.ports.api(index)}"
 
     @property
     def state_dir(self) -> Path:
@@ -101,17 +109,18 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
         loop.add_signal_handler(number, stop.set)
     with_lock = _lock(config.state_dir)
     try:
+        identity = config.identity()
         service = HubService(
             fleet=config.fleet,
             hub=hub,
             state_dir=config.state_dir,
             clock=SystemClock(),
             version=version("harch"),
-            url=config.url_of(hub.id),
+            url=config.url_of(hub.id, identity),
             peer_urls={other.id: config.url_of(other.id) for other in config.fleet.hubs if other.id != hub.id},
             on_broken=on_broken,
             settings=config.turn_settings(),
-            identity=config.identity(),
+            identity=identity,
             listen=config.peer_listen,
             leases=config.leases,
         )

@@ -1,7 +1,8 @@
-"""Where does a hub take its scheduling settings from? The named file, else its state folder, else the defaults."""
+"""Where does a hub take its settings from? Scheduling files, its identity, and the address that others reach."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from harch.api.process import HubConfig
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
+from harch.federation.identity.founding import make_federation
 from harch.placement.turns.settings import TurnSettings
 from harch.testing.fleets import tiny_fleet
 
 
-def config(home: Path, scheduling: Path | None = None) -> HubConfig:
+def config(home: Path, scheduling: Path | None = None, host: str = "127.0.0.1") -> HubConfig:
     fleet = tiny_fleet()
-    return HubConfig(fleet, "dakhla", Home(home), Ports(7700, len(fleet.hubs)), scheduling=scheduling)
+    return HubConfig(fleet, "dakhla", Home(home), Ports(7700, len(fleet.hubs)), host, scheduling=scheduling)
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
@@ -40,3 +42,16 @@ def test_mistakes_name_the_file(tmp_path: Path) -> None:
     assert str(wrong) in refused.value.message
     with pytest.raises(HarchError, match="cannot be read"):
         config(tmp_path, tmp_path / "missing.toml").turn_settings()
+
+
+def test_a_hub_is_on_its_own_until_its_folder_holds_an_identity(tmp_path: Path) -> None:
+    assert config(tmp_path).identity() is None
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    make_federation(Home(tmp_path), {"dakhla": ("10.1.0.7", 7721), "dakar": ("10.2.0.7", 7721)}, now=now)
+    identity = config(tmp_path).identity()
+    assert identity is not None
+    assert identity.hub_id == "dakhla"
+    assert config(tmp_path, host="10.9.0.1").url_of("dakhla", identity) == "http://10.9.0.1:7701"
+    assert config(tmp_path, host="0.0.0.0").url_of("dakhla", identity) == "http://10.1.0.7:7701"
+    assert config(tmp_path, host="::").url_of("dakhla") == "http://127.0.0.1:7701"
+    assert config(tmp_path, host="::1").url_of("dakhla") == "http://[::1]:7701"
