@@ -71,3 +71,11 @@ def test_the_same_problem_gives_the_same_plan() -> None:
     first, second = (planned(problem(prices, battery=LOSSLESS, own_kwh=[1.5] * 36)) for _ in range(2))
     assert (first.import_kwh == second.import_kwh).all()
     assert (first.stored_kwh == second.stored_kwh).all()
+
+
+def test_a_battery_that_may_not_charge_from_the_grid_stores_own_surplus_only() -> None:
+    own_only = Battery(
+        energy_kwh=10, power_kw=10, charge_efficiency=1, discharge_efficiency=1, wear_per_mwh=0, from_grid=False
+    )
+    plan = planned(problem([1, 100, 100], own_kwh=[2, 0, 0], battery=own_only))
+    assert plan.charge_kwh.tolist() == pytest.approx([1, 0, 0])

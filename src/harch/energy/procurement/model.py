@@ -164,7 +164,10 @@ class _Builder:
             return none, none, none, none, none
         wear = max(battery.wear_per_mwh, WEAR_PER_MWH_MIN) / KWH_PER_MWH
         most = battery.power_kw * self.hours
-        charge = program.columns(count, cost=wear, high=np.where(self.open.charging, most, 0.0))
+        charge_max = np.where(self.open.charging, most, 0.0)
+        if not battery.from_grid:
+            charge_max = np.minimum(charge_max, self.problem.surplus_kwh)
+        charge = program.columns(count, cost=wear, high=charge_max)
         discharge = program.columns(count, cost=wear, high=np.where(self.open.discharging, most, 0.0))
         worth = np.zeros(count)
         worth[-1] = -self.problem.terminal_per_mwh / KWH_PER_MWH

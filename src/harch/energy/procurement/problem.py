@@ -38,6 +38,7 @@ class Battery:
     discharge_efficiency: float = EFFICIENCY
     wear_per_mwh: float = WEAR_PER_MWH
     to_grid: bool = False
+    from_grid: bool = True  # False: own surplus only is stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
