@@ -58,6 +58,10 @@ class CheckpointPost:
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
+    def close(self) -> None:
+        for task in list(self._keeping):
+            task.cancel()
+
     async def _show(self) -> None:
         signed = await self._audit.head()
         seq = signed.checkpoint.seq

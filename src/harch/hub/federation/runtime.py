@@ -123,6 +123,7 @@ class FederationRuntime:
                 group.create_task(self._driver.keep_spilling())
         finally:
             self._grants.close()
+            self._post.close()
             for task in list(self._answering):
                 task.cancel()
 
