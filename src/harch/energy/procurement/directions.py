@@ -7,7 +7,7 @@ is closed beforehand. That keeps the program linear, and bounded at zero and neg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,33 @@ from harch.energy.procurement.problem import Problem
 from harch.energy.steps import Array
 
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """Steps in which a first solution charged and discharged at once, with the way that was the stronger one.
+
+    Where power will be paid for being used, an empty battery is worth money, and moving energy in a circle empties it.
+    No price of the step itself tells; it is seen only in the solution.
+    """
+
+    charging_only: Mask
+    discharging_only: Mask
+
+    def applied(self, directions: Directions) -> Directions:
+        return replace(
+            directions,
+            charging=directions.charging & ~self.discharging_only,
+            discharging=directions.discharging & ~self.charging_only,
+        )
+
+    def and_more(self, charge_kwh: Array, discharge_kwh: Array, tolerance_kwh: float) -> OneWay | None:
+        """With the circles of one more solution; None if it has none."""
+        circles = np.minimum(charge_kwh, discharge_kwh) > tolerance_kwh
+        if not circles.any():
+            return None
+        charging = charge_kwh >= discharge_kwh
+        return OneWay(self.charging_only | (circles & charging), self.discharging_only | (circles & ~charging))
 
 
 @dataclass(frozen=True, slots=True)

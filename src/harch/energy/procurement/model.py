@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harch.energy.procurement.directions import directions_of
+from harch.energy.procurement.directions import OneWay, directions_of
 from harch.energy.procurement.linear import Index, LinearProgram, Solution
 from harch.energy.procurement.problem import Battery, Objective, Problem
 from harch.energy.steps import KWH_PER_MWH, Array
@@ -49,13 +49,13 @@ class Model:
         return self.program.solve()
 
 
-def build_model(problem: Problem, *, supply_first: bool = False) -> Model:
+def build_model(problem: Problem, *, supply_first: bool = False, one_way: OneWay | None = None) -> Model:
     """The program of a problem that passed its checks."""
-    return _Builder(problem, supply_first).build()
+    return _Builder(problem, supply_first, one_way).build()
 
 
 class _Builder:
-    def __init__(self, problem: Problem, supply_first: bool) -> None:
+    def __init__(self, problem: Problem, supply_first: bool, one_way: OneWay | None) -> None:
         self.problem = problem
         self.program = LinearProgram()
         self.count = problem.steps.count
@@ -73,7 +73,8 @@ class _Builder:
             self.ppa_per_kwh = tuple(np.maximum(per_kwh, 0.0) for per_kwh in self.ppa_per_kwh)
         self.sale_per_kwh = self._sale_values()
         cheapest = np.min([self.buy_per_kwh, *self._offered_prices()], axis=0)
-        self.open = directions_of(problem, cheapest, self.sale_per_kwh, supply_first=supply_first)
+        found = directions_of(problem, cheapest, self.sale_per_kwh, supply_first=supply_first)
+        self.open = found if one_way is None else one_way.applied(found)
 
     def build(self) -> Model:
         problem, program, count = self.problem, self.program, self.count

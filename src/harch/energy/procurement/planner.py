@@ -6,6 +6,7 @@ import numpy as np
 
 from harch.energy.procurement.accounts import costs_of, emitted_kg
 from harch.energy.procurement.checks import problems_of
+from harch.energy.procurement.directions import OneWay
 from harch.energy.procurement.linear import Index, Solution
 from harch.energy.procurement.model import Model, build_model
 from harch.energy.procurement.plan import Carbon, FailureKind, PlanFailure, Planner, ProcurementPlan
@@ -14,6 +15,7 @@ from harch.energy.procurement.rule import plan_by_rule
 from harch.energy.steps import KWH_PER_MWH, Array
 
 TOLERANCE = 1e-6  # kWh and kg: ten times what the solver promises
+ROUNDS_MAX = 6
 
 
 def plan_procurement(problem: Problem) -> ProcurementPlan | PlanFailure:
@@ -21,12 +23,7 @@ def plan_procurement(problem: Problem) -> ProcurementPlan | PlanFailure:
     wrong = problems_of(problem)
     if wrong:
         return PlanFailure(FailureKind.INPUT, tuple(wrong.found), "mend or forecast these values, then plan again")
-    model = build_model(problem)
-    solution = model.solve()
-    if not solution.failure and _unserved(model, solution).any():
-        # A step that was closed for buying may be the one that has to fill the battery.
-        model = build_model(problem, supply_first=True)
-        solution = model.solve()
+    model, solution = _solve(problem)
     if solution.failure:
         hint = "`pip install 'harch[energy]'` installs it; until then the self-consumption rule serves"
         return PlanFailure(FailureKind.SOLVER, (("solver", solution.failure),), hint)
@@ -42,6 +39,28 @@ def plan_or_rule(problem: Problem) -> ProcurementPlan | PlanFailure:
     if isinstance(plan, PlanFailure) and plan.kind is FailureKind.SOLVER:
         return plan_by_rule(problem, note=f"planned by the rule: {plan}")
     return plan
+
+
+def _solve(problem: Problem) -> tuple[Model, Solution]:
+    """The first solution that is possible behind one meter, or one that gives up some gains to be so."""
+    none = np.zeros(problem.steps.count, dtype=np.bool_)
+    one_way = OneWay(none, none)
+    for _ in range(ROUNDS_MAX):
+        model = build_model(problem, one_way=one_way)
+        solution = model.solve()
+        if solution.failure or _unserved(model, solution).any():
+            break
+        if not len(model.charge):
+            return model, solution
+        more = one_way.and_more(solution.values[model.charge], solution.values[model.discharge], TOLERANCE)
+        if more is None:
+            return model, solution
+        one_way = more
+    if solution.failure:
+        return model, solution
+    # What was closed for gain may be what the supply needs: in this program there is nothing to gain by it.
+    model = build_model(problem, supply_first=True)
+    return model, model.solve()
 
 
 def _unserved(model: Model, solution: Solution) -> Array:

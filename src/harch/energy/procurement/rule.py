@@ -27,7 +27,7 @@ def plan_by_rule(problem: Problem, *, note: str = "") -> ProcurementPlan | PlanF
     own_used = np.minimum(problem.own_kwh, needed)
     charge, discharge, stored = _self_consumption(problem, needed)
     own_used += charge
-    rest = needed - np.minimum(problem.own_kwh, needed) - discharge
+    rest = np.maximum(needed - np.minimum(problem.own_kwh, needed) - discharge, 0.0)
     ppas: dict[str, Array] = {}
     for ppa in problem.ppas:
         ppas[ppa.name] = np.minimum(ppa.offered_kwh, rest)
@@ -81,8 +81,9 @@ def _self_consumption(problem: Problem, needed: Array) -> tuple[Array, Array, Ar
     most = battery.power_kw * problem.steps.hours
     level = first_stored_kwh(problem, battery)
     for step, spare in enumerate((problem.own_kwh - needed).tolist()):
-        room = (battery.energy_kwh - level) / battery.charge_efficiency
-        left = (level - battery.floor_kwh) * battery.discharge_efficiency
+        # Sums of floats may end a hair beyond the limits.
+        room = max(battery.energy_kwh - level, 0.0) / battery.charge_efficiency
+        left = max(level - battery.floor_kwh, 0.0) * battery.discharge_efficiency
         charge[step] = min(max(spare, 0.0), most, room)
         discharge[step] = min(max(-spare, 0.0), most, left)
         level += charge[step] * battery.charge_efficiency - discharge[step] / battery.discharge_efficiency
