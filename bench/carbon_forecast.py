@@ -141,7 +141,7 @@ def with_goals(data: Path, verdict: Verdict, say: Say, period: str = "h2", mix: 
     verdict.goal(f"truth inside the 90 % interval, {inputs}", ">= 87", covered, "%")
     verdict.goal(f"truth inside the 90 % interval, not too wide, {inputs}", "<= 93", covered, "%")
     if published:
-        below = sum(got.ours_pct.mean() < published[zone].mean() for zone, got in found.items())
+        below = sum(bool(got.ours_pct.mean() < published[zone].mean()) for zone, got in found.items())
         ours = float(np.mean([got.ours_pct.mean() for got in found.values()]))
         theirs = float(np.mean([published[zone].mean() for zone in found]))
         verdict.goal(f"96-h MAPE against CarbonCast, mean of 13 zones, {inputs}", f"<= {theirs:.4f}", ours, "%")
