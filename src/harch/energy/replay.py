@@ -13,17 +13,18 @@ from datetime import datetime
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
-from harch.energy.procurement.planner import plan_or_rule
+from harch.energy.procurement.accounts import emitted_by_step_kg
+from harch.energy.procurement.plan import PlanFailure, Planner, ProcurementPlan
+from harch.energy.procurement.planner import plan_procurement
 from harch.energy.procurement.problem import Problem
+from harch.energy.procurement.prudence import Planning, expected_kg, plan_prudently
 from harch.energy.procurement.rule import plan_by_rule
 from harch.energy.steps import KWH_PER_MWH, Array, Steps
 
 HORIZON_H = 36
-# Part of the rule's emissions that rolling plans keep in hand, because forecasts of the last hours fail too.
-RESERVE = 0.01
+# Part of what the rule emits in one horizon that is kept in hand and not spent as credit.
+RESERVE = 0.02
 
-Planning = Callable[[Problem], ProcurementPlan | PlanFailure]
 # What was expected at a moment for the steps of a horizon: a problem whose first step is as it turned out.
 Outlook = Callable[[datetime, Steps], Problem]
 
@@ -39,7 +40,7 @@ class Outcome:
     emitted_kg: float
     bought_kwh: float
     sold_kwh: float
-    plans_by_rule: int = 0
+    steps_by_rule: int = 0
 
     @property
     def cost(self) -> float:
@@ -48,44 +49,41 @@ class Outcome:
 
 def replay_whole(world: Problem, planning: Planning) -> Outcome:
     """One plan over the whole world, as it turned out: the rule, or the best that anybody could have done."""
-    return outcome_of([_made(planning, world)], world)
+    return _outcome([_made(planning(world))], world)
 
 
-def replay_rolling(
-    world: Problem, outlook: Outlook, *, planning: Planning = plan_or_rule, carbon_like_rule: bool = True
-) -> Outcome:
-    """Plans again in every step and carries out the first one.
+def replay_rolling(world: Problem, outlook: Outlook, *, planning: Planning = plan_procurement) -> Outcome:
+    """Plans prudently in every step and carries out the first one.
 
-    With `carbon_like_rule` the budget of each plan is what the rule, followed beside it on the same facts, has emitted
-    and is expected to emit, less what this policy has emitted.
+    The rule is followed beside it on the same facts. What it has emitted more than this policy, and what it would emit
+    more from now on because less is in its battery, is the credit that plans may spend.
     """
     steps = world.steps
     horizon = round(HORIZON_H / steps.hours)
-    shadow = _made(plan_by_rule, world)  # only its past is looked at
-    shadow_kg = np.cumsum(_emitted_by_step(world, shadow))
+    shadow = _made(plan_by_rule(world))  # only its past is looked at
+    shadow_kg = np.cumsum(emitted_by_step_kg(world, shadow.import_kwh, shadow.ppa_kwh))
     stored, emitted = world.stored_kwh, 0.0
     done: list[ProcurementPlan] = []
-    by_rule = 0
     for index in range(steps.count):
-        ahead = Steps(steps.at(index), steps.step_s, horizon)
-        expected = replace(outlook(steps.at(index), ahead), stored_kwh=stored)
-        if carbon_like_rule:
-            rule_past = float(shadow_kg[index - 1]) if index else 0.0
-            rule_stored = float(shadow.stored_kwh[index - 1]) if index else world.stored_kwh
-            rule_next = _made(plan_by_rule, replace(expected, stored_kwh=rule_stored)).carbon.emitted_kg
-            budget = (1 - RESERVE) * (rule_past + rule_next) - emitted
-            expected = replace(expected, budget_kg=budget)
-        plan = _made(planning, expected)
-        by_rule += bool(plan.notes)
-        first = _first_step(plan)
+        expected = replace(outlook(steps.at(index), Steps(steps.at(index), steps.step_s, horizon)), stored_kwh=stored)
+        past_kg = float(shadow_kg[index - 1]) if index else 0.0
+        rule_stored = float(shadow.stored_kwh[index - 1]) if index else world.stored_kwh
+        ahead = [
+            expected_kg(expected, _made(plan_by_rule(replace(expected, stored_kwh=level))))
+            for level in (rule_stored, stored)
+        ]
+        credit = past_kg - emitted + (1 - RESERVE) * ahead[0] - ahead[1]
+        first = _first_step(_made(plan_prudently(expected, credit_kg=credit, planning=planning)))
         done.append(first)
         stored = float(first.stored_kwh[0])
-        emitted += first.import_kwh[0] * world.grid_g_per_kwh[index] / 1000
-    return replace(outcome_of(done, world), plans_by_rule=by_rule)
+        emitted += float(first.import_kwh[0] * world.grid_g_per_kwh[index]) / 1000
+    return replace(_outcome(done, world), steps_by_rule=sum(plan.planner is Planner.RULE for plan in done))
 
 
-def outcome_of(plans: list[ProcurementPlan], world: Problem) -> Outcome:
+def _outcome(plans: list[ProcurementPlan], world: Problem) -> Outcome:
     """The account of plans that follow each other and cover the world, at the world's own prices."""
+    if world.ppas or world.flexible or world.demand:
+        raise InvariantBroken("a replayed world has a grid, own plants and a battery only")
 
     def joined(name: str) -> Array:
         return np.concatenate([getattr(plan, name) for plan in plans])
@@ -104,26 +102,12 @@ def outcome_of(plans: list[ProcurementPlan], world: Problem) -> Outcome:
     )
 
 
-def _emitted_by_step(world: Problem, plan: ProcurementPlan) -> Array:
-    return plan.import_kwh * world.grid_g_per_kwh / 1000
-
-
-def _made(planning: Planning, problem: Problem) -> ProcurementPlan:
-    plan = planning(problem)
+def _made(plan: ProcurementPlan | PlanFailure) -> ProcurementPlan:
     if isinstance(plan, PlanFailure):
         raise InvariantBroken("a replayed world can be supplied", plan)
     return plan
 
 
 def _first_step(plan: ProcurementPlan) -> ProcurementPlan:
-    names = (
-        "import_kwh",
-        "own_used_kwh",
-        "own_sold_kwh",
-        "curtailed_kwh",
-        "charge_kwh",
-        "discharge_kwh",
-        "battery_sold_kwh",
-        "stored_kwh",
-    )
-    return replace(plan, **{name: getattr(plan, name)[:1] for name in names})
+    flows = ("import", "own_used", "own_sold", "curtailed", "charge", "discharge", "battery_sold", "stored")
+    return replace(plan, **{f"{flow}_kwh": getattr(plan, f"{flow}_kwh")[:1] for flow in flows})

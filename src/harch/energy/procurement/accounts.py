@@ -27,8 +27,12 @@ def costs_of(
 
 def emitted_kg(problem: Problem, imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> float:
     """Of bought energy, by the intensities that the problem gives."""
-    grid = float(imported_kwh @ problem.grid_g_per_kwh)
-    return (grid + sum(float(ppa_kwh[ppa.name] @ ppa.g_per_kwh) for ppa in problem.ppas)) / 1000
+    return float(emitted_by_step_kg(problem, imported_kwh, ppa_kwh).sum())
+
+
+def emitted_by_step_kg(problem: Problem, imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> Array:
+    grid = imported_kwh * problem.grid_g_per_kwh
+    return (grid + sum((ppa_kwh[ppa.name] * ppa.g_per_kwh for ppa in problem.ppas), np.zeros_like(grid))) / 1000
 
 
 def metered_kwh(imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> Array:

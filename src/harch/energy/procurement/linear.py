@@ -16,6 +16,7 @@ from harch.energy.steps import Array
 
 Index = NDArray[np.int32]
 TIME_LIMIT_S = 45.0
+PRESOLVE_COLUMNS_MIN = 2000  # below it, simplifying a program takes longer than solving it
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class LinearProgram:
         model.setOptionValue("output_flag", False)
         model.setOptionValue("threads", 1)
         model.setOptionValue("time_limit", time_limit_s)
+        if self.column_count < PRESOLVE_COLUMNS_MIN:
+            model.setOptionValue("presolve", "off")
         if model.passModel(self._as_highs(highspy)) == highspy.HighsStatus.kError:
             return Solution(failure="HiGHS does not take the program")
         model.run()

@@ -215,9 +215,10 @@ class _Builder:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
         over = program.columns(1, cost=self.penalty_per_kg)
         row = program.rows(1, high=problem.budget_kg)
-        program.entries(row, imported, problem.grid_g_per_kwh / 1000)
+        weight = problem.fade / 1000 if problem.budget_fades else np.full(self.count, 1 / 1000)
+        program.entries(row, imported, problem.grid_g_per_kwh * weight)
         for columns, ppa in zip(ppas, problem.ppas, strict=True):
-            program.entries(row, columns, ppa.g_per_kwh / 1000)
+            program.entries(row, columns, ppa.g_per_kwh * weight)
         program.entries(row, over, -1.0)
         return over, row
 

@@ -78,7 +78,7 @@ class Problem:
 
     `carbon_per_t` puts a price on emissions in the objective; it is no part of the bill. `budget_kg` limits the
     emissions of bought energy over the horizon: own plants do not count, so that selling own power and buying cleaner
-    power for it never looks like a saving.
+    power for it never looks like a saving. With `budget_fades` later emissions count less in it, as later purchases do.
     """
 
     steps: Steps
@@ -95,6 +95,7 @@ class Problem:
     ppas: tuple[PpaOffer, ...] = ()
     demand: DemandPeaks | None = None
     budget_kg: float | None = None
+    budget_fades: bool = False
     carbon_per_t: float = 0.0
     objective: Objective = Objective.PROFIT
     terminal_per_mwh: float = TERMINAL_PER_MWH
