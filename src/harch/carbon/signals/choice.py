@@ -20,7 +20,7 @@ from harch.carbon.values import CarbonIntensity, Quantity, Reading, Signal
 
 # Sources differ in method by tens of percent; five times is another thing.
 PEER_FACTOR = 5.0
-PEER_MARGIN_G_PER_KWH = 100.0
+PEER_MARGIN_G_PER_KWH = 50.0
 
 
 class Quality(StrEnum):

@@ -142,7 +142,8 @@ class _LimitsEntry(Struct, forbid_unknown_fields=True):
     stale_after_s: Positive | None = None
     stuck_after_s: Positive | None = None
     odd_factor: Annotated[float, Meta(gt=1)] | None = None
-    odd_margin: NotNegative | None = None
+    odd_margin_above: NotNegative | None = None
+    odd_margin_below: NotNegative | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

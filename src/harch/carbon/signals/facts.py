@@ -20,12 +20,16 @@ class Facts:
     wind_capacity_factor_elsewhere: float
     onsite_g_per_kwh: float
 
-    def grid(self, country: str) -> tuple[float, str]:
-        """The yearly mean of a country's grid, and its citation."""
-        known = self.grid_g_per_kwh.get(country)
-        if known is not None:
-            return known, f"yearly mean of {country}: {self.citation}"
-        return self.world_g_per_kwh, f"no figure for {country}: mean of the world, {self.citation}"
+    def grid(self, grid_zone: str, country: str) -> tuple[float, str]:
+        """The yearly mean of a zone's country, and its citation.
+
+        Zones are named after the country whose power they carry (`SE-SE3`), which need not be the jurisdiction. A zone
+        that is named otherwise gets the mean of the jurisdiction.
+        """
+        for name in (grid_zone.partition("-")[0], country):
+            if name in self.grid_g_per_kwh:
+                return self.grid_g_per_kwh[name], f"yearly mean of {name}: {self.citation}"
+        return self.world_g_per_kwh, f"no figure for {grid_zone}: mean of the world, {self.citation}"
 
 
 @cache

@@ -13,10 +13,11 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One plausible number. Doubtful ones are kept as well, else a lasting change would be doubted for ever."""
+    """One plausible number. Doubted ones are kept as well, else a lasting change would be doubted for ever."""
 
     at: datetime
     number: float
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class History:
 
     def numbers(self) -> list[float]:
         return [sample.number for sample in self.samples]
+
+    def trusted(self, *, since: datetime | None = None) -> list[float]:
+        """The values that nobody doubted when they came."""
+        kept = (sample for sample in self.samples if not sample.doubted)
+        return [sample.number for sample in kept if since is None or sample.at >= since]
 
     def settled(self, now: datetime) -> list[float]:
         """The values of more than a day ago: a lie of today is no evidence for itself."""

@@ -16,9 +16,10 @@ HOUR_S = 3600.0
 class Limits:
     """What a reading of one signal must keep to.
 
-    `low` and `high` are physical. `odd_factor` with `odd_margin` say how far a value may be from the source's own past
-    and from other sources before it is doubted; None where honest values jump, as PV at sunrise and prices do.
-    `worse` is the direction that a careful decision assumes when sources contradict each other.
+    `low` and `high` are physical. `odd_factor` says how many times more or less than usual a value may be before it is
+    doubted; None where honest values jump, as PV at sunrise and prices do. The margins are differences that are never
+    odd: a narrow one below, because a false low value draws work to the place. `worse` is the direction that a careful
+    decision assumes when sources contradict each other.
     """
 
     low: float
@@ -26,11 +27,12 @@ class Limits:
     stale_after_s: float
     stuck_after_s: float | None = None
     odd_factor: float | None = None
-    odd_margin: float = 0.0
+    odd_margin_above: float = 0.0
+    odd_margin_below: float = 0.0
     worse: Literal["high", "low"] = "high"
 
 
-def _grid(low: float, high: float, stale_after_s: float) -> Limits:
+def _grid(low: float, high: float, stale_after_s: float, *, odd_margin_below: float = 15.0) -> Limits:
     # A thermal plant emits at most about 1,200 g/kWh; a grid above it exists on paper only (see docs/guides/carbon.md).
     # Honest hours lie within a factor of three of their median, or within the spread that the zone itself has shown.
     return Limits(
@@ -39,7 +41,8 @@ def _grid(low: float, high: float, stale_after_s: float) -> Limits:
         stale_after_s=stale_after_s,
         stuck_after_s=48 * HOUR_S,  # whole numbers of a hydro grid do stay the same for a day
         odd_factor=3.0,
-        odd_margin=50.0,
+        odd_margin_above=50.0,
+        odd_margin_below=odd_margin_below,
     )
 
 
@@ -54,8 +57,9 @@ DEFAULT_LIMITS: Mapping[Signal, Limits] = MappingProxyType(
         # No grid is cleaner than its cleanest plant: below 2 g over the life cycle, the unit is wrong.
         Signal.GRID_AVERAGE_LIFECYCLE: _grid(2.0, 1200.0, 3 * HOUR_S),
         Signal.GRID_AVERAGE_DIRECT: _grid(0.0, 1200.0, 3 * HOUR_S),
-        Signal.GRID_MARGINAL_LIFECYCLE: _grid(0.0, 1500.0, 0.5 * HOUR_S),
-        Signal.GRID_MARGINAL_DIRECT: _grid(0.0, 1500.0, 0.5 * HOUR_S),
+        # Where wind or sun is curtailed, one more kWh honestly costs nothing: no marginal value is oddly low.
+        Signal.GRID_MARGINAL_LIFECYCLE: _grid(0.0, 1500.0, 0.5 * HOUR_S, odd_margin_below=1500.0),
+        Signal.GRID_MARGINAL_DIRECT: _grid(0.0, 1500.0, 0.5 * HOUR_S, odd_margin_below=1500.0),
         Signal.CONTRACT_LIFECYCLE: Limits(low=0.0, high=1200.0, stale_after_s=24 * HOUR_S),
         Signal.ONSITE_LIFECYCLE: Limits(low=0.0, high=1200.0, stale_after_s=24 * HOUR_S),
         Signal.RENEWABLE_SHARE: Limits(low=0.0, high=1.0, stale_after_s=3 * HOUR_S, worse="low"),

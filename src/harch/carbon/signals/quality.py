@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from harch.base.rejection import Rejection
-from harch.carbon.signals.history import History, Sample, quantile, spread
+from harch.carbon.signals.history import DAY, History, Sample, median, quantile, spread
 from harch.carbon.signals.limits import Limits
 from harch.carbon.units import LBS_PER_MWH_IN_G_PER_KWH
 from harch.carbon.values import CarbonIntensity, Evidence, Quantity, Reading
@@ -22,6 +22,8 @@ HISTORY_MIN = 12  # fewer samples do not say what is typical
 SPREADS_MAX = 6.0
 TAIL = 0.2  # of the settled past, what must have been as high or as low for that to be usual
 UNIT_TOLERANCE = 0.03
+BEYOND = 1.3  # times the extreme of the past: further than it creeps from one day to the next
+LBS_RANGE = (0.75, 1.25)  # hours differ from the median of their day
 STUCK_SAMPLES_MIN = 6
 LBS_FACTOR = 1 / LBS_PER_MWH_IN_G_PER_KWH  # what a value in lbs/MWh is too high by when taken for g/kWh
 
@@ -40,7 +42,7 @@ Check = Callable[[Reading[Quantity], Circumstances], Rejection | None]
 
 
 def arrival_rejections(reading: Reading[Quantity], seen: Circumstances) -> tuple[Rejection, ...]:
-    """Every rule that the reading breaks as it arrives."""
+    """Every rule that the reading breaks as it arrives. What breaks none of the first ones is remembered."""
     if broken := _first(reading, seen, PLAUSIBILITY):
         return (broken,)  # further rules would compare with a number or a time that means nothing
     return tuple(found for check in DOUBTS if (found := check(reading, seen)) is not None)
@@ -52,16 +54,12 @@ def forecast_rejections(reading: Reading[Quantity], seen: Circumstances) -> tupl
     return () if broken is None else (broken,)
 
 
-def is_plausible(reading: Reading[Quantity], seen: Circumstances) -> bool:
-    """True when it may become part of the history: it could be true, even if it is doubted today."""
-    return _first(reading, seen, PLAUSIBILITY) is None
-
-
 def remembered(reading: Reading[Quantity], seen: Circumstances) -> History:
     """The history after this reading."""
-    if not is_plausible(reading, seen):
+    if _first(reading, seen, PLAUSIBILITY) is not None:
         return seen.history
-    return seen.history.with_sample(Sample(reading.at, reading.value.number))
+    doubted = _first(reading, seen, DOUBTS) is not None
+    return seen.history.with_sample(Sample(reading.at, reading.value.number, doubted))
 
 
 def check_number(reading: Reading[Quantity], _seen: Circumstances) -> Rejection | None:
@@ -102,35 +100,38 @@ def check_order(reading: Reading[Quantity], seen: Circumstances) -> Rejection | 
 
 
 def check_unit_jump(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
-    """A source that changes from g/kWh to lbs/MWh jumps by exactly that factor, beyond all that it has shown before."""
-    last = seen.history.last
-    if not isinstance(reading.value, CarbonIntensity) or last is None or last.number <= 0:
+    """A source that changes to lbs/MWh shows about 2.2 times its last day, and more than it has ever shown."""
+    trusted = seen.history.trusted()
+    day = seen.history.trusted(since=seen.now - DAY)
+    if not isinstance(reading.value, CarbonIntensity) or not day:
         return None
-    number = reading.value.number
-    if not looks_like_lbs(number, last.number) or number <= 1.3 * max(seen.history.numbers()):
+    number, usual = reading.value.number, median(day)
+    low, high = (LBS_FACTOR * part for part in LBS_RANGE)
+    if usual <= 0 or not low <= number / usual <= high or number <= BEYOND * max(trusted):
         return None
     return _no(
         reading,
         "unit",
-        f"{number:.4g} is {number / last.number:.3f} times the value before: it looks like lbs/MWh",
-        "declare the unit of the source",
+        f"{number:.4g} is {number / usual:.2f} times the usual {usual:.4g}: it looks like lbs/MWh",
+        f"if so, it is {number / LBS_FACTOR:.4g} g/kWh: declare the unit of the source",
     )
 
 
 def check_typical(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
-    """Against the source's own past: as far as its usual spread, a factor and a margin allow, whichever allows most.
+    """Against the source's own past.
 
-    Some grids swing between two levels, so both ends of what a fifth of the settled past has shown are usual. Before
-    there is such a past, the median is.
+    Some grids swing between two levels, so both ends of what a fifth of the settled past has shown are usual, and what
+    it has shown at all is nearly so. Before there is such a past, the median is what is usual.
     """
-    factor, numbers, tail = seen.limits.odd_factor, seen.history.settled(seen.now), TAIL
+    limits, numbers, tail = seen.limits, seen.history.settled(seen.now), TAIL
     if len(numbers) < HISTORY_MIN:
-        numbers, tail = seen.history.numbers(), 0.5
-    if factor is None or len(numbers) < HISTORY_MIN:
+        numbers, tail = seen.history.trusted(), 0.5
+    if limits.odd_factor is None or len(numbers) < HISTORY_MIN:
         return None
     number, low, high = reading.value.number, quantile(numbers, tail), quantile(numbers, 1 - tail)
-    margin = max(seen.limits.odd_margin, SPREADS_MAX * spread(numbers))
-    if low <= number <= high or any(agree(number, end, factor, margin) for end in (low, high)):
+    most = max(high * limits.odd_factor, high + limits.odd_margin_above, high + SPREADS_MAX * spread(numbers))
+    least = min(low / limits.odd_factor, low - limits.odd_margin_below, min(numbers) / BEYOND)
+    if least <= number <= most:
         return None
     usual = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
     return _no(

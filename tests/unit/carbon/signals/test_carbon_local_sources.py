@@ -135,16 +135,25 @@ def test_a_word_in_the_wrong_unit_is_refused() -> None:
 def test_the_model_knows_every_country_of_the_shipped_fleets() -> None:
     for name in ("five-hubs", "twenty-hubs"):
         for hub in shipped_fleet(name).hubs:
-            number, citation = shipped_facts().grid(hub.country)
+            number, citation = shipped_facts().grid(hub.grid_zone, hub.country)
             assert 10 < number < 900
             assert "Ember" in citation
             assert "world" not in citation
 
 
 def test_an_unknown_country_gets_the_mean_of_the_world_and_says_so() -> None:
-    number, citation = shipped_facts().grid("XX")
+    number, citation = shipped_facts().grid("XX", "XX")
     assert number == 486.0
     assert "no figure for XX" in citation
+
+
+@pytest.mark.parametrize(
+    ("zone", "country", "expected"), [("SE-SE3", "SE", 40.7), ("ES", "MA", 174.1), ("EH", "MA", 630.0)]
+)
+def test_power_is_as_clean_as_the_zone_that_it_comes_from_whatever_the_jurisdiction(
+    zone: str, country: str, expected: float
+) -> None:
+    assert shipped_facts().grid(zone, country)[0] == expected
 
 
 @given(st.datetimes(min_value=START.replace(tzinfo=None), max_value=START.replace(year=2040, tzinfo=None)))

@@ -86,10 +86,28 @@ def test_a_correction_for_the_same_moment_replaces_the_value() -> None:
     assert remembered(mended, seen(past)).numbers() == [600.0, 605.0]
 
 
-@given(st.lists(st.floats(20, 60), min_size=12, max_size=60))
-def test_ten_times_what_a_steady_zone_has_shown_is_an_outlier(numbers: list[float]) -> None:
-    found = rules(10 * max(numbers), history=hourly(numbers))
-    assert "outlier" in found or 10 * max(numbers) - sorted(numbers)[len(numbers) // 2] <= 6 * 1.4826 * 40
+@given(st.lists(st.floats(60, 240), min_size=12, max_size=100))
+def test_a_tenth_of_what_a_zone_has_shown_is_an_outlier_because_it_would_draw_work_there(numbers: list[float]) -> None:
+    assert "outlier" in rules(min(numbers) / 10, history=hourly(numbers))
+
+
+@given(st.floats(30, 100), st.lists(st.floats(0.8, 1.25), min_size=12, max_size=100))
+def test_ten_times_what_a_steady_zone_has_shown_is_an_outlier(usual: float, hours: list[float]) -> None:
+    assert "outlier" in rules(10 * usual, history=hourly([usual * hour for hour in hours]))
+
+
+def test_a_lie_that_was_doubted_does_not_make_the_next_one_credible() -> None:
+    past = hourly([100.0 + hour % 5 for hour in range(20)])
+    for hour in range(12):
+        lie = reading(225.0, at=START + hour * HOUR)
+        circumstances = seen(past, now=START + hour * HOUR)
+        assert "unit" in [no.rule for no in arrival_rejections(lie, circumstances)]
+        past = remembered(lie, circumstances)
+
+
+def test_marginal_intensity_may_honestly_fall_to_nothing() -> None:
+    signal = Signal.GRID_MARGINAL_DIRECT
+    assert arrival_rejections(reading(0.0, signal=signal), seen(hourly([450.0] * 60), signal=signal)) == ()
 
 
 @given(st.lists(st.floats(60, 400), min_size=24, max_size=100), st.data())

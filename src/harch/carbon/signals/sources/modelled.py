@@ -57,7 +57,7 @@ class Modelled:
     def readings(self, site: Site, moment: datetime, *, received_at: datetime) -> list[Reading[Quantity]]:
         """The model's values at any moment: a function of time and site."""
         onsite = site.onsite
-        number, citation = self.facts.grid(site.country)
+        number, citation = self.facts.grid(site.grid_zone, site.country)
         factor = onsite.wind_capacity_factor
         if factor is None:
             known = self.facts.wind_capacity_factors
