@@ -1,0 +1,154 @@
+"""What does one more job cost at each hub and hour? A book of the power and GPUs that are spoken for.
+
+Each job that is entered uses up some of the hub's own renewables, so the next one sees a higher cost there: that is the
+guard against sending everything to the same place. A forecast is not certain: the more it usually errs, the softer the
+edge between own power and the grid's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harch.carbon.planning.outlook import Floats, Outlook
+from harch.carbon.planning.program import ClassPlan
+from harch.carbon.planning.work import FlexibleWork
+
+# Among hours of the same cost to this job, those are better that others need less. The job's own cost leads: where own
+# power is scarce everywhere, shadow prices are the grid's everywhere, and would hide the difference that it makes.
+SCARCITY_WEIGHT = 0.3
+NO_ROOM_G_PER_GPU_HOUR = 5_000.0  # above any grid's: a window without room is chosen only if all are
+_LOGISTIC = 1.702  # makes the logistic curve follow the normal one within 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Costs of a job by hub (rows) and start hour (columns): what to minimise, and the grams among it."""
+
+    hubs: tuple[str, ...]
+    cost_g: Floats
+    grams: Floats
+    kwh: Floats  # by hub
+    no_room_g: Floats  # a charge for hours without room for it
+
+    @property
+    def room(self) -> NDArray[np.bool_]:
+        return self.no_room_g <= 0
+
+
+class Book:
+    """Mutable while one plan is made; it decides nothing."""
+
+    def __init__(self, outlook: Outlook, busy_kw: Floats, gpus_free: Mapping[tuple[str, str], Floats]) -> None:
+        hubs, aims = outlook.hubs, outlook.aims
+        self.outlook = outlook
+        self._hub_row = outlook.index()
+        self._pool_row = {pool.key: row for row, pool in enumerate(outlook.pools)}
+        self._pool_hub = np.array([self._hub_row[pool.hub] for pool in outlook.pools])
+        self._kept = np.array([pool.gpus_kept for pool in outlook.pools], dtype=np.float64)
+        pues = np.array([hub.pue for hub in hubs])
+        self._kw_per_gpu = np.array([pool.kw_per_gpu for pool in outlook.pools]) * pues[self._pool_hub]
+        self._onsite_kw = np.array([hub.onsite_kw for hub in hubs])
+        sd = [np.zeros(hub.hours) if hub.onsite_sd_kw is None else hub.onsite_sd_kw for hub in hubs]
+        self._onsite_var = np.array(sd) ** 2
+        self._grid_cost = np.array([aims.grid_cost(hub) for hub in hubs])
+        self._onsite_cost = np.array([aims.onsite_cost(hub) for hub in hubs])
+        self._grid_g = np.array([hub.grid_g_per_kwh_used for hub in hubs])
+        self._onsite_g = np.array([hub.onsite_g_per_kwh for hub in hubs])[:, None]
+        self._load_kw = busy_kw.copy()
+        self._free = np.array([gpus_free[pool.key] for pool in outlook.pools])
+        self._scarcity = np.zeros_like(self._grid_cost)
+        self._room_price = np.zeros_like(self._free)
+        self._rows_of: dict[tuple[frozenset[str], str], tuple[NDArray[np.int64], tuple[str, ...]]] = {}
+
+    @property
+    def hours(self) -> int:
+        return self.outlook.hours
+
+    def heed(self, plan: ClassPlan) -> None:
+        """Takes the plan's shadow prices, and keeps what it gives to urgent work that is still to come."""
+        if plan.failure or not plan.hub_g_per_kwh:
+            return
+        for hub, prices in plan.hub_g_per_kwh.items():
+            row = self._hub_row[hub]
+            # Above the grid's own cost a price speaks of late work, which is not a matter of this hour's power.
+            self._scarcity[row] = SCARCITY_WEIGHT * np.clip(prices, 0.0, self._grid_cost[row])
+        for key, prices in plan.pool_g_per_gpu_hour.items():
+            row = self._pool_row[key]
+            most = self._kw_per_gpu[row] * self._grid_cost[self._pool_hub[row]]
+            self._room_price[row] = np.minimum(prices, most)
+        for (job_class, hub), gpus in plan.quotas.items():
+            if not job_class.deferrable:
+                row = self._pool_row[hub, job_class.model]
+                self._free[row] -= gpus
+                self._load_kw[self._pool_hub[row]] += gpus * self._kw_per_gpu[row]
+
+    def enter(self, work: FlexibleWork, hub: str, start_h: int, *, sign: int = 1) -> None:
+        """Books the job from that hour on (or takes it out again)."""
+        row = self._pool_row[hub, work.model]
+        share = hours_share(start_h, work.hours_left, self.hours)
+        self._free[row] -= sign * work.gpus * share
+        self._load_kw[self._pool_hub[row]] += sign * work.gpus * self._kw_per_gpu[row] * share
+
+    def windows(self, work: FlexibleWork, *, starts: int, keeps: bool = True) -> Windows | None:
+        """Costs of all starts within the next `starts` hours. None: no allowed hub has such GPUs at all.
+
+        `keeps`: it leaves the GPUs alone that are kept for work that cannot wait.
+        """
+        rows, hubs = self._rows(work)
+        if not hubs:
+            return None
+        at, gpus = self._pool_hub[rows], float(work.gpus)
+        kw = gpus * self._kw_per_gpu[rows]
+        spread = np.sqrt(self._onsite_var[at] + (kw**2 / 12.0)[:, None] + 1e-9)
+        margin = (self._onsite_kw[at] - self._load_kw[at] - kw[:, None] / 2.0) / spread
+        own = 1.0 / (1.0 + np.exp(np.clip(-_LOGISTIC * margin, -60.0, 60.0)))
+        cost = own * self._onsite_cost[at] + (1.0 - own) * self._grid_cost[at]
+        cost = (cost + self._scarcity[at]) * kw[:, None] + gpus * self._room_price[rows]
+        grams = (own * self._onsite_g[at] + (1.0 - own) * self._grid_g[at]) * kw[:, None]
+        lacks = self._free[rows] - (self._kept[rows][:, None] if keeps else 0.0) < gpus - 1e-6
+        charge = np.where(lacks, NO_ROOM_G_PER_GPU_HOUR * gpus, 0.0)
+        return Windows(
+            hubs,
+            _window_sums(cost, work.hours_left, starts),
+            _window_sums(grams, work.hours_left, starts),
+            kw * work.hours_left,
+            _window_sums(charge, work.hours_left, starts),
+        )
+
+    def grid_g_per_kwh(self, hub: str) -> float:
+        return float(self._grid_g[self._hub_row[hub], 0])
+
+    def own_kw_left(self, hub: str) -> float:
+        """Of this hour's forecast, what nothing has claimed."""
+        row = self._hub_row[hub]
+        return float(max(self._onsite_kw[row, 0] - self._load_kw[row, 0], 0.0))
+
+    def _rows(self, work: FlexibleWork) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        key = (work.hubs, work.model)
+        found = self._rows_of.get(key)
+        if found is None:
+            hubs = tuple(hub for hub in self._hub_row if hub in work.hubs and (hub, work.model) in self._pool_row)
+            found = np.array([self._pool_row[hub, work.model] for hub in hubs], dtype=np.int64), hubs
+            self._rows_of[key] = found
+        return found
+
+
+def hours_share(start_h: int, hours_left: float, hours: int) -> Floats:
+    """Of each hour, the part that a job runs which starts then and lasts so long."""
+    share: Floats = np.clip(start_h + hours_left - np.arange(hours), 0.0, 1.0) * (np.arange(hours) >= start_h)
+    return share
+
+
+def _window_sums(hourly: Floats, lasts: float, starts: int) -> Floats:
+    """Sum over [s, s + lasts) for each s; beyond the horizon the last hour stands for all that follow."""
+    whole, rest = int(lasts), lasts - int(lasts)
+    need = starts + whole + 1
+    if need > hourly.shape[1]:
+        hourly = np.concatenate([hourly, np.repeat(hourly[:, -1:], need - hourly.shape[1], axis=1)], axis=1)
+    sums = np.concatenate([np.zeros((len(hourly), 1)), np.cumsum(hourly[:, :need], axis=1)], axis=1)
+    found: Floats = sums[:, whole : whole + starts] - sums[:, :starts] + rest * hourly[:, whole : whole + starts]
+    return found

@@ -1,0 +1,56 @@
+"""What may a plan say about one job? Start here or there, wait, stay, move, suspend; with the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verb(StrEnum):
+    """What to do now."""
+
+    START = "start"
+    WAIT = "wait"
+    STAY = "stay"
+    MOVE = "move"  # stop gracefully, start at the other hub from the last checkpoint
+    SUSPEND = "suspend"  # stop gracefully, start later from the last checkpoint
+    REFUSE = "refuse"  # a hard limit leaves no hub and hour
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One hub and start that was weighed. Figures are forecasts."""
+
+    hub: str
+    start_h: int
+    cost_g: float  # what was compared: grams, shadow prices, money if it counts
+    grams: float
+    kwh: float
+
+    @property
+    def g_per_kwh(self) -> float:
+        return self.grams / self.kwh if self.kwh else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """For one job. `starts_by_h` is the promise: hours from now by which it runs at the latest, whatever the power."""
+
+    work_id: str
+    verb: Verb
+    hub: str | None
+    start_h: int
+    starts_by_h: float
+    chosen: Option | None = None
+    at_once: Option | None = None  # the same job, now, where it is or came in
+    options: tuple[Option, ...] = ()  # the best of each allowed hub
+    move_cost_g: float = 0.0
+    room: bool = True  # False: no window has GPUs enough for all of it
+    reason: str = ""
+
+    @property
+    def saves_g(self) -> float:
+        """Against running at once at home; forecast, estimated."""
+        if self.chosen is None or self.at_once is None:
+            return 0.0
+        return self.at_once.grams - self.chosen.grams - self.move_cost_g

@@ -1,0 +1,74 @@
+"""Which job starts now, where, and which waits until when? From the book's costs to one decision per job.
+
+Jobs are taken one after the other, those with the least slack first, and each is entered in the book before the next
+is looked at. A gang is one job: it starts whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from harch.carbon.planning.book import Book, Windows
+from harch.carbon.planning.decisions import Decision, Option, Verb
+from harch.carbon.planning.limits import Budgets, limit_reason, within_limits
+from harch.carbon.planning.work import FlexibleWork
+
+# Of equally clean hours the earlier is better, but never at the price of emissions that anybody would notice.
+WAIT_G_PER_GPU_HOUR = 0.02
+
+
+def dispatch(works: Iterable[FlexibleWork], book: Book, budgets: Budgets) -> tuple[Decision, ...]:
+    """One decision per waiting job."""
+    order = sorted(works, key=lambda work: (work.wait_h_max, -work.gpus * work.hours_left, work.id))
+    return tuple(decide(work, book, budgets) for work in order)
+
+
+def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
+    """Weighs every allowed hub and every start that keeps the promise; enters the best in the book."""
+    starts = starts_of(work, book)
+    windows = book.windows(work, starts=starts, keeps=work.wait_h_max > 0)
+    if windows is None:
+        return Decision(
+            work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=f"no allowed hub has GPUs of model {work.model}"
+        )
+    allowed = within_limits(work, windows, budgets)
+    if not allowed.any():
+        reason = limit_reason(work, windows, budgets)
+        return Decision(work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=reason)
+    cost = windows.cost_g + windows.no_room_g + WAIT_G_PER_GPU_HOUR * work.gpus * np.arange(starts)
+    cost = np.where(allowed, cost, np.inf)
+    row, start = (int(at) for at in np.unravel_index(int(np.argmin(cost)), cost.shape))
+    chosen = option(windows, row, start)
+    book.enter(work, chosen.hub, start)
+    if start == 0:
+        budgets.spend(work, chosen.grams)
+    at_home = windows.hubs.index(work.home) if work.home in windows.hubs else row
+    return Decision(
+        work.id,
+        Verb.START if start == 0 else Verb.WAIT,
+        chosen.hub,
+        start,
+        work.wait_h_max,
+        chosen,
+        option(windows, at_home, 0),
+        tuple(option(windows, one, int(np.argmin(cost[one]))) for one in range(len(windows.hubs))),
+        room=bool(windows.room[row, start]),
+        reason="" if windows.room[row, start] else "no window has room for all of it: the scheduler's queue decides",
+    )
+
+
+def starts_of(work: FlexibleWork, book: Book) -> int:
+    """How many start hours keep the promise: now, and every full hour within its slack and the horizon."""
+    return min(int(work.wait_h_max), book.hours - 1) + 1
+
+
+def option(windows: Windows, row: int, start: int) -> Option:
+    return Option(
+        windows.hubs[row],
+        start,
+        float(windows.cost_g[row, start]),
+        float(windows.grams[row, start]),
+        float(windows.kwh[row]),
+    )

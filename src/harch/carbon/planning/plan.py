@@ -1,0 +1,81 @@
+"""What should happen now, everywhere? Forecasts, waiting and running work in; one plan out, to print, test or refuse.
+
+Steps, in this order: what runs is booked where it runs; the linear program spreads classes over hubs and hours; running
+work moves if that pays; then every waiting job gets its hub and hour, least slack first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harch.carbon.planning.book import Book, hours_share
+from harch.carbon.planning.decisions import Decision
+from harch.carbon.planning.dispatch import dispatch
+from harch.carbon.planning.limits import Budgets
+from harch.carbon.planning.moves import MoveRules, plan_moves
+from harch.carbon.planning.outlook import Floats, Outlook
+from harch.carbon.planning.program import ClassPlan, plan_classes
+from harch.carbon.planning.work import Demand, FlexibleWork, classes_of
+
+
+@dataclass(frozen=True, eq=False)
+class CarbonPlan:
+    """Decisions for jobs, quotas and shadow prices for classes, and the book, which can weigh what comes meanwhile."""
+
+    decisions: tuple[Decision, ...]
+    classes: ClassPlan
+    book: Book
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    def of(self, work_id: str) -> Decision | None:
+        return next((one for one in self.decisions if one.work_id == work_id), None)
+
+
+def plan_carbon(
+    outlook: Outlook,
+    demand: Demand,
+    running: Iterable[FlexibleWork],
+    *,
+    budgets: Budgets | None = None,
+    moves: MoveRules | None = None,
+) -> CarbonPlan:
+    """The same values give the same plan. Without a solver it is made without classes, and says so."""
+    running = tuple(running)
+    budgets = budgets or Budgets()
+    busy_kw, gpus_free = booked(outlook, running)
+    kept = {pool.key: gpus_free[pool.key] - pool.gpus_kept for pool in outlook.pools}
+    classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=kept)
+    book = Book(outlook, busy_kw, gpus_free)
+    book.heed(classes)
+    moved = plan_moves(running, book, budgets, moves) if moves is not None else ()
+    decisions = moved + dispatch(demand.waiting, book, budgets)
+    return CarbonPlan(decisions, classes, book, _notes(classes))
+
+
+def booked(outlook: Outlook, running: Iterable[FlexibleWork]) -> tuple[Floats, Mapping[tuple[str, str], Floats]]:
+    """Power that running work draws by hub and hour, and the GPUs that it leaves by pool."""
+    rows, hours = outlook.index(), outlook.hours
+    pools = {pool.key: pool for pool in outlook.pools}
+    busy_kw = np.zeros((len(outlook.hubs), hours))
+    gpus_free = {pool.key: np.full(hours, float(pool.gpus)) for pool in outlook.pools}
+    for work in running:
+        pool = pools.get((work.running_at or "", work.model))
+        if pool is None:
+            continue
+        held = work.gpus * hours_share(0, work.hours_left, hours)
+        row = rows[pool.hub]
+        busy_kw[row] += held * pool.kw_per_gpu * outlook.hubs[row].pue
+        gpus_free[pool.key] -= held
+    return busy_kw, gpus_free
+
+
+def _notes(classes: ClassPlan) -> tuple[str, ...]:
+    notes = []
+    if classes.failure:
+        notes.append(f"planned job by job, without the view over classes: {classes.failure}")
+    if classes.late_gpu_hours > 1e-6:
+        notes.append(f"{classes.late_gpu_hours:.1f} GPU-hours cannot be done when they are due")
+    return tuple(notes)

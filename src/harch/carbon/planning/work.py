@@ -1,0 +1,127 @@
+"""What work is to be planned? Jobs with their slack, and the classes that a linear program can hold.
+
+A class is all work that may run at the same hubs on the same GPU model. Allowed hubs come in as a set, from
+sovereignty; nothing here ever widens it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harch.carbon.planning.outlook import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlexibleWork:
+    """One job, waiting or running. Times are hours from now."""
+
+    id: str
+    hubs: frozenset[str]  # where it may run, checkpoints included
+    model: str
+    gpus: int  # all tasks together: a gang starts whole
+    hours_left: float  # as it states
+    wait_h_max: float = 0.0  # it keeps its promise if it waits no longer; 0: it cannot wait
+    tenant: str = ""
+    home: str = ""
+    running_at: str | None = None
+    movable: bool = False
+    checkpoint_gb: float = 0.0
+    g_max: float | None = None  # what is left of its own carbon limit
+    g_per_kwh_max: float | None = None  # its ceiling
+
+    @property
+    def class_key(self) -> ClassKey:
+        return ClassKey(self.hubs, self.model, self.wait_h_max > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassKey:
+    """What a class has in common."""
+
+    hubs: frozenset[str]
+    model: str
+    deferrable: bool
+
+    def __str__(self) -> str:
+        return f"{'+'.join(sorted(self.hubs))} {self.model} {'deferrable' if self.deferrable else 'urgent'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Work of a class that has not come yet: how much per hour, how long each lasts, how long it may wait."""
+
+    gpu_hours_per_hour: float
+    hours_mean: float
+    wait_h_max: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class JobClass:
+    """Cumulative GPU-hours by the end of each hour: at least `due` are done, no more than `available` can be."""
+
+    key: ClassKey
+    due: Floats
+    available: Floats
+    jobs: int = 0
+    waiting_gpu_hours: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.due > self.available + 1e-9).any():
+            raise ValueError(f"class {self.key} is due before it is there")
+
+
+@dataclass
+class _Sum:
+    due: Floats
+    available: Floats
+    jobs: int = 0
+    waiting: float = 0.0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Everything that is to be planned: jobs that are here, and what is expected of each class."""
+
+    waiting: tuple[FlexibleWork, ...]
+    expected: dict[ClassKey, Expected] = field(default_factory=dict)
+
+
+def classes_of(demand: Demand, hours: int) -> tuple[JobClass, ...]:
+    """Here and to come, in one pass over the jobs: a class of thousands is as small as one of two."""
+    sums: defaultdict[ClassKey, _Sum] = defaultdict(lambda: _Sum(np.zeros(hours), np.zeros(hours)))
+    ends = np.arange(1, hours + 1, dtype=np.float64)
+    for key, works in _by_class(demand.waiting).items():
+        gpus = np.array([work.gpus for work in works], dtype=np.float64)
+        lasts = np.array([work.hours_left for work in works])
+        waits = np.array([work.wait_h_max for work in works])
+        total = sums[key]
+        # A gang cannot run faster than itself, and must run through once its slack has ended.
+        total.available += np.clip(ends[:, None], 0.0, lasts) @ gpus
+        total.due += np.clip(ends[:, None] - waits, 0.0, lasts) @ gpus
+        total.jobs, total.waiting = len(works), float(gpus @ lasts)
+    for key, expected in demand.expected.items():
+        if expected.gpu_hours_per_hour > 0:
+            total = sums[key]
+            total.available += _ramp(ends, expected)
+            total.due += _ramp(ends - expected.wait_h_max, expected)
+    for total in sums.values():
+        total.due = np.minimum(total.due, total.available)
+    return tuple(JobClass(key, one.due, one.available, one.jobs, one.waiting) for key, one in sums.items())
+
+
+def _by_class(works: Iterable[FlexibleWork]) -> dict[ClassKey, list[FlexibleWork]]:
+    found: defaultdict[ClassKey, list[FlexibleWork]] = defaultdict(list)
+    for work in works:
+        found[work.class_key].append(work)
+    return found
+
+
+def _ramp(ends: Floats, expected: Expected) -> Floats:
+    """GPU-hours done by then if work comes evenly, starts at once and lasts exponentially long."""
+    elapsed, mean = np.maximum(ends, 0.0), expected.hours_mean
+    done: Floats = expected.gpu_hours_per_hour * (elapsed - mean * (1.0 - np.exp(-elapsed / mean)))
+    return done

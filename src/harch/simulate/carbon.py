@@ -1,0 +1,81 @@
+"""How much carbon would planning have saved? The function behind `harch simulate carbon`: naive, HarchOS, oracle.
+
+All three get the same jobs, the same plants and the same weather. The oracle is the same planner with a perfect weather
+forecast. Every figure is modelled, and the report says of what it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from harch.base.clock import Clock, SystemClock
+from harch.carbon.planning.moves import MoveRules
+from harch.fleet.model import Fleet
+from harch.simulate.carbon_jobs import CarbonJob, draw_jobs
+from harch.simulate.carbon_meter import Plants
+from harch.simulate.carbon_replay import CarbonReplay, Progress, Router
+from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter
+from harch.simulate.carbon_scenario import Case, Scenario
+from harch.simulate.carbon_weather import weather_of
+from harch.simulate.policies import new_policy
+
+POLICIES = ("naive", "harch", "oracle")
+
+
+@dataclass(frozen=True, eq=False)
+class Period:
+    """One week of one case: what comes, and what the plants give."""
+
+    first_day: datetime
+    jobs: tuple[CarbonJob, ...]
+    plants: dict[str, Plants]
+
+
+def periods_of(fleet: Fleet, scenario: Scenario, case: Case) -> tuple[Period, ...]:
+    """Seeds differ from week to week, and follow from the scenario's."""
+    found = []
+    for number, day in enumerate(scenario.weeks):
+        first_day = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        weather = weather_of(fleet, scenario.weather, first_day, scenario.days, seed=scenario.seed)
+        plants = {}
+        for hub in fleet.hubs:
+            it_kw = sum(node.power_w_max for node in hub.nodes) / 1000
+            one = weather.hubs[hub.id]
+            onsite_kw = it_kw * (case.pv_times * one.pv_share + case.wind_times * one.wind_share)
+            plants[hub.id] = Plants(onsite_kw, one.grid_g_per_kwh, scenario.weather.onsite_g_per_kwh, hub.pue)
+        jobs = draw_jobs(fleet, scenario, case.utilisation, seed=scenario.seed * 1000 + number)
+        found.append(Period(first_day, jobs, plants))
+    return tuple(found)
+
+
+def replay_period(
+    fleet: Fleet,
+    scenario: Scenario,
+    period: Period,
+    policy: str,
+    *,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> CarbonReplay:
+    moving = scenario.moving
+    again_h = (moving.checkpoint_every_s / 2 + moving.restart_s + moving.stop_s) / 3600
+    rules = MoveRules(again_h=again_h, kwh_per_gb=moving.transfer_kwh_per_gb)
+    router: Router = (
+        NaiveRouter(fleet)
+        if policy == "naive"
+        else PlannedRouter(fleet, period.plants, perfect=policy == "oracle", moves=rules)
+    )
+    replay = CarbonReplay(
+        fleet,
+        period.jobs,
+        period.plants,
+        moving,
+        router,
+        new_policy("harch"),
+        days=scenario.days,
+        clock=clock or SystemClock(),
+        progress=progress,
+    )
+    replay.run()
+    return replay
