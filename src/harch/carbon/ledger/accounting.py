@@ -1,0 +1,171 @@
+"""Who is charged for a hub's energy? Every kWh of the meter goes to the job that held the power, or to nobody by name.
+
+A job is charged what was measured or modelled for it, times the PUE, and never more. What the meter shows beyond that
+is `unallocated`: shown, and not spread over those who happen to run. Where the pieces exceed the meter, the meter is
+right and all pieces shrink alike. Own power is shared in proportion to energy. Surplus earns nobody a credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from math import fsum
+
+from msgspec import Struct
+
+from harch.base.errors import InvariantBroken
+from harch.carbon.ledger.charge import Activity, Charge, Factors, Interval, Supply, grams_of, not_negative
+from harch.carbon.ledger.naive import HomeConditions, NaiveQuestion, naive_run
+from harch.carbon.values import Evidence
+
+BALANCE_REL_MAX = 1e-6  # charges of an interval over its meter, minus 1
+REMAINDER = "what the hub's energy exceeds the charges of all jobs by"
+
+
+class HubEnergy(Struct, frozen=True, kw_only=True):
+    """What a hub used in one interval, by its meter or by a model, and where that came from."""
+
+    kwh: float
+    onsite_kwh: float = 0.0  # of own plants, used here at the moment it was made
+    onsite_available_kwh: float = 0.0  # what they made, used or not
+    ppa_kwh: float = 0.0  # of the grid's delivery, what an agreement covers
+    pue: float = 1.0
+    transmission_loss: float = 0.0  # of what the grid delivers
+    evidence: Evidence
+    method: str
+
+    def __post_init__(self) -> None:
+        for number in (self.kwh, self.onsite_kwh, self.ppa_kwh, self.transmission_loss):
+            not_negative("energy and losses", number)
+        not_negative("PUE above 1", self.pue - 1)
+        slack = 1e-9 * self.kwh
+        if self.onsite_kwh > self.onsite_available_kwh + slack or self.onsite_kwh + self.ppa_kwh > self.kwh + slack:
+            raise ValueError("more own or contracted kWh than were made or used: surplus is not charged to anybody")
+
+    @property
+    def supply(self) -> Supply:
+        grid_kwh = max(0.0, self.kwh - self.onsite_kwh - self.ppa_kwh)
+        return Supply(grid_kwh=grid_kwh, onsite_kwh=self.onsite_kwh, ppa_kwh=self.ppa_kwh)
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    """What one job held in one interval, and the IT energy that it took, measured or modelled."""
+
+    job: str
+    tenant: str
+    home: str  # the hub that owns it
+    submitted_at: datetime
+    it_kwh: float
+    evidence: Evidence
+    method: str  # e.g. `modelled GPU power x share of the allocation`
+    activity: Activity = Activity.RUNNING
+    scheduling_class: str = ""
+    data_ids: tuple[str, ...] = ()
+    ran_s_before: float = 0.0  # how long it had run before this interval, anywhere
+    home_conditions: HomeConditions | None = None  # of its home hub when it would have run there; None: not known
+
+    def __post_init__(self) -> None:
+        not_negative("IT energy", self.it_kwh)
+        not_negative("time run", self.ran_s_before)
+        if not self.job or self.activity is Activity.UNALLOCATED:
+            raise ValueError("an allocation is held by a job")
+
+
+def account(
+    interval: Interval, hub: str, energy: HubEnergy, allocations: Sequence[Allocation], factors: Factors
+) -> tuple[Charge, ...]:
+    """One charge per job, in their order, and one for what nobody held. Together they are exactly the hub's energy."""
+    if len({allocation.job for allocation in allocations}) != len(allocations):
+        raise InvariantBroken("one charge per job, hub and interval", hub, interval.start)
+    wanted_kwh = fsum(allocation.it_kwh * energy.pue for allocation in allocations)
+    scale = min(1.0, energy.kwh / wanted_kwh) if wanted_kwh > 0 else 1.0
+    charges = [_job_charge(interval, hub, energy, allocation, factors, scale) for allocation in allocations]
+    rest_kwh = max(0.0, energy.kwh - fsum(charge.supply.kwh for charge in charges))
+    charges.append(_unallocated(interval, hub, energy, factors, rest_kwh))
+    check_balance(charges)
+    return tuple(charges)
+
+
+def check_balance(charges: Sequence[Charge]) -> None:
+    """The charges of one interval are the hub's energy, kWh by kWh. Raises InvariantBroken."""
+    first = charges[0]
+    charged_kwh = fsum(charge.supply.kwh for charge in charges)
+    if abs(charged_kwh - first.hub_kwh) > BALANCE_REL_MAX * first.hub_kwh:
+        raise InvariantBroken("charges add up to the meter", first.hub, first.interval.start, charged_kwh)
+
+
+def _job_charge(
+    interval: Interval, hub: str, energy: HubEnergy, allocation: Allocation, factors: Factors, scale: float
+) -> Charge:
+    it_kwh = allocation.it_kwh * scale
+    kwh = it_kwh * energy.pue
+    supply = _share(energy, kwh)
+    grams = grams_of(supply, factors, energy.transmission_loss)
+    naive, missing = naive_run(
+        NaiveQuestion(
+            hub=hub,
+            home=allocation.home,
+            interval=interval,
+            submitted_at=allocation.submitted_at,
+            ran_s_before=allocation.ran_s_before,
+            holding=allocation.activity is Activity.HOLDING,
+            it_kwh=it_kwh,
+            supply=supply,
+            factors=factors,
+            grams=grams,
+            evidence=allocation.evidence,
+        ),
+        allocation.home_conditions,
+    )
+    return Charge(
+        hub=hub,
+        interval=interval,
+        job=allocation.job,
+        tenant=allocation.tenant,
+        scheduling_class=allocation.scheduling_class,
+        activity=allocation.activity,
+        data_ids=allocation.data_ids,
+        it_kwh=it_kwh,
+        evidence=allocation.evidence,
+        method=allocation.method if scale == 1 else f"{allocation.method}; times {scale:.6g} to fit the hub's energy",
+        pue=energy.pue,
+        transmission_loss=energy.transmission_loss,
+        supply=supply,
+        factors=factors,
+        grams=grams,
+        hub_kwh=energy.kwh,
+        hub_evidence=energy.evidence,
+        hub_onsite_kwh=energy.onsite_available_kwh,
+        naive=naive,
+        naive_missing=missing,
+    )
+
+
+def _unallocated(interval: Interval, hub: str, energy: HubEnergy, factors: Factors, kwh: float) -> Charge:
+    supply = _share(energy, kwh)
+    return Charge(
+        hub=hub,
+        interval=interval,
+        job="",
+        tenant="",
+        scheduling_class="",
+        activity=Activity.UNALLOCATED,
+        data_ids=(),
+        it_kwh=kwh / energy.pue,
+        evidence=energy.evidence,
+        method=f"{REMAINDER}; {energy.method}",
+        pue=energy.pue,
+        transmission_loss=energy.transmission_loss,
+        supply=supply,
+        factors=factors,
+        grams=grams_of(supply, factors, energy.transmission_loss),
+        hub_kwh=energy.kwh,
+        hub_evidence=energy.evidence,
+        hub_onsite_kwh=energy.onsite_available_kwh,
+        naive_missing="no job",
+    )
+
+
+def _share(energy: HubEnergy, kwh: float) -> Supply:
+    """In proportion to energy: nobody's kWh are greener than a neighbour's at the same moment."""
+    return energy.supply.share(kwh / energy.kwh if energy.kwh > 0 else 0.0)
