@@ -11,7 +11,7 @@ from harch.base.clock import Clock
 from harch.carbon.signals.keys import Key
 from harch.carbon.signals.sites import Site
 from harch.carbon.signals.source import SourceFailed
-from harch.carbon.signals.sources.shape import shaped
+from harch.carbon.signals.sources.shape import moment_of, shaped
 from harch.carbon.signals.web import WebReader
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, KindsMixed, Quantity, Reading, Signal
@@ -89,7 +89,7 @@ class OpenMeteo:
         self, signal: Signal, number: float, unit: str, moment: float, now: datetime, *, ahead: bool
     ) -> Reading[Quantity]:
         try:
-            at = datetime.fromtimestamp(moment, UTC)
+            at = moment_of(self.name, datetime.fromtimestamp(moment, UTC))
         except (ValueError, OverflowError, OSError) as error:
             raise SourceFailed(self.name, "answers a time that is none") from error
         return Reading(

@@ -9,6 +9,7 @@ import msgspec
 
 from harch.carbon.signals.source import SourceFailed
 
+YEARS = (1970, 2200)  # beyond them, arithmetic with times may overflow
 T = TypeVar("T")
 
 
@@ -24,4 +25,6 @@ def moment_of(source: str, moment: datetime) -> datetime:
     """In UTC. Raises SourceFailed for a time without a zone: guessing one would move it by hours."""
     if moment.tzinfo is None:
         raise SourceFailed(source, "the answer has a time without a time zone")
+    if not YEARS[0] <= moment.year <= YEARS[1]:
+        raise SourceFailed(source, f"the answer has a time in the year {moment.year}")
     return moment.astimezone(UTC)

@@ -81,7 +81,10 @@ class WattTime:
             if self._token is None or expired or self._token is instead_of:
                 auth = (self.user.reveal(), self.password.reveal())
                 answer = await self.web.get_json(f"{self.url}/login", clock, auth=auth)
-                self._token = Key(shaped(self.name, answer, _Token).token)
+                token = shaped(self.name, answer, _Token).token
+                if not token.isascii() or not token.isprintable() or not token:
+                    raise SourceFailed(self.name, "the log-in gives no token")
+                self._token = Key(token)
                 self._token_at_s = clock.monotonic_s()
             return self._token
 
