@@ -40,6 +40,8 @@ class Interval(Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if self.start.utcoffset() != timedelta(0) or self.end.utcoffset() != timedelta(0):
             raise ValueError("the times of an interval are in UTC")
+        if self.start.microsecond or self.end.microsecond:
+            raise ValueError("an interval begins and ends with a whole second: the store keeps no smaller times")
         hour = self.start.replace(minute=0, second=0, microsecond=0)
         if not self.start < self.end <= hour + INTERVAL_MAX:
             raise ValueError(f"no interval inside one hour: {self.start} to {self.end}")

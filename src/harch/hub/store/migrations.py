@@ -73,6 +73,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The hub that owns it, of work that runs here under a lease; empty for own work.
         "ALTER TABLE workloads ADD COLUMN guest_of TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # Bounded by age. The mean of an hour is `total / readings`.
+        """CREATE TABLE carbon_hours (
+            signal TEXT NOT NULL, hour TEXT NOT NULL, source TEXT NOT NULL, total REAL NOT NULL,
+            readings INTEGER NOT NULL, PRIMARY KEY (signal, hour, source))""",
+        "CREATE INDEX carbon_hours_by_age ON carbon_hours (hour)",
+    ),
+    (
+        # Append-only. The columns beside `entry` repeat what it says, to find it; only `entry` is hashed and exported.
+        """CREATE TABLE carbon_ledger (
+            seq INTEGER PRIMARY KEY, job TEXT NOT NULL, tenant TEXT NOT NULL, starts_at TEXT NOT NULL,
+            ends_at TEXT NOT NULL, corrects INTEGER NOT NULL, hash TEXT NOT NULL, entry BLOB NOT NULL)""",
+        "CREATE INDEX carbon_ledger_by_time ON carbon_ledger (starts_at, seq)",
+        "CREATE INDEX carbon_ledger_by_end ON carbon_ledger (ends_at)",
+        "CREATE INDEX carbon_ledger_by_job ON carbon_ledger (job, seq)",
+        "CREATE INDEX carbon_ledger_corrected ON carbon_ledger (corrects) WHERE corrects > 0",
+    ),
 )
 
 
