@@ -58,7 +58,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
     it_kwh: float
     evidence: Evidence
     method: str  # e.g. `modelled GPU power x share of the allocation`
-    activity: Activity = Activity.RUNNING
+    holding_it_kwh: float = 0.0  # of `it_kwh`, while it was suspended and kept its GPUs
     scheduling_class: str = ""
     data_ids: tuple[str, ...] = ()
     ran_s_before: float = 0.0  # how long it had run before this interval, anywhere
@@ -66,9 +66,16 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         not_negative("IT energy", self.it_kwh)
+        not_negative("IT energy of held GPUs", self.holding_it_kwh)
+        not_negative("IT energy beyond that of held GPUs", self.it_kwh - self.holding_it_kwh)
         not_negative("time run", self.ran_s_before)
-        if not self.job or self.activity is Activity.UNALLOCATED:
+        if not self.job:
             raise ValueError("an allocation is held by a job")
+
+    @property
+    def running_share(self) -> float:
+        """Of its energy, what went into work. A job that took none did not hold anything either."""
+        return 1.0 - self.holding_it_kwh / self.it_kwh if self.it_kwh > 0 else 1.0
 
 
 def account(
@@ -108,7 +115,7 @@ def _job_charge(
             interval=interval,
             submitted_at=allocation.submitted_at,
             ran_s_before=allocation.ran_s_before,
-            holding=allocation.activity is Activity.HOLDING,
+            running_share=allocation.running_share,
             it_kwh=it_kwh,
             supply=supply,
             factors=factors,
@@ -122,10 +129,12 @@ def _job_charge(
         interval=interval,
         job=allocation.job,
         tenant=allocation.tenant,
+        home=allocation.home,
         scheduling_class=allocation.scheduling_class,
-        activity=allocation.activity,
+        activity=Activity.RUNNING if allocation.running_share > 0 else Activity.HOLDING,
         data_ids=allocation.data_ids,
         it_kwh=it_kwh,
+        holding_it_kwh=allocation.holding_it_kwh * scale,
         evidence=allocation.evidence,
         method=allocation.method if scale == 1 else f"{allocation.method}; times {scale:.6g} to fit the hub's energy",
         pue=energy.pue,
@@ -148,10 +157,12 @@ def _unallocated(interval: Interval, hub: str, energy: HubEnergy, factors: Facto
         interval=interval,
         job="",
         tenant="",
+        home=hub,
         scheduling_class="",
         activity=Activity.UNALLOCATED,
         data_ids=(),
         it_kwh=kwh / energy.pue,
+        holding_it_kwh=0.0,
         evidence=energy.evidence,
         method=f"{REMAINDER}; {energy.method}",
         pue=energy.pue,

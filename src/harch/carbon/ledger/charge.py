@@ -69,9 +69,9 @@ def intervals(start: datetime, end: datetime, step: timedelta = INTERVAL_MAX) ->
 class Activity(StrEnum):
     """What did the power do?"""
 
-    RUNNING = "running"
+    RUNNING = "running"  # at least for a part of the interval
     HOLDING = "holding"  # suspended or paused with its GPUs kept: their idle power is its holder's
-    UNALLOCATED = "unallocated"  # nobody held it: idle GPUs, hosts, cooling beyond the PUE
+    UNALLOCATED = "unallocated"  # nobody held it: idle GPUs and hosts, and what no model explains
 
 
 class Factor(Struct, frozen=True, kw_only=True, gc=False):
@@ -173,6 +173,9 @@ class Grams(Struct, frozen=True, kw_only=True, gc=False):
         for number in (self.location, self.market, self.onsite):
             not_negative("g", number)
 
+    def share(self, fraction: float) -> Grams:
+        return Grams(location=self.location * fraction, market=self.market * fraction, onsite=self.onsite * fraction)
+
 
 def grams_of(supply: Supply, factors: Factors, transmission_loss: float) -> Grams:
     """Loss on the way to the meter is charged on what the grid delivers, and not on one's own roof."""
@@ -203,10 +206,12 @@ class Charge(Struct, frozen=True, kw_only=True, gc=False):
     interval: Interval
     job: str
     tenant: str
+    home: str  # the hub that owns the job; another one than `hub`: it was a guest
     scheduling_class: str
     activity: Activity
     data_ids: tuple[str, ...]
     it_kwh: float
+    holding_it_kwh: float  # of it, while the job was suspended and kept its GPUs
     evidence: Evidence  # of the energy
     method: str  # how the energy was found
     pue: float

@@ -7,11 +7,13 @@ that time are not known, there is no answer, and the charge says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import fsum
 
 from msgspec import Struct
 
-from harch.carbon.ledger.charge import Factors, Grams, Interval, Naive, Supply, grams_of, not_negative
+from harch.carbon.ledger.charge import Charge, Factors, Grams, Interval, Naive, Supply, grams_of, not_negative
 from harch.carbon.values import Evidence
 
 AS_IT_RAN = "naive-1: home hub, started at once; that is how it ran"
@@ -38,6 +40,22 @@ class HomeConditions(Struct, frozen=True, kw_only=True):
         not_negative("share that no agreement covers", 1 - self.ppa_share)
 
 
+def conditions_of(charges: Sequence[Charge], *, job: str, duration: timedelta) -> HomeConditions:
+    """A hub's conditions for `duration`, from all its charges of the interval in which the work would have begun."""
+    first = charges[0]
+    others = [charge for charge in charges if charge.home == charge.hub and charge.job != job]
+    from_grid_kwh = fsum(charge.supply.grid_kwh + charge.supply.ppa_kwh for charge in charges)
+    scale = duration / first.interval.duration
+    return HomeConditions(
+        own_load_kwh=fsum(charge.supply.kwh for charge in others) * scale,
+        onsite_available_kwh=first.hub_onsite_kwh * scale,
+        ppa_share=min(1.0, fsum(charge.supply.ppa_kwh for charge in charges) / from_grid_kwh) if from_grid_kwh else 0.0,
+        pue=first.pue,
+        transmission_loss=first.transmission_loss,
+        factors=first.factors,
+    )
+
+
 class NaiveQuestion(Struct, frozen=True, kw_only=True):
     """A piece of work as it ran."""
 
@@ -46,7 +64,7 @@ class NaiveQuestion(Struct, frozen=True, kw_only=True):
     interval: Interval
     submitted_at: datetime
     ran_s_before: float
-    holding: bool
+    running_share: float  # of its energy; the rest went into GPUs that it held while suspended
     it_kwh: float
     supply: Supply
     factors: Factors
@@ -62,15 +80,16 @@ def naive_start(submitted_at: datetime, ran_s_before: float) -> datetime:
 def naive_run(question: NaiveQuestion, conditions: HomeConditions | None) -> tuple[Naive | None, str]:
     """The naive run, or None and why."""
     start = naive_start(question.submitted_at, question.ran_s_before)
-    if question.holding:
-        return _like(question, start, supply=_NOTHING, grams=_NO_GRAMS, method=HELD), ""
+    ran = question.running_share
+    if ran <= 0:
+        return _like(question, start, 0.0, HELD), ""
     if question.home == question.hub and question.interval.start - start <= AT_ONCE:
-        return _like(question, start, supply=question.supply, grams=question.grams, method=AS_IT_RAN), ""
+        return _like(question, start, ran, AS_IT_RAN), ""
     if conditions is None:
         return None, f"the conditions at {question.home} at {start:%Y-%m-%dT%H:%MZ} are not known"
     if conditions.factors.kinds != question.factors.kinds:
         return None, f"the factors at {question.home} are of other kinds than those that are billed"
-    supply = _supply_at(conditions, question.it_kwh * conditions.pue)
+    supply = _supply_at(conditions, question.it_kwh * ran * conditions.pue)
     return (
         Naive(
             home=question.home,
@@ -85,10 +104,6 @@ def naive_run(question: NaiveQuestion, conditions: HomeConditions | None) -> tup
     )
 
 
-_NOTHING = Supply(grid_kwh=0.0, onsite_kwh=0.0, ppa_kwh=0.0)
-_NO_GRAMS = Grams(location=0.0, market=0.0, onsite=0.0)
-
-
 def _supply_at(conditions: HomeConditions, kwh: float) -> Supply:
     load_kwh = conditions.own_load_kwh + kwh
     onsite_kwh = kwh * min(1.0, conditions.onsite_available_kwh / load_kwh) if load_kwh > 0 else 0.0
@@ -96,13 +111,14 @@ def _supply_at(conditions: HomeConditions, kwh: float) -> Supply:
     return Supply(grid_kwh=max(0.0, kwh - onsite_kwh - ppa_kwh), onsite_kwh=onsite_kwh, ppa_kwh=ppa_kwh)
 
 
-def _like(question: NaiveQuestion, start: datetime, *, supply: Supply, grams: Grams, method: str) -> Naive:
+def _like(question: NaiveQuestion, start: datetime, share: float, method: str) -> Naive:
+    """So much of what it really took."""
     return Naive(
         home=question.home,
         start=start,
-        supply=supply,
+        supply=question.supply.share(share),
         grid=question.factors.grid,
-        grams=grams,
+        grams=question.grams.share(share),
         evidence=question.evidence,
         method=method,
     )
