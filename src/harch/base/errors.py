@@ -178,9 +178,9 @@ REGISTRY = _registry(
         "E0221",
         "Figures of different kinds",
         400,
-        "Figures were added, compared or given for each other that do not mean the same: average and marginal, lifecycle "
-        "and direct, by location and by contract, two currencies, or a unit of something else. Their numbers look alike, "
-        "and a sum of them would be wrong without anybody noticing.",
+        "Figures were added, compared or given for each other that do not mean the same: average and marginal, "
+        "lifecycle and direct, by location and by contract, two currencies, or a unit of something else. Their numbers "
+        "look alike, and a sum of them would be wrong without anybody noticing.",
         EXIT_USAGE,
     ),
     ErrorKind("E0240", "Tariff not valid", 400, "The tariff file describes a contract that cannot be.", EXIT_USAGE),
@@ -236,16 +236,16 @@ REGISTRY = _registry(
         "E0340",
         "No plan can supply this load",
         409,
-        "Own plants, battery, agreements and the largest import together cannot supply the load that was asked for. The "
-        "message says when and how much is missing.",
+        "Own plants, battery, agreements and the largest import together cannot supply the load that was asked for. "
+        "The message says when and how much is missing.",
         EXIT_INFEASIBLE,
     ),
     ErrorKind(
         "E0341",
         "Solver gave no plan",
         500,
-        "The optimiser is not installed (`pip install 'harch[energy]'`), ran out of time or failed. The self-consumption "
-        "rule serves in its place, and says so.",
+        "The optimiser is not installed (`pip install 'harch[energy]'`), ran out of time or failed. The "
+        "self-consumption rule serves in its place, and says so.",
     ),
     # E04: limits
     ErrorKind(
@@ -257,7 +257,8 @@ REGISTRY = _registry(
         "E0440",
         "Bid not allowed",
         403,
-        "The bid is beyond a limit on size or money, too late for its market, or trading is switched off. Nothing was sent.",
+        "The bid is beyond a limit on size or money, too late for its market, or trading is switched off. "
+        "Nothing was sent.",
         EXIT_REFUSED,
     ),
     ErrorKind(

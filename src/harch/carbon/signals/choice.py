@@ -91,17 +91,21 @@ class HubSignals:
         }
 
 
+Usable = list[tuple[Candidate, Reading[Quantity]]]
+
+
 def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, limits: Limits) -> SignalState:
     """The state of a signal from the candidates in the order of their sources."""
     not_used: list[Rejection] = []
-    usable: list[tuple[Candidate, Reading[Quantity]]] = []
+    usable: Usable = []
     for candidate in candidates:
-        problems = [*candidate.problems, *_too_old(candidate, now, limits)]
-        not_used += problems
-        if candidate.reading is not None and not _too_old(candidate, now, limits):
+        worn = _worn(candidate, now, limits)
+        not_used += [*candidate.problems, *worn]
+        if candidate.reading is None:
+            if not candidate.problems:
+                not_used.append(Rejection(candidate.source, "none", "has given no value yet"))
+        elif not worn:
             usable.append((candidate, candidate.reading))
-        elif not problems:
-            not_used.append(Rejection(candidate.source, "none", "has given no value yet", ""))
     usable, outvoted, disputed = _vote(usable, limits)
     not_used += outvoted
     if not usable:
@@ -118,15 +122,13 @@ def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, 
     )
 
 
-def _too_old(candidate: Candidate, now: datetime, limits: Limits) -> list[Rejection]:
+def _worn(candidate: Candidate, now: datetime, limits: Limits) -> list[Rejection]:
+    """Is it too old, or has it been the same for too long?"""
     if candidate.reading is None:
         return []
     stale = staleness(candidate.reading, now=now, limits=limits)
     stuck = stuckness(candidate.reading, history=candidate.history, limits=limits)
     return [found for found in (stale, stuck) if found is not None]
-
-
-Usable = list[tuple[Candidate, Reading[Quantity]]]
 
 
 def _vote(usable: Usable, limits: Limits) -> tuple[Usable, list[Rejection], bool]:
@@ -151,13 +153,16 @@ def _vote(usable: Usable, limits: Limits) -> tuple[Usable, list[Rejection], bool
 def _settle_tie(usable: Usable, rejected: list[Rejection], limits: Limits) -> tuple[Usable, list[Rejection], bool]:
     """As many say one thing as another. A live source with a sound past is believed, then the model, then the worse."""
     model = next((entry for entry in usable if entry[0].is_model), None)
+    rivals = usable
     if model is not None:
         sound = [entry for entry in usable if entry is not model and _past_agrees(entry[0], model[1])]
-        kept = sound or [model]
-        doubted = [index for index, entry in enumerate(usable) if entry not in kept and entry is not model]
+        doubted = [index for index, entry in enumerate(usable) if entry not in sound and entry is not model]
         rejected += [_contradicted(usable, index) for index in doubted]
-        return [*sound, model], rejected, False
-    by_number = sorted(usable, key=lambda entry: entry[1].value.number, reverse=limits.worse == "high")
+        if all(_supports(sound[0], other) for other in sound):
+            return [*sound, model], rejected, False
+        rejected.append(Rejection(model[0].source, "order", "comes after the sources that are disputed"))
+        rivals = sound
+    by_number = sorted(rivals, key=lambda entry: entry[1].value.number, reverse=limits.worse == "high")
     rejected += [
         Rejection(entry[0].source, "disputed", f"says {entry[1].value.number:.4g}; the worse value is used")
         for entry in by_number[1:]

@@ -101,6 +101,13 @@ def test_two_sources_against_each_other_without_a_judge_give_the_worse_value_and
     assert reasons(state) == {"one": "disputed"}
 
 
+def test_two_sources_of_good_standing_that_contradict_each_other_are_disputed_too() -> None:
+    past = [250.0, 300.0, 180.0, 90.0] * 12
+    state = chosen(api("one", 20.0, past=past), api("other", 1150.0, past=past), model(205.0))
+    assert (number_of(state), state.quality) == (1150.0, Quality.DISPUTED)
+    assert reasons(state) == {"one": "disputed", "modelled": "order"}
+
+
 def test_a_source_in_pounds_is_found_out_by_another_live_one() -> None:
     state = chosen(api("maps", 56.0 / 0.45359237), api("meter", 56.0), model(56.0))
     assert number_of(state) == 56.0
