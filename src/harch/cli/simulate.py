@@ -102,6 +102,49 @@ def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, s
         _show_fleet(result)
 
 
+@command.command()
+@click.argument("scenario")
+@click.option("--days", type=click.IntRange(1, 366), help="Days to replay of each week; all of them if absent.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the first week.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) -> None:
+    """Replay a carbon scenario: naive, planned, and planned with a perfect forecast.
+
+    SCENARIO is shipped (onsite-124, grid-only, full-house-94) or the path of a TOML file. Everything is modelled; which
+    GPUs work gets is decided by the real scheduler, where and when by the real planner.
+    """
+    from harch.cli.output import emit_json
+    from harch.cli.process import open_fleet
+    from harch.simulate.carbon import simulate_carbon
+    from harch.simulate.carbon_scenario import load_scenario, with_days
+
+    loaded = load_scenario(scenario)
+    loaded = loaded if days is None else with_days(loaded, days)
+    with _bar("simulated seconds", as_json) as progress:
+        outcome = simulate_carbon(open_fleet(loaded.fleet), loaded, progress=progress)
+    if plot is not None:
+        from harch.simulate.carbon_plot import save_plot
+
+        save_plot(outcome, plot)
+    if as_json:
+        emit_json(outcome.report)
+    else:
+        _show_carbon(outcome.report)
+
+
+def _show_carbon(report: dict[str, object]) -> None:
+    from harch.cli.output import table
+
+    cases = report["cases"]
+    flat: list[tuple[str, object]] = []
+    for name, value in report.items():
+        if name != "cases":
+            flat += _flattened(name, value)
+    for number, case in enumerate(cases if isinstance(cases, list) else [], start=1):
+        flat += [pair for key, value in case.items() if key != "weeks" for pair in _flattened(f"{number}.{key}", value)]
+    table(("FIGURE", "VALUE"), flat)
+
+
 def _show_fleet(result: dict[str, object]) -> None:
     from harch.cli.output import table
 

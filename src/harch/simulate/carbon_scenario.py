@@ -134,6 +134,11 @@ def load_scenario(name_or_path: str) -> Scenario:
         raise HarchError("E0201", f"{name_or_path}: {error}", hint=hint) from error
 
 
+def with_days(scenario: Scenario, days: int) -> Scenario:
+    """The same, shorter or longer: a look, not the scenario's own figures."""
+    return msgspec.structs.replace(scenario, days=days)
+
+
 def shipped_scenario_names() -> tuple[str, ...]:
     files = (file.name for file in resources.files("harch.simulate").joinpath("scenarios").iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))

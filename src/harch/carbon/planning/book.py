@@ -21,7 +21,7 @@ from harch.carbon.planning.work import FlexibleWork
 # power is scarce everywhere, shadow prices are the grid's everywhere, and would hide the difference that it makes.
 SCARCITY_WEIGHT = 0.3
 NO_ROOM_G_PER_GPU_HOUR = 5_000.0  # above any grid's: a window without room is chosen only if all are
-_LOGISTIC = 1.702  # makes the logistic curve follow the normal one within 0.01
+_LOGISTIC = 1.702  # a logistic curve of scale sd / 1.702 follows the normal one within 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Book:
         self._kw_per_gpu = np.array([pool.kw_per_gpu for pool in outlook.pools]) * pues[self._pool_hub]
         self._onsite_kw = np.array([hub.onsite_kw for hub in hubs])
         sd = [np.zeros(hub.hours) if hub.onsite_sd_kw is None else hub.onsite_sd_kw for hub in hubs]
-        self._onsite_var = np.array(sd) ** 2
+        self._onsite_sd = np.array(sd)
         self._grid_cost = np.array([aims.grid_cost(hub) for hub in hubs])
         self._onsite_cost = np.array([aims.onsite_cost(hub) for hub in hubs])
         self._grid_g = np.array([hub.grid_g_per_kwh_used for hub in hubs])
@@ -83,8 +83,9 @@ class Book:
         for (job_class, hub), gpus in plan.quotas.items():
             if not job_class.deferrable:
                 row = self._pool_row[hub, job_class.model]
-                self._free[row] -= gpus
-                self._load_kw[self._pool_hub[row]] += gpus * self._kw_per_gpu[row]
+                to_come = plan.to_come.get(job_class, 1.0) * gpus
+                self._free[row] -= to_come
+                self._load_kw[self._pool_hub[row]] += to_come * self._kw_per_gpu[row]
 
     def enter(self, work: FlexibleWork, hub: str, start_h: int, *, sign: int = 1) -> None:
         """Books the job from that hour on (or takes it out again)."""
@@ -103,9 +104,7 @@ class Book:
             return None
         at, gpus = self._pool_hub[rows], float(work.gpus)
         kw = gpus * self._kw_per_gpu[rows]
-        spread = np.sqrt(self._onsite_var[at] + (kw**2 / 12.0)[:, None] + 1e-9)
-        margin = (self._onsite_kw[at] - self._load_kw[at] - kw[:, None] / 2.0) / spread
-        own = 1.0 / (1.0 + np.exp(np.clip(-_LOGISTIC * margin, -60.0, 60.0)))
+        own = self._own_share(at, kw[:, None])
         cost = own * self._onsite_cost[at] + (1.0 - own) * self._grid_cost[at]
         cost = (cost + self._scarcity[at]) * kw[:, None] + gpus * self._room_price[rows]
         grams = (own * self._onsite_g[at] + (1.0 - own) * self._grid_g[at]) * kw[:, None]
@@ -118,6 +117,17 @@ class Book:
             kw * work.hours_left,
             _window_sums(charge, work.hours_left, starts),
         )
+
+    def _own_share(self, at: NDArray[np.int64], kw: Floats) -> Floats:
+        """Of a load of `kw` more, the part that own power is expected to cover, by hub and hour.
+
+        It is the mean of clip((forecast - load) / kw, 0, 1) over the forecast's error, which is taken as logistic.
+        """
+        scale = np.maximum(self._onsite_sd[at] / _LOGISTIC, 1e-3 * kw)
+        left = self._onsite_kw[at] - self._load_kw[at]
+        covered = scale * (np.logaddexp(0.0, left / scale) - np.logaddexp(0.0, (left - kw) / scale))
+        own: Floats = np.minimum(covered, 2.0 * self._onsite_kw[at]) / kw  # nothing comes of nothing, however uncertain
+        return np.clip(own, 0.0, 1.0)
 
     def grid_g_per_kwh(self, hub: str) -> float:
         return float(self._grid_g[self._hub_row[hub], 0])

@@ -28,6 +28,7 @@ class ClassPlan:
     quotas: Mapping[tuple[ClassKey, str], Floats] = field(default_factory=dict)  # GPUs per hour, by class and hub
     hub_g_per_kwh: Mapping[str, Floats] = field(default_factory=dict)  # what one kWh more costs there and then
     pool_g_per_gpu_hour: Mapping[tuple[str, str], Floats] = field(default_factory=dict)  # what one GPU more would save
+    to_come: Mapping[ClassKey, float] = field(default_factory=dict)  # of a class, the share that is only expected
     late_gpu_hours: float = 0.0
     cost_g: float = 0.0
     failure: str = ""
@@ -71,6 +72,7 @@ class _Model:
         self._program = Program()
         self._pools = {pool.key: pool for pool in outlook.pools}
         self.quotas: dict[tuple[ClassKey, str], Index] = {}
+        self._to_come: dict[ClassKey, float] = {}
         self._late: list[Index] = []
 
     def _mean(self, hourly: Floats) -> Floats:
@@ -105,10 +107,13 @@ class _Model:
         due, available = one.due[ends].copy(), one.available[ends]
         due[-1] = available[-1]  # nothing is pushed over the edge of what is planned
         done = program.add_columns(none, none, np.maximum(available, 0.0))
-        late = program.add_columns(np.array([LATE_G_PER_GPU_HOUR]), none[:1], endless[:1])  # at the worst moment
-        self._late.append(late)
+        # How late it is at the worst moment, and what does not even fit into all that is planned.
+        late, never = program.add_columns(np.full(2, LATE_G_PER_GPU_HOUR), none[:1], endless[:1])[:, None]
+        self._late += [late, never]
+        self._to_come[one.key] = 1.0 - min(one.waiting_gpu_hours / max(one.available[-1], 1e-9), 1.0)
         program.enter(enough := program.add_rows(due, endless), done, 1.0)
-        program.enter(enough, late, 1.0)
+        program.enter(enough[:-1], late, 1.0)
+        program.enter(enough[-1:], never, 1.0)
         flow = program.add_rows(none, none)  # done[t] - done[t-1] - everything run in t = 0
         program.enter(flow, done, 1.0)
         program.enter(flow[1:], done[:-1], -1.0)
@@ -145,6 +150,7 @@ class _Model:
             pool_g_per_gpu_hour={
                 key: spread(np.maximum(-found.duals[rows], 0.0)) for key, rows in self._pool_rows.items()
             },
+            to_come=self._to_come,
             late_gpu_hours=float(sum(values[0] for values in late)),
             cost_g=float(found.values @ np.concatenate(self._program.cost)),
         )
