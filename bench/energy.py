@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from energy_data import BATTERY, LOAD_KW, MARKET, PV_KW, SALE_PER_MWH, WIND_KW, Year, read_year, windows
+from energy_data import BATTERY, LOAD_KW, MARKETS, PV_KW, SALE_PER_MWH, WIND_KW, Year, read_year, windows
 from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
 from harch.energy.procurement.problem import FlexibleLoad, PpaOffer, Problem
@@ -97,8 +97,8 @@ def replays(verdict: Verdict, history: Year, year: int) -> None:
     print(
         f"replay: {LOAD_KW:.0f} kW load, {PV_KW:.0f} kW PV and {WIND_KW:.0f} kW wind (modelled), "
         f"{BATTERY.energy_kwh:.0f} kWh / {BATTERY.power_kw:.0f} kW battery, sale {SALE_PER_MWH:.0f} USD/MWh; "
-        f"real {history.spot.zone} {year} prices (tomorrow's known from {MARKET.published_at:%H:%M} "
-        f"{MARKET.market_time}) and average lifecycle intensity by location; emissions of bought energy only"
+        f"real {history.spot.zone} {year} prices (tomorrow's known from {history.market.published_at:%H:%M} "
+        f"{history.market.market_time}) and average lifecycle intensity by location; emissions of bought energy only"
     )
     timed = Timed()
     for number, first in enumerate(windows(year), 1):
@@ -126,7 +126,7 @@ def _words(outcome: Outcome, rule: Outcome) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", type=Path, default=DATA, help="the folder of the carbon data")
-    options.add_argument("--zone", default="ES")
+    options.add_argument("--zone", default="ES", choices=sorted(MARKETS))
     options.add_argument("--year", type=int, default=2022)
     chosen = options.parse_args()
     print(f"conditions: {conditions()}")

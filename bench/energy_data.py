@@ -22,8 +22,11 @@ from harch.energy.tariffs.terms import SpotPrice
 
 PRICES_FILE = "hpe_electricity_prices_standardized_6zones.csv.gz"
 INTENSITY_FILE = "emaps_hourly_2021_2023_ES_NO_BR_CISO.csv.gz"
-# Results of the Iberian day-ahead market are out by 13:00 on the day before.
-MARKET = SpotPrice("ES", ZoneInfo("Europe/Madrid"), time(13))
+# Zones with prices and intensities. Results of both day-ahead markets are out by 13:00 on the day before.
+MARKETS = {
+    "ES": SpotPrice("ES", ZoneInfo("Europe/Madrid"), time(13)),
+    "US-CAL-CISO": SpotPrice("US-CAL-CISO", ZoneInfo("America/Los_Angeles"), time(13)),
+}
 
 LOAD_KW, PV_KW, WIND_KW = 700.0, 2000.0, 1000.0
 BATTERY = Battery(energy_kwh=4000.0, power_kw=1000.0)
@@ -31,7 +34,8 @@ SALE_PER_MWH = 20.0
 IMPORT_KW_MAX = 3000.0
 LATITUDE_DEG = 33.6
 HISTORY_DAYS = 7
-DECAY_H = 12.0
+# How long today's deviation from the week lasts: clouds and gusts pass sooner than the weather of a whole grid.
+OWN_DECAY_H, GRID_DECAY_H = 12.0, 48.0
 # Surplus is what exceeds the load, so the surplus of a mean day is less than the mean surplus. Plans that expect means
 # have no room in the battery on good days; these expect one standard deviation of the week more.
 SPREAD = 1.0
@@ -45,6 +49,10 @@ class Year:
     spot: SpotSeries
     grid_g_per_kwh: Array
     own_kw: Array
+
+    @property
+    def market(self) -> SpotPrice:
+        return MARKETS[self.spot.zone]
 
     def world(self, first: datetime, days: int) -> Problem:
         """What happened."""
@@ -60,8 +68,9 @@ class Year:
             prices = self.spot.over(steps)
             own, grid = (values[index : index + steps.count] for values in (self.own_kw, self.grid_g_per_kwh))
         else:
-            prices = expected_spot(self.spot, MARKET, steps, now=now)
-            own, grid = (nowcast(values, index, steps.count) for values in (self.own_kw, self.grid_g_per_kwh))
+            prices = expected_spot(self.spot, self.market, steps, now=now)
+            own = nowcast(self.own_kw, index, steps.count, OWN_DECAY_H)
+            grid = nowcast(self.grid_g_per_kwh, index, steps.count, GRID_DECAY_H)
             own = own + SPREAD * spread(self.own_kw, index, steps.count)
         return Problem(
             steps=steps,
@@ -77,12 +86,12 @@ class Year:
         )
 
 
-def nowcast(values: Array, index: int, count: int) -> Array:
+def nowcast(values: Array, index: int, count: int, decay_h: float) -> Array:
     """The mean of the same hour of the last days plus today's deviation, which fades; never below 0."""
     offsets = np.arange(count)
     past = np.array([values[index + offsets % 24 - 24 * day] for day in range(1, HISTORY_DAYS + 1)])
     usual = past.mean(axis=0)
-    return np.maximum(usual + (values[index] - usual[0]) * np.exp(-offsets / DECAY_H), 0.0)
+    return np.maximum(usual + (values[index] - usual[0]) * np.exp(-offsets / decay_h), 0.0)
 
 
 def spread(values: Array, index: int, count: int) -> Array:
@@ -93,7 +102,6 @@ def spread(values: Array, index: int, count: int) -> Array:
 
 
 def read_year(data: Path, zone: str, year: int) -> Year:
-    """From ten days before the year on, where the files have them."""
     start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     count = round((end - start).total_seconds() / 3600)
     steps = Steps(start, 3600, count)

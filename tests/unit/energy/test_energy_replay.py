@@ -40,8 +40,14 @@ def test_a_plan_that_would_emit_more_is_not_followed_without_credit() -> None:
 
 def test_in_debt_only_a_plan_that_pays_it_back_is_followed() -> None:
     clean_then_dirty = problem([10, 100], grid_g_per_kwh=[100, 800], battery=LOSSLESS)
-    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.5)).planner is Planner.OPTIMISER
-    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.9)).planner is Planner.RULE
+    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.5)).charge_kwh.sum() == pytest.approx(1)
+    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.9)).charge_kwh.sum() == 0
+
+
+def test_in_debt_stored_power_waits_for_the_dirty_hour_rather_than_for_the_dear_one() -> None:
+    dear_then_dirty = problem([60, 50], grid_g_per_kwh=[100, 800], battery=LOSSLESS, stored_kwh=1.0)
+    assert made(plan_procurement(dear_then_dirty)).discharge_kwh.tolist() == pytest.approx([1, 0])
+    assert made(plan_prudently(dear_then_dirty, credit_kg=-99.0)).discharge_kwh.tolist() == pytest.approx([0, 1])
 
 
 def test_without_grid_charging_stored_power_may_still_wait_for_the_dear_hour() -> None:

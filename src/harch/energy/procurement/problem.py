@@ -16,7 +16,7 @@ TERMINAL_PER_MWH = 40.0
 SALE_RISE_PER_MWH_H = 0.2
 # A later purchase counts this much less per hour ahead: sun or wind may make it needless. Without it plans keep the
 # battery for a dear hour that does not come, and have no room when the surplus does.
-FADE_PER_H = 0.01
+FADE_PER_H = 0.02
 
 
 class Objective(StrEnum):

@@ -1,12 +1,13 @@
 """May this plan be followed, or does it rest too much on its forecasts? Plans that must not emit more than the rule.
 
-A plan saves in later hours what it spends in the next one, and the later hours come otherwise. Asking the optimiser for
-less carbon makes that worse: it then moves purchases for differences that its forecasts only seem to have. So carbon
-does not steer here, it decides what is followed:
+A plan saves in later hours what it spends in the next one, and the later hours come otherwise. A tight budget makes
+that worse: the optimiser then charges from the grid for differences that its forecasts only seem to have. So the
+budget decides what is followed:
 
 1. the best plan, if it is expected to emit clearly less than the rule from the same state, debts of earlier hours
    included, or if their savings pay for the difference;
-2. else, without debts, the best plan that stores own surplus only and keeps the rule's emissions as a hard budget;
+2. else a plan that stores own surplus only: without debts the best that keeps the rule's emissions as a hard budget,
+   with debts one for which carbon weighs as much as money;
 3. else the rule.
 """
 
@@ -22,6 +23,7 @@ from harch.energy.procurement.problem import Problem
 from harch.energy.procurement.rule import plan_by_rule
 
 MARGIN = 0.02  # of the rule's expected emissions: what a plan must promise to save
+REPAYING_WEIGHT = 1.0  # of carbon against money, while there is a debt
 Planning = Callable[[Problem], ProcurementPlan | PlanFailure]
 
 
@@ -39,12 +41,12 @@ def plan_prudently(
     by_rule = expected_kg(expected, rule)
     if expected_kg(expected, best) <= (1 - MARGIN) * by_rule + credit_kg:
         return best
+    own_only = _without_grid_charging(expected)
     if credit_kg < 0:
-        return rule
-    careful = planning(replace(_without_grid_charging(expected), budget_kg=by_rule + credit_kg, budget_fades=True))
-    if isinstance(careful, ProcurementPlan) and careful.carbon.budget_kept:
-        return careful
-    return rule
+        careful = planning(replace(own_only, carbon_per_t=_as_much_as_money(expected)))
+    else:
+        careful = planning(replace(own_only, budget_kg=by_rule + credit_kg, budget_fades=True))
+    return careful if isinstance(careful, ProcurementPlan) and careful.carbon.budget_kept else rule
 
 
 def expected_kg(expected: Problem, plan: ProcurementPlan) -> float:
@@ -56,3 +58,9 @@ def _without_grid_charging(problem: Problem) -> Problem:
     if problem.battery is None:
         return problem
     return replace(problem, battery=replace(problem.battery, from_grid=False))
+
+
+def _as_much_as_money(problem: Problem) -> float:
+    """The price per tonne at which the carbon of a mean bought MWh costs as much as the MWh."""
+    g_per_kwh, per_mwh = float(problem.grid_g_per_kwh.mean()), float(problem.import_per_mwh.mean())
+    return REPAYING_WEIGHT * 1000 * max(per_mwh, 0.0) / g_per_kwh if g_per_kwh else 0.0
