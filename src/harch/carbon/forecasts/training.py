@@ -138,7 +138,7 @@ def _error(tested: BackTest, weights: Floats) -> ForecastError:
         return ForecastError(0, unknown, unknown)
     ours = relative_error(combined(weights, tested.predicted), tested.actual)
     theirs = relative_error(tested.predicted[tested.names.index(ALWAYS[0].name)], tested.actual)
-    return ForecastError(tested.days, tuple(100.0 * ours), tuple(100.0 * theirs))
+    return ForecastError(tested.days, tuple(map(float, 100.0 * ours)), tuple(map(float, 100.0 * theirs)))
 
 
 def _trained_on(history: History) -> TrainedOn:
