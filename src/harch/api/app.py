@@ -11,6 +11,7 @@ from harch.api.limits import Limits
 from harch.api.refusals import install_refusals
 from harch.api.routes import (
     audit,
+    carbon,
     closing,
     data,
     events,
@@ -69,6 +70,7 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         audit,
         data,
         policies,
+        carbon,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)

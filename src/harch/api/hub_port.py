@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
+from harch.hub.carbon.views import GridForecast, PowerView
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.desk import Closed
@@ -163,6 +164,18 @@ class FederationPort(Protocol):
         ...
 
 
+class CarbonPort(Protocol):
+    """On what power this hub and the others run, and what it will be."""
+
+    def now(self) -> list[PowerView]:
+        """Every hub, this one first."""
+        ...
+
+    def forecast(self, hub_id: str, hours: int) -> GridForecast:
+        """E0305 for a hub that is not there, E0801 while nothing can be said."""
+        ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -186,6 +199,9 @@ class HubPort(Protocol):
 
     @property
     def federation(self) -> FederationPort: ...
+
+    @property
+    def carbon(self) -> CarbonPort: ...
 
     @property
     def hub_id(self) -> str: ...

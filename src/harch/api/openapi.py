@@ -16,6 +16,7 @@ from harch.api.dialects.workload_out import WorkloadView
 from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
 from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
+from harch.api.routes.carbon import PowerList
 from harch.api.routes.closing import ClosureAsk, HubAction
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
@@ -29,6 +30,7 @@ from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.carbon.views import GridForecast
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
@@ -108,6 +110,8 @@ _SCHEMAS: tuple[Any, ...] = (
     PolicyStatus,
     DecisionList,
     World,
+    PowerList,
+    GridForecast,
 )
 
 _SUBMIT: dict[str, Any] = {

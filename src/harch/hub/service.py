@@ -17,6 +17,7 @@ from harch.hub.agent_door import AgentDoor
 from harch.hub.audit.keyfile import KeyFile
 from harch.hub.audit.service import HubAudit, open_signing_key
 from harch.hub.audit.trail import AuditTrail
+from harch.hub.carbon.service import HubCarbon
 from harch.hub.credentials import HubCredentials
 from harch.hub.data import HubData
 from harch.hub.driver import Driver
@@ -118,8 +119,19 @@ class HubService(HubWorkloads):
             policies=self.policies,
             audit=self.audit,
             summary=self.summary,
+            signals=lambda: self.carbon.said(),
             answers=AnswerDesk(list_work=self.workloads, find=self._any_workload, read_log=self._agents.read_log),
             urls=peer_urls,
+        )
+        self.carbon = HubCarbon(
+            fleet=fleet,
+            hub=hub,
+            folder=state_dir,
+            clock=clock,
+            database=database,
+            driver=driver,
+            peers=self.peers,
+            heard=self.federation.heard,
         )
         self._metrics.watch_links(self.federation.links)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
@@ -131,6 +143,7 @@ class HubService(HubWorkloads):
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
             group.create_task(Learner(self._driver, self._database, self._clock).run())
+            group.create_task(self.carbon.run())
 
     async def close(self) -> None:
         await self.policies.close()

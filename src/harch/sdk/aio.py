@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import httpx
 
 from harch.base.clock import SystemClock
+from harch.sdk.carbon import AsyncCarbon, CarbonOperations
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.federation_types import FederationPage
@@ -51,6 +52,7 @@ class AsyncClient:
         self.audit = AsyncAudit(self, self._ops, self._retry)
         self.data = AsyncData(self.run, DataOperations(self._retry))
         self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
+        self.carbon = AsyncCarbon(self.run, CarbonOperations(self._retry))
 
     async def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

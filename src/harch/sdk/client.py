@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import httpx
 
 from harch.base.clock import SystemClock
+from harch.sdk.carbon import Carbon, CarbonOperations
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.federation_types import FederationPage
@@ -51,6 +52,7 @@ class Client:
         self.audit = Audit(self, self._ops, self._retry)
         self.data = Data(self.run, DataOperations(self._retry))
         self.nodes = Nodes(self.run, NodeOperations(self._retry))
+        self.carbon = Carbon(self.run, CarbonOperations(self._retry))
 
     def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

@@ -10,6 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PowerView
 from harch.hub.federation.messages import WorkRow
 from harch.hub.federation.work import FederationWork, SilentHub, row_of
 from harch.hub.sessions import AgentLink
@@ -66,6 +67,55 @@ class FakeFederation:
         return FederationWork(rows=rows, total=len(rows), silent=[silent])
 
 
+class FakeCarbon:
+    """Dakhla is measured, Dakar has told a model's figure, Abidjan nothing."""
+
+    def now(self) -> list[PowerView]:
+        return [
+            PowerView(hub_id="dakhla", own=True, age_s=4.0, power=self._power("dakhla", "MA", 630, "measured")),
+            PowerView(hub_id="dakar", age_s=20.0, power=self._power("dakar", "SN", 512, "estimated")),
+            PowerView(hub_id="abidjan", error="never heard"),
+        ]
+
+    def forecast(self, hub_id: str, hours: int) -> GridForecast:
+        if hub_id == "abidjan":
+            raise HarchError("E0801", "hub abidjan has no forecast yet", hint="try again")
+        clean = {2, 3}  # hours of the night wind
+        values = [300.0 if index in clean else 600.0 for index in range(hours)]
+        return GridForecast(
+            hub_id=hub_id,
+            grid_zone="MA",
+            made_at=START,
+            model="persistence",
+            hours=tuple(
+                ForecastHour(
+                    at=START + timedelta(hours=index),
+                    g_per_kwh=value,
+                    low=value - 50,
+                    high=value + 50,
+                    low_half=value - 20,
+                    high_half=value + 20,
+                )
+                for index, value in enumerate(values)
+            ),
+        )
+
+    def _power(self, hub_id: str, zone: str, value: float, evidence: str) -> HubPower:
+        figures = (
+            Figure(signal="grid-average-lifecycle", value=value, unit="g/kWh", evidence=evidence, source="s", at=START),
+            Figure(signal="pue", value=1.2, unit="PUE", evidence="estimated", source="s", at=START),
+        )
+        return HubPower(
+            hub_id=hub_id,
+            country=zone,
+            grid_zone=zone,
+            at=START,
+            marginal_g_per_kwh=value * 1.2,
+            marginal_rests_on="the grid",
+            figures=figures,
+        )
+
+
 class FakeHub:
     hub_id, country, version, started_at = "dakhla", "MA", "0.1.0", START
 
@@ -83,6 +133,7 @@ class FakeHub:
         self.operations = FakeOperations()
         self.credentials = self
         self.federation = FakeFederation(self)
+        self.carbon = FakeCarbon()
         self.key_infos = {
             role.value: KeyInfo(
                 id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START

@@ -11,9 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from harch.federation.gossip.news import HubView
+from harch.hub.carbon.views import GridForecast, HubPower
 from harch.hub.views import HubSummary, ModelCapacity, NodeMaxima
 
 FIXED, NOW, POLICY = "hub.fixed", "hub.now", "policy"
+CARBON, CARBON_AHEAD = "carbon", "carbon.ahead"  # power and price now, every half minute; the forecast, every hour
 
 
 class FixedModel(Struct, frozen=True, array_like=True, gc=False):
@@ -65,6 +67,8 @@ class HubNow(Struct, frozen=True, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _fixed = msgspec.msgpack.Decoder(HubFixed).decode
 _now = msgspec.msgpack.Decoder(HubNow).decode
+_power = msgspec.msgpack.Decoder(HubPower).decode
+_forecast = msgspec.msgpack.Decoder(GridForecast).decode
 
 
 def said_by(summary: HubSummary, *, policy_version: str) -> dict[str, bytes]:
@@ -78,6 +82,27 @@ def said_by(summary: HubSummary, *, policy_version: str) -> dict[str, bytes]:
         **{name: getattr(summary, name) for name in HubNow.__struct_fields__ if name != "models"},
     )
     return {FIXED: _encode(fixed), NOW: _encode(now), POLICY: policy_version.encode()}
+
+
+def power_said(power: HubPower | None, forecast: GridForecast | None) -> dict[str, bytes]:
+    """The entries about power; what is not known yet has none."""
+    said = {CARBON: power, CARBON_AHEAD: forecast}
+    return {key: _encode(value) for key, value in said.items() if value is not None}
+
+
+def power_heard(said: bytes | None) -> HubPower | None:
+    """None if the hub has not said it, or in words that this version does not know."""
+    try:
+        return None if said is None else _power(said)
+    except msgspec.DecodeError:
+        return None
+
+
+def forecast_heard(said: bytes | None) -> GridForecast | None:
+    try:
+        return None if said is None else _forecast(said)
+    except msgspec.DecodeError:
+        return None
 
 
 class Summaries:

@@ -54,7 +54,8 @@ _log = logging.getLogger("harch.hub")
 class FederationRuntime:
     """This hub among its peers. `listen` is where it accepts links; peers dial the address of its member record.
 
-    `urls` says where the APIs of the other hubs of the fleet are believed to be until they say so themselves.
+    `urls` says where the APIs of the other hubs of the fleet are believed to be until they say so themselves;
+    `signals` what else the hub says of itself, by key.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class FederationRuntime:
         policies: HubPolicies,
         audit: HubAudit,
         summary: Callable[[], HubSummary],
+        signals: Callable[[], dict[str, bytes]],
         answers: AnswerDesk,
         urls: dict[str, str],
     ) -> None:
-        self._clock, self._answers = clock, answers
+        self._clock, self._answers, self._signals = clock, answers, signals
         self._driver, self._policies, self._summary = driver, policies, summary
         self._mesh: Mesh[PeerMessage] = Mesh(
             identity=identity,
@@ -131,6 +133,12 @@ class FederationRuntime:
 
     def views(self) -> list[PeerView]:
         return self._lookout.views()
+
+    def heard(self, key: str) -> dict[str, bytes]:
+        """What each other hub last said under this key, of those that have said it."""
+        now_s = self._clock.monotonic_s()
+        said = {hub_id: self._gossip.view(hub_id, now_s).values.get(key) for hub_id in self._gossip.peers}
+        return {hub_id: value for hub_id, value in said.items() if value is not None}
 
     def links(self) -> list[LinkStatus]:
         return self._mesh.status()
@@ -238,7 +246,7 @@ class FederationRuntime:
     async def _keep_publishing(self) -> None:
         while True:
             began_s = self._clock.monotonic_s()
-            said = said_by(self._summary(), policy_version=self._policies.version)
+            said = said_by(self._summary(), policy_version=self._policies.version) | self._signals()
             for key, value in said.items():
                 self._spread(self._gossip.set(key, value))
             took_s = self._clock.monotonic_s() - began_s

@@ -41,6 +41,7 @@ class HubFederation:
         policies: HubPolicies,
         audit: HubAudit,
         summary: Callable[[], HubSummary],
+        signals: Callable[[], dict[str, bytes]],
         answers: AnswerDesk,
         urls: dict[str, str],
     ) -> None:
@@ -55,6 +56,7 @@ class HubFederation:
                 policies=policies,
                 audit=audit,
                 summary=summary,
+                signals=signals,
                 answers=answers,
                 urls=urls,
             )
@@ -72,6 +74,10 @@ class HubFederation:
         if self._runtime is None:
             return outside(self._urls, self._urls, retired=False, why=_ALONE)
         return self._runtime.views()
+
+    def heard(self, key: str) -> dict[str, bytes]:
+        """What other hubs last said of themselves under this key."""
+        return self._runtime.heard(key) if self._runtime is not None else {}
 
     def links(self) -> list[LinkStatus]:
         return self._runtime.links() if self._runtime is not None else []

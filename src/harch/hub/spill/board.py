@@ -76,6 +76,8 @@ class Board:
     given: dict[str, GivenLease] = field(default_factory=dict)
     answers: dict[str, dict[str, str]] = field(default_factory=dict)  # why peers said no, of what still waits
     # As runner
+    carbon_g_per_kwh: float | None = None  # of one more kWh of computing here, and its price in USD, if known
+    price_per_kwh: float | None = None
     bids: dict[str, MadeBid] = field(default_factory=dict)
     guests: dict[str, GuestLease] = field(default_factory=dict)
     renewals: dict[int, tuple[str, float, tuple[Lease, ...]]] = field(default_factory=dict)  # peer, when sent

@@ -70,7 +70,16 @@ def bid(desk: Desk, owner: str, ask: Ask) -> None:
             assignment=assignment,
         )
         slowdown = assignment.prediction.slowdown if assignment is not None else 1.0
-        bids.append(Bid(ref=need.ref, bid_id=bid_id, start_in_s=start_in_s, slowdown=slowdown))
+        bids.append(
+            Bid(
+                ref=need.ref,
+                bid_id=bid_id,
+                start_in_s=start_in_s,
+                slowdown=slowdown,
+                carbon_g_per_kwh=board.carbon_g_per_kwh,
+                price_per_kwh=board.price_per_kwh,
+            )
+        )
     desk.emit(h.SendPeer(owner, Bids(number=ask.number, bids=tuple(bids), refusals=refusals)))
 
 

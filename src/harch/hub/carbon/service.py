@@ -1,0 +1,172 @@
+"""What can be asked of a hub about its power? Keeps its signals fresh, its past on disk and its forecast new.
+
+Nothing here is on the way of a submission or a placement: the job machine only finds two numbers for its bids. A source
+that fails, a forecast that cannot be made and a full disk cost a log line, and the figures say how old they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.carbon.forecasts.history import NothingKnown
+from harch.carbon.signals.board import ROUND_S
+from harch.carbon.values import Signal
+from harch.fleet.model import Fleet, Hub
+from harch.hub.carbon.ahead import Forecaster, cut_to, grid_forecast, onsite_ahead
+from harch.hub.carbon.board import open_sources
+from harch.hub.carbon.hours import HourBook, full_hour, known_hours
+from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
+from harch.hub.carbon.views import GridForecast, HubPower, PowerView
+from harch.hub.driver import Driver
+from harch.hub.federation.published import CARBON, CARBON_AHEAD, forecast_heard, power_heard, power_said
+from harch.hub.store.database import Database
+from harch.hub.views import PeerView
+
+FIRST_LOOK_S = 0.2  # the model answers at once; whoever has just started the hub should not see an empty page
+WRITE_EVERY_S = 300.0
+FORECAST_LOOK_S = 10.0
+HOURS_AHEAD_MAX = 96
+
+_log = logging.getLogger("harch.hub")
+
+
+class HubCarbon:
+    """Behind the API. `folder` may hold a carbon file; `peers` and `heard` tell what other hubs said."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub: Hub,
+        folder: Path,
+        clock: Clock,
+        database: Database,
+        driver: Driver,
+        peers: Callable[[], list[PeerView]],
+        heard: Callable[[str], dict[str, bytes]],
+    ) -> None:
+        self._hub, self._clock, self._database, self._driver = hub, clock, database, driver
+        self._peers, self._heard = peers, heard
+        self._sources = open_sources(fleet, hub, folder, clock)
+        self._hours, self._forecaster = HourBook(), Forecaster()
+        self._written_s = clock.monotonic_s()
+        self._power: HubPower | None = None
+        self._forecast: GridForecast | None = None
+        self._said: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._sources.board.run())
+                group.create_task(self._keep_looking())
+                group.create_task(self._keep_forecasting())
+        finally:
+            await self._sources.close()
+
+    def said(self) -> dict[str, bytes]:
+        """For the gossip: power now, and the forecast."""
+        return self._said
+
+    def now(self) -> list[PowerView]:
+        """Every hub, this one first. What others said is as old as it says."""
+        now, heard = self._clock.now(), self._heard(CARBON)
+        views = [self._view(self._hub.id, self.power(), "", now, own=True)]
+        for peer in self._peers():
+            if not peer.own:
+                power = power_heard(heard.get(peer.hub_id))
+                views.append(self._view(peer.hub_id, power, peer.error or "has not told its power", now))
+        return views
+
+    def power(self) -> HubPower:
+        """Of this hub, at this moment."""
+        site, signals = self._sources.site, self._sources.board.now(self._hub.id)
+        return hub_power(self._hub, site.grid_zone, signals, load_kw=0.0)
+
+    def forecast(self, hub_id: str, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
+        """Raises E0305 for a hub that is not there, E0801 while nothing can be said."""
+        if hub_id == self._hub.id:
+            found = self._forecast
+        elif hub_id in {peer.hub_id for peer in self._peers()}:
+            found = forecast_heard(self._heard(CARBON_AHEAD).get(hub_id))
+        else:
+            raise HarchError("E0305", f"no hub is called `{hub_id[:64]}`", hint="`harch hubs` lists the hubs")
+        if found is None:
+            raise HarchError("E0801", f"hub {hub_id} has no forecast yet", hint="try again", retry_after_s=2)
+        return msgspec.structs.replace(found, hours=cut_to(found, hours, self._clock.now()))
+
+    def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:
+        if power is None:
+            return PowerView(hub_id=hub_id, own=own, error=error)
+        age_s = figure_age_s(power.figure(Signal.GRID_AVERAGE_LIFECYCLE), now)
+        return PowerView(hub_id=hub_id, own=own, age_s=age_s, power=power)
+
+    # Beside each other, until cancelled
+
+    async def _keep_looking(self) -> None:
+        await self._clock.sleep(FIRST_LOOK_S)
+        while True:
+            with self._survived("looking at the power"):
+                self._look()
+                await self._write_if_due()
+            await self._clock.sleep(ROUND_S)
+
+    async def _keep_forecasting(self) -> None:
+        await self._clock.sleep(2 * FIRST_LOOK_S)
+        while True:
+            if self._forecast is None or self._forecast.made_at < full_hour(self._clock.now()):
+                with self._survived("forecasting"):
+                    await self._make_forecast()
+            await self._clock.sleep(FORECAST_LOOK_S)
+
+    def _look(self) -> None:
+        self._hours.note(self._sources.board.now(self._hub.id))
+        self._power = self.power()
+        board = self._driver.machine.desk.spill
+        board.carbon_g_per_kwh = self._power.marginal_g_per_kwh
+        board.price_per_kwh = bid_price_per_kwh(self._power)
+        self._said = power_said(self._power, self._forecast)
+
+    async def _write_if_due(self, *, now: bool = False) -> None:
+        if now or self._clock.monotonic_s() - self._written_s >= WRITE_EVERY_S:
+            self._written_s = self._clock.monotonic_s()
+            await self._driver.write(self._hours.take(self._clock.now()), [])
+
+    async def _make_forecast(self) -> None:
+        await self._write_if_due(now=True)
+        now = self._clock.now()
+        known = await asyncio.to_thread(known_hours, self._database, Signal.GRID_AVERAGE_LIFECYCLE, now)
+        if known is None:
+            return
+        try:
+            made = await asyncio.to_thread(self._forecaster.forecast, known)
+        except NothingKnown:
+            return
+        self._forecast = grid_forecast(
+            made,
+            onsite_ahead(self._sources.board, self._hub.id),
+            hub_id=self._hub.id,
+            grid_zone=self._sources.site.grid_zone,
+            modelled=known.modelled,
+            now=now,
+        )
+        self._said = power_said(self._power, self._forecast)
+
+    @contextlib.contextmanager
+    def _survived(self, what: str) -> Iterator[None]:
+        """The edge of everything about power: its faults must not end the hub."""
+        try:
+            yield
+        except HarchError as error:
+            _log.warning("%s: %s", what, error.message)
+        except Exception:  # noqa: BLE001 (said above)
+            _log.exception("%s failed", what)

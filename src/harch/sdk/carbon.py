@@ -1,0 +1,53 @@
+"""How does a program ask about power and carbon? Operations, and both namespaces of `client.carbon`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harch.sdk.carbon_types import GridForecast, PowerList, PowerView
+from harch.sdk.data import AsyncRun, Run
+from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+
+HOURS_AHEAD_MAX = 96
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonOperations:
+    """One operation per question; see `exchange` for how they are driven."""
+
+    retry: RetryPolicy
+
+    def now(self) -> Operation[list[PowerView]]:
+        return decoded((yield from exchange(Request("GET", "/carbon/now"), self.retry)), PowerList).items
+
+    def forecast(self, hub: str | None, hours: int) -> Operation[GridForecast]:
+        params = {"hours": str(hours)} | ({"hub": hub} if hub is not None else {})
+        return decoded((yield from exchange(Request("GET", "/carbon/forecast", params), self.retry)), GridForecast)
+
+
+class Carbon:
+    """`client.carbon`."""
+
+    def __init__(self, run: Run, ops: CarbonOperations) -> None:
+        self._run, self._ops = run, ops
+
+    def now(self) -> list[PowerView]:
+        """The power of every hub, as the asked one knows it."""
+        return self._run(self._ops.now())
+
+    def forecast(self, hub: str | None = None, *, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
+        """The grid of a hub, of the asked one if absent, in the hours to come."""
+        return self._run(self._ops.forecast(hub, hours))
+
+
+class AsyncCarbon:
+    """`client.carbon` of the asynchronous client. The methods are those of `Carbon`."""
+
+    def __init__(self, run: AsyncRun, ops: CarbonOperations) -> None:
+        self._run, self._ops = run, ops
+
+    async def now(self) -> list[PowerView]:
+        return await self._run(self._ops.now())
+
+    async def forecast(self, hub: str | None = None, *, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
+        return await self._run(self._ops.forecast(hub, hours))

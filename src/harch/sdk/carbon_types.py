@@ -1,0 +1,98 @@
+"""What does a hub answer about its power? The values that `client.carbon` returns; see `types` on versions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class NotUsed(Struct, frozen=True, kw_only=True):
+    """A source that a figure does not rest on, and why not."""
+
+    source: str
+    rule: str = ""
+    detail: str = ""
+    nearest_fix: str = ""
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """One signal, measured or estimated; `value` None: no source has one."""
+
+    signal: str
+    value: float | None = None
+    unit: str = ""
+    kind: tuple[str, ...] = ()
+    evidence: str = ""
+    source: str = ""
+    at: datetime | None = None
+    quality: str = ""
+    note: str = ""
+    not_used: tuple[NotUsed, ...] = ()
+
+
+class HubPower(Struct, frozen=True, kw_only=True):
+    """What a hub knows of its power. `marginal_g_per_kwh` is of one more kWh of computing, estimated."""
+
+    hub_id: str
+    country: str = ""
+    grid_zone: str = ""
+    at: datetime | None = None
+    marginal_g_per_kwh: float | None = None
+    marginal_rests_on: str = ""
+    onsite_kw: float = 0.0
+    load_kw: float = 0.0
+    price_per_mwh: float | None = None
+    currency: str = ""
+    figures: tuple[Figure, ...] = ()
+
+    def figure(self, signal: str) -> Figure:
+        found = next((figure for figure in self.figures if figure.signal == signal), None)
+        return found or Figure(signal=signal, quality="missing")
+
+
+class PowerView(Struct, frozen=True, kw_only=True):
+    """The power of one hub as the asked one sees it; `error` says why nothing is known."""
+
+    hub_id: str
+    own: bool = False
+    age_s: float | None = None
+    power: HubPower | None = None
+    error: str = ""
+
+
+class PowerList(Struct, frozen=True, kw_only=True):
+    items: list[PowerView]
+    total: int = 0
+
+
+class ForecastHour(Struct, frozen=True, kw_only=True):
+    """One hour: the mean, the interval that holds 9 of 10 values, and the one that holds every second."""
+
+    at: datetime
+    g_per_kwh: float
+    low: float
+    high: float
+    low_half: float = 0.0
+    high_half: float = 0.0
+    onsite_kw: float | None = None
+
+
+class GridForecast(Struct, frozen=True, kw_only=True):
+    """The intensity of a hub's grid in the hours to come, and how wrong such forecasts were lately."""
+
+    hub_id: str
+    grid_zone: str = ""
+    made_at: datetime | None = None
+    hours: tuple[ForecastHour, ...] = ()
+    model: str = ""
+    evidence: str = "estimated"
+    kind: tuple[str, ...] = ()
+    error_days: int = 0
+    error_pct_by_day: tuple[float, ...] = ()
+    persistence_error_pct_by_day: tuple[float, ...] = ()
+    trained_from: datetime | None = None
+    trained_until: datetime | None = None
+    hours_observed: int = 0
+    onsite_rests_on: str = ""
+    notes: tuple[str, ...] = ()

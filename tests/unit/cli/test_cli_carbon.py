@@ -1,0 +1,90 @@
+"""`harch carbon`: nothing estimated is shown without saying so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from click.testing import Result
+from hub_double import HubDouble
+
+Harch = Callable[..., Result]
+
+
+def figure(signal: str, value: float | None, **more: Any) -> dict[str, Any]:
+    base = {
+        "signal": signal,
+        "value": value,
+        "evidence": "estimated",
+        "source": "modelled",
+        "at": "2026-01-01T00:00:00Z",
+    }
+    return base | more
+
+
+def power(*figures: dict[str, Any], **more: Any) -> dict[str, Any]:
+    base = {"hub_id": "dakhla", "grid_zone": "MA", "marginal_g_per_kwh": 756.0, "marginal_rests_on": "the grid"}
+    return base | {"figures": figures} | more
+
+
+GRID = figure("grid-average-lifecycle", 630.0, unit="g/kWh", note="yearly mean")
+FAILING = {"source": "maps", "rule": "failing", "detail": "answers 500"}
+
+
+def show(hub: HubDouble, *views: dict[str, Any]) -> None:
+    hub.on("GET /carbon/now", {"items": views, "total": len(views)})
+
+
+def test_now_shows_figures_with_provenance_and_hubs_that_are_silent(hub: HubDouble, harch: Harch) -> None:
+    show(hub, {"hub_id": "dakhla", "own": True, "age_s": 4, "power": power(GRID)}, {"hub_id": "dakar", "error": "gone"})
+    done = harch("carbon", "now")
+    assert done.exit_code == 0, done.output
+    line = next(line for line in done.stdout.splitlines() if line.startswith("dakhla *"))
+    for words in ("630 g/kWh", "estimated", "756 g/kWh (estimated)", "unknown", "4.0 s", "modelled: yearly mean"):
+        assert words in line
+    assert "gone" in done.stdout
+
+
+def test_own_plants_are_measured_only_if_all_that_run_are(hub: HubDouble, harch: Harch) -> None:
+    pv, wind = figure("pv-power", 80.0, evidence="measured"), figure("wind-power", 20.0)
+    still = figure("wind-power", 0.0)
+    for plants, words in (((pv, wind), "100 kW (estimated)"), ((pv, still), "100 kW (measured)")):
+        show(hub, {"hub_id": "dakhla", "power": power(GRID, *plants, onsite_kw=100.0)})
+        assert words in harch("carbon", "now").stdout
+
+
+def test_a_source_that_fails_is_named_and_details_show_every_signal(hub: HubDouble, harch: Harch) -> None:
+    show(
+        hub,
+        {"hub_id": "dakhla", "power": power(GRID | {"not_used": [FAILING]}, figure("price", None, note="no source"))},
+    )
+    assert "not maps (failing): answers 500" in harch("carbon", "now").stderr
+    details = harch("carbon", "now", "--details").stdout
+    for words in ("one more kWh, estimated: the grid", "not maps (failing): answers 500", "price: no value; no source"):
+        assert words in details
+
+
+def test_json_is_the_answer_and_nothing_else(hub: HubDouble, harch: Harch) -> None:
+    show(hub, {"hub_id": "dakhla", "power": power(GRID)})
+    assert json.loads(harch("carbon", "now", "--json").stdout)["items"][0]["power"]["figures"][0]["value"] == 630
+
+
+def forecast(**more: Any) -> dict[str, Any]:
+    hour = {"at": "2026-01-01T05:00:00Z", "g_per_kwh": 400, "low": 300, "high": 520, "low_half": 380, "high_half": 430}
+    base = {"hub_id": "dakar", "grid_zone": "SN", "hours": [hour], "model": "persistence", "evidence": "estimated"}
+    return base | more
+
+
+def test_a_forecast_has_intervals_and_its_errors_beside_the_naive_ones(hub: HubDouble, harch: Harch) -> None:
+    errors = {"error_days": 30, "error_pct_by_day": [4.2, 6.0], "persistence_error_pct_by_day": [8.0, 9.9]}
+    hub.on("GET /carbon/forecast", forecast(**errors))
+    done = harch("carbon", "forecast", "--hub", "dakar", "--hours", "1")
+    assert "300 to 520" in done.stdout
+    assert "last 30 days, by day ahead: 4.2 %, 6.0 %; yesterday's value again: 8.0 %, 9.9 %" in done.stderr
+    assert hub.asked[-1].params == {"hub": "dakar", "hours": "1"}
+
+
+def test_an_error_that_nobody_knows_is_not_shown_as_none(hub: HubDouble, harch: Harch) -> None:
+    hub.on("GET /carbon/forecast", forecast())
+    assert "error: not known" in harch("carbon", "forecast").stderr
