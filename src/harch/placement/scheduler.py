@@ -48,6 +48,11 @@ class Scheduler(Books):
         super().__post_init__()
         self.kept = KeptNodes(self.room, self.settings, self.releases, self.vacancies, self.stopping, self.spared)
 
+    def withdraw(self, request_id: str) -> None:
+        """It waits no longer; what was kept for it is open to others at once."""
+        super().withdraw(request_id)
+        self.kept.release(request_id)
+
     @property
     def reservations(self) -> tuple[Reservation, ...]:
         return self.kept.reservations

@@ -52,6 +52,18 @@ def test_nodes_stay_kept_while_the_request_waits_and_those_behind_it_go_elsewher
     assert not scheduler.reservations
 
 
+def test_nodes_kept_for_a_request_that_goes_elsewhere_are_open_to_others_at_once() -> None:
+    scheduler = hub_of(2, NO_MOVES)
+    full_of_small(scheduler, duration_s_max=HOUR_S)
+    comes(scheduler, ask("gang", gpus=8), 10.0)
+    (kept,) = scheduler.reservations
+    scheduler.ended(next(n for n, item in scheduler.running.items() if item.slots[0].row in kept.rows), now_s=20.0)
+    guest = ask("guest", duration_s_max=2 * HOUR_S)
+    assert scheduler.hold(guest, now_s=20.0, until_s=22.0) is None
+    scheduler.withdraw("gang")
+    assert scheduler.hold(guest, now_s=21.0, until_s=23.0) is not None
+
+
 def test_small_work_makes_room_for_a_gang_that_has_waited_long_and_only_then() -> None:
     scheduler = hub_of(2)
     full_of_small(scheduler)
