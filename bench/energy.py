@@ -15,7 +15,7 @@ import numpy as np
 from energy_data import BATTERY, LOAD_KW, MARKETS, PV_KW, SALE_PER_MWH, WIND_KW, Year, read_year, windows
 from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import FlexibleLoad, PpaOffer, Problem
+from harch.energy.procurement.problem import DemandPeaks, FlexibleLoad, PpaOffer, Problem
 from harch.energy.procurement.rule import plan_by_rule
 from harch.energy.replay import Outcome, replay_rolling, replay_whole
 from harch.energy.steps import Steps
@@ -89,7 +89,8 @@ def _full_problem(history: Year, index: int, step_s: int) -> Problem:
         FlexibleLoad(name=f"class-{number}", energy_kwh=300, power_kw=100, first=number * parts, last=24 * parts)
         for number in range(8)
     )
-    return replace(plain, steps=steps, ppas=(offer,), flexible=flexible, budget_kg=2000.0, **arrays)
+    peaks = DemandPeaks(per_kw=5.0, months=("this",) * steps.count, before_kw={"this": 400.0})
+    return replace(plain, steps=steps, ppas=(offer,), flexible=flexible, demand=peaks, budget_kg=2000.0, **arrays)
 
 
 def replays(verdict: Verdict, history: Year, year: int) -> None:
