@@ -158,11 +158,11 @@ def unseen(data: Path, verdict: Verdict, say: Say, shares: bool = False) -> None
     verdict.goal(f"unseen zones: day-ahead MAPE over persistence, worst zone, {inputs}", "<= 0.95", worst)
 
 
-def short(data: Path, verdict: Verdict, say: Say) -> None:
+def short(data: Path, verdict: Verdict, say: Say, period: str = "h2") -> None:
     """What a new zone gets: the same forecasts from the last few days only."""
     say("### Short histories: ratio to yesterday's value, truth inside the 90 % interval\n")
     say("|days known|mean ratio|worst ratio|in 90 %|\n|---|---|---|---|")
-    start, stop = PERIODS["h2"]
+    start, stop = PERIODS[period]
     zones = [replace(history, mix=()) for history in zones_with_mix(data).values()]
     for days in SHORT_DAYS:
         ratios, inside = [], []
@@ -190,7 +190,7 @@ def measure(part: str, data: Path, verdict: Verdict, say: Say, period: str = "h2
     elif part in ("unseen", "unseen-shares"):
         unseen(data, verdict, say, shares=part == "unseen-shares")
     else:
-        short(data, verdict, say)
+        short(data, verdict, say, period)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ REFIT_DAYS = 15  # service refits weekly; half as often costs half and ranks the
 _SMALL_ACTUAL = 0.05  # of the mean: relative errors of hours near zero would drown all others
 _SHARPNESS = 16.0  # how fast a model's weight falls with its error: 10 % worse has about a fifth of the weight
 
+_DAYS_TRUSTED = 28  # from here on errors count fully
 _WEIGHT_LEAST = 1e-30  # never 0: the worst model must do when all others cannot be fed
 
 
@@ -66,21 +67,22 @@ def relative_error(predicted: Floats, actual: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def weights_by_error(errors: Floats) -> Floats:
-    """Weights of the models per day ahead, from their errors; columns sum to 1.
+def weights_by_error(errors: Floats, days: int) -> Floats:
+    """Weights of the models per day ahead, from their errors over so many tested days; columns sum to 1.
 
     An average of good models beats the best of them; bad ones fall out by the steep power. A day ahead that was never
-    observed takes the weights of the day before it.
+    observed takes the weights of the day before it. Few tested days say little: then the weights are more even.
     """
-    models, days = errors.shape
-    weights = np.full((models, days), 1.0 / models)
-    for day in range(days):
+    models, days_ahead = errors.shape
+    sharpness = _SHARPNESS * min(1.0, days / _DAYS_TRUSTED)
+    weights = np.full((models, days_ahead), 1.0 / models)
+    for day in range(days_ahead):
         error = errors[:, day]
         if not np.isfinite(error).all():
             if day:
                 weights[:, day] = weights[:, day - 1]
             continue
-        raw = np.maximum((np.maximum(error, 1e-9) / max(float(error.min()), 1e-9)) ** -_SHARPNESS, _WEIGHT_LEAST)
+        raw = np.maximum((np.maximum(error, 1e-9) / max(float(error.min()), 1e-9)) ** -sharpness, _WEIGHT_LEAST)
         weights[:, day] = raw / raw.sum()
     return weights
 

@@ -49,7 +49,7 @@ def train(history: History) -> Trained:
     candidates = ALWAYS + FROM_VALUES + (FROM_MIX if known.fuel_names else ())
     tested = back_test(known, candidates)
     chosen = [model for model in candidates if model.name in tested.names] or list(ALWAYS[: min(1, known.days)])
-    weights = weights_by_error(tested.errors()) if tested.names else np.ones((len(chosen), DAYS_AHEAD))
+    weights = weights_by_error(tested.errors(), tested.days) if tested.names else np.ones((len(chosen), DAYS_AHEAD))
     return Trained(
         end=known.end,
         days=known.days,

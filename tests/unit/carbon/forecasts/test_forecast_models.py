@@ -100,11 +100,17 @@ def test_one_wild_day_moves_the_robust_fit_less() -> None:
 
 
 def test_a_model_that_is_ten_percent_worse_has_about_a_fifth_of_the_weight() -> None:
-    weights = weights_by_error(np.array([[0.10, 0.2, 0.3, 0.4], [0.11, 0.2, np.nan, 0.4]]))
+    weights = weights_by_error(np.array([[0.10, 0.2, 0.3, 0.4], [0.11, 0.2, np.nan, 0.4]]), 60)
     assert weights.sum(axis=0) == pytest.approx(np.ones(4))
     assert weights[1, 0] / weights[0, 0] == pytest.approx(0.217, abs=0.01)
     assert weights[:, 2].tolist() == weights[:, 1].tolist()
 
 
+def test_few_tested_days_hardly_prefer_a_model() -> None:
+    few, many = (weights_by_error(np.array([[0.1] * 4, [0.2] * 4]), days)[1, 0] for days in (1, 60))
+    assert few > 0.35
+    assert many < 0.001
+
+
 def test_a_model_without_error_does_not_divide_by_zero() -> None:
-    assert weights_by_error(np.array([[0.0] * 4, [0.1] * 4]))[:, 0] == pytest.approx([1.0, 0.0])
+    assert weights_by_error(np.array([[0.0] * 4, [0.1] * 4]), 60)[:, 0] == pytest.approx([1.0, 0.0])
