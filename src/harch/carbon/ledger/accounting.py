@@ -58,7 +58,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
     it_kwh: float
     evidence: Evidence
     method: str  # e.g. `modelled GPU power x share of the allocation`
-    holding_it_kwh: float = 0.0  # of `it_kwh`, while it was suspended and kept its GPUs
+    holding_it_kwh: float = 0.0  # of `it_kwh`, what a naive run had not needed: GPUs held while suspended, a move
     scheduling_class: str = ""
     data_ids: tuple[str, ...] = ()
     ran_s_before: float = 0.0  # how long it had run before this interval, anywhere

@@ -211,7 +211,7 @@ class Charge(Struct, frozen=True, kw_only=True, gc=False):
     activity: Activity
     data_ids: tuple[str, ...]
     it_kwh: float
-    holding_it_kwh: float  # of it, while the job was suspended and kept its GPUs
+    holding_it_kwh: float  # of it, what a naive run had not needed: GPUs held while suspended, a move
     evidence: Evidence  # of the energy
     method: str  # how the energy was found
     pue: float
