@@ -176,8 +176,11 @@ async def test_a_bid_is_written_down_before_it_is_sent_and_sent_again_after_a_cr
     assert [row.event for row in kept] == [Event.PLANNED, Event.SUBMITTED]
     market.broken = False
     restarted = TradingDesk(market, terms(), LIMITS, kept.extend, Book.of(kept))
-    await restarted.submit((bid(),), ON, now=NOW)
-    await restarted.collect((bid(),), now=NOW + timedelta(hours=4))
+    await restarted.resume(Switch("stopped"), now=NOW)
+    await restarted.collect(now=NOW + timedelta(hours=4))
+    assert len(kept) == 2
+    await restarted.resume(ON, now=NOW)
+    await restarted.collect(now=NOW + timedelta(hours=4))
     assert [row.event for row in kept] == [Event.PLANNED, Event.SUBMITTED, Event.FILLED]
 
 
@@ -197,14 +200,14 @@ async def test_paper_fills_at_the_published_price_if_the_limit_allows_and_not_be
     trading, _ = desk(paper(50))
     bids = (bid(0, limit=80), bid(1, limit=40))
     await trading.submit(bids, ON, now=NOW)
-    await trading.collect(bids, now=NOW)
+    await trading.collect(now=NOW)
     assert [trading.book.state(each.id).word for each in bids] == ["submitted", "submitted"]
-    await trading.collect(bids, now=NOW + timedelta(hours=4))
+    await trading.collect(now=NOW + timedelta(hours=4))
     assert [trading.book.state(each.id).word for each in bids] == ["filled", "not filled"]
     assert trading.book.state(bids[0].id).filled_amount == pytest.approx(5.0)
     for _ in range(2):
-        trading.settle(bids, now=NOW + timedelta(days=2))
-        await trading.collect(bids, now=NOW + timedelta(days=2))
+        trading.settle(now=NOW + timedelta(days=2))
+        await trading.collect(now=NOW + timedelta(days=2))
     settled = [trading.book.state(each.id).settled_amount for each in bids]
     assert settled == [pytest.approx(5.0), 0.0]
     assert {row.market for row in trading.book.rows} == {PAPER}
@@ -213,9 +216,9 @@ async def test_paper_fills_at_the_published_price_if_the_limit_allows_and_not_be
 async def test_a_shallow_market_fills_in_part() -> None:
     trading, _ = desk(paper(50, depth_kwh=30.0))
     await trading.submit((bid(),), ON, now=NOW)
-    await trading.collect((bid(),), now=NOW + timedelta(hours=4))
+    await trading.collect(now=NOW + timedelta(hours=4))
     assert trading.book.state(bid().id).word == "partially filled"
-    trading.settle((bid(),), now=NOW + timedelta(days=2))
+    trading.settle(now=NOW + timedelta(days=2))
     assert trading.book.state(bid().id).settled_kwh == 30
 
 
@@ -231,7 +234,7 @@ async def test_a_market_that_fills_bit_by_bit_is_followed() -> None:
     await trading.submit((bid(),), ON, now=NOW)
     words = []
     for _ in range(4):
-        await trading.collect((bid(),), now=NOW)
+        await trading.collect(now=NOW)
         words.append(trading.book.state(bid().id).word)
     assert words == ["partially filled", "partially filled", "filled", "filled"]
     assert [row.kwh for row in trading.book.rows if row.event is Event.FILLED] == [40, 40, 20]
@@ -239,11 +242,15 @@ async def test_a_market_that_fills_bit_by_bit_is_followed() -> None:
 
 def row(event: Event, **changes: object) -> Row:
     plain = Row(
-        bid_id="b",
+        bid_id=bid().id,
+        hub="dakhla",
+        zone="ES",
+        part=Part.FIRM,
+        delivery=TOMORROW,
+        step_s=3600,
+        day="2026-03-03",
         event=event,
         at=NOW,
-        delivery=TOMORROW,
-        day="2026-03-03",
         kwh=100,
         per_mwh=80,
         currency="EUR",
@@ -270,6 +277,7 @@ SENT = (row(Event.PLANNED), row(Event.SUBMITTED))
         (SENT, row(Event.FILLED, kwh=float("nan"))),
         (SENT, row(Event.FILLED, at=NOW - timedelta(seconds=1))),
         (SENT, row(Event.FILLED, currency="MAD")),
+        (SENT, row(Event.FILLED, hub="dakar")),
         (SENT, row(Event.SETTLED)),
         (SENT, row(Event.CLOSED)),
         ((*SENT, row(Event.FILLED)), row(Event.SETTLED, kwh=99)),
@@ -286,7 +294,7 @@ def test_the_book_refuses_what_a_bid_cannot_have(history: tuple[Row, ...], wrong
 
 def test_a_plan_may_change_until_it_is_sent() -> None:
     book = Book.of([row(Event.PLANNED), row(Event.PLANNED, kwh=50), row(Event.SUBMITTED, kwh=50)])
-    assert book.state("b").submitted_kwh == 50
+    assert book.state(bid().id).submitted_kwh == 50
 
 
 def test_a_book_survives_being_written_and_read() -> None:

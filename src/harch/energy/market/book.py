@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from harch.base.errors import HarchError
+from harch.energy.market.bids import Bid, Part
 
 ROUNDING_KWH = 1e-6
 
@@ -33,10 +34,14 @@ class Row:
     """
 
     bid_id: str
+    hub: str
+    zone: str
+    part: Part
+    delivery: datetime
+    step_s: int
+    day: str  # of the market: limits are counted by it
     event: Event
     at: datetime
-    delivery: datetime
-    day: str  # of the market: limits are counted by it
     kwh: float
     per_mwh: float
     currency: str
@@ -46,9 +51,24 @@ class Row:
     def amount(self) -> float:
         return self.kwh * self.per_mwh / 1000
 
+    @property
+    def bid(self) -> Bid:
+        """The bid that was planned or submitted by this row."""
+        return Bid(
+            hub=self.hub,
+            zone=self.zone,
+            delivery=self.delivery,
+            step_s=self.step_s,
+            part=self.part,
+            kwh=self.kwh,
+            limit_per_mwh=self.per_mwh,
+            currency=self.currency,
+        )
+
     def as_plain(self) -> dict[str, object]:
         plain = asdict(self)
-        plain.update(event=str(self.event), at=self.at.isoformat(), delivery=self.delivery.isoformat())
+        plain.update(part=str(self.part), event=str(self.event))
+        plain.update(at=self.at.isoformat(), delivery=self.delivery.isoformat())
         return {**plain, "amount": self.amount}
 
 
@@ -56,10 +76,14 @@ def row_from_plain(plain: Mapping[str, object]) -> Row:
     """The opposite of `as_plain`."""
     return Row(
         bid_id=str(plain["bid_id"]),
+        hub=str(plain["hub"]),
+        zone=str(plain["zone"]),
+        part=Part(str(plain["part"])),
+        delivery=datetime.fromisoformat(str(plain["delivery"])),
+        step_s=int(str(plain["step_s"])),
+        day=str(plain["day"]),
         event=Event(str(plain["event"])),
         at=datetime.fromisoformat(str(plain["at"])),
-        delivery=datetime.fromisoformat(str(plain["delivery"])),
-        day=str(plain["day"]),
         kwh=float(str(plain["kwh"])),
         per_mwh=float(str(plain["per_mwh"])),
         currency=str(plain["currency"]),
@@ -123,6 +147,17 @@ class Book:
     def state(self, bid_id: str) -> BidState:
         return _state(self.history(bid_id))
 
+    def answered(self, bid_id: str) -> bool:
+        """Whether the market has nothing more to say: filled as a whole, or closed."""
+        state = self.state(bid_id)
+        whole = state.filled_kwh >= state.submitted_kwh - ROUNDING_KWH
+        return state.last in (Event.CLOSED, Event.SETTLED) or (state.last is Event.FILLED and whole)
+
+    def waiting(self) -> tuple[Bid, ...]:
+        """Bids that were submitted and may still be filled, as they were submitted."""
+        rows = (self.submission(bid_id) for bid_id in self._by_bid)
+        return tuple(row.bid for row in rows if row is not None and not self.answered(row.bid_id))
+
     def submission(self, bid_id: str) -> Row | None:
         return _latest(self.history(bid_id), Event.SUBMITTED)
 
@@ -136,8 +171,8 @@ def _check(row: Row, history: tuple[Row, ...]) -> None:
     if history and row.at < history[-1].at:
         _refuse(row, f"it is of {row.at:%Y-%m-%dT%H:%MZ}, before the last row of the bid")
     first = history[0] if history else row
-    if (row.delivery, row.currency, row.day) != (first.delivery, first.currency, first.day):
-        _refuse(row, "delivery or currency differ from the bid's first row")
+    if row.bid_id != row.bid.id or (row.step_s, row.currency, row.day) != (first.step_s, first.currency, first.day):
+        _refuse(row, "hub, delivery or currency differ from the bid's")
     state = _state(history)
     submission = _latest(history, Event.SUBMITTED)
     match row.event:

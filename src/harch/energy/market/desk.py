@@ -44,9 +44,9 @@ class TradingDesk:
             await self.adapter.submit((*admission.accepted, *again), now=now)
         return admission.rejected
 
-    async def collect(self, bids: tuple[Bid, ...], *, now: datetime) -> None:
-        """Writes down what the market gave since the last time."""
-        waiting = {bid.id: bid for bid in bids if bid.id in self.book and self._is_open(bid)}
+    async def collect(self, *, now: datetime) -> None:
+        """Writes down what the market gave since the last time, for all bids of the book that wait."""
+        waiting = {bid.id: bid for bid in self.book.waiting()}
         rows = []
         for fill in await self.adapter.fills(tuple(waiting.values()), now=now):
             bid = waiting[fill.bid_id]
@@ -57,29 +57,34 @@ class TradingDesk:
                 rows.append(self._row(bid, Event.CLOSED, now, 0.0, fill.per_mwh))
         self._write(rows)
 
-    def settle(self, bids: tuple[Bid, ...], *, now: datetime) -> None:
+    async def resume(self, switch: Switch, *, now: datetime) -> None:
+        """After a restart: what the book calls submitted may never have been sent, and is sent again under its id."""
+        if not switch.stopped_why and (waiting := self.book.waiting()):
+            await self.adapter.submit(waiting, now=now)
+
+    def settle(self, *, now: datetime) -> None:
         """After delivery: what was filled is due."""
         rows = []
-        for bid in bids:
-            state = self.book.state(bid.id)
-            over = now >= bid.delivery and state.last in (Event.FILLED, Event.CLOSED)
-            if over and (state.last is Event.CLOSED or state.filled_kwh >= bid.kwh - ROUNDING_KWH):
+        for bid_id in self.book.bid_ids:
+            submission, state = self.book.submission(bid_id), self.book.state(bid_id)
+            if submission is None or state.last is Event.SETTLED or not self.book.answered(bid_id):
+                continue
+            if now >= submission.delivery:
                 mean = 1000 * state.filled_amount / state.filled_kwh if state.filled_kwh else 0.0
-                rows.append(self._row(bid, Event.SETTLED, now, state.filled_kwh, mean))
+                rows.append(self._row(submission.bid, Event.SETTLED, now, state.filled_kwh, mean))
         self._write(rows)
-
-    def _is_open(self, bid: Bid) -> bool:
-        state = self.book.state(bid.id)
-        filled = state.filled_kwh >= state.submitted_kwh - ROUNDING_KWH
-        return state.last is Event.SUBMITTED or (state.last is Event.FILLED and not filled)
 
     def _row(self, bid: Bid, event: Event, now: datetime, kwh: float, per_mwh: float) -> Row:
         return Row(
             bid_id=bid.id,
+            hub=bid.hub,
+            zone=bid.zone,
+            part=bid.part,
+            delivery=bid.delivery,
+            step_s=bid.step_s,
+            day=self.terms.day_of(bid.delivery),
             event=event,
             at=now,
-            delivery=bid.delivery,
-            day=self.terms.day_of(bid.delivery),
             kwh=kwh,
             per_mwh=per_mwh,
             currency=bid.currency,
