@@ -213,6 +213,25 @@ async def test_paper_fills_at_the_published_price_if_the_limit_allows_and_not_be
     assert {row.market for row in trading.book.rows} == {PAPER}
 
 
+async def test_an_id_that_comes_twice_in_one_call_is_sent_once() -> None:
+    trading, kept = desk()
+    assert await trading.submit((bid(), bid(kwh=99), bid(1)), ON, now=NOW) == ()
+    assert sorted(row.kwh for row in kept if row.event is Event.SUBMITTED) == [100, 100]
+
+
+async def test_a_market_that_lies_is_not_believed() -> None:
+    class Lying(PaperMarket):
+        async def fills(self, bids: Sequence[Bid], *, now: datetime) -> Sequence[Fill]:
+            stranger = Fill("bid-of-somebody-else", 1e6, 1, final=True)
+            return (stranger, Fill(bids[0].id, 40, 50, final=False), Fill(bids[1].id, 40, 999, final=True))
+
+    trading, kept = desk(Lying(paper().spot, terms()))
+    await trading.submit((bid(), bid(1)), ON, now=NOW)
+    with pytest.raises(HarchError, match="above its limit"):
+        await trading.collect(now=NOW)
+    assert [(row.bid_id, row.kwh) for row in kept if row.event is Event.FILLED] == [(bid().id, 40)]
+
+
 async def test_a_shallow_market_fills_in_part() -> None:
     trading, _ = desk(paper(50, depth_kwh=30.0))
     await trading.submit((bid(),), ON, now=NOW)

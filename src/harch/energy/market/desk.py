@@ -45,17 +45,22 @@ class TradingDesk:
         return admission.rejected
 
     async def collect(self, *, now: datetime) -> None:
-        """Writes down what the market gave since the last time, for all bids of the book that wait."""
+        """Writes down what the market gave since the last time, for all bids of the book that wait.
+
+        Fills of bids that do not wait are none of ours. A fill beyond its bid raises HarchError E0441: people must look.
+        """
         waiting = {bid.id: bid for bid in self.book.waiting()}
-        rows = []
         for fill in await self.adapter.fills(tuple(waiting.values()), now=now):
-            bid = waiting[fill.bid_id]
+            bid = waiting.pop(fill.bid_id, None)
+            if bid is None:
+                continue
+            rows = []
             more = fill.kwh - self.book.state(bid.id).filled_kwh
             if more > ROUNDING_KWH:
                 rows.append(self._row(bid, Event.FILLED, now, more, fill.per_mwh))
             if fill.final and fill.kwh < bid.kwh - ROUNDING_KWH:
                 rows.append(self._row(bid, Event.CLOSED, now, 0.0, fill.per_mwh))
-        self._write(rows)
+            self._write(rows)
 
     async def resume(self, switch: Switch, *, now: datetime) -> None:
         """After a restart: what the book calls submitted may never have been sent, and is sent again under its id."""

@@ -44,7 +44,11 @@ def admit(
     """In the order of the bids; what is accepted counts for those behind it."""
     days: dict[str, tuple[float, float]] = {}
     accepted, before, rejected = [], [], []
+    # An id that comes twice in one call is one bid too.
+    once: dict[str, Bid] = {}
     for bid in bids:
+        once.setdefault(bid.id, bid)
+    for bid in once.values():
         submission = book.submission(bid.id)
         day = terms.day_of(bid.delivery)
         if day not in days:
