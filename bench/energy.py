@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from energy_data import BATTERY, LOAD_KW, MARKETS, PV_KW, SALE_PER_MWH, WIND_KW, Year, read_year, windows
+from energy_data import BATTERY, LOAD_KW, MARKETS, PV_KW, SALE_PER_MWH, SEED, WIND_KW, Year, read_year, windows
 from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
 from harch.energy.procurement.problem import DemandPeaks, FlexibleLoad, PpaOffer, Problem
@@ -53,8 +53,8 @@ class Timed:
         return float(np.percentile(self.took_ms[5:], 95))
 
 
-def measure(verdict: Verdict, data: Path, *, zone: str = "ES", year: int = 2022) -> None:
-    history = read_year(data, zone, year)
+def measure(verdict: Verdict, data: Path, *, zone: str = "ES", year: int = 2022, seed: int = SEED) -> None:
+    history = read_year(data, zone, year, seed)
     speed(verdict, history)
     replays(verdict, history, year)
 
@@ -129,10 +129,11 @@ def main() -> None:
     options.add_argument("--data", type=Path, default=DATA, help="the folder of the carbon data")
     options.add_argument("--zone", default="ES", choices=sorted(MARKETS))
     options.add_argument("--year", type=int, default=2022)
+    options.add_argument("--seed", type=int, default=SEED, help="of the modelled weather")
     chosen = options.parse_args()
     print(f"conditions: {conditions()}")
     verdict = Verdict("energy")
-    measure(verdict, chosen.data, zone=chosen.zone, year=chosen.year)
+    measure(verdict, chosen.data, zone=chosen.zone, year=chosen.year, seed=chosen.seed)
     verdict.print()
 
 

@@ -34,6 +34,7 @@ SALE_PER_MWH = 20.0
 IMPORT_KW_MAX = 3000.0
 LATITUDE_DEG = 33.6
 HISTORY_DAYS = 7
+SEED = 7  # of the modelled weather
 # How long today's deviation from the week lasts: clouds and gusts pass sooner than the weather of a whole grid.
 OWN_DECAY_H, GRID_DECAY_H = 12.0, 48.0
 # Surplus is what exceeds the load, so the surplus of a mean day is less than the mean surplus. Plans that expect means
@@ -101,13 +102,13 @@ def spread(values: Array, index: int, count: int) -> Array:
     return past.std(axis=0) * np.minimum(offsets / 6, 1.0)
 
 
-def read_year(data: Path, zone: str, year: int) -> Year:
+def read_year(data: Path, zone: str, year: int, seed: int = SEED) -> Year:
     start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     count = round((end - start).total_seconds() / 3600)
     steps = Steps(start, 3600, count)
     prices = _read(data / PRICES_FILE, zone, "zone", "Datetime (UTC)", "Price (USD/MWh)", steps)
     grid = _read(data / INTENSITY_FILE, zone, "zone", "utc", "ci_lifecycle", steps)
-    return Year(start, SpotSeries(zone, "USD", steps, prices), grid, own_production_kw(steps))
+    return Year(start, SpotSeries(zone, "USD", steps, prices), grid, own_production_kw(steps, seed))
 
 
 def _read(path: Path, zone: str, zone_key: str, time_key: str, value_key: str, steps: Steps) -> Array:
@@ -126,7 +127,7 @@ def _read(path: Path, zone: str, zone_key: str, time_key: str, value_key: str, s
     return found
 
 
-def own_production_kw(steps: Steps, seed: int = 7) -> Array:
+def own_production_kw(steps: Steps, seed: int) -> Array:
     """PV and wind of one modelled site."""
     chance = np.random.default_rng(seed)
     moments = steps.starts()

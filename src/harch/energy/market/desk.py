@@ -47,7 +47,7 @@ class TradingDesk:
     async def collect(self, *, now: datetime) -> None:
         """Writes down what the market gave since the last time, for all bids of the book that wait.
 
-        Fills of bids that do not wait are none of ours. A fill beyond its bid raises HarchError E0441: people must look.
+        Fills of bids that do not wait are none of ours. One beyond its bid raises HarchError E0441: people must look.
         """
         waiting = {bid.id: bid for bid in self.book.waiting()}
         for fill in await self.adapter.fills(tuple(waiting.values()), now=now):
