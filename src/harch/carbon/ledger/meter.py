@@ -1,8 +1,8 @@
 """What did a hub use, from where, and with which factors? Readings of an interval become one figure each.
 
 Own power is matched with the load sample by sample, not over the interval: sun at ten past does not run what ran at
-ten to. What a battery gives is charged as power from the grid, because nobody records what it was filled with; that
-overstates emissions, and never hides any.
+ten to. What a battery gives is taken here for power from the grid at that moment; `battery` knows what it was filled
+with, and puts that right.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def hub_energy(
     pues: list[float] = []
     methods: set[str] = set()
     evidence = Evidence.MEASURED
-    for sample, hours in _weighted(interval, samples):
-        pue_now = _number(sample, Signal.PUE, pue)
-        load_kw, method, seen = _load(sample, modelled_it_kw, pue_now)
-        own_kw = max(0.0, _number(sample, Signal.PV_POWER, 0.0)) + max(0.0, _number(sample, Signal.WIND_POWER, 0.0))
+    for sample, hours in weighted_samples(interval, samples):
+        pue_now = number_of(sample, Signal.PUE, pue)
+        load_kw, method, seen = load_of(sample, modelled_it_kw, pue_now)
+        own_kw = max(0.0, number_of(sample, Signal.PV_POWER, 0.0)) + max(0.0, number_of(sample, Signal.WIND_POWER, 0.0))
         kwh.append(load_kw * hours)
         onsite.append(min(load_kw, own_kw) * hours)
         made.append(own_kw * hours)
@@ -70,7 +70,7 @@ def hub_energy(
 
 def observed_factors(interval: Interval, samples: Sequence[HubSignals]) -> Factors:
     """The mean factors of an interval. Raises E0820 if the grid's average intensity was never known in it."""
-    weighted = list(_weighted(interval, samples))
+    weighted = weighted_samples(interval, samples)
     grid = _mean_factor(weighted, Signal.GRID_AVERAGE_LIFECYCLE)
     if grid is None:
         raise HarchError(
@@ -89,7 +89,7 @@ def observed_factors(interval: Interval, samples: Sequence[HubSignals]) -> Facto
 Weighted = list[tuple[HubSignals, float]]
 
 
-def _weighted(interval: Interval, samples: Sequence[HubSignals]) -> Weighted:
+def weighted_samples(interval: Interval, samples: Sequence[HubSignals]) -> Weighted:
     """Each sample with the hours that it stands for; the first also for the time before it."""
     if not samples:
         raise HarchError("E0820", f"no signals were seen from {interval.start} to {interval.end}")
@@ -105,7 +105,7 @@ def _weighted(interval: Interval, samples: Sequence[HubSignals]) -> Weighted:
     ]
 
 
-def _load(sample: HubSignals, modelled_it_kw: float, pue: float) -> tuple[float, str, Evidence]:
+def load_of(sample: HubSignals, modelled_it_kw: float, pue: float) -> tuple[float, str, Evidence]:
     facility = _observed(sample, Signal.FACILITY_POWER)
     if facility is not None:
         return max(0.0, facility.value.number), METERED, facility.evidence
@@ -122,7 +122,7 @@ def _observed(sample: HubSignals, signal: Signal) -> Reading[Quantity] | None:
     return reading
 
 
-def _number(sample: HubSignals, signal: Signal, otherwise: float) -> float:
+def number_of(sample: HubSignals, signal: Signal, otherwise: float) -> float:
     reading = _observed(sample, signal)
     return otherwise if reading is None else reading.value.number
 
