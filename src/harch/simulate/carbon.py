@@ -43,8 +43,13 @@ def periods_of(fleet: Fleet, scenario: Scenario, case: Case) -> tuple[Period, ..
         for hub in fleet.hubs:
             it_kw = sum(node.power_w_max for node in hub.nodes) / 1000
             one = weather.hubs[hub.id]
-            onsite_kw = it_kw * (case.pv_times * one.pv_share + case.wind_times * one.wind_share)
-            plants[hub.id] = Plants(onsite_kw, one.grid_g_per_kwh, scenario.weather.onsite_g_per_kwh, hub.pue)
+            plants[hub.id] = Plants(
+                it_kw * case.pv_times * one.pv_share,
+                it_kw * case.wind_times * one.wind_share,
+                one.grid_g_per_kwh,
+                scenario.weather.onsite_g_per_kwh,
+                hub.pue,
+            )
         jobs = draw_jobs(fleet, scenario, case.utilisation, seed=scenario.seed * 1000 + number)
         found.append(Period(first_day, jobs, plants))
     return tuple(found)

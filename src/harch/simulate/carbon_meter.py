@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harch.carbon.planning.outlook import Floats
-from harch.simulate.carbon_weather import HISTORY_DAYS, STEP_S, STEPS_PER_DAY
+from harch.simulate.carbon_weather import HISTORY_DAYS, STEP_S, STEPS_PER_DAY, STEPS_PER_HOUR
 
 
 @dataclass(eq=False)
 class Plants:
     """What really happens at a hub, per step of the weather."""
 
-    onsite_kw: Floats
+    pv_kw: Floats
+    wind_kw: Floats
     grid_g_per_kwh: Floats
     onsite_g_per_kwh: float
     pue: float
+
+    def __post_init__(self) -> None:
+        self.onsite_kw: Floats = self.pv_kw + self.wind_kw
 
     def step(self, now_s: float) -> int:
         """The step that holds this moment of the replay; after the end of the weather, its last."""
@@ -71,21 +75,17 @@ class Meter:
         return self.grid_kwh + self.onsite_kwh
 
 
-def hourly_until(plants: Plants, now_s: float, hours: int) -> Floats:
-    """Means of the last hours up to now; the last is what the meter shows at this moment."""
-    steps_per_hour = 3600 // STEP_S
-    end = plants.step(now_s)
-    first = end - hours * steps_per_hour
+def hourly_until(series_kw: Floats, step: int, hours: int) -> Floats:
+    """Means of the last hours up to a step; the last is what the meter shows at this moment."""
+    first = step - hours * STEPS_PER_HOUR
     if first < 0:
         raise ValueError("the weather does not reach so far back")
-    means: Floats = plants.onsite_kw[first:end].reshape(hours, steps_per_hour).mean(axis=1)
-    return np.concatenate([means[1:], plants.onsite_kw[end : end + 1]])
+    means: Floats = series_kw[first:step].reshape(hours, STEPS_PER_HOUR).mean(axis=1)
+    return np.concatenate([means[1:], series_kw[step : step + 1]])
 
 
-def hourly_from(plants: Plants, now_s: float, hours: int) -> Floats:
+def hourly_from(series_kw: Floats, step: int, hours: int) -> Floats:
     """What will really be: for the oracle only."""
-    steps_per_hour = 3600 // STEP_S
-    first = plants.step(now_s)
-    wanted = np.minimum(np.arange(first, first + hours * steps_per_hour), len(plants.onsite_kw) - 1)
-    means: Floats = plants.onsite_kw[wanted].reshape(hours, steps_per_hour).mean(axis=1)
+    wanted = np.minimum(np.arange(step, step + hours * STEPS_PER_HOUR), len(series_kw) - 1)
+    means: Floats = series_kw[wanted].reshape(hours, STEPS_PER_HOUR).mean(axis=1)
     return means

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -72,6 +72,12 @@ class Tally:
             if job.request.turn_class is SchedulingClass.INFERENCE:
                 self.inference_waits_s.append(wait_s)
         return week_g / week_kwh if week_kwh else 0.0
+
+    def join(self, other: Tally) -> None:
+        """Takes what another has counted."""
+        for entry in fields(self):
+            if entry.name != "fleet":
+                setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
 
     @property
     def g_per_kwh(self) -> float:

@@ -9,29 +9,22 @@ from functools import partial
 
 import numpy as np
 
-from harch.carbon.forecasts.nowcast import onsite_nowcast
 from harch.carbon.planning.decisions import Verb
 from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.limits import Budgets
 from harch.carbon.planning.moves import MoveRules
-from harch.carbon.planning.outlook import HubHours, Outlook, Pool, RestsOn
 from harch.carbon.planning.plan import CarbonPlan, plan_carbon
 from harch.carbon.planning.work import ClassKey, Demand, Expected, FlexibleWork
 from harch.fleet.model import Fleet
 from harch.simulate.carbon_jobs import CarbonJob
-from harch.simulate.carbon_meter import Plants, hourly_from, hourly_until
+from harch.simulate.carbon_meter import Plants
+from harch.simulate.carbon_outlook import outlook_of, pools_of
 from harch.simulate.carbon_replay import CarbonReplay, Run
 
-HORIZON_H = 48
-REPLAN_S = 1800.0
-HISTORY_H = 168
-FADE_H = 12.0
-LOAD_SPREAD = 0.1  # of a hub's power: what comes and ends meanwhile is not known either
-KEPT_SHARE = 0.05  # of a pool's GPUs, left to work that cannot wait
+REPLAN_S = 3600.0
 ARRIVALS_KNOWN_S = 48 * 3600.0
-# Deferrable work is handed to a scheduler's queue so long before its promise: a gang may have to wait for its nodes.
-MARGIN_S, GANG_MARGIN_S = 1800.0, 3 * 3600.0
-GANG_GPUS = 8
+# Deferrable work enters a scheduler's queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
+MARGINS_S = ((1, 1.5 * 3600.0), (8, 4 * 3600.0), (16, 6 * 3600.0))
 
 
 class NaiveRouter:
@@ -102,7 +95,7 @@ class Rates:
 
 
 class PlannedRouter:
-    """HarchOS: plans anew every half hour, weighs each arrival on the plan's book. The same class is the oracle."""
+    """HarchOS: plans anew every hour, weighs each arrival on the plan's book. The same class is the oracle."""
 
     replan_s: float | None = REPLAN_S
 
@@ -117,7 +110,7 @@ class PlannedRouter:
     ) -> None:
         self._plants, self._perfect, self._moves, self._planner = plants, perfect, moves, planner
         self._fleet = fleet
-        self._pools = tuple(_pools(fleet))
+        self._pools = pools_of(fleet)
         self._held: dict[str, CarbonJob] = {}
         self._targets: dict[str, str] = {}  # where a job that is being stopped goes on
         self._rates = Rates()
@@ -195,41 +188,15 @@ class PlannedRouter:
         running = [self._running(replay, run, now_s) for run in replay.running.values() if not run.stopping]
         running += [self._queued(replay, job_id, hub, now_s) for job_id, hub in replay.queued.items()]
         slack_h = max((job.kind.slack_h for job in replay.jobs), default=0.0)
+        outlook = outlook_of(self._fleet, self._plants, self._pools, now_s, perfect=self._perfect)
         expected = self._rates.expected(now_s, {True: slack_h, False: 0.0})
-        return self._planner(self._outlook(now_s), Demand(waiting, expected), running, moves=self._moves)
-
-    def _outlook(self, now_s: float) -> Outlook:
-        hubs = []
-        for hub in self._fleet.hubs:
-            plants = self._plants[hub.id]
-            known = 1 - np.exp(-2 * np.arange(HORIZON_H) / FADE_H)
-            load_kw = LOAD_SPREAD * sum(node.power_w_max for node in hub.nodes) / 1000
-            variance = load_kw**2 * known
-            if self._perfect:
-                onsite_kw = hourly_from(plants, now_s, HORIZON_H)
-            else:
-                measured = hourly_until(plants, now_s, HISTORY_H)
-                onsite_kw = onsite_nowcast(measured, HORIZON_H)
-                onsite_kw[0] = measured[-1]
-                variance += np.resize(measured.reshape(-1, 24).var(axis=0), HORIZON_H) * known
-            hubs.append(
-                HubHours(
-                    hub=hub.id,
-                    grid_g_per_kwh=np.full(HORIZON_H, float(plants.grid_g_per_kwh[plants.step(now_s)])),
-                    onsite_kw=onsite_kw,
-                    onsite_sd_kw=np.sqrt(variance),
-                    onsite_g_per_kwh=plants.onsite_g_per_kwh,
-                    pue=plants.pue,
-                    rests_on=RestsOn("modelled weather, yearly mean of the grid"),
-                )
-            )
-        return Outlook(tuple(hubs), self._pools)
+        return self._planner(outlook, Demand(waiting, expected), running, moves=self._moves)
 
     def _wait_s(self, replay: CarbonReplay, job: CarbonJob, now_s: float, kept_more_s: float = 0.0) -> float:
         """How long it may still wait; what it has done already is no delay, a restart is."""
         job_id = job.request.id
         kept_s = replay.kept_s.get(job_id, 0.0) + kept_more_s
-        margin_s = GANG_MARGIN_S if job.kind.gpus >= GANG_GPUS else MARGIN_S
+        margin_s = max(margin_s for gpus, margin_s in MARGINS_S if job.kind.gpus >= gpus)
         again_s = replay.moving.restart_s + replay.moving.stop_s if kept_s or kept_more_s else 0.0
         return job.starts_by_s + kept_s - again_s - margin_s - now_s
 
@@ -278,14 +245,3 @@ def _flexible(
         movable=job.kind.movable and movable,
         checkpoint_gb=job.kind.gpus * replay.moving.checkpoint_gb_per_gpu,
     )
-
-
-def _pools(fleet: Fleet) -> list[Pool]:
-    pools = []
-    for hub in fleet.hubs:
-        for model in hub.gpu_models:
-            nodes = [node for node in hub.nodes if node.gpu_model.name == model]
-            gpus = sum(len(node.gpus) for node in nodes)
-            kw = sum(node.power_w_max for node in nodes) / 1000 / gpus
-            pools.append(Pool(hub.id, model, gpus, kw, gpus_kept=round(KEPT_SHARE * gpus)))
-    return pools

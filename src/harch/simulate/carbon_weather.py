@@ -23,7 +23,7 @@ from harch.simulate.carbon_scenario import Weather
 STEP_S = 900
 STEPS_PER_HOUR = 3600 // STEP_S
 STEPS_PER_DAY = 24 * STEPS_PER_HOUR
-HISTORY_DAYS = 8  # known before the replay begins, for forecasts
+HISTORY_DAYS = 29  # known before the replay begins, for forecasts
 TAIL_DAYS = 6  # after the last arrival: deferred work ends, and forecasts look beyond it
 ROWS_MAX = 5_000_000
 _COLUMNS = ("time", "hub", "pv_share", "wind_share", "grid_g_per_kwh")

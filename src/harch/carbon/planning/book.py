@@ -55,8 +55,9 @@ class Book:
         sd = [np.zeros(hub.hours) if hub.onsite_sd_kw is None else hub.onsite_sd_kw for hub in hubs]
         self._onsite_sd = np.array(sd)
         self._grid_cost = np.array([aims.grid_cost(hub) for hub in hubs])
-        self._onsite_cost = np.array([aims.onsite_cost(hub) for hub in hubs])
         self._grid_g = np.array([hub.grid_g_per_kwh_used for hub in hubs])
+        # What is minimised beside grams: money, where it counts.
+        self._beside = self._grid_cost - self._grid_g if aims.g_per_money else None
         self._onsite_g = np.array([hub.onsite_g_per_kwh for hub in hubs])[:, None]
         self._load_kw = busy_kw.copy()
         self._free = np.array([gpus_free[pool.key] for pool in outlook.pools])
@@ -104,29 +105,29 @@ class Book:
             return None
         at, gpus = self._pool_hub[rows], float(work.gpus)
         kw = gpus * self._kw_per_gpu[rows]
-        own = self._own_share(at, kw[:, None])
-        cost = own * self._onsite_cost[at] + (1.0 - own) * self._grid_cost[at]
-        cost = (cost + self._scarcity[at]) * kw[:, None] + gpus * self._room_price[rows]
-        grams = (own * self._onsite_g[at] + (1.0 - own) * self._grid_g[at]) * kw[:, None]
-        lacks = self._free[rows] - (self._kept[rows][:, None] if keeps else 0.0) < gpus - 1e-6
-        charge = np.where(lacks, NO_ROOM_G_PER_GPU_HOUR * gpus, 0.0)
-        return Windows(
-            hubs,
-            _window_sums(cost, work.hours_left, starts),
-            _window_sums(grams, work.hours_left, starts),
-            kw * work.hours_left,
-            _window_sums(charge, work.hours_left, starts),
+        until = min(starts + int(work.hours_left) + 1, self.hours)  # no window reaches beyond
+        onsite_g, grid_g = self._onsite_g[at], self._grid_g[at, :until]
+        own = self._own_share(at, until, kw[:, None])
+        grams = (own * onsite_g + (1.0 - own) * grid_g) * kw[:, None]
+        beside = self._beside[at, :until] if self._beside is not None else 0.0
+        cost = grams + ((1.0 - own) * beside + self._scarcity[at, :until]) * kw[:, None]
+        cost += gpus * self._room_price[rows, :until]
+        lacks = self._free[rows, :until] - (self._kept[rows][:, None] if keeps else 0.0) < gpus - 1e-6
+        sums = _window_sums(
+            np.stack([cost, grams, np.where(lacks, NO_ROOM_G_PER_GPU_HOUR * gpus, 0.0)]), work.hours_left, starts
         )
+        return Windows(hubs, sums[0], sums[1], kw * work.hours_left, sums[2])
 
-    def _own_share(self, at: NDArray[np.int64], kw: Floats) -> Floats:
+    def _own_share(self, at: NDArray[np.int64], until: int, kw: Floats) -> Floats:
         """Of a load of `kw` more, the part that own power is expected to cover, by hub and hour.
 
         It is the mean of clip((forecast - load) / kw, 0, 1) over the forecast's error, which is taken as logistic.
         """
-        scale = np.maximum(self._onsite_sd[at] / _LOGISTIC, 1e-3 * kw)
-        left = self._onsite_kw[at] - self._load_kw[at]
+        scale = np.maximum(self._onsite_sd[at, :until] / _LOGISTIC, 1e-3 * kw)
+        onsite_kw = self._onsite_kw[at, :until]
+        left = onsite_kw - self._load_kw[at, :until]
         covered = scale * (np.logaddexp(0.0, left / scale) - np.logaddexp(0.0, (left - kw) / scale))
-        own: Floats = np.minimum(covered, 2.0 * self._onsite_kw[at]) / kw  # nothing comes of nothing, however uncertain
+        own: Floats = np.minimum(covered, 2.0 * onsite_kw) / kw  # nothing comes of nothing, however uncertain
         return np.clip(own, 0.0, 1.0)
 
     def grid_g_per_kwh(self, hub: str) -> float:
@@ -149,16 +150,21 @@ class Book:
 
 def hours_share(start_h: int, hours_left: float, hours: int) -> Floats:
     """Of each hour, the part that a job runs which starts then and lasts so long."""
-    share: Floats = np.clip(start_h + hours_left - np.arange(hours), 0.0, 1.0) * (np.arange(hours) >= start_h)
+    share = np.zeros(hours)
+    end_h = start_h + hours_left
+    share[start_h : int(end_h)] = 1.0
+    if int(end_h) < hours:
+        share[int(end_h)] = end_h - int(end_h)
     return share
 
 
 def _window_sums(hourly: Floats, lasts: float, starts: int) -> Floats:
     """Sum over [s, s + lasts) for each s; beyond the horizon the last hour stands for all that follow."""
     whole, rest = int(lasts), lasts - int(lasts)
-    need = starts + whole + 1
-    if need > hourly.shape[1]:
-        hourly = np.concatenate([hourly, np.repeat(hourly[:, -1:], need - hourly.shape[1], axis=1)], axis=1)
-    sums = np.concatenate([np.zeros((len(hourly), 1)), np.cumsum(hourly[:, :need], axis=1)], axis=1)
-    found: Floats = sums[:, whole : whole + starts] - sums[:, :starts] + rest * hourly[:, whole : whole + starts]
+    beyond = starts + whole + 1 - hourly.shape[-1]
+    if beyond > 0:
+        hourly = np.concatenate([hourly, np.repeat(hourly[..., -1:], beyond, axis=-1)], axis=-1)
+    sums = np.zeros((*hourly.shape[:-1], hourly.shape[-1] + 1))
+    np.cumsum(hourly, axis=-1, out=sums[..., 1:])
+    found: Floats = sums[..., whole : whole + starts] - sums[..., :starts] + rest * hourly[..., whole : whole + starts]
     return found

@@ -43,7 +43,7 @@ class Decision:
     starts_by_h: float
     chosen: Option | None = None
     at_once: Option | None = None  # the same job, now, where it is or came in
-    options: tuple[Option, ...] = ()  # the best of each allowed hub
+    options: tuple[Option, ...] = ()  # the best start at each of the best hubs
     move_cost_g: float = 0.0
     room: bool = True  # False: no window has GPUs enough for all of it
     reason: str = ""

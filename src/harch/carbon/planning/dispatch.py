@@ -13,10 +13,12 @@ import numpy as np
 from harch.carbon.planning.book import Book, Windows
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.limits import Budgets, limit_reason, within_limits
+from harch.carbon.planning.outlook import Floats
 from harch.carbon.planning.work import FlexibleWork
 
 # Of equally clean hours the earlier is better, but never at the price of emissions that anybody would notice.
 WAIT_G_PER_GPU_HOUR = 0.02
+OPTIONS_MAX = 5
 
 
 def dispatch(works: Iterable[FlexibleWork], book: Book, budgets: Budgets) -> tuple[Decision, ...]:
@@ -53,7 +55,7 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
         work.wait_h_max,
         chosen,
         option(windows, at_home, 0),
-        tuple(option(windows, one, int(np.argmin(cost[one]))) for one in range(len(windows.hubs))),
+        _best_of_each_hub(windows, cost),
         room=bool(windows.room[row, start]),
         reason="" if windows.room[row, start] else "no window has room for all of it: the scheduler's queue decides",
     )
@@ -62,6 +64,13 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
 def starts_of(work: FlexibleWork, book: Book) -> int:
     """How many start hours keep the promise: now, and every full hour within its slack and the horizon."""
     return min(int(work.wait_h_max), book.hours - 1) + 1
+
+
+def _best_of_each_hub(windows: Windows, cost: Floats) -> tuple[Option, ...]:
+    """The best start at each of the best hubs: enough to explain a choice."""
+    starts = cost.argmin(axis=1)
+    best = cost[np.arange(len(starts)), starts].argsort(kind="stable")[:OPTIONS_MAX]
+    return tuple(option(windows, row, int(starts[row])) for row in best.tolist())
 
 
 def option(windows: Windows, row: int, start: int) -> Option:

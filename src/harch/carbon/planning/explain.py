@@ -5,8 +5,6 @@ from __future__ import annotations
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.outlook import Outlook
 
-_OPTIONS_SHOWN_MAX = 20
-
 
 def explain(decision: Decision, outlook: Outlook) -> tuple[str, ...]:
     """One sentence per line; the first says what is to happen."""
@@ -20,7 +18,7 @@ def explain(decision: Decision, outlook: Outlook) -> tuple[str, ...]:
         lines.append(f"moving costs {decision.move_cost_g:,.0f} g: work done twice, restart and transfer")
     lines += [
         f"not {other.hub}: {_figures(other)} if it starts {_when(other.start_h)}"
-        for other in decision.options[:_OPTIONS_SHOWN_MAX]
+        for other in decision.options
         if chosen is not None and other.hub != chosen.hub
     ]
     if decision.reason:

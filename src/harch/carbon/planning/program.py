@@ -17,7 +17,7 @@ from harch.carbon.planning.outlook import Floats, Outlook
 from harch.carbon.planning.work import ClassKey, JobClass
 
 # Near hours are planned one by one. Far ones are only there so that near ones know what can wait.
-STEP_HOURS = ((12, 1), (24, 2), (48, 4), (96, 8))
+STEP_HOURS = ((8, 1), (16, 2), (48, 4), (96, 12))
 LATE_G_PER_GPU_HOUR = 20_000.0  # far above what any grid emits for a GPU-hour: late work is a last resort
 
 
