@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from math import isfinite
 
 from msgspec import Struct
@@ -52,7 +53,7 @@ class Interval(Struct, frozen=True, gc=False):
 
     @property
     def month(self) -> str:
-        return f"{self.start:%Y-%m}"
+        return self.start.isoformat()[:7]
 
 
 def intervals(start: datetime, end: datetime, step: timedelta = INTERVAL_MAX) -> Iterator[Interval]:
@@ -74,6 +75,10 @@ class Activity(StrEnum):
     UNALLOCATED = "unallocated"  # nobody held it: idle GPUs and hosts, and what no model explains
 
 
+# One object per kind: a report compares those of every row, and the same object is equal at a glance.
+_kind = cache(IntensityKind)
+
+
 class Factor(Struct, frozen=True, kw_only=True, gc=False):
     """Grams per kWh as they were observed, of what kind, from whom and as of when."""
 
@@ -91,7 +96,7 @@ class Factor(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def kind(self) -> IntensityKind:
-        return IntensityKind(self.basis, self.scope, self.method)
+        return _kind(self.basis, self.scope, self.method)
 
     @property
     def intensity(self) -> CarbonIntensity:

@@ -99,16 +99,17 @@ def _kwh(portions: Sequence[Portion]) -> Energy:
 
 def _footprint(portions: Sequence[Portion], grams: Sequence[Grams]) -> Footprint:
     """The typed sum, made from plain ones: a month has hundreds of thousands of rows."""
-    kinds = {portion.charge.factors.kinds for portion in portions}
-    if not kinds:
+    if not portions:
         return no_footprint()
-    if len(kinds) > 1:
-        words = "; ".join(sorted({str(kind) for found in kinds for kind in found}))
-        raise KindsMixed(
-            f"rows with factors of different kinds have no common total: {words}",
-            hint="report lifecycle and direct figures apart",
-        )
-    (grid, residual, _, onsite) = kinds.pop()
+    kinds = portions[0].charge.factors.kinds
+    for portion in portions:
+        if (other := portion.charge.factors.kinds) != kinds:
+            words = "; ".join(sorted({str(kind) for kind in (*kinds, *other)}))
+            raise KindsMixed(
+                f"rows with factors of different kinds have no common total: {words}",
+                hint="report lifecycle and direct figures apart",
+            )
+    (grid, residual, _, onsite) = kinds
     shares = [portion.share for portion in portions]
     return Footprint(
         location=Emissions(fsum(one.location * share for one, share in zip(grams, shares, strict=True)), grid),
