@@ -38,8 +38,8 @@ class BackTest:
 
 
 def back_test_days(days: int) -> int:
-    """How many of the known days are tested on: a third, so that two thirds are left to learn from."""
-    return min(TEST_DAYS_MAX, max(1, days // 3)) if days >= 2 else 0
+    """How many of the known days are tested on: a quarter, so that enough are left to learn from."""
+    return min(TEST_DAYS_MAX, max(1, days // 4)) if days >= 2 else 0
 
 
 def back_test(panel: Panel, models: Sequence[Model]) -> BackTest:

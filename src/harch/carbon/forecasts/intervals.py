@@ -12,7 +12,7 @@ from harch.carbon.forecasts.history import DAYS_AHEAD, HORIZON_H, HOURS_PER_DAY,
 
 _OFFSET = 0.02  # of the level: ratios of hours near zero stay finite
 _NEIGHBOURS_H = 2  # errors of adjacent hours stand in for each other
-_ROWS_TRUSTED = 14  # from here on the errors speak alone
+_ROWS_TRUSTED = 28  # from here on the errors speak alone
 # Forecasts of later days overlap, so a window holds fewer independent errors of them and its extremes come out too
 # small; chosen on January to June 2021, where 90 % intervals without it held 89.6, 88.8, 87.9 and 87.2 % by day.
 _WIDER_PER_DAY = 0.025

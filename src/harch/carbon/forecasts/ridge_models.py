@@ -23,7 +23,7 @@ from harch.carbon.forecasts.lags import (
 from harch.carbon.forecasts.models import Fitted
 from harch.carbon.forecasts.ridge import Ridge, fit_ridge, fit_robust_ridge
 
-RIDGE_DAYS_MIN = 32  # two weeks of warm-up, four days ahead, and two weeks of rows to learn from
+RIDGE_DAYS_MIN = 25  # two weeks of warm-up, four days ahead, and a week of rows to learn from
 _PENALTY_LEVELS, _PENALTY_DIFFERENCES, _PENALTY_DEVIATIONS = 30.0, 300.0, 100.0
 _LOG_OFFSET = 0.01  # of the mean level: keeps the logarithm of an hour without any emissions finite
 _LOG_RISE_MAX = 5.0  # no hour is forecast above e^5 of the usual

@@ -43,7 +43,7 @@ def train(history: History) -> Trained:
     """Back-tests all candidates on the last days, weighs them by their errors, and fits them on everything.
 
     Works from one usable hour on (`NothingKnown` below that): with less than a day the level alone is known, with less
-    than seven weeks the naive models stand in for the others.
+    than five weeks the naive models stand in for the others.
     """
     known = panel(history)
     candidates = ALWAYS + FROM_VALUES + (FROM_MIX if known.fuel_names else ())

@@ -48,13 +48,13 @@ def test_a_year_of_history_beats_yesterday_with_and_without_the_mix() -> None:
 
 
 def test_a_forecast_says_who_made_it_from_what_and_how_wrong_it_was() -> None:
-    history = zone(200, seed=2)
+    history = zone(250, seed=2)
     said = train_and_forecast(history)
     check_sane(said)
     assert said.start == history.end
     assert said.step == HOUR
     assert "ridge" in said.model
-    assert said.trained_on.hours_observed == 200 * 24
+    assert said.trained_on.hours_observed == 250 * 24
     assert said.error.days == 60
     assert said.error.ratio_to_persistence < 1.0
     assert said.notes == ()
@@ -75,7 +75,7 @@ def test_naive_models_win_where_they_are_right() -> None:
     rng = np.random.default_rng(4)
     steps = np.repeat(np.cumsum(rng.choice([-30.0, 30.0], 100)) + 2000, 24)  # every day is a new level: a random walk
     said = train_and_forecast(History(START, np.tile(shape, 100) + steps))
-    assert said.weights["persistence"][0] > 10 * said.weights.get("climatology", (0.0,))[0]
+    assert said.weights["persistence"][0] > 5 * said.weights.get("climatology", (0.0,))[0]
 
 
 @pytest.mark.parametrize("days", [1 / 24, 0.5, 1, 1.5, 2, 3, 5, 7, 8, 14, 20, 31, 47, 48, 49, 60])
