@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from carbon_scale import big_problem
-from harch.carbon.planning.plan import plan_carbon
+from harch.carbon.planning.plan import booked, plan_carbon
+from harch.carbon.planning.program import plan_classes
+from harch.carbon.planning.work import classes_of
 from harch.fleet.file import shipped_fleet
 from harch.simulate.carbon import POLICIES, periods_of, replay_period
 from harch.simulate.carbon_report import Tally, case_report
@@ -26,6 +28,7 @@ from verdict import Verdict, conditions
 
 SCENARIOS = ("onsite-124", "grid-only", "full-house-94")
 PARTS = ("scenarios", "replan", "forecast", "energy")
+REPLANS = 5
 Line = Callable[[str], None]
 
 
@@ -165,18 +168,26 @@ def _goals(verdict: Verdict, scenario: Scenario, case: Case, report: dict[str, o
 
 
 def replan(verdict: Verdict, line: Line) -> None:
-    """5,000 jobs, 20 hubs, 96 hours: one whole plan, from jobs to decisions. CPU time of one core."""
-    took = []
-    for seed in range(5):
+    """5,000 jobs, 20 hubs, 96 hours: the plan over classes, and with a decision for every job. CPU time of one core."""
+    of_classes, of_jobs = [], []
+    for seed in range(REPLANS):
         outlook, demand = big_problem(seed)
         began = time.process_time()
-        plan = plan_carbon(outlook, demand, ())
-        took.append(time.process_time() - began)
-        if plan.classes.failure:
-            line(f"no solver: {plan.classes.failure}")
-    line(f"\nRe-plan of {len(demand.waiting)} jobs x {len(outlook.hubs)} hubs x {outlook.hours} h: median of five ")
-    line(f"{np.median(took):.2f} s of CPU, slowest {max(took):.2f} s")
-    verdict.goal("re-plan of 5,000 jobs x 20 hubs x 96 h, median", "< 1", float(np.median(took)), "s")
+        busy_kw, gpus_free = booked(outlook, ())
+        classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=gpus_free)
+        of_classes.append(time.process_time() - began)
+        began = time.process_time()
+        plan_carbon(outlook, demand, ())
+        of_jobs.append(time.process_time() - began)
+        if classes.failure:
+            line(f"no solver: {classes.failure}")
+    size = f"{len(demand.waiting)} jobs x {len(outlook.hubs)} hubs x {outlook.hours} h"
+    line(
+        f"\nRe-plan of {size}, median and slowest of {REPLANS}, s of CPU: over classes {np.median(of_classes):.2f} and "
+        f"{max(of_classes):.2f}; with a decision for every job {np.median(of_jobs):.2f} and {max(of_jobs):.2f}"
+    )
+    verdict.goal(f"re-plan over classes, {size}, median", "< 1", float(np.median(of_classes)), "s")
+    verdict.goal(f"re-plan with a decision for every job, {size}, median", "< 1", float(np.median(of_jobs)), "s")
 
 
 def _has(data: Path, what: str) -> bool:

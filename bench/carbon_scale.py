@@ -23,7 +23,16 @@ def big_problem(seed: int) -> tuple[Outlook, Demand]:
         grid = np.full(HOURS, random.uniform(100, 700))
         name = f"hub-{number:02d}"
         onsite = 600 * sun + wind
-        hubs.append(HubHours(hub=name, grid_g_per_kwh=grid, onsite_kw=onsite, onsite_g_per_kwh=20.0, pue=1.2))
+        hubs.append(
+            HubHours(
+                hub=name,
+                grid_g_per_kwh=grid,
+                onsite_kw=onsite,
+                onsite_sd_kw=0.3 * onsite,
+                onsite_g_per_kwh=20.0,
+                pue=1.2,
+            )
+        )
         pools += [Pool(name, model, 160, kw) for model, kw in MODELS]
     everywhere = frozenset(hub.hub for hub in hubs)
     countries = [frozenset(hub.hub for hub in hubs[first::COUNTRIES]) for first in range(COUNTRIES)]

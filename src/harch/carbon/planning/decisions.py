@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Verb(StrEnum):
@@ -17,9 +18,8 @@ class Verb(StrEnum):
     REFUSE = "refuse"  # a hard limit leaves no hub and hour
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One hub and start that was weighed. Figures are forecasts."""
+class Option(NamedTuple):
+    """One hub and start that was weighed. Figures are forecasts. A tuple, because a plan holds tens of thousands."""
 
     hub: str
     start_h: int
