@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
+from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
 from harch.hub.carbon.views import GridForecast, PowerView
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
@@ -165,7 +166,7 @@ class FederationPort(Protocol):
 
 
 class CarbonPort(Protocol):
-    """On what power this hub and the others run, and what it will be."""
+    """On what power this hub and the others run, what it will be, and what the work here used."""
 
     def now(self) -> list[PowerView]:
         """Every hub, this one first."""
@@ -174,6 +175,10 @@ class CarbonPort(Protocol):
     def forecast(self, hub_id: str, hours: int) -> GridForecast:
         """E0305 for a hub that is not there, E0801 while nothing can be said."""
         ...
+
+    async def report(self, query: ReportQuery) -> HubReport: ...
+
+    async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon: ...
 
 
 class HubPort(Protocol):

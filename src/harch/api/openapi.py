@@ -30,6 +30,7 @@ from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.carbon.reports import HubReport, JobCarbon
 from harch.hub.carbon.views import GridForecast
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
@@ -112,6 +113,8 @@ _SCHEMAS: tuple[Any, ...] = (
     World,
     PowerList,
     GridForecast,
+    HubReport,
+    JobCarbon,
 )
 
 _SUBMIT: dict[str, Any] = {

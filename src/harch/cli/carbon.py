@@ -1,4 +1,4 @@
-"""`harch carbon`: see what power the hubs run on, and what it will be."""
+"""`harch carbon`: see what power the hubs run on, what it will be, and what work used."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.carbon_accounts import report, why
 from harch.cli.remote import connect, json_option, remote_options
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ GRID, ONSITE, PUE = "grid-average-lifecycle", "onsite-lifecycle", "pue"
 
 @click.group()
 def command() -> None:
-    """See what power the hubs run on, and what it will be.
+    """See what power the hubs run on, what it will be, and what work used.
 
     Intensities are grams of CO2 equivalent per kWh over the life of the plants. Whatever was not measured is labelled
     `estimated`; docs/guides/carbon.md tells where each figure comes from.
     """
+
+
+command.add_command(report)
+command.add_command(why)
 
 
 @command.command("now")

@@ -49,7 +49,7 @@ VERBS = (
     Verb("Prove it", "data", "data", "Tag data, and see what it was made from and where it may go."),
     Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
-    Verb("Know your power", "carbon", "carbon", "See what power the hubs run on, and what it will be."),
+    Verb("Know your power", "carbon", "carbon", "See what power the hubs run on, what it will be, and what work used."),
     Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),
     Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
     Verb("Run HarchOS", "hub", "hub", "Run a hub; found a federation, invite hubs, join one; take a hub out of use."),

@@ -147,6 +147,7 @@ class HubService(HubWorkloads):
 
     async def close(self) -> None:
         await self.policies.close()
+        await self.carbon.close()
         await self._driver.close()
         self._database.close()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
-from harch.sdk.carbon_types import GridForecast, PowerList, PowerView
+from harch.sdk.carbon_types import GridForecast, HubReport, JobCarbon, PowerList, PowerView
 from harch.sdk.data import AsyncRun, Run
 from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
 
@@ -24,6 +26,14 @@ class CarbonOperations:
         params = {"hours": str(hours)} | ({"hub": hub} if hub is not None else {})
         return decoded((yield from exchange(Request("GET", "/carbon/forecast", params), self.retry)), GridForecast)
 
+    def report(self, filters: Mapping[str, str | None]) -> Operation[HubReport]:
+        params = {name: value for name, value in filters.items() if value is not None}
+        return decoded((yield from exchange(Request("GET", "/carbon/report", params), self.retry)), HubReport)
+
+    def why(self, ref: str) -> Operation[JobCarbon]:
+        path = f"/carbon/why/{quote(ref, safe='')}"
+        return decoded((yield from exchange(Request("GET", path), self.retry)), JobCarbon)
+
 
 class Carbon:
     """`client.carbon`."""
@@ -39,6 +49,23 @@ class Carbon:
         """The grid of a hub, of the asked one if absent, in the hours to come."""
         return self._run(self._ops.forecast(hub, hours))
 
+    def report(
+        self,
+        *,
+        by: str = "tenant",
+        tenant: str | None = None,
+        workload: str | None = None,
+        data: str | None = None,
+        month: str | None = None,
+    ) -> HubReport:
+        """What work used at the asked hub; `by` is tenant, job, dataset, hub or month."""
+        filters = {"by": by, "tenant": tenant, "workload": workload, "data": data, "month": month}
+        return self._run(self._ops.report(filters))
+
+    def why(self, ref: str) -> JobCarbon:
+        """On what power a job ran at the asked hub."""
+        return self._run(self._ops.why(ref))
+
 
 class AsyncCarbon:
     """`client.carbon` of the asynchronous client. The methods are those of `Carbon`."""
@@ -51,3 +78,18 @@ class AsyncCarbon:
 
     async def forecast(self, hub: str | None = None, *, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         return await self._run(self._ops.forecast(hub, hours))
+
+    async def report(
+        self,
+        *,
+        by: str = "tenant",
+        tenant: str | None = None,
+        workload: str | None = None,
+        data: str | None = None,
+        month: str | None = None,
+    ) -> HubReport:
+        filters = {"by": by, "tenant": tenant, "workload": workload, "data": data, "month": month}
+        return await self._run(self._ops.report(filters))
+
+    async def why(self, ref: str) -> JobCarbon:
+        return await self._run(self._ops.why(ref))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -96,3 +97,41 @@ class GridForecast(Struct, frozen=True, kw_only=True):
     hours_observed: int = 0
     onsite_rests_on: str = ""
     notes: tuple[str, ...] = ()
+
+
+class HubReport(Struct, frozen=True, kw_only=True):
+    """What work used at one hub. `report` is in the words of the GHG Protocol, as is `csv`."""
+
+    hub_id: str
+    at: datetime | None = None
+    not_booked_kwh: float = 0.0
+    report: dict[str, Any] = {}
+    csv: str = ""
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """One interval of a job. Grams are by location, with own plants."""
+
+    start: datetime
+    end: datetime
+    kwh: float = 0.0
+    onsite_kwh: float = 0.0
+    g: float = 0.0
+    grid_g_per_kwh: float = 0.0
+    grid_source: str = ""
+    grid_evidence: str = ""
+    booked: bool = True
+    naive_g: float | None = None
+    naive_home: str = ""
+    naive_missing: str = ""
+
+
+class JobCarbon(Struct, frozen=True, kw_only=True):
+    """What one job used at one hub, and what the naive choice would have cost."""
+
+    workload_id: str
+    hub_id: str = ""
+    at: datetime | None = None
+    report: dict[str, Any] = {}
+    pieces: tuple[Piece, ...] = ()
+    pieces_total: int = 0

@@ -10,6 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
 from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PowerView
 from harch.hub.federation.messages import WorkRow
 from harch.hub.federation.work import FederationWork, SilentHub, row_of
@@ -99,6 +100,14 @@ class FakeCarbon:
                 for index, value in enumerate(values)
             ),
         )
+
+    async def report(self, query: ReportQuery) -> HubReport:
+        query.span()
+        self.asked = query
+        return HubReport(hub_id="dakhla", at=START, not_booked_kwh=0.5, report={"lines": []}, csv="a,b\n")
+
+    async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
+        return JobCarbon(workload_id=workload_id, hub_id="dakhla", at=START, report={"tenant": tenant})
 
     def _power(self, hub_id: str, zone: str, value: float, evidence: str) -> HubPower:
         figures = (

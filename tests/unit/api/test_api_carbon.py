@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import httpx
 
+from unit.api.fake_hub import FakeHub
+
 Client = httpx.AsyncClient
 
 
@@ -31,3 +33,28 @@ async def test_what_cannot_be_told_is_refused_with_a_reason(viewer: Client, nobo
         answer = await viewer.get("/carbon/forecast", params=params)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert (await nobody.get("/carbon/now")).status_code == 401
+
+
+async def test_people_see_the_report_of_their_own_tenant_and_operators_of_all(
+    user: Client, operator: Client, hub: FakeHub
+) -> None:
+    assert (await user.get("/carbon/report")).json()["not_booked_kwh"] == 0.5
+    assert (hub.carbon.asked.tenant, hub.carbon.asked.by) == ("acme", "tenant")
+    other = await user.get("/carbon/report", params={"tenant": "globex"})
+    assert (other.status_code, other.json()["code"]) == (403, "E0103")
+    await operator.get("/carbon/report", params={"by": "month", "data": "data_1", "month": "2026-03"})
+    asked = hub.carbon.asked
+    assert (asked.tenant, asked.by, asked.data, asked.month) == (None, "month", "data_1", "2026-03")
+
+
+async def test_a_report_is_refused_for_what_is_no_month_and_no_workload(operator: Client) -> None:
+    for params, code in (({"month": "march"}, "E0201"), ({"workload": "none"}, "E0301"), ({"by": "colour"}, "E0201")):
+        assert (await operator.get("/carbon/report", params=params)).json()["code"] == code
+
+
+async def test_why_takes_names_of_work_here_and_ids_of_work_from_anywhere(user: Client, operator: Client) -> None:
+    created = (await user.post("/workloads", json={"name": "job"})).json()
+    assert (await user.get("/carbon/why/job")).json()["workload_id"] == created["id"]
+    elsewhere = (await operator.get("/carbon/why/wl_of_another_hub")).json()
+    assert elsewhere["workload_id"] == "wl_of_another_hub"
+    assert (await operator.get("/carbon/why/nobody")).status_code == 404

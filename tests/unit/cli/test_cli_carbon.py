@@ -88,3 +88,108 @@ def test_a_forecast_has_intervals_and_its_errors_beside_the_naive_ones(hub: HubD
 def test_an_error_that_nobody_knows_is_not_shown_as_none(hub: HubDouble, harch: Harch) -> None:
     hub.on("GET /carbon/forecast", forecast())
     assert "error: not known" in harch("carbon", "forecast").stderr
+
+
+def totals(**more: Any) -> dict[str, Any]:
+    base = {
+        "name": "acme",
+        "energy_kwh": 2.0,
+        "grid_kwh": 1.5,
+        "onsite_kwh": 0.5,
+        "ppa_kwh": 0.0,
+        "estimated_share": 1.0,
+        "scope2_location_based_kgco2e": 0.9,
+        "scope2_market_based_kgco2e": 1.1,
+        "onsite_kgco2e": 0.01,
+        "saved": None,
+    }
+    return base | more
+
+
+SAVED = {
+    "location_with_onsite_kgco2e": 0.3,
+    "naive_location_with_onsite_kgco2e": 1.2,
+    "estimated": True,
+    "methods": ["naive-1"],
+}
+FACTOR = {
+    "use": "grid",
+    "source": "modelled",
+    "kind": "average, lifecycle, location",
+    "evidence": "estimated",
+    "note": "yearly mean",
+    "g_per_kwh_min": 600.0,
+    "g_per_kwh_max": 600.0,
+}
+
+
+WORKLOAD = {
+    "id": "wl_1",
+    "name": "job",
+    "type": "batch",
+    "status": "running",
+    "metadata": {"id": "wl_1", "name": "job", "created_at": "2026-01-02T03:04:05Z", "labels": {}},
+    "spec": {"name": "job", "command": ["true"]},
+    "hub_id": "dakhla",
+    "tenant": "default",
+}
+
+
+def plain(*lines: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+    return {"lines": lines, "total": total, "factors": [FACTOR], "energy_methods": ["modelled power"]}
+
+
+def hubs(hub: HubDouble) -> None:
+    own = {"id": "dakhla", "name": "Dakhla", "own": True, "reachable": True, "endpoint": hub.url}
+    gone = {"id": "dakar", "name": "Dakar", "own": False, "reachable": False, "error": "suspected"}
+    hub.on("GET /hubs", {"items": [own, gone], "total": 2, "pagination": {}})
+
+
+def test_a_report_keeps_methods_apart_says_what_is_estimated_and_who_is_missing(hub: HubDouble, harch: Harch) -> None:
+    hubs(hub)
+    report = plain(totals(saved=SAVED), total=totals(saved=SAVED))
+    hub.on("GET /carbon/report", {"hub_id": "dakhla", "not_booked_kwh": 0.25, "report": report, "csv": "h\n1\n"})
+    done = harch("carbon", "report", "--month", "2026-03")
+    assert done.exit_code == 0, done.output
+    line = next(line for line in done.stdout.splitlines() if line.startswith("acme"))
+    for words in ("2 kWh", "900 g", "1.1 kg", "100%", "300 g (estimated)"):
+        assert words in line
+    for words in (
+        "600 g/kWh (average, lifecycle, location) [estimated, modelled; yearly mean]",
+        "0.25 kWh",
+        "suspected",
+    ):
+        assert words in done.stderr
+    asked = next(one for one in hub.asked if one.path == "/carbon/report")
+    assert asked.params == {"by": "tenant", "month": "2026-03"}
+
+
+def test_a_report_as_csv_names_the_hub_of_each_line_and_as_json_who_is_silent(hub: HubDouble, harch: Harch) -> None:
+    hubs(hub)
+    hub.on("GET /carbon/report", {"hub_id": "dakhla", "report": plain(total=totals()), "csv": "name,kwh\nacme,2\n"})
+    assert harch("carbon", "report", "--csv").stdout == "hub,name,kwh\ndakhla,acme,2\n"
+    answer = json.loads(harch("carbon", "report", "--json").stdout)
+    assert (answer["items"][0]["hub_id"], answer["silent_hubs"][0]["hub_id"]) == ("dakhla", "dakar")
+
+
+def test_why_shows_the_power_the_naive_choice_and_what_all_rests_on(hub: HubDouble, harch: Harch) -> None:
+    hubs(hub)
+    hub.on("GET /workloads/job", WORKLOAD)
+    piece = {
+        "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-01T00:05:00Z",
+        "kwh": 2.0,
+        "g": 910.0,
+        "grid_g_per_kwh": 600.0,
+    }
+    known = piece | {"naive_g": 1200.0, "naive_home": "dakar", "grid_evidence": "estimated", "booked": False}
+    lost = piece | {"naive_missing": "the conditions at dakar are not known"}
+    for shown, saved, words in ((known, SAVED, "1.2 kg at dakar"), (lost, None, "not known; the conditions at dakar")):
+        answer = {"workload_id": "wl_1", "hub_id": "dakhla", "pieces": [shown], "pieces_total": 1}
+        hub.on("GET /carbon/why/wl_1", answer | {"report": plain(total=totals(saved=saved))})
+        done = harch("carbon", "why", "job")
+        assert done.exit_code == 0, done.output
+        assert "job at dakhla: 2 kWh, 100% estimated" in done.stdout
+        assert words in done.stdout
+    hub.on("GET /carbon/why/wl_1", {"workload_id": "wl_1", "hub_id": "dakhla", "report": {}})
+    assert "has used no energy yet" in harch("carbon", "why", "job").stdout

@@ -1,21 +1,26 @@
-"""On what power do the hubs run, and what will it be? Every figure with its kind, its source and its age."""
+"""On what power do the hubs run, what will it be, what did work use? Every figure with its kind and its source."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from msgspec import Struct
 from starlette.responses import Response
 
-from harch.api.routes.context import Here, Viewer, find_hub, reply
+from harch.api.access import tenant_scope
+from harch.api.routes.context import Context, Here, Viewer, find_hub, reply
 from harch.api.schema import answers
+from harch.base.errors import HarchError
+from harch.carbon.ledger.report import GroupBy
+from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
 from harch.hub.carbon.views import GridForecast, PowerView
 
 router = APIRouter(tags=["carbon"])
 
 HOURS_AHEAD_MAX = 96
 
+Line = Literal["tenant", "job", "dataset", "hub", "month"]
 HoursAhead = Annotated[int, Query(ge=1, le=HOURS_AHEAD_MAX, description="How many hours.")]
 
 
@@ -41,3 +46,39 @@ async def carbon_forecast(
     """Always estimated: with intervals, and the errors of a replay over the last days."""
     hub_id = find_hub(here, hub).hub_id if hub is not None else here.hub.hub_id
     return reply(here.hub.carbon.forecast(hub_id, hours))
+
+
+@router.get("/carbon/report", responses=answers(HubReport), summary="What work used at this hub, from its ledger")
+async def carbon_report(
+    caller: Viewer,
+    here: Here,
+    by: Annotated[Line, Query(description="What a line of the report is about.")] = "tenant",
+    tenant: str | None = None,
+    workload: Annotated[str | None, Query(description="An id or a name.")] = None,
+    data: Annotated[str | None, Query(description="The id of data; jobs that read several count in part.")] = None,
+    month: Annotated[str | None, Query(description="e.g. 2026-03")] = None,
+) -> Response:
+    """Without the role `operator`, only of the caller's own tenant. Another hub is asked for what ran there."""
+    scope = tenant_scope(caller)
+    if scope is not None and tenant not in {None, scope}:
+        raise HarchError("E0103", f"`{tenant}` is not your tenant", hint="leave `tenant` out")
+    job = await _workload_id(here, workload, scope) if workload is not None else None
+    query = ReportQuery(by=GroupBy(by), tenant=scope or tenant, job=job, data=data, month=month)
+    return reply(await here.hub.carbon.report(query))
+
+
+@router.get("/carbon/why/{ref}", responses=answers(JobCarbon), summary="On what power a job ran at this hub")
+async def carbon_why(ref: str, caller: Viewer, here: Here) -> Response:
+    """With the naive choice beside it: its home hub, started at once. A job that never ran here has no pieces."""
+    scope = tenant_scope(caller)
+    return reply(await here.hub.carbon.why(await _workload_id(here, ref, scope), tenant=scope))
+
+
+async def _workload_id(here: Context, ref: str, tenant: str | None) -> str:
+    """Ids of other hubs' work are taken as they are: they may have left rows here."""
+    try:
+        return (await here.hub.workload(ref, tenant=tenant)).id
+    except HarchError as error:
+        if error.code == "E0301" and ref.startswith("wl_"):
+            return ref
+        raise

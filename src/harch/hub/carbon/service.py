@@ -21,10 +21,12 @@ from harch.carbon.forecasts.history import NothingKnown
 from harch.carbon.signals.board import ROUND_S
 from harch.carbon.values import Signal
 from harch.fleet.model import Fleet, Hub
+from harch.hub.carbon.accounts import Accounts
 from harch.hub.carbon.ahead import Forecaster, cut_to, grid_forecast, onsite_ahead
 from harch.hub.carbon.board import open_sources
 from harch.hub.carbon.hours import HourBook, full_hour, known_hours
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
+from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
 from harch.hub.carbon.views import GridForecast, HubPower, PowerView
 from harch.hub.driver import Driver
 from harch.hub.federation.published import CARBON, CARBON_AHEAD, forecast_heard, power_heard, power_said
@@ -58,6 +60,7 @@ class HubCarbon:
         self._peers, self._heard = peers, heard
         self._sources = open_sources(fleet, hub, folder, clock)
         self._hours, self._forecaster = HourBook(), Forecaster()
+        self._accounts = Accounts(hub, clock, database, driver, self._told)
         self._written_s = clock.monotonic_s()
         self._power: HubPower | None = None
         self._forecast: GridForecast | None = None
@@ -73,24 +76,29 @@ class HubCarbon:
         finally:
             await self._sources.close()
 
+    async def close(self) -> None:
+        """Books what was used up to now, while the disk is still there."""
+        with self._survived("closing the energy accounts"):
+            await self._accounts.close()
+
     def said(self) -> dict[str, bytes]:
         """For the gossip: power now, and the forecast."""
         return self._said
 
     def now(self) -> list[PowerView]:
         """Every hub, this one first. What others said is as old as it says."""
-        now, heard = self._clock.now(), self._heard(CARBON)
+        now, told = self._clock.now(), self._told()
         views = [self._view(self._hub.id, self.power(), "", now, own=True)]
         for peer in self._peers():
             if not peer.own:
-                power = power_heard(heard.get(peer.hub_id))
-                views.append(self._view(peer.hub_id, power, peer.error or "has not told its power", now))
+                why = peer.error or "has not told its power"
+                views.append(self._view(peer.hub_id, told.get(peer.hub_id), why, now))
         return views
 
     def power(self) -> HubPower:
         """Of this hub, at this moment."""
         site, signals = self._sources.site, self._sources.board.now(self._hub.id)
-        return hub_power(self._hub, site.grid_zone, signals, load_kw=0.0)
+        return hub_power(self._hub, site.grid_zone, signals, load_kw=self._accounts.load_kw)
 
     def forecast(self, hub_id: str, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         """Raises E0305 for a hub that is not there, E0801 while nothing can be said."""
@@ -103,6 +111,21 @@ class HubCarbon:
         if found is None:
             raise HarchError("E0801", f"hub {hub_id} has no forecast yet", hint="try again", retry_after_s=2)
         return msgspec.structs.replace(found, hours=cut_to(found, hours, self._clock.now()))
+
+    async def report(self, query: ReportQuery) -> HubReport:
+        """What was used here. Raises E0201 for what is no month."""
+        rows = await self._accounts.rows(*query.span(), tenant=query.tenant, job=query.job)
+        return await asyncio.to_thread(hub_report, rows, query, hub_id=self._hub.id, at=self._clock.now())
+
+    async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
+        """What one job used here; of one that never ran here there is nothing to tell."""
+        rows = await self._accounts.rows(*ReportQuery().span(), tenant=tenant, job=workload_id)
+        return job_carbon(rows, workload_id, hub_id=self._hub.id, at=self._clock.now())
+
+    def _told(self) -> dict[str, HubPower]:
+        """What other hubs last said of themselves."""
+        told = {hub_id: power_heard(said) for hub_id, said in self._heard(CARBON).items()}
+        return {hub_id: power for hub_id, power in told.items() if power is not None}
 
     def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:
         if power is None:
@@ -118,6 +141,8 @@ class HubCarbon:
             with self._survived("looking at the power"):
                 self._look()
                 await self._write_if_due()
+            with self._survived("charging work for its energy"):
+                await self._accounts.look(self._sources.board.now(self._hub.id))
             await self._clock.sleep(ROUND_S)
 
     async def _keep_forecasting(self) -> None:

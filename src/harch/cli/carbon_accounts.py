@@ -1,0 +1,259 @@
+"""`harch carbon report` and `why`: what work used, by the ledgers of all hubs that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.remote import connect, hub_option, json_option
+
+if TYPE_CHECKING:
+    from harch.sdk import Client
+    from harch.sdk.carbon_types import HubReport, JobCarbon
+
+T = TypeVar("T")
+
+BY = {"tenant": "tenant", "workload": "job", "data": "dataset", "hub": "hub", "month": "month"}
+_SUMS = ("energy_kwh", "onsite_kwh", "scope2_location_based_kgco2e", "scope2_market_based_kgco2e", "onsite_kgco2e")
+
+
+@click.command("report")
+@click.option("--tenant", metavar="NAME", help="Only of this tenant; others than your own need the role operator.")
+@click.option("--workload", metavar="ID", help="Only of this workload, by id or name.")
+@click.option("--data", "data", metavar="NAME", help="Only of this data; work that read several counts in part.")
+@click.option("--month", metavar="YYYY-MM", help="Only of this month, in UTC.")
+@click.option("--by", type=click.Choice(list(BY)), default="tenant", show_default=True, help="What a line is about.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV in the words of the GHG Protocol, and nothing else.")
+@hub_option
+@json_option
+def report(
+    tenant: str | None,
+    workload: str | None,
+    data: str | None,
+    month: str | None,
+    by: str,
+    as_csv: bool,
+    hub: str | None,
+    as_json: bool,
+) -> None:
+    """Show what work used, and what that emitted.
+
+    Asks every hub for its ledger, or only the one of --hub. LOCATION and MARKET answer one question in two ways and are
+    never added. SAVED is against the naive choice: the same work at its home hub, started at once.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        data_id = _data_id(client, data) if data is not None else None
+        job = client.workloads.get(workload).id if workload is not None else None
+        found, silent = _everywhere(
+            client,
+            lambda one: one.carbon.report(by=BY[by], tenant=tenant, workload=job, data=data_id, month=month),
+            alone=hub is not None,
+        )
+    if as_json:
+        emit_json({"items": [_without_csv(one) for one in found], "total": len(found), "silent_hubs": silent})
+    elif as_csv:
+        click.echo("".join(_csv_lines(found)), nl=False)
+        _tell_silent(silent)
+    else:
+        _show_report(found)
+        _tell_silent(silent)
+
+
+@click.command("why")
+@click.argument("ref", metavar="ID")
+@hub_option
+@json_option
+def why(ref: str, hub: str | None, as_json: bool) -> None:
+    """Show on what power a workload ran, and what the naive choice would have emitted.
+
+    ID is an id or a name. The naive choice is the same work at its home hub, started at once, with the same panels and
+    turbines there.
+    """
+    from harch.cli.output import clean, emit_json
+
+    with connect(hub) as client:
+        workload = client.workloads.get(ref)
+        found, silent = _everywhere(client, lambda one: one.carbon.why(workload.id), alone=False)
+    found = [one for one in found if one.pieces_total]
+    if as_json:
+        emit_json({"workload_id": workload.id, "items": found, "total": len(found), "silent_hubs": silent})
+        return
+    if not found:
+        click.echo(clean(f"{ref} has used no energy yet, as far as the hubs know; a hub looks every 30 seconds"))
+    for one in found:
+        _show_job(one, ref)
+    _tell_silent(silent)
+
+
+def _everywhere(client: Client, ask: Callable[[Client], T], *, alone: bool) -> tuple[list[T], list[dict[str, str]]]:
+    """The answers of all hubs, the asked one first; those that do not answer are named."""
+    from harch.sdk import Client as Remote
+
+    answers, silent = [ask(client)], []
+    for view in [] if alone else client.hubs.list():
+        if view.own:
+            continue
+        if not view.reachable or not view.endpoint:
+            silent.append({"hub_id": view.id, "why": view.error or "not reachable"})
+            continue
+        try:
+            with Remote(view.endpoint) as other:
+                answers.append(ask(other))
+        except HarchError as error:
+            silent.append({"hub_id": view.id, "why": error.message})
+    return answers, silent
+
+
+def _data_id(client: Client, ref: str) -> str:
+    for data in client.data.list():
+        if ref in (data.id, data.name):
+            return data.id
+    raise HarchError("E0906", f"no data is called `{ref[:64]}`", hint="`harch data ls` lists them")
+
+
+def _without_csv(one: HubReport) -> dict[str, Any]:
+    return {"hub_id": one.hub_id, "at": one.at, "not_booked_kwh": one.not_booked_kwh, "report": one.report}
+
+
+def _csv_lines(found: list[HubReport]) -> Iterator[str]:
+    """One table: a first column names the hub, and no line adds up hubs."""
+    for number, one in enumerate(found):
+        header, *lines = one.csv.splitlines()
+        if number == 0:
+            yield f"hub,{header}\n"
+        for line in lines:
+            yield f"{one.hub_id},{line}\n"
+
+
+def _show_report(found: list[HubReport]) -> None:
+    from harch.cli.output import clean, note, table
+
+    rows = [
+        (line["name"] or "(nobody)", one.hub_id, *_cells(line))
+        for one in found
+        for line in one.report["lines"]
+        if line["energy_kwh"] > 0
+    ]
+    whole = {name: sum(one.report["total"][name] for one in found) for name in _SUMS}
+    rows.append(("all", "all", *_cells(whole | {"estimated_share": _estimated(found), "saved": _saved(found)})))
+    headers = ("OF", "HUB", "ENERGY", "OWN PLANTS", "LOCATION", "MARKET", "ON-SITE", "ESTIMATED", "SAVED")
+    table(headers, rows)
+    for text in dict.fromkeys(text for one in found for text in one.report["energy_methods"]):
+        note(f"energy: {clean(text)}")
+    for text in _rests_on(found):
+        note(clean(text))
+    if open_kwh := sum(one.not_booked_kwh for one in found):
+        note(f"{open_kwh:.3g} kWh of the running intervals are not booked yet")
+
+
+def _cells(line: dict[str, Any]) -> tuple[str, ...]:
+    saved = line["saved"]
+    return (
+        _kwh(line["energy_kwh"]),
+        _kwh(line["onsite_kwh"]),
+        _kg(line["scope2_location_based_kgco2e"]),
+        _kg(line["scope2_market_based_kgco2e"]),
+        _kg(line["onsite_kgco2e"]),
+        f"{line['estimated_share']:.0%}",
+        "not known" if saved is None else _kg(saved["location_with_onsite_kgco2e"]) + _label(saved),
+    )
+
+
+def _label(saved: dict[str, Any]) -> str:
+    return " (estimated)" if saved["estimated"] else ""
+
+
+def _estimated(found: list[HubReport]) -> float:
+    total = sum(one.report["total"]["energy_kwh"] for one in found)
+    parts = (one.report["total"]["energy_kwh"] * one.report["total"]["estimated_share"] for one in found)
+    return sum(parts) / total if total else 0.0
+
+
+def _saved(found: list[HubReport]) -> dict[str, Any] | None:
+    known = [one.report["total"]["saved"] for one in found if one.report["total"]["saved"] is not None]
+    if not known:
+        return None
+    return {
+        "location_with_onsite_kgco2e": sum(one["location_with_onsite_kgco2e"] for one in known),
+        "estimated": any(one["estimated"] for one in known),
+    }
+
+
+def _rests_on(found: list[HubReport] | list[JobCarbon]) -> Iterator[str]:
+    for one in found:
+        for factor in one.report["factors"]:
+            low, high = factor["g_per_kwh_min"], factor["g_per_kwh_max"]
+            grams = f"{low:.0f}" if f"{low:.0f}" == f"{high:.0f}" else f"{low:.0f} to {high:.0f}"
+            origin = ", ".join((factor["evidence"], factor["source"]))
+            text = f"{one.hub_id}, {factor['use']}: {grams} g/kWh ({factor['kind']}) [{origin}"
+            yield f"{text}; {factor['note']}]" if factor["note"] else f"{text}]"
+
+
+def _show_job(one: JobCarbon, ref: str) -> None:
+    from harch.cli.output import clean, note, table
+
+    total, saved = one.report["total"], one.report["total"]["saved"]
+    click.echo(clean(f"{ref} at {one.hub_id}: {_kwh(total['energy_kwh'])}, {total['estimated_share']:.0%} estimated"))
+    click.echo(
+        f"  from: {_kwh(total['grid_kwh'])} of the grid, {_kwh(total['onsite_kwh'])} of own plants,"
+        f" {_kwh(total['ppa_kwh'])} under contract"
+    )
+    click.echo(
+        f"  emitted: {_kg(total['scope2_location_based_kgco2e'])} by location, or"
+        f" {_kg(total['scope2_market_based_kgco2e'])} by market, and {_kg(total['onsite_kgco2e'])} of own plants"
+    )
+    click.echo(clean(f"  naive choice: {_naive(one, saved)}"))
+    table(
+        ("FROM (UTC)", "TO", "ENERGY", "OWN PLANTS", "EMITTED", "NAIVE", "GRID", "IS", "SOURCE", "BOOKED"),
+        [
+            (
+                f"{piece.start:%Y-%m-%d %H:%M:%S}",
+                f"{piece.end:%H:%M:%S}",
+                _kwh(piece.kwh),
+                _kwh(piece.onsite_kwh),
+                _kg(piece.g / 1000),
+                "not known" if piece.naive_g is None else _kg(piece.naive_g / 1000),
+                f"{piece.grid_g_per_kwh:.0f} g/kWh",
+                piece.grid_evidence,
+                piece.grid_source,
+                "yes" if piece.booked else "not yet",
+            )
+            for piece in one.pieces
+        ],
+    )
+    if len(one.pieces) < one.pieces_total:
+        note(f"the last {len(one.pieces)} of {one.pieces_total} intervals")
+    for text in one.report["energy_methods"]:
+        note(f"energy: {clean(text)}")
+    for text in _rests_on([one]):
+        note(clean(text))
+
+
+def _naive(one: JobCarbon, saved: dict[str, Any] | None) -> str:
+    if saved is None:
+        why = dict.fromkeys(piece.naive_missing for piece in one.pieces if piece.naive_missing)
+        return f"not known; {'; '.join(why) or 'nothing of it has been compared'}"
+    naive, less = saved["naive_location_with_onsite_kgco2e"], saved["location_with_onsite_kgco2e"]
+    homes = ", ".join(dict.fromkeys(piece.naive_home for piece in one.pieces if piece.naive_home))
+    text = f"{_kg(naive)} at {homes}, by location with own plants; saved {_kg(less)}{_label(saved)}"
+    return f"{text} [{'; '.join(saved['methods'])}]"
+
+
+def _tell_silent(silent: list[dict[str, str]]) -> None:
+    from harch.cli.output import clean, note
+
+    for one in silent:
+        note(clean(f"{one['hub_id']} is missing: {one['why']}"))
+
+
+def _kwh(number: float) -> str:
+    return f"{number:.3g} kWh" if number >= 0.001 or not number else f"{number * 1000:.2g} Wh"
+
+
+def _kg(number: float) -> str:
+    return f"{number:.3g} kg" if abs(number) >= 1 else f"{number * 1000:.3g} g"

@@ -1,0 +1,161 @@
+"""A hub books what its work used: the rows add up, stand in a chain, and answer whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from harch.carbon.ledger.report import GroupBy
+from harch.carbon.ledger.verification import verify_ledger
+from harch.execution.protocol import TaskEnded, TaskKey
+from harch.hub import happenings as h
+from harch.hub.carbon.reports import ReportQuery
+from harch.hub.service import HubService
+from harch.hub.store import ledger_rows
+from harch.testing.agents import SimAgent
+from harch.testing.clock import START, SimClock
+from harch.workloads.lifecycle import ExitReason, Workload
+from harch.workloads.spec import Resources, WorkloadSpec
+from unit.hub_carbon.test_hub_carbon import service, settled
+
+
+class Bench:
+    """A hub with one agent that is not there, and its clock."""
+
+    def __init__(self, hub: HubService, clock: SimClock) -> None:
+        self.hub, self.clock = hub, clock
+        self.agent = SimAgent("agent", hub.country)
+
+    async def start(self, name: str, *, data: tuple[str, ...] = ()) -> Workload:
+        driver = self.hub._driver
+        spec = WorkloadSpec(name=name, command=("true",), resources=Resources(gpus=1))
+        await driver.handle(h.Submitted(f"wl_{name}", "acme", spec))
+        await driver.handle(h.PlacementDue())
+        workload = driver.machine.desk.registry.workloads[f"wl_{name}"]
+        workload.data_ids = data
+        await driver.handle(h.TaskStartSeen(TaskKey(workload.id, workload.attempt, 0)))
+        return workload
+
+    async def end(self, workload: Workload) -> None:
+        key = TaskKey(workload.id, workload.attempt, 0)
+        end = TaskEnded(key=key, reason=ExitReason.EXITED, at=self.clock.now(), exit_code=0)
+        await self.hub._driver.handle(h.TaskEndSeen("agent", end))
+
+    def kwh(self, workload: Workload, running_s: float) -> float:
+        """The plates of one GPU and its part of the host, times the PUE."""
+        hub = self.hub._driver.machine.desk.hub
+        node = next(node for node in hub.nodes if node.id == workload.placement[0].node_id)
+        watts = node.gpu_model.power_w + node.host_power_w / len(node.gpus)
+        return watts / 1000 * running_s / 3600 * hub.pue
+
+    async def look(self, after_s: float) -> None:
+        self.clock.jump(after_s)
+        carbon = self.hub.carbon
+        await carbon._sources.board.refresh(self.hub.hub_id)
+        await carbon._accounts.look(carbon._sources.board.now(self.hub.hub_id))
+
+
+@pytest.fixture
+async def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, clock: SimClock) -> AsyncIterator[Bench]:
+    bench = Bench(service(tmp_path, clock), clock)
+    await bench.hub._driver.handle(h.AgentJoined(bench.agent.hello(), 1))
+    await bench.look(1)
+    yield bench
+    await bench.hub.close()
+
+
+async def test_work_is_charged_while_it_runs_and_booked_in_intervals_that_verify(bench: Bench) -> None:
+    job = await bench.start("job")
+    await bench.look(30)
+    before = await bench.hub.carbon.why(job.id, tenant="acme")
+    assert [piece.booked for piece in before.pieces] == [False]
+    for _ in range(10):
+        await bench.look(30)
+    after = await bench.hub.carbon.why(job.id, tenant=None)
+    assert [piece.booked for piece in after.pieces] == [True, False]
+    assert sum(piece.kwh for piece in after.pieces) == pytest.approx(bench.kwh(job, 330))
+    assert after.pieces[0].naive_g == pytest.approx(after.pieces[0].g)
+    assert after.report["total"]["estimated_share"] == 1.0  # type: ignore[index]
+    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+
+
+async def test_a_short_job_between_two_looks_is_not_missed(bench: Bench) -> None:
+    bench.clock.jump(5)
+    job = await bench.start("short")
+    bench.clock.jump(10)
+    await bench.end(job)
+    await bench.look(15)
+    (piece,) = (await bench.hub.carbon.why(job.id, tenant=None)).pieces
+    assert piece.kwh == pytest.approx(bench.kwh(job, 10))
+
+
+async def test_reports_count_by_whatever_is_asked_and_for_whom(bench: Bench) -> None:
+    await bench.start("one", data=("data_1", "data_2"))
+    await bench.start("two")
+    await bench.look(60)
+    carbon = bench.hub.carbon
+
+    async def lines(query: ReportQuery) -> dict[str, float]:
+        found = (await carbon.report(query)).report["lines"]
+        return {line["name"]: line["energy_kwh"] for line in found}  # type: ignore[union-attr, index, call-overload]
+
+    by_job = await lines(ReportQuery(by=GroupBy.JOB))
+    assert set(by_job) == {"", "wl_one", "wl_two"}
+    assert await lines(ReportQuery(tenant="acme")) == {"acme": pytest.approx(by_job["wl_one"] + by_job["wl_two"])}
+    assert await lines(ReportQuery(data="data_1")) == {"data_1": pytest.approx(by_job["wl_one"] / 2)}
+    assert await lines(ReportQuery(data="data_9")) == {}
+    assert await lines(ReportQuery(by=GroupBy.MONTH, month="2025-12")) == {}
+    whole = await carbon.report(ReportQuery(month="2026-01"))
+    assert whole.not_booked_kwh == pytest.approx(sum(by_job.values()))
+    assert whole.csv.startswith("group_by,name,energy_kwh")
+
+
+async def test_the_end_of_a_hub_books_what_is_open_and_a_new_life_goes_on_from_there(
+    tmp_path: Path, clock: SimClock
+) -> None:
+    first = Bench(service(tmp_path, clock), clock)
+    await first.hub._driver.handle(h.AgentJoined(first.agent.hello(), 1))
+    await first.look(1)
+    job = await first.start("job")
+    await first.look(40)
+    await first.hub.close()
+    clock.jump(20)
+    second = Bench(service(tmp_path, clock), clock)
+    await second.look(10)
+    pieces = (await second.hub.carbon.why(job.id, tenant=None)).pieces
+    assert [piece.booked for piece in pieces] == [True, False]
+    assert pieces[0].end == pieces[1].start == START + timedelta(seconds=41)
+    assert pieces[1].end == START + timedelta(seconds=71)
+    await second.hub.close()
+
+
+async def test_each_hour_the_audit_chain_learns_where_the_ledger_ends(bench: Bench) -> None:
+    await bench.look(3600)
+    await settled(lambda: bool(bench.hub._database.query("SELECT 1 FROM audit WHERE kind = 'carbon.ledger'")))
+    assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(1,)]
+
+
+async def test_a_full_disk_keeps_the_interval_until_there_is_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(statements: object, drafts: object) -> asyncio.Future[None]:
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failed.set_exception(OSError("no space"))
+        return failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.hub._driver, "write", full)
+        with pytest.raises(OSError, match="no space"):
+            await bench.look(3600)
+    assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(0,)]
+    await bench.look(30)
+    assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(1,)]
