@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -106,9 +106,8 @@ class PlannedRouter:
         *,
         perfect: bool,
         moves: MoveRules | None,
-        planner: Callable[..., CarbonPlan] = plan_carbon,
     ) -> None:
-        self._plants, self._perfect, self._moves, self._planner = plants, perfect, moves, planner
+        self._plants, self._perfect, self._moves = plants, perfect, moves
         self._fleet = fleet
         self._pools = pools_of(fleet)
         self._held: dict[str, CarbonJob] = {}
@@ -190,7 +189,7 @@ class PlannedRouter:
         slack_h = max((job.kind.slack_h for job in replay.jobs), default=0.0)
         outlook = outlook_of(self._fleet, self._plants, self._pools, now_s, perfect=self._perfect)
         expected = self._rates.expected(now_s, {True: slack_h, False: 0.0})
-        return self._planner(outlook, Demand(waiting, expected), running, moves=self._moves)
+        return plan_carbon(outlook, Demand(waiting, expected), running, moves=self._moves)
 
     def _wait_s(self, replay: CarbonReplay, job: CarbonJob, now_s: float, kept_more_s: float = 0.0) -> float:
         """How long it may still wait; what it has done already is no delay, a restart is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,10 +17,11 @@ from msgspec import structs
 from harch.base.errors import HarchError
 from harch.cli.main import root
 from harch.fleet.model import Fleet
-from harch.simulate.carbon import POLICIES, periods_of, replay_period, simulate_carbon
+from harch.simulate.carbon import POLICIES, Outcome, periods_of, replay_period, simulate_carbon
 from harch.simulate.carbon_jobs import draw_jobs
 from harch.simulate.carbon_meter import Meter, Plants
 from harch.simulate.carbon_outlook import forecast_wind
+from harch.simulate.carbon_plot import save_plot
 from harch.simulate.carbon_scenario import Scenario, load_scenario, shipped_scenario_names
 from harch.simulate.carbon_weather import HISTORY_DAYS, STEPS_PER_DAY, weather_of
 
@@ -174,3 +176,18 @@ def test_the_verb_prints_one_document_with_its_conditions(scenario_path: Path, f
     for name in ("evidence", "accounting", "deferrable_share", "pinned_share", "seed", "weather"):
         assert printed[name] not in (None, "")
     assert printed["cases"][0]["utilisation_asked"] == 0.5
+
+
+def test_a_picture_is_drawn_or_says_what_is_missing(tmp_path: Path) -> None:
+    day = {hour: (10.0 + hour, 5.0) for hour in range(24)}
+    cases = [{"utilisation_asked": 0.5, "policies": {policy: {"g_per_kwh": 40.0} for policy in POLICIES}}]
+    report: dict[str, object] = {"scenario": "small", "evidence": "estimated", "cases": cases}
+    outcome = Outcome(report, [dict.fromkeys(POLICIES, day)])
+    path = tmp_path / "week.png"
+    if importlib.util.find_spec("matplotlib") is None:
+        with pytest.raises(HarchError, match="matplotlib") as caught:
+            save_plot(outcome, path)
+        assert "harch[plots]" in caught.value.hint
+    else:
+        save_plot(outcome, path)
+        assert path.read_bytes().startswith(b"\x89PNG")

@@ -133,11 +133,6 @@ class Book:
     def grid_g_per_kwh(self, hub: str) -> float:
         return float(self._grid_g[self._hub_row[hub], 0])
 
-    def own_kw_left(self, hub: str) -> float:
-        """Of this hour's forecast, what nothing has claimed."""
-        row = self._hub_row[hub]
-        return float(max(self._onsite_kw[row, 0] - self._load_kw[row, 0], 0.0))
-
     def _rows(self, work: FlexibleWork) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         key = (work.hubs, work.model)
         found = self._rows_of.get(key)
