@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harch.execution.protocol import TaskKey
 from harch.federation.leases import LeaseTerms
-from harch.federation.offers import Ask, Grants, Renewed
+from harch.federation.offers import Ask, Grant, Grants, Lease, Need, Renewed
 from harch.hub import happenings as h
 from harch.hub.desk import Closed
 from harch.hub.spill import guests
@@ -203,6 +203,30 @@ def test_a_grant_that_comes_after_its_bid_has_expired_starts_nothing() -> None:
     owner.handle(h.StopAsked(workload_id, "enough"))
     world.run_for(5.0)
     assert not runner.machine.desk.scheduler.running, "what was held for it is free again"
+
+
+def test_a_grant_that_was_refused_stays_refused_even_if_a_copy_comes_when_nothing_is_in_the_way() -> None:
+    world = FederationWorld(2, 1, CALM)
+    workload_id, owner, runner = lent(world)
+    grant = Grant(
+        bid_id="",
+        lease=Lease(workload_id, 2),
+        lease_s=TERMS.batch_s,
+        attempt=2,
+        tenant="t",
+        spec=runner.machine.desk.registry.workloads[workload_id].spec,
+        created_at=runner.now,
+    )
+    need = Need(ref=0, turn_class=grant.spec.turn_class, needs=grant.spec.resources, runs_process=True, may_queue=True)
+    runner.handle(h.PeerSaid(owner.name, Ask(7, (need,))))
+    bid_id = next(iter(runner.machine.desk.spill.bids))
+    copy = h.PeerSaid(owner.name, Grants((replace(grant, bid_id=bid_id),)))
+    runner.handle(copy)  # refused: epoch 1 still runs here
+    runner.agent.end(TaskKey(workload_id, 1, 0), ExitReason.EXITED, now=runner.world_now, exit_code=0)
+    world.run_for(1.0)  # epoch 1 has ended, and its owner knows
+    runner.handle(copy)
+    world.run_for(0.2)
+    assert runs_at(world, workload_id) == []
 
 
 def test_a_restarted_runner_renews_before_anything_starts_and_what_runs_goes_on() -> None:

@@ -109,6 +109,7 @@ def take(desk: Desk, owner: str, message: Grants) -> None:
     for grant in message.grants:
         why = _take_one(desk, owner, grant)
         if why:
+            dropped(desk, owner, Drop((grant.bid_id,)))  # no copy of this grant may find it later
             refused.append((grant.lease, why))
         else:
             taken.append(grant.lease)
@@ -137,7 +138,6 @@ def _take_one(desk: Desk, owner: str, grant: Grant) -> str:
     )
     why = _why_not(desk, grant, made, request)
     if why:
-        release(desk, grant.bid_id)
         return why
     del board.bids[grant.bid_id]
     _keep_tags(desk, grant, owner)
