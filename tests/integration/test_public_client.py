@@ -131,8 +131,8 @@ def test_errors_have_the_clients_own_classes_and_our_words(client: HarchOSClient
         client.workloads.create(spec("x", hub_id="dakar"))
     with pytest.raises((ForbiddenError, ConflictError)):  # by the role of the key, else because of the fleet file
         client.hubs.create(HubSpec(name="new", region="morocco"))
-    with pytest.raises(NotFoundError, match="carbon"):
-        client.carbon.get_intensity("MA")
+    with pytest.raises(NotFoundError, match="atlantis"):
+        client.carbon.get_intensity("atlantis")
     stranger = HarchOSClient(api_key="hsk_0123456789abcdef0123", base_url=f"{hub_url}/v1", max_retries=0)
     with stranger, pytest.raises(UnauthorizedError):
         stranger.workloads.list()
@@ -168,3 +168,15 @@ def test_work_really_runs_and_its_end_is_awaited(hub: HubProcess, client: HarchO
     failed = client.workloads.create(spec("fails", command=["/bin/sh", "-c", "exit 9"]))
     ended = client.workloads.wait(failed.metadata.id, timeout=30, poll_interval=0.1)
     assert (ended.status, "code 9" in (ended.error_message or "")) == (WorkloadStatus.FAILED, True)
+
+
+def test_carbon_is_understood_and_says_that_it_is_modelled(client: HarchOSClient, hub_url: str, api_key: str) -> None:
+    morocco = client.carbon.get_intensity("MA")
+    assert (morocco.carbon_intensity_gco2_kwh, morocco.source) == (630.0, "modelled")
+    assert [zone.zone for zone in client.carbon.list_intensities().zones] == ["MA"]  # the other hubs are not there
+    assert len(client.carbon.get_forecast("MA", hours=5).forecast) == 20
+    assert client.carbon.optimal_hub(gpu_count=1).action in {"schedule_now", "no_suitable_hub"}
+    assert client.carbon.optimize(workload_name="job").workload_name == "job"
+    assert client.carbon.get_metrics(period_days=7).total_carbon_saved_kg == 0
+    assert client.carbon.get_dashboard().hub_intensities[0].zone == "MA"
+    assert "MA" in harchos(hub_url, api_key, "carbon", "MA")

@@ -12,6 +12,7 @@ from harch.api.refusals import install_refusals
 from harch.api.routes import (
     audit,
     carbon,
+    carbon_clients,
     closing,
     data,
     events,
@@ -71,6 +72,7 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         data,
         policies,
         carbon,
+        carbon_clients,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
 
+from harch.api.dialects.carbon import OptimalHub, OptimizeResult, ZoneForecast, ZoneList, ZoneView
 from harch.api.dialects.federation_work import FederationPage
 from harch.api.dialects.fields import WorkloadBody
 from harch.api.dialects.hubs import HubCapacity, HubView, RegionView
@@ -17,6 +18,7 @@ from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
 from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
 from harch.api.routes.carbon import PowerList
+from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, HubAsk, OptimizeAsk
 from harch.api.routes.closing import ClosureAsk, HubAction
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
@@ -115,6 +117,15 @@ _SCHEMAS: tuple[Any, ...] = (
     GridForecast,
     HubReport,
     JobCarbon,
+    ZoneView,
+    ZoneList,
+    ZoneForecast,
+    HubAsk,
+    OptimalHub,
+    OptimizeAsk,
+    OptimizeResult,
+    CarbonMetrics,
+    CarbonDashboard,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -10,7 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
-from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
+from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
 from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PowerView
 from harch.hub.federation.messages import WorkRow
 from harch.hub.federation.work import FederationWork, SilentHub, row_of
@@ -104,7 +104,8 @@ class FakeCarbon:
     async def report(self, query: ReportQuery) -> HubReport:
         query.span()
         self.asked = query
-        return HubReport(hub_id="dakhla", at=START, not_booked_kwh=0.5, report={"lines": []}, csv="a,b\n")
+        used = Used(kwh=2.0, g=900.0, saved_g=100.0, estimated_share=1.0, jobs_away=3)
+        return HubReport(hub_id="dakhla", at=START, not_booked_kwh=0.5, report={"lines": []}, csv="a,b\n", used=used)
 
     async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
         return JobCarbon(workload_id=workload_id, hub_id="dakhla", at=START, report={"tenant": tenant})

@@ -30,7 +30,7 @@ def check_shape(answer: httpx.Response, status: int, code: str) -> None:
     ("method", "path", "status", "code"),
     [
         ("GET", "/nope", 404, "E0207"),
-        ("GET", "/carbon/intensity", 404, "E0207"),
+        ("GET", "/nothing/here", 404, "E0207"),
         ("DELETE", "/workloads", 405, "E0208"),
         ("POST", "/summary", 405, "E0208"),
         ("GET", "/workloads/none", 404, "E0301"),

@@ -27,12 +27,23 @@ class ReportQuery(Struct, frozen=True, kw_only=True):
     job: str | None = None
     data: str | None = None
     month: str | None = None
+    since: datetime | None = None
 
     def span(self) -> tuple[datetime, datetime]:
         """Raises E0201 for what is no month."""
         if self.month is not None:
             return month_bounds(self.month)
-        return datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+        return self.since or datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """The sum of a report, by location with own plants. `saved_g` is against the naive choice, where that is known."""
+
+    kwh: float = 0.0
+    g: float = 0.0
+    saved_g: float = 0.0
+    estimated_share: float = 0.0
+    jobs_away: int = 0  # jobs that another hub owns: they ran here instead of at home
 
 
 class HubReport(Struct, frozen=True, kw_only=True):
@@ -43,6 +54,7 @@ class HubReport(Struct, frozen=True, kw_only=True):
     not_booked_kwh: float
     report: dict[str, object]
     csv: str
+    used: Used
 
 
 class Piece(Struct, frozen=True, kw_only=True):
@@ -76,7 +88,15 @@ class JobCarbon(Struct, frozen=True, kw_only=True):
 def hub_report(rows: Sequence[LedgerRow], query: ReportQuery, *, hub_id: str, at: datetime) -> HubReport:
     made = _of_data(rows, query.data) if query.data is not None else report(rows, query.by)
     open_kwh = fsum(row.charge.supply.kwh for row in rows if not row.seq)
-    return HubReport(hub_id=hub_id, at=at, not_booked_kwh=open_kwh, report=as_plain(made), csv=as_csv(made))
+    saved = made.total.saved
+    used = Used(
+        kwh=made.total.energy.kwh,
+        g=made.total.footprint.total(Method.LOCATION).g,
+        saved_g=saved.by(Method.LOCATION).g if saved is not None else 0.0,
+        estimated_share=1.0 - made.total.measured_share,
+        jobs_away=len({row.charge.job for row in rows if row.charge.job and row.charge.home != row.charge.hub}),
+    )
+    return HubReport(hub_id=hub_id, at=at, not_booked_kwh=open_kwh, report=as_plain(made), csv=as_csv(made), used=used)
 
 
 def job_carbon(rows: Sequence[LedgerRow], job: str, *, hub_id: str, at: datetime) -> JobCarbon:
