@@ -15,6 +15,7 @@ from harch.api.routes import (
     carbon_clients,
     closing,
     data,
+    emissions,
     events,
     hardware,
     health,
@@ -73,6 +74,7 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         policies,
         carbon,
         carbon_clients,
+        emissions,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
-from harch.hub.carbon.views import GridForecast, PowerView
+from harch.hub.carbon.views import GridForecast, PastHour, PowerView
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.desk import Closed
@@ -174,6 +174,10 @@ class CarbonPort(Protocol):
 
     def forecast(self, hub_id: str, hours: int) -> GridForecast:
         """E0305 for a hub that is not there, E0801 while nothing can be said."""
+        ...
+
+    async def past(self, start: datetime, end: datetime) -> list[PastHour]:
+        """The grid of this hub, hour by hour."""
         ...
 
     async def report(self, query: ReportQuery) -> HubReport: ...

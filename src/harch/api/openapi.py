@@ -22,6 +22,7 @@ from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, HubA
 from harch.api.routes.closing import ClosureAsk, HubAction
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
+from harch.api.routes.emissions import EmissionsData, EmissionsForecast, LocationView, MeanAsk, MeanIntensity
 from harch.api.routes.events import EventPage
 from harch.api.routes.hardware import DefragmentationAsk, GpuPatch, NodeDrain, NodePatch, RackPatch, ZonePatch
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
@@ -126,6 +127,11 @@ _SCHEMAS: tuple[Any, ...] = (
     OptimizeResult,
     CarbonMetrics,
     CarbonDashboard,
+    EmissionsData,
+    EmissionsForecast,
+    MeanAsk,
+    MeanIntensity,
+    LocationView,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -11,7 +11,7 @@ from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
-from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PowerView
+from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PastHour, PowerView
 from harch.hub.federation.messages import WorkRow
 from harch.hub.federation.work import FederationWork, SilentHub, row_of
 from harch.hub.sessions import AgentLink
@@ -100,6 +100,10 @@ class FakeCarbon:
                 for index, value in enumerate(values)
             ),
         )
+
+    async def past(self, start: datetime, end: datetime) -> list[PastHour]:
+        hours = [PastHour(at=START + timedelta(hours=n), g_per_kwh=500.0 + 100 * n, estimated=False) for n in range(4)]
+        return [hour for hour in hours if start <= hour.at < end]
 
     async def report(self, query: ReportQuery) -> HubReport:
         query.span()

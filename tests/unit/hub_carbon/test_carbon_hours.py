@@ -11,7 +11,7 @@ import pytest
 
 from harch.carbon.signals.choice import HubSignals
 from harch.carbon.values import Signal
-from harch.hub.carbon.hours import KEEP, HourBook, known_hours
+from harch.hub.carbon.hours import KEEP, HourBook, known_hours, past_hours
 from harch.hub.store.database import Database
 from harch.testing.clock import START
 from unit.hub_carbon.power_samples import signals, state
@@ -83,3 +83,12 @@ def test_what_is_too_old_goes(database: Database) -> None:
     write(database, seen(200, KEEP + 2 * HOUR))
     assert database.query("SELECT COUNT(*) FROM carbon_hours") == [(1,)]
     assert known_hours(database, Signal.PV_POWER, START) is None
+
+
+def test_the_past_is_told_hour_by_hour_with_the_model_only_where_nobody_else_was(database: Database) -> None:
+    write(database, *(seen(630, hour * HOUR, source="modelled") for hour in range(3)), seen(400, HOUR))
+    found = past_hours(database, GRID, START, START + 2 * HOUR)
+    assert [(hour.at, hour.g_per_kwh, hour.estimated) for hour in found] == [
+        (START, 630, True),
+        (START + HOUR, 400, False),
+    ]

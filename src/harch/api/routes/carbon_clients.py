@@ -101,14 +101,14 @@ class CarbonDashboard(Struct, frozen=True, kw_only=True):
 
 @router.get("/carbon/intensity", responses=answers(ZoneList), summary="The grid of every zone that a hub stands in")
 async def intensities(_: Viewer, here: Here) -> Response:
-    zones = zones_of(_powers(here))
+    zones = zones_of(known_powers(here))
     return reply(ZoneList(zones=zones, total=len(zones)))
 
 
 @router.get("/carbon/intensity/{zone}", responses=answers(ZoneView), summary="The grid of one zone")
 async def intensity(zone: str, _: Viewer, here: Here) -> Response:
-    hub_id = _hub_of_zone(here, zone).hub_id
-    return reply(zones_of([power for power in _powers(here) if power.hub_id == hub_id])[0])
+    hub_id = hub_of_zone(here, zone).hub_id
+    return reply(zones_of([power for power in known_powers(here) if power.hub_id == hub_id])[0])
 
 
 @router.get("/carbon/forecast/{zone}", responses=answers(ZoneForecast), summary="The grid of one zone, hours ahead")
@@ -121,7 +121,7 @@ async def forecast(
 ) -> Response:
     """In quarters of an hour, as the clients count; the JavaScript client asks by the header `X-Query-Hours`."""
     asked = hours or _header(request, "x-query-hours", HOURS_AHEAD_MAX) or HOURS_AHEAD
-    power = _hub_of_zone(here, zone)
+    power = hub_of_zone(here, zone)
     found = here.hub.carbon.forecast(power.hub_id, asked)
     return reply(zone_forecast(found, COUNTRIES.get(power.country, power.grid_zone)))
 
@@ -191,7 +191,7 @@ async def dashboard(caller: Viewer, here: Here) -> Response:
     return reply(
         CarbonDashboard(
             metrics=await _metrics(caller, here, PERIOD_DAYS),
-            hub_intensities=zones_of(_powers(here)),
+            hub_intensities=zones_of(known_powers(here)),
             optimization_log=[],
             green_windows=[window_view(window) for window in windows],
         )
@@ -204,7 +204,7 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
     query = ReportQuery(by=GroupBy.JOB, tenant=tenant_scope(caller), since=since)
     used = (await here.hub.carbon.report(query)).used
     hubs = sorted(
-        (power.marginal_g_per_kwh, power.hub_id) for power in _powers(here) if power.marginal_g_per_kwh is not None
+        (power.marginal_g_per_kwh, power.hub_id) for power in known_powers(here) if power.marginal_g_per_kwh is not None
     )
     names = {peer.hub_id: peer.summary.name for peer in here.hub.peers() if peer.summary is not None}
     best_g, best_id = hubs[0] if hubs else (0.0, None)
@@ -269,15 +269,15 @@ def _forecast(here: Context, hub_id: str) -> GridForecast | None:
         return None
 
 
-def _powers(here: Context) -> list[HubPower]:
+def known_powers(here: Context) -> list[HubPower]:
     views: list[PowerView] = here.hub.carbon.now()
     return [view.power for view in views if view.power is not None]
 
 
-def _hub_of_zone(here: Context, zone: str) -> HubPower:
+def hub_of_zone(here: Context, zone: str) -> HubPower:
     """By grid zone, country or hub; the asked hub before others. Raises E0310."""
     wanted = zone.casefold()
-    for power in _powers(here):
+    for power in known_powers(here):
         names = {power.grid_zone.casefold(), power.country.casefold(), power.hub_id.casefold()}
         if wanted in names and power.figure("grid-average-lifecycle").value is not None:
             return power

@@ -15,6 +15,7 @@ from harch.carbon.forecasts.history import DAYS_MAX, HOUR, Floats, History
 from harch.carbon.signals.choice import HubSignals
 from harch.carbon.signals.sources.modelled import NAME as MODELLED
 from harch.carbon.values import Quantity, Reading, Signal
+from harch.hub.carbon.views import PastHour
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 
@@ -100,6 +101,18 @@ def known_hours(database: Database, signal: Signal, now: datetime) -> KnownHours
     for moment, (total, count) in sums.items():
         values[(moment - start) // HOUR] = total / count
     return KnownHours(History(start, values), modelled=not live)
+
+
+def past_hours(database: Database, signal: Signal, start: datetime, end: datetime) -> list[PastHour]:
+    """Hours that begin in this time; where there are readings of others, the model's are left out."""
+    found: dict[str, tuple[float, bool]] = {}
+    for hour, source, total, count in database.query(_READ, (str(signal), iso(full_hour(start)))):
+        if hour < iso(end) and (hour not in found or source != MODELLED):
+            found[hour] = (total / count, source == MODELLED)
+    return [
+        PastHour(at=datetime.fromisoformat(hour), g_per_kwh=mean, estimated=modelled)
+        for hour, (mean, modelled) in found.items()
+    ]
 
 
 def full_hour(moment: datetime) -> datetime:

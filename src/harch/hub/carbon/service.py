@@ -24,10 +24,10 @@ from harch.fleet.model import Fleet, Hub
 from harch.hub.carbon.accounts import Accounts
 from harch.hub.carbon.ahead import Forecaster, cut_to, grid_forecast, onsite_ahead
 from harch.hub.carbon.board import open_sources
-from harch.hub.carbon.hours import HourBook, full_hour, known_hours
+from harch.hub.carbon.hours import HourBook, full_hour, known_hours, past_hours
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
-from harch.hub.carbon.views import GridForecast, HubPower, PowerView
+from harch.hub.carbon.views import GridForecast, HubPower, PastHour, PowerView
 from harch.hub.driver import Driver
 from harch.hub.federation.published import CARBON, CARBON_AHEAD, forecast_heard, power_heard, power_said
 from harch.hub.store.database import Database
@@ -111,6 +111,11 @@ class HubCarbon:
         if found is None:
             raise HarchError("E0801", f"hub {hub_id} has no forecast yet", hint="try again", retry_after_s=2)
         return msgspec.structs.replace(found, hours=cut_to(found, hours, self._clock.now()))
+
+    async def past(self, start: datetime, end: datetime) -> list[PastHour]:
+        """The grid of this hub, hour by hour, as far as it has been written."""
+        signal = Signal.GRID_AVERAGE_LIFECYCLE
+        return await asyncio.to_thread(past_hours, self._database, signal, start, end)
 
     async def report(self, query: ReportQuery) -> HubReport:
         """What was used here. Raises E0201 for what is no month."""

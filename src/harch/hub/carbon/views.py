@@ -65,6 +65,14 @@ class PowerView(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class PastHour(Struct, frozen=True, kw_only=True):
+    """The mean of what was read of the grid in one hour. `estimated`: by the model alone."""
+
+    at: datetime
+    g_per_kwh: float
+    estimated: bool
+
+
 class ForecastHour(Struct, frozen=True, kw_only=True):
     """One hour: the mean, the interval that holds 9 of 10 values, and the one that holds every second."""
 
