@@ -14,6 +14,7 @@ UNITS = {
     Signal.GRID_MARGINAL_LIFECYCLE: "g/kWh",
     Signal.ONSITE_LIFECYCLE: "g/kWh",
     Signal.PV_POWER: "kW",
+    Signal.FACILITY_POWER: "kW",
     Signal.WIND_POWER: "kW",
     Signal.PUE: "ratio",
 }

@@ -28,6 +28,11 @@ def test_own_plants_serve_as_far_as_they_have_power_to_spare() -> None:
     assert (used_up.marginal_g_per_kwh, used_up.load_kw) == (900, 105)
 
 
+def test_a_meter_of_the_hub_goes_before_the_estimate_of_its_load() -> None:
+    metered = power(GRID, *PLANTS, PUE, state(Signal.FACILITY_POWER, 130), load_kw=10)
+    assert (metered.load_kw, metered.marginal_g_per_kwh) == (130, 900)
+
+
 def test_the_marginal_figure_of_the_grid_goes_before_its_average_which_is_named_a_stand_in() -> None:
     both = power(GRID, state(Signal.GRID_MARGINAL_LIFECYCLE, 400), PUE)
     assert (both.marginal_g_per_kwh, "stands in" in both.marginal_rests_on) == (600, False)

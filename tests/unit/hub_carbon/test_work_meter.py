@@ -134,7 +134,13 @@ def test_a_job_holds_its_share_of_gpus_and_hosts() -> None:
     assert found is not None
     assert found.held.gpu_power_w == node.gpu_model.power_w / 2
     assert found.held.host_power_w == pytest.approx(node.host_power_w / 2 / len(node.gpus))
-    assert (found.home, load_kw(present(found))) == ("dakar", (found.held.gpu_power_w + found.held.host_power_w) / 1000)
+    assert found.home == "dakar"
+
+
+def test_a_hub_draws_the_plates_of_what_runs_and_idle_power_of_the_rest() -> None:
+    assert load_kw({}, WHOLE) == pytest.approx(10 * IDLE_SHARE)
+    assert load_kw(present(work()), WHOLE) == pytest.approx(1 + 9 * IDLE_SHARE)
+    assert load_kw(present(work(), as_=State.PAUSED), WHOLE) == pytest.approx(10 * IDLE_SHARE)
 
 
 def test_work_that_has_not_started_or_runs_elsewhere_holds_nothing_here() -> None:

@@ -47,7 +47,8 @@ class Accounts:
         self._works: dict[tuple[str, int], Work] = {}  # of what is present, by attempt
         self._seen: set[str] = set()  # at the last look
         self._peers: Mapping[str, HubPower] = {}
-        self.load_kw = 0.0  # of the running work, without cooling
+        self._whole = whole_of(hub)
+        self.load_kw = load_kw({}, self._whole)  # of the whole hub, without cooling, estimated
         self._meter: WorkMeter | None = None
         self._waiting: deque[ClosedInterval] = deque(maxlen=UNBOOKED_MAX)
 
@@ -56,9 +57,9 @@ class Accounts:
         now = self._clock.now().replace(microsecond=0)
         started = await asyncio.to_thread(self._started_since)
         present = self._present()
-        self.load_kw, self._peers = load_kw(present), self._said()
+        self.load_kw, self._peers = load_kw(present, self._whole), self._said()
         if self._meter is None:
-            self._meter = WorkMeter(await asyncio.to_thread(self._begin, present, now), whole_of(self._hub))
+            self._meter = WorkMeter(await asyncio.to_thread(self._begin, present, now), self._whole)
         if now <= self._meter.last:
             return
         self._waiting.extend(self._meter.look(now, present, self._ended(started, present), signals))

@@ -179,10 +179,11 @@ def work_of(workload: Workload, nodes: Mapping[str, Node]) -> Work | None:
     )
 
 
-def load_kw(present: Mapping[str, tuple[Work, State]]) -> float:
-    """What the running work draws, without cooling."""
+def load_kw(present: Mapping[str, tuple[Work, State]], whole: Held) -> float:
+    """What the hub draws, without cooling: running work at its plates, everything else idle."""
     hour = timedelta(hours=1)
-    return sum(work.held.running_it_kwh(hour) for work, state in present.values() if state is State.RUNNING)
+    running = [work.held for work, state in present.values() if state is State.RUNNING]
+    return sum(held.running_it_kwh(hour) for held in running) + _less(whole, running).idle_it_kwh(hour)
 
 
 def whole_of(hub: Hub) -> Held:

@@ -27,10 +27,11 @@ BID_CURRENCY = "USD"  # of the prices in bids: two currencies cannot be compared
 
 
 def hub_power(hub: Hub, grid_zone: str, signals: HubSignals, *, load_kw: float) -> HubPower:
-    """`load_kw` is what the running computers draw, without cooling."""
+    """`load_kw` is what the computers are believed to draw, without cooling, where no meter tells it."""
     pue = number(signals, Signal.PUE) or hub.pue
-    onsite_kw = onsite_power_kw(signals)
-    marginal, rests_on = _marginal(signals, onsite_kw=onsite_kw, load_kw=load_kw * pue, pue=pue)
+    onsite_kw, metered_kw = onsite_power_kw(signals), number(signals, Signal.FACILITY_POWER)
+    drawn_kw = load_kw * pue if metered_kw is None else metered_kw
+    marginal, rests_on = _marginal(signals, onsite_kw=onsite_kw, load_kw=drawn_kw, pue=pue)
     price = signals.reading(Signal.PRICE)
     value = price.value if price is not None else None
     return HubPower(
@@ -41,7 +42,7 @@ def hub_power(hub: Hub, grid_zone: str, signals: HubSignals, *, load_kw: float) 
         marginal_g_per_kwh=marginal,
         marginal_rests_on=rests_on,
         onsite_kw=onsite_kw,
-        load_kw=load_kw * pue,
+        load_kw=drawn_kw,
         price_per_mwh=value.per_mwh if isinstance(value, Price) else None,
         currency=value.currency if isinstance(value, Price) else "",
         figures=tuple(_figure(signal, signals.states.get(signal)) for signal in SHOWN),

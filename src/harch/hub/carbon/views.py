@@ -45,7 +45,7 @@ class HubPower(Struct, frozen=True, kw_only=True):
     marginal_g_per_kwh: float | None = None
     marginal_rests_on: str = ""
     onsite_kw: float = 0.0
-    load_kw: float = 0.0  # of the running work with its PUE, estimated
+    load_kw: float = 0.0  # of the whole hub with its PUE; estimated unless `facility-power` is measured
     price_per_mwh: float | None = None
     currency: str = ""
     figures: tuple[Figure, ...] = ()
