@@ -70,10 +70,16 @@ async def test_regions_are_the_countries_that_hubs_stand_in(viewer: Client) -> N
     listed = (await viewer.get("/regions")).json()
     assert [region["code"] for region in listed["items"]] == ["morocco", "senegal"]
     assert listed["regions"] == listed["items"]
-    assert "avg_carbon_intensity" not in listed["items"][0]
+    assert [region["avg_carbon_intensity"] for region in listed["items"]] == [630, 512]
+    assert "avg_renewable_percentage" not in listed["items"][0]  # nobody knows it: 0 would be a claim
     assert (await viewer.get("/regions/MA")).json() == (await viewer.get("/regions/morocco")).json()
     assert (await viewer.get("/regions", params={"country": "SN"})).json()["total"] == 1
-    assert (await viewer.get("/regions", params={"max_carbon_intensity": 50})).status_code == 400
+    for params, codes in (
+        ({"max_carbon_intensity": 600}, ["senegal"]),
+        ({"max_carbon_intensity": 50}, []),
+        ({"min_renewable_percentage": 1}, []),
+    ):
+        assert [region["code"] for region in (await viewer.get("/regions", params=params)).json()["items"]] == codes
 
 
 async def test_platform_figures_sum_what_is_known(viewer: Client) -> None:

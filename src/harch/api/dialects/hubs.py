@@ -5,11 +5,13 @@ Carbon figures are left out until they are known: a zero would read as "perfectl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType
 
 from harch.api.dialects.workload_out import Metadata
+from harch.hub.carbon.views import HubPower
 from harch.hub.views import HubSummary, PeerView
 from harch.sovereignty.countries import COUNTRIES, region_word
 
@@ -103,6 +105,11 @@ class RegionView(Struct, frozen=True, kw_only=True):
     active_workloads: int
     pue: float
     status: str
+    # Left out where nobody knows them: 0 would be a claim.
+    avg_carbon_intensity: float | UnsetType = UNSET
+    carbon_intensity: float | UnsetType = UNSET
+    avg_renewable_percentage: float | UnsetType = UNSET
+    renewable_percentage: float | UnsetType = UNSET
 
 
 def hub_view(peer: PeerView, known_since: datetime) -> HubView:
@@ -206,16 +213,20 @@ def terraform_hub(peer: PeerView) -> TerraformHub:
     )
 
 
-def region_views(peers: list[PeerView]) -> list[RegionView]:
+def region_views(peers: list[PeerView], powers: Iterable[HubPower] = ()) -> list[RegionView]:
     """One per country, in the order of the hubs. Hubs that have never answered have no country yet."""
+    known = {power.hub_id: power for power in powers}
     by_country: dict[str, list[tuple[PeerView, HubSummary]]] = {}
     for peer in peers:
         if peer.summary:
             by_country.setdefault(peer.summary.country, []).append((peer, peer.summary))
-    return [_region_view(country, hubs) for country, hubs in by_country.items()]
+    return [_region_view(country, hubs, known) for country, hubs in by_country.items()]
 
 
-def _region_view(country: str, hubs: list[tuple[PeerView, HubSummary]]) -> RegionView:
+def _region_view(country: str, hubs: list[tuple[PeerView, HubSummary]], powers: Mapping[str, HubPower]) -> RegionView:
+    told = [powers[peer.hub_id] for peer, _ in hubs if peer.hub_id in powers]
+    grid = _mean(told, "grid-average-lifecycle", 1.0)
+    renewable = _mean(told, "renewable-share", 100.0)
     summaries = [summary for _, summary in hubs]
     gpus = sum(summary.gpus_total for summary in summaries)
     available = any(hub_status(peer) == "ready" for peer, _ in hubs)
@@ -238,4 +249,13 @@ def _region_view(country: str, hubs: list[tuple[PeerView, HubSummary]]) -> Regio
         active_workloads=sum(active_workloads(summary) for summary in summaries),
         pue=sum(summary.pue for summary in summaries) / len(hubs),
         status="available" if available else "unavailable",
+        avg_carbon_intensity=grid,
+        carbon_intensity=grid,
+        avg_renewable_percentage=renewable,
+        renewable_percentage=renewable,
     )
+
+
+def _mean(powers: Iterable[HubPower], signal: str, factor: float) -> float | UnsetType:
+    values = [value for power in powers if (value := power.figure(signal).value) is not None]
+    return factor * sum(values) / len(values) if values else UNSET

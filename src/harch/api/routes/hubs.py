@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
@@ -25,6 +26,7 @@ from harch.api.dialects.pages import Page, Pagination, cut
 from harch.api.dialects.workload_in import gpu_model
 from harch.api.routes.context import (
     PER_PAGE,
+    Context,
     Here,
     Operator,
     PageNumber,
@@ -37,6 +39,7 @@ from harch.api.routes.context import (
 )
 from harch.api.schema import answers
 from harch.base.errors import HarchError
+from harch.hub.carbon.views import HubPower
 from harch.hub.views import GpuView, PeerView
 from harch.sovereignty.countries import country_of
 
@@ -143,17 +146,15 @@ async def list_regions(
     min_renewable_percentage: float | None = None,
     max_carbon_intensity: float | None = None,
 ) -> Response:
-    if min_renewable_percentage is not None or max_carbon_intensity is not None:
-        raise HarchError(
-            "E0201",
-            "regions cannot be filtered by carbon figures: this hub has none",
-            hint="leave `min_renewable_percentage` and `max_carbon_intensity` out",
-        )
+    """Regions whose figure is not known do not pass a filter by it. Carbon figures are those of `harch carbon now`."""
     code = country_of(country) if country else None
     found = [
         region
-        for region in region_views(here.hub.peers())
-        if available in {None, region.available} and code in {None, region.country}
+        for region in region_views(here.hub.peers(), _powers(here))
+        if available in {None, region.available}
+        and code in {None, region.country}
+        and (max_carbon_intensity is None or _known(region.carbon_intensity, math.inf) <= max_carbon_intensity)
+        and (min_renewable_percentage is None or _known(region.renewable_percentage, -1) >= min_renewable_percentage)
     ]
     everything = cut(found, page=1, per_page=max(1, len(found)))
     return reply(RegionList(items=found, regions=found, total=len(found), pagination=everything.pagination))
@@ -165,7 +166,15 @@ async def get_region(code: str, _: Viewer, here: Here) -> Response:
         country = country_of(code)
     except HarchError as error:
         raise HarchError("E0310", error.message, hint=error.hint) from None
-    for region in region_views(here.hub.peers()):
+    for region in region_views(here.hub.peers(), _powers(here)):
         if region.country == country:
             return reply(region)
     raise HarchError("E0310", f"no hub stands in `{code[:64]}`", hint="GET /v1/regions lists where hubs stand")
+
+
+def _powers(here: Context) -> list[HubPower]:
+    return [view.power for view in here.hub.carbon.now() if view.power is not None]
+
+
+def _known(value: float | UnsetType, otherwise: float) -> float:
+    return otherwise if isinstance(value, UnsetType) else value
