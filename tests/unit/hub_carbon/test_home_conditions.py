@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from harch.carbon.ledger.accounting import Allocation
-from harch.carbon.ledger.charge import Interval
+from msgspec.structs import replace
+
+from harch.carbon.ledger.accounting import Allocation, HubEnergy, account
+from harch.carbon.ledger.charge import Charge, Interval
+from harch.carbon.ledger.meter import observed_factors
 from harch.carbon.values import Evidence, Signal
-from harch.hub.carbon.conditions import conditions_said, is_deferred, with_home
+from harch.hub.carbon.conditions import OwnPast, conditions_said, is_deferred, with_home
 from harch.hub.carbon.present import hub_power
 from harch.hub.carbon.views import HubPower
 from harch.testing.clock import START
@@ -16,6 +19,7 @@ from unit.hub_carbon.power_samples import signals, state
 
 HOUR = timedelta(hours=1)
 INTERVAL = Interval(START, START + HOUR)
+NOTHING_BOOKED = OwnPast(lambda start, end: (), HOUR)
 FIGURES = (
     state(Signal.GRID_AVERAGE_LIFECYCLE, 500),
     state(Signal.PV_POWER, 30),
@@ -41,7 +45,7 @@ def allocation(home: str, *, waited: timedelta = timedelta(0)) -> Allocation:
 
 
 def test_what_a_peer_says_of_itself_is_what_a_guest_would_have_met_at_home() -> None:
-    guest = with_home(allocation("dakar"), INTERVAL, "dakhla", said={"dakar": said(*FIGURES)}, then=())
+    guest = with_home(allocation("dakar"), INTERVAL, "dakhla", said={"dakar": said(*FIGURES)}, past=NOTHING_BOOKED)
     found = guest.home_conditions
     assert found is not None
     assert (found.pue, found.onsite_available_kwh, found.own_load_kwh) == (1.4, 30, 14)
@@ -51,12 +55,36 @@ def test_what_a_peer_says_of_itself_is_what_a_guest_would_have_met_at_home() -> 
 
 def test_old_words_unknown_grids_and_silent_homes_give_no_conditions() -> None:
     late = allocation("dakar", waited=3 * HOUR)
-    assert with_home(late, INTERVAL, "dakhla", said={"dakar": said(*FIGURES)}, then=()).home_conditions is None
-    assert with_home(allocation("dakar"), INTERVAL, "dakhla", said={}, then=()).home_conditions is None
+    assert (
+        with_home(late, INTERVAL, "dakhla", said={"dakar": said(*FIGURES)}, past=NOTHING_BOOKED).home_conditions is None
+    )
+    assert with_home(allocation("dakar"), INTERVAL, "dakhla", said={}, past=NOTHING_BOOKED).home_conditions is None
     assert conditions_said(said(), HOUR) is None
 
 
 def test_work_that_started_at_once_at_home_needs_none() -> None:
     assert not is_deferred(allocation("dakhla"), INTERVAL)
     assert is_deferred(allocation("dakhla", waited=HOUR), INTERVAL)
-    assert with_home(allocation("dakhla"), INTERVAL, "dakhla", said={}, then=()).home_conditions is None
+    assert with_home(allocation("dakhla"), INTERVAL, "dakhla", said={}, past=NOTHING_BOOKED).home_conditions is None
+
+
+def test_deferred_work_is_compared_with_the_hour_in_which_it_would_have_run_here() -> None:
+    earlier = Interval(START - 3 * HOUR, START - 2 * HOUR)
+    sample = signals(state(Signal.GRID_AVERAGE_LIFECYCLE, 800, at=earlier.start), at=earlier.start)
+    energy = HubEnergy(kwh=50, pue=1.2, evidence=Evidence.ESTIMATED, method="m")
+    charges = account(earlier, "dakhla", energy, [], observed_factors(earlier, [sample]))
+    asked: list[datetime] = []
+
+    def read(start: datetime, end: datetime) -> list[Charge]:
+        asked.append(start)
+        return [charge for charge in charges if start <= charge.interval.start < end]
+
+    past = OwnPast(read, HOUR)
+    for job in ("wl_1", "wl_2"):
+        late = replace(allocation("dakhla", waited=2.5 * HOUR), job=job)
+        found = with_home(late, INTERVAL, "dakhla", said={}, past=past).home_conditions
+        assert found is not None
+        assert (found.factors.grid.g_per_kwh, found.own_load_kwh, found.pue) == (800, 50, 1.2)
+    assert asked == [earlier.start]  # once for all jobs of that hour
+    never = allocation("dakhla", waited=50 * HOUR)
+    assert with_home(never, INTERVAL, "dakhla", said={}, past=past).home_conditions is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from harch.base.clock import Clock
@@ -13,10 +13,9 @@ from harch.carbon.ledger.chain import Booked, LedgerRow, book
 from harch.carbon.ledger.charge import Charge
 from harch.carbon.ledger.checkpoints import checkpoint_draft
 from harch.carbon.ledger.meter import hub_energy, observed_factors
-from harch.carbon.ledger.naive import naive_start
 from harch.carbon.signals.choice import HubSignals
 from harch.fleet.model import Hub
-from harch.hub.carbon.conditions import charges_at, is_deferred, window_of, with_home
+from harch.hub.carbon.conditions import OwnPast, with_home
 from harch.hub.carbon.metering import ClosedInterval, Run, Work, WorkMeter, load_kw, whole_of, work_of
 from harch.hub.carbon.views import HubPower
 from harch.hub.driver import Driver
@@ -109,16 +108,12 @@ class Accounts:
     def _charges(self, closed: ClosedInterval) -> tuple[Charge, ...]:
         interval, said = closed.interval, self._peers
         energy = hub_energy(interval, closed.samples, modelled_it_kw=closed.modelled_it_kw, pue=self._hub.pue)
-        allocations = []
-        for allocation in closed.allocations:
-            then: list[Charge] = []
-            if allocation.home == self._hub.id and is_deferred(allocation, interval):
-                moment = naive_start(allocation.submitted_at, allocation.ran_s_before)
-                begins, ends = window_of(moment)
-                found = [row.charge for row in ledger_rows.current_rows(self._database, begins, ends)]
-                then = charges_at(found, moment)
-            allocations.append(with_home(allocation, interval, self._hub.id, said=said, then=then))
+        past = OwnPast(self._past_charges, interval.duration)
+        allocations = [with_home(one, interval, self._hub.id, said=said, past=past) for one in closed.allocations]
         return account(interval, self._hub.id, energy, allocations, observed_factors(interval, closed.samples))
+
+    def _past_charges(self, start: datetime, end: datetime) -> Iterator[Charge]:
+        return (row.charge for row in ledger_rows.current_rows(self._database, start, end))
 
     def _begin(self, present: Mapping[str, tuple[Work, State]], now: datetime) -> datetime:
         """Where the ledger ends, if work that ran then still runs; else now."""

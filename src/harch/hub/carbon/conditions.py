@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from harch.carbon.ledger.charge import INTERVAL_MAX, Charge, Factor, Factors, In
 from harch.carbon.ledger.meter import NO_CONTRACT, STAND_IN
 from harch.carbon.ledger.naive import AT_ONCE, HomeConditions, conditions_of, naive_start
 from harch.carbon.values import Basis, Evidence, Method, Scope, Signal
+from harch.hub.carbon.hours import full_hour
 from harch.hub.carbon.views import Figure, HubPower
 
 SAID_HOLDS = timedelta(hours=1)  # how far from the naive start what a peer says of itself may serve
@@ -21,23 +22,45 @@ def is_deferred(allocation: Allocation, interval: Interval) -> bool:
     return interval.start - naive_start(allocation.submitted_at, allocation.ran_s_before) > AT_ONCE
 
 
-def with_home(
-    allocation: Allocation,
-    interval: Interval,
-    hub_id: str,
-    *,
-    said: Mapping[str, HubPower],
-    then: Sequence[Charge],
-) -> Allocation:
-    """The allocation with the conditions that its naive run needs, where they are known.
+class OwnPast:
+    """This hub's conditions in past intervals. Each hour is read once, each interval added up once."""
 
-    `then` are this hub's charges of the interval in which the job would have run here, `said` what peers last told.
-    """
+    def __init__(self, read: Callable[[datetime, datetime], Iterable[Charge]], duration: timedelta) -> None:
+        self._read, self._duration = read, duration
+        self._hours: dict[datetime, dict[datetime, list[Charge]]] = {}
+        self._known: dict[datetime, HomeConditions] = {}
+
+    def at(self, moment: datetime, job: str) -> HomeConditions | None:
+        """Without what the job itself drew then; None if nothing is booked for that moment."""
+        charges = next((found for found in self._hour(full_hour(moment)).values() if _holds(found[0], moment)), None)
+        if charges is None:
+            return None
+        if any(charge.job == job for charge in charges):
+            return conditions_of(charges, job=job, duration=self._duration)
+        start = charges[0].interval.start
+        if start not in self._known:
+            self._known[start] = conditions_of(charges, job=job, duration=self._duration)
+        return self._known[start]
+
+    def _hour(self, hour: datetime) -> dict[datetime, list[Charge]]:
+        """Its charges by interval: none reaches over the end of an hour."""
+        if hour not in self._hours:
+            by_interval: dict[datetime, list[Charge]] = {}
+            for charge in self._read(hour, hour + INTERVAL_MAX):
+                by_interval.setdefault(charge.interval.start, []).append(charge)
+            self._hours[hour] = by_interval
+        return self._hours[hour]
+
+
+def with_home(
+    allocation: Allocation, interval: Interval, hub_id: str, *, said: Mapping[str, HubPower], past: OwnPast
+) -> Allocation:
+    """The allocation with the conditions that its naive run needs, where they are known. `said`: what peers told."""
     start = naive_start(allocation.submitted_at, allocation.ran_s_before)
     conditions: HomeConditions | None = None
     if allocation.home == hub_id:
-        if then and is_deferred(allocation, interval):
-            conditions = conditions_of(then, job=allocation.job, duration=interval.duration)
+        if is_deferred(allocation, interval):
+            conditions = past.at(start, allocation.job)
     elif (power := said.get(allocation.home)) is not None and abs(power.at - start) <= SAID_HOLDS:
         conditions = conditions_said(power, interval.duration)
     return allocation if conditions is None else replace(allocation, home_conditions=conditions)
@@ -68,14 +91,8 @@ def conditions_said(power: HubPower, duration: timedelta) -> HomeConditions | No
     )
 
 
-def charges_at(charges: Sequence[Charge], moment: datetime) -> list[Charge]:
-    """Those of the interval that holds this moment."""
-    return [charge for charge in charges if charge.interval.start <= moment < charge.interval.end]
-
-
-def window_of(moment: datetime) -> tuple[datetime, datetime]:
-    """Where intervals that may hold this moment begin."""
-    return moment - INTERVAL_MAX, moment + timedelta(seconds=1)
+def _holds(charge: Charge, moment: datetime) -> bool:
+    return charge.interval.start <= moment < charge.interval.end
 
 
 def _factor(figure: Figure, method: Method) -> Factor | None:
