@@ -24,7 +24,7 @@ from harch.workloads.lifecycle import State, TaskPlacement, Workload
 
 SOON = timedelta(minutes=5)  # a hub with little work books so often, so that its people see what they used
 JOBS_FEW = 50  # beyond, only whole hours: each job has a row of two kilobytes in every interval
-JOBS_MAX = 1000  # rows of one interval: writing them takes the event loop 20 ms. Beyond, the smallest share a row each tenant
+JOBS_MAX = 1000  # rows of one interval, which take the event loop 20 ms; the smallest beyond share rows
 
 
 class Work(Struct, frozen=True, kw_only=True):
