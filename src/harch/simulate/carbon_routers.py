@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from harch.carbon.planning.crowding import slack_shares
 from harch.carbon.planning.decisions import Verb
 from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.limits import Budgets
@@ -25,6 +26,7 @@ REPLAN_S = 3600.0
 ARRIVALS_KNOWN_S = 48 * 3600.0
 # Deferrable work enters a scheduler's queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
 MARGINS_S = ((1, 1.5 * 3600.0), (8, 4 * 3600.0), (16, 6 * 3600.0))
+MOVE_SLACK_S = 3600.0
 
 
 class NaiveRouter:
@@ -115,6 +117,7 @@ class PlannedRouter:
         self._rates = Rates()
         self._counted: set[str] = set()
         self._plan: CarbonPlan | None = None
+        self._slack_shares: dict[tuple[frozenset[str], str], float] = {}
 
     # Happenings
 
@@ -123,6 +126,9 @@ class PlannedRouter:
         if self._plan is None:
             self._plan = self._new_plan(replay, now_s)
         if not job.deferrable:
+            self._place_now(replay, job, now_s)
+            return
+        if self._wait_s(replay, job, now_s) <= 0:
             self._place_now(replay, job, now_s)
             return
         self._held[job.request.id] = job
@@ -183,21 +189,24 @@ class PlannedRouter:
     # Knowing
 
     def _new_plan(self, replay: CarbonReplay, now_s: float) -> CarbonPlan:
+        slack_h = max((job.kind.slack_h for job in replay.jobs), default=0.0)
+        expected = self._rates.expected(now_s, {True: slack_h, False: 0.0})
+        held_back = Demand(tuple(self._work(replay, job, now_s) for job in self._held.values()), expected)
+        self._slack_shares = slack_shares(self._pools, held_back, slack_h=slack_h)
         waiting = tuple(self._work(replay, job, now_s) for job in self._held.values())
         running = [self._running(replay, run, now_s) for run in replay.running.values() if not run.stopping]
         running += [self._queued(replay, job_id, hub, now_s) for job_id, hub in replay.queued.items()]
-        slack_h = max((job.kind.slack_h for job in replay.jobs), default=0.0)
         outlook = outlook_of(self._fleet, self._plants, self._pools, now_s, perfect=self._perfect)
-        expected = self._rates.expected(now_s, {True: slack_h, False: 0.0})
         return plan_carbon(outlook, Demand(waiting, expected), running, moves=self._moves)
 
     def _wait_s(self, replay: CarbonReplay, job: CarbonJob, now_s: float, kept_more_s: float = 0.0) -> float:
         """How long it may still wait; what it has done already is no delay, a restart is."""
-        job_id = job.request.id
-        kept_s = replay.kept_s.get(job_id, 0.0) + kept_more_s
-        margin_s = max(margin_s for gpus, margin_s in MARGINS_S if job.kind.gpus >= gpus)
-        again_s = replay.moving.restart_s + replay.moving.stop_s if kept_s or kept_more_s else 0.0
-        return job.starts_by_s + kept_s - again_s - margin_s - now_s
+        kept_s = replay.kept_s.get(job.request.id, 0.0) + kept_more_s
+        # What was interrupted once has used its luck: it goes back early.
+        margin_s = max(margin_s for gpus, margin_s in MARGINS_S if job.kind.gpus >= gpus) * (2 if kept_s else 1)
+        again_s = replay.moving.restart_s + replay.moving.stop_s if kept_s else 0.0
+        slack_s = job.slack_s * self._slack_shares.get((job.hubs, job.model), 1.0)
+        return job.request.submitted_s + slack_s + kept_s - again_s - margin_s - now_s
 
     def _work(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> FlexibleWork:
         left_s = job.stated_s * self._rates.truth - replay.kept_s.get(job.request.id, 0.0)
@@ -207,11 +216,15 @@ class PlannedRouter:
     def _running(self, replay: CarbonReplay, run: Run, now_s: float) -> FlexibleWork:
         job = run.job
         done_s = replay.kept_s.get(job.request.id, 0.0) + max(now_s - run.started_s - run.idle_s, 0.0)
+        kept_s = run.kept_s(now_s, replay.moving.checkpoint_every_s)
         wait_h = 0.0
-        if job.deferrable:
-            kept_s = run.kept_s(now_s, replay.moving.checkpoint_every_s)
+        if job.deferrable and self._slack_shares.get((job.hubs, job.model), 1.0) >= 1:
             wait_h = max(self._wait_s(replay, job, now_s, kept_s), 0.0) / 3600
-        return _flexible(job, job.stated_s * self._rates.truth - done_s, wait_h, replay, running_at=run.hub)
+        # A move delays it too: what has used up its slack stays where it is.
+        left_s = job.starts_by_s + replay.kept_s.get(job.request.id, 0.0) + kept_s - now_s
+        movable = not job.deferrable or left_s > MOVE_SLACK_S
+        left_to_do_s = job.stated_s * self._rates.truth - done_s
+        return _flexible(job, left_to_do_s, wait_h, replay, running_at=run.hub, movable=movable)
 
     def _queued(self, replay: CarbonReplay, job_id: str, hub: str, now_s: float) -> FlexibleWork:
         job = replay.job(job_id)
