@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harch.placement.policy.baselines import BaselinePolicy, Rule
 from harch.placement.policy.engine import PlacementEngine
-from harch.placement.policy.lessons import Lessons
+from harch.placement.policy.lessons import ITEM_FIELDS, SEQUENCES, Lessons
 from harch.placement.policy.shapes import NodeArrays, NodeShape, Request, canonical, copied
 
 MODELS = 3
@@ -178,11 +178,10 @@ def reference_value(nodes: NodeArrays, node: int, lessons: Lessons) -> float:
     devices = [int(free) for free in nodes.gpu_milli_free[node, : nodes.gpus[node]]]
     model, cpu_milli = int(nodes.model[node]), int(nodes.cpu_milli_free[node])
     left = []
-    for sequence in range(lessons.lengths.shape[1]):
+    sequences = lessons.items[model].reshape(-1, ITEM_FIELDS, SEQUENCES)
+    for sequence in range(SEQUENCES):
         cpu, memory, free = cpu_milli, int(nodes.memory_mib_free[node]), list(devices)
-        for item_cpu, item_memory, gpus, milli, *_ in lessons.items[
-            model, sequence, : lessons.lengths[model, sequence]
-        ].tolist():
+        for item_cpu, item_memory, gpus, milli, *_ in sequences[:, :, sequence].tolist():
             fitting = sorted((amount, place) for place, amount in enumerate(free) if amount >= milli)
             if item_cpu > cpu or item_memory > memory or (gpus and len(fitting) < gpus):
                 continue

@@ -99,6 +99,20 @@ def test_hard_checks_and_drained_nodes_are_respected() -> None:
     assert engine.choose(SHARE, only_last) is not None
 
 
+def test_what_was_refused_everywhere_is_tried_again_once_anything_comes_free() -> None:
+    engine = taught(SMALL, SMALL)
+    held = [engine.place(WHOLE) for _ in range(4)]
+    assert engine.place(WHOLE) is None
+    assert engine.place(WHOLE) is None
+    assert held[3] is not None
+    engine.release(WHOLE, held[3].node, held[3].devices)
+    assert engine.choose(WHOLE, np.zeros(2, dtype=np.bool_)) is None  # a mask says nothing about other nodes
+    engine.set_node_available(held[3].node, False)
+    assert engine.place(WHOLE) is None
+    engine.set_node_available(held[3].node, True)
+    assert engine.place(WHOLE) is not None
+
+
 def test_a_mask_of_the_wrong_form_is_refused() -> None:
     engine = taught(SMALL, SMALL)
     with pytest.raises(ValueError, match="one per node"):

@@ -6,14 +6,37 @@ import numpy as np
 import pytest
 
 from harch.placement.policy.history import History, LearningSchedule
-from harch.placement.policy.lessons import KINDS_MAX, SEQUENCE_LENGTH, SEQUENCES, common_kinds, learn
-from harch.placement.policy.shapes import GIVE_BACK, TAKE, NodeShape, Request, canonical, empty_nodes, request_rows
+from harch.placement.policy.lessons import (
+    ITEM_FIELDS,
+    ITEM_GPUS,
+    ITEM_MILLI_AHEAD,
+    KINDS_MAX,
+    SEQUENCE_LENGTH,
+    SEQUENCES,
+    Lessons,
+    common_kinds,
+    learn,
+)
+from harch.placement.policy.shapes import (
+    AMOUNT_MAX,
+    GIVE_BACK,
+    TAKE,
+    NodeShape,
+    Request,
+    canonical,
+    empty_nodes,
+    request_rows,
+)
 
 NODES = empty_nodes([NodeShape(96_000, 400_000, 8, 0)] * 4 + [NodeShape(32_000, 100_000, 2, 1)] * 8)
 
 
 def rows(*requests: Request) -> np.ndarray:
     return request_rows(canonical(request, 2) for request in requests)
+
+
+def fields(lessons: Lessons) -> np.ndarray:
+    return lessons.items.reshape(len(lessons.items), -1, ITEM_FIELDS, SEQUENCES)
 
 
 def test_the_ring_keeps_the_last_requests_oldest_first() -> None:
@@ -52,16 +75,19 @@ def test_turnover_is_departures_per_placement_and_follows_the_present() -> None:
 
 def test_every_sequence_is_a_fair_picture_of_the_mix() -> None:
     lessons = learn(rows(*[Request(1000, 1024, 1, 500)] * 300, *[Request(2000, 1024)] * 100), NODES, 2)
-    assert lessons.items.shape == (2, SEQUENCES, SEQUENCE_LENGTH, 7)
-    gpu_items = (lessons.items[0, :, :, 2] == 1).sum(axis=1)
+    items = fields(lessons)
+    assert items.shape == (2, SEQUENCE_LENGTH, ITEM_FIELDS, SEQUENCES)
+    gpu_items = (items[0, :, ITEM_GPUS] == 1).sum(axis=0)
     assert gpu_items.min() >= SEQUENCE_LENGTH * 3 // 4 - 1
     assert gpu_items.max() <= SEQUENCE_LENGTH * 3 // 4 + 1
 
 
 def test_sequences_hold_only_what_a_model_may_receive() -> None:
     lessons = learn(rows(*[Request(1000, 1024, 1, 500, 0b10)] * 50), NODES, 2)
-    assert lessons.lengths[0].sum() == 0
-    assert (lessons.lengths[1] == SEQUENCE_LENGTH).all()
+    items = fields(lessons)
+    assert not items[0, :, ITEM_GPUS].any()
+    assert (items[0, :, ITEM_MILLI_AHEAD] == AMOUNT_MAX).all()  # a rollout stops at once
+    assert (items[1, :, ITEM_GPUS] == 1).all()
 
 
 def test_the_same_history_teaches_the_same_lessons() -> None:

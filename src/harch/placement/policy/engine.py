@@ -77,6 +77,7 @@ class PlacementEngine:
         self.history = history if history is not None else History()
         self._kind_slots_max = kind_slots_max
         self._slot_of_kind: OrderedDict[Request, int] = OrderedDict()
+        self._refused_slots: set[int] = set()
         self._everywhere = np.ones(self.nodes.size, dtype=np.bool_)
         self._scratch = node_values.new_scratch(self.nodes)
         self._cache = node_values.new_cache(min(_KIND_SLOTS_FIRST, kind_slots_max), self.nodes.size)
@@ -94,8 +95,8 @@ class PlacementEngine:
         """Remembers the request, decides, and takes what was decided; None when no allowed node has room."""
         request = canonical(request, self.models)
         self._observe(request)
-        decided = decide(TAKE, self._slot(request), *request, self._mask(allowed), *self._state)
-        if decided.node == scan.NOWHERE:
+        decided = self._decide(TAKE, request, allowed)
+        if decided is None:
             return None
         if not decided.balanced:
             raise InvariantBroken("nothing is given twice or given back twice", request, decided.node)
@@ -109,8 +110,8 @@ class PlacementEngine:
     def choose(self, request: Request, allowed: Bools | None = None) -> Decision | None:
         """The best node with room among those that the hard checks allow; takes nothing."""
         request = canonical(request, self.models)
-        decided = decide(LOOK, self._slot(request), *request, self._mask(allowed), *self._state)
-        return None if decided.node == scan.NOWHERE else self._decision(request, decided)
+        decided = self._decide(LOOK, request, allowed)
+        return None if decided is None else self._decision(request, decided)
 
     def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
         """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
@@ -154,11 +155,13 @@ class PlacementEngine:
     def release(self, request: Request, node: int, devices: Sequence[int]) -> None:
         """Takes back what the request held."""
         self._change(request, node, devices, GIVE_BACK)
+        self._refused_slots.clear()
         self._events_since_refresh += 1
 
     def set_node_available(self, node: int, available: bool) -> None:
         """A node that is not available keeps its work and receives none; it counts for no price."""
         self.nodes.available[node] = available
+        self._refused_slots.clear()
 
     # Learning
 
@@ -206,6 +209,18 @@ class PlacementEngine:
 
     # Inside
 
+    def _decide(self, direction: int, kind: Request, allowed: Bools | None) -> Decided | None:
+        """Asks the kernel, unless nothing came free since this kind was refused everywhere."""
+        slot = self._slot(kind)
+        if slot in self._refused_slots:
+            return None
+        decided = decide(direction, slot, *kind, self._mask(allowed), *self._state)
+        if decided.node != scan.NOWHERE:
+            return decided
+        if allowed is None:
+            self._refused_slots.add(slot)
+        return None
+
     def _observe(self, kind: Request) -> None:
         if self._events_since_refresh >= REFRESH_EVENTS:
             self.refresh_prices()
@@ -236,6 +251,7 @@ class PlacementEngine:
         else:
             _, slot = self._slot_of_kind.popitem(last=False)
             self._cache.version[slot].fill(-1)
+            self._refused_slots.discard(slot)
         self._slot_of_kind[kind] = slot
         return slot
 

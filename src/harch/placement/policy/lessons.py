@@ -22,12 +22,15 @@ SHUFFLE_SEED = 1  # fixed once; results vary with it by chance, so it is never t
 
 _CPU, _MEMORY, _GPUS, _GPU_MILLI, _MODELS = range(5)
 
+# Fields of a sequence's item. "Ahead" is the least that a GPU item from here on asks for: a rollout stops below it.
+ITEM_CPU, ITEM_MEMORY, ITEM_GPUS, ITEM_MILLI, ITEM_DEMAND, ITEM_MILLI_AHEAD, ITEM_CPU_AHEAD = range(7)
+ITEM_FIELDS = 7
+
 
 class Lessons(NamedTuple):
     """Everything the kernels need to know about the mix. Empty arrays mean: nothing learned, plain best fit."""
 
-    items: SmallInts  # [model, sequence, position, (cpu_milli, memory_mib, gpus, gpu_milli, and what _outlook adds)]
-    lengths: SmallInts  # [model, sequence]: items that a node of this model may receive
+    items: SmallInts  # [model, position, field * SEQUENCES + sequence]: what a node of this model may get, in order
     fragment_weight: float
     turnover: float  # 0: the fleet fills up, nothing leaves; 1: as much leaves as comes
     kinds: Ints  # [kind, (cpu_milli, gpus, gpu_milli, models)], ordered by gpu_milli
@@ -43,13 +46,12 @@ class Lessons(NamedTuple):
 
 def learn(history: Ints, nodes: NodeArrays, models: int, turnover: float = 0.0) -> Lessons:
     """Builds lessons from rows of canonical requests; the order of rows that are equal does not matter."""
-    items, lengths = _sequences(history, models)
+    items = _sequences(history, models)
     kinds, kind_counts = _kinds(history)
     set_models, set_shares = _model_shares(history, models)
     blocks, block_rates = _block_classes(history, nodes)
     return Lessons(
         items=items,
-        lengths=lengths,
         fragment_weight=_fragment_weight(history, nodes),
         turnover=turnover,
         kinds=kinds,
@@ -98,40 +100,37 @@ def _kinds(history: Ints) -> tuple[Ints, Ints]:
     return common_kinds(history, coverage=1.0)
 
 
-def _sequences(history: Ints, models: int) -> tuple[SmallInts, SmallInts]:
+def _sequences(history: Ints, models: int) -> SmallInts:
     """Stratified samples of the history, each shuffled, then filtered per model of node.
 
     Every sequence walks the sorted history in equal steps from its own offset: together they cover the mix evenly,
     and each of them alone is a fair picture of it.
     """
     if len(history) == 0:
-        return np.zeros((models, 0, 0, 7), dtype=np.int32), np.zeros((models, 0), dtype=np.int32)
+        return np.zeros((models, 0, ITEM_FIELDS * SEQUENCES), dtype=np.int32)
     order = np.lexsort(tuple(history[:, column] for column in (_MEMORY, _CPU, _MODELS, _GPU_MILLI, _GPUS)))
     ordered = _single_device_shares(history[order])
     random = _SplitMix(SHUFFLE_SEED)
     offsets = random.permutation(SEQUENCES)
-    items = np.zeros((models, SEQUENCES, SEQUENCE_LENGTH, 7), dtype=np.int32)
-    lengths = np.zeros((models, SEQUENCES), dtype=np.int32)
+    items = np.zeros((models, SEQUENCE_LENGTH, ITEM_FIELDS, SEQUENCES), dtype=np.int32)
+    items[:, :, [ITEM_MILLI_AHEAD, ITEM_CPU_AHEAD]] = AMOUNT_MAX  # behind the end of a sequence nothing more is asked
     steps = np.arange(SEQUENCE_LENGTH)
     for sequence in range(SEQUENCES):
         places = (steps + (offsets[sequence] + 0.5) / SEQUENCES) / SEQUENCE_LENGTH * len(ordered)
         drawn = ordered[places.astype(np.int64)][random.permutation(SEQUENCE_LENGTH)]
         for model in range(models):
             usable = drawn[(drawn[:, _MODELS] >> model) & 1 == 1]
-            items[model, sequence, : len(usable), :4] = usable[:, :4]
-            items[model, sequence, : len(usable), 4:] = _outlook(usable)
-            lengths[model, sequence] = len(usable)
-    return items, lengths
+            items[model, : len(usable), :, sequence] = _with_outlook(usable)
+    return items.reshape(models, SEQUENCE_LENGTH, -1)
 
 
-def _outlook(items: Ints) -> Ints:
-    """Per position: the smallest gpu_milli and cpu_milli of GPU items from here on (a rollout may stop below them), and
-    the first position from here on whose item needs no whole device (once none is idle, a rollout goes on there)."""
-    asked = np.where(items[:, [_GPUS]] > 0, items[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
-    without_whole = np.where(items[:, [_GPU_MILLI]] < GPU_MILLI, np.arange(len(items))[:, None], len(items))
-    ahead = np.concatenate([asked, without_whole], axis=1)
-    outlook: Ints = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
-    return outlook
+def _with_outlook(drawn: Ints) -> Ints:
+    """Rows of a sequence with all their fields."""
+    asked = np.where(drawn[:, [_GPUS]] > 0, drawn[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
+    ahead = np.minimum.accumulate(asked[::-1], axis=0)[::-1]
+    demand = drawn[:, [_GPUS]] * drawn[:, [_GPU_MILLI]]
+    rows: Ints = np.concatenate([drawn[:, [_CPU, _MEMORY, _GPUS, _GPU_MILLI]], demand, ahead], axis=1)
+    return rows
 
 
 def _single_device_shares(rows: Ints) -> Ints:

@@ -11,6 +11,7 @@ from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import BLOCK_CLASSES_MAX, Lessons
 from harch.placement.policy.occupancy import change
 from harch.placement.policy.prices import count_blocks
+from harch.placement.policy.rollout import rollout_room
 from harch.placement.policy.shapes import Floats, Ints, NodeArrays, SmallInts
 from harch.placement.policy.value import ValueMemo, node_value, profile, state_key
 
@@ -18,7 +19,6 @@ from harch.placement.policy.value import ValueMemo, node_value, profile, state_k
 CPU_LEFT_WEIGHT = 50.0 / 128_000
 GPU_LEFT_WEIGHT = 50.0 / 8_000
 
-SEEN_PLACES = 1024  # a power of two
 _SLACK = 1e-6  # far above rounding, far below any difference that matters: the ceiling stays one
 
 
@@ -46,13 +46,11 @@ class Scratch(NamedTuple):
     """Room to work in, allocated once."""
 
     partial: Ints
-    rollout: Ints
+    rollout: SmallInts  # see `rollout_room`
     blocks: Ints
     chosen: Ints
-    stale: Ints
-    seen_node: Ints  # per state key: a node of that state that was looked at ...
-    seen_scan: Ints  # ... in this scan
-    scans: Ints
+    stale: Ints  # nodes to score anew ...
+    bound: Floats  # ... and what their scores cannot exceed
 
 
 def new_values(nodes: int) -> NodeValues:
@@ -77,8 +75,14 @@ def new_cache(slots: int, nodes: int) -> ScoreCache:
 
 def new_scratch(nodes: NodeArrays) -> Scratch:
     devices = nodes.gpu_milli_free.shape[1] + 1
-    sizes = (devices, devices, BLOCK_CLASSES_MAX, devices, nodes.size, SEEN_PLACES, SEEN_PLACES, 1)
-    return Scratch(*[np.zeros(size, np.int64) for size in sizes])
+    return Scratch(
+        partial=np.zeros(devices, np.int64),
+        rollout=np.zeros(rollout_room(devices), np.int32),
+        blocks=np.zeros(BLOCK_CLASSES_MAX, np.int64),
+        chosen=np.zeros(devices, np.int64),
+        stale=np.zeros(nodes.size, np.int64),
+        bound=np.zeros(nodes.size),
+    )
 
 
 @kernel

@@ -26,7 +26,6 @@ from harch.placement.policy.value import (
     first_device,
     fits,
     node_value,
-    place_of,
     profile,
 )
 
@@ -159,12 +158,14 @@ def best_node(
     stale = 0
     known_version = cache.version[slot]
     known_score = cache.score[slot]
-    # Known scores first: the better the best so far, the more stale entries their ceiling can rule out.
+    # Known scores first: the better the best so far, the more stale entries their bound can rule out.
     for node in range(len(allowed)):
         price = demand_milli * prices.model[nodes.model[node]]
         if known_version[node] != values.version[node]:
-            if values.ceiling[node] + taken - price >= best:
+            bound = values.ceiling[node] + taken - price
+            if bound >= best:
                 scratch.stale[stale] = node
+                scratch.bound[stale] = bound
                 stale += 1
             continue
         score = known_score[node] - price
@@ -173,41 +174,49 @@ def best_node(
             if score > best:
                 best = score
                 chosen = node
-    scratch.scans[0] += 1
+    promising = -1
+    kept = 0
     for index in range(stale):
         node = scratch.stale[index]
-        price = demand_milli * prices.model[nodes.model[node]]
-        if values.ceiling[node] + taken - price < best:
-            continue
-        if not (allowed[node] and nodes.available[node]):
-            continue
-        twin = _twin(node, values, scratch)
-        if twin != NOWHERE:  # its score is equal, and it comes first
-            _copy_entry(slot, twin, node, nodes, values, cache)
+        if scratch.bound[index] < best or not (allowed[node] and nodes.available[node]):
             continue
         if not fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
             cache.score[slot, node] = -np.inf
             cache.version[slot, node] = values.version[node]
             continue
-        rescore(slot, node, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, memo, scratch)
-        score = cache.score[slot, node] - price - block_cost(cache.blocks_lost[slot, node], prices)
-        if score > best or (score == best and node < chosen):
+        scratch.stale[kept] = node
+        scratch.bound[kept] = scratch.bound[index]
+        if promising < 0 or scratch.bound[kept] > scratch.bound[promising]:
+            promising = kept
+        kept += 1
+    # The most promising state first, each state once: few others are left above the best after a few of them.
+    while promising >= 0:
+        twin = scratch.stale[promising]
+        rescore(slot, twin, cpu_milli, memory_mib, gpus, gpu_milli, nodes, values, cache, lessons, memo, scratch)
+        score = cache.score[slot, twin] - demand_milli * prices.model[nodes.model[twin]]
+        score -= block_cost(cache.blocks_lost[slot, twin], prices)
+        if score > best or (score == best and twin < chosen):
             best = score
-            chosen = node
+            chosen = twin
+        stale = kept
+        kept = 0
+        promising = -1
+        for index in range(stale):
+            node = scratch.stale[index]
+            bound = scratch.bound[index]
+            if bound < best or node == twin:
+                continue
+            if values.devices[node] == values.devices[twin] and values.amounts[node] == values.amounts[twin]:
+                _copy_entry(slot, twin, node, nodes, values, cache)
+                if score == best and node < chosen:
+                    chosen = node
+                continue
+            scratch.stale[kept] = node
+            scratch.bound[kept] = bound
+            if promising < 0 or bound > scratch.bound[promising]:
+                promising = kept
+            kept += 1
     return chosen, best
-
-
-@inner_kernel
-def _twin(node: int, values: NodeValues, scratch: Scratch) -> int:
-    """An earlier node in the same state that this scan has looked at, or `NOWHERE`."""
-    place = place_of(values.amounts[node], values.devices[node], len(scratch.seen_node))
-    if scratch.seen_scan[place] == scratch.scans[0]:
-        twin = scratch.seen_node[place]
-        if values.amounts[twin] == values.amounts[node] and values.devices[twin] == values.devices[node]:
-            return int(twin)
-    scratch.seen_scan[place] = scratch.scans[0]
-    scratch.seen_node[place] = node
-    return NOWHERE
 
 
 @inner_kernel

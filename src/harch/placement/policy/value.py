@@ -14,7 +14,7 @@ import numpy.typing as npt
 from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.rollout import rollout_left
-from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays
+from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays, SmallInts
 
 STRANDED_WEIGHT = 1.0  # at full turnover
 MEMO_PLACES = 1 << 16  # a power of two; 40 bytes each
@@ -133,7 +133,7 @@ def node_value(
     model: int,
     lessons: Lessons,
     memo: ValueMemo,
-    scratch: Ints,
+    room: SmallInts,
 ) -> float:
     """F: what the policy wants to see fall. GPU that the learned work would leave unused, a little fragment, and
     where work departs, what is stranded on shared devices.
@@ -148,7 +148,7 @@ def node_value(
         and memo.memory_mib_from[place] <= memory_mib <= memo.memory_mib_to[place]
     ):
         return float(memo.value[place])
-    left, memory_needed = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, scratch)
+    left, memory_needed = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, room)
     stuck = fragment(cpu_milli, idle, partial, partials, model, lessons.kinds, lessons.kind_counts)
     value = left + lessons.fragment_weight * stuck + STRANDED_WEIGHT * lessons.turnover * stranded(partial, partials)
     memo.cpu_milli[place] = cpu_milli
