@@ -12,7 +12,7 @@ from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.work import Demand
 
 # Waiting work over what can be worked off within the slack: all of the slack up to the first, none from the second on.
-PRESSURE_FREE, PRESSURE_FULL = 0.6, 1.0
+PRESSURE_FREE, PRESSURE_FULL = 1.0, 1.5
 # Whole gangs leave gaps: a share of all GPUs, and a node's worth in every pool, which hurts small ones most.
 SHARE_LOST, GPUS_LOST = 0.05, 8
 
