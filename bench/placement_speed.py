@@ -1,7 +1,8 @@
 """How fast is one decision at 10,000 GPUs? One engine over all nodes, and 20 hubs with an engine each, as they run.
 
-Whole runs to 100 % arrived on one thread, against FGD recomputed over all nodes with the same kernels and flags. Rates
-are CPU time, Python included; decisions are timed by the wall as well, with the machine's load average beside.
+Whole runs to 100 % arrived on one thread, against FGD recomputed over all nodes with the same kernels and flags. They
+take turns of some hundred arrivals, so that other work on the machine slows all of them alike. Rates are CPU time,
+Python included; decisions are timed by the wall as well, with the machine's load average beside.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from harch.simulate.replay import Placer, arrivals, permuted
 from placement_data import HUBS
 
 _HOME_STREAM = 3  # homes draw from their own stream of the seed
+_TURN = 250  # arrivals; short against changes of the machine's load, long against refilling the processor's caches
 
 
 @dataclass(frozen=True)
@@ -60,36 +62,45 @@ class Hubs:
 
 
 def measure(nodes: NodeList, trace: Sequence[Request], seed: int) -> dict[str, Speed]:
-    """FGD, one engine, and an engine per hub, in turn, over the same arrivals."""
+    """FGD, one engine, and an engine per hub, in turns, over the same arrivals."""
     come = arrivals(trace, nodes.gpus * GPU_MILLI, 1.0, seed)
-    fgd = _timed(new_placer(nodes, trace, policy="fgd", seed=seed)[0], come, nodes.gpus)
-    found = {"FGD": fgd}
-    for name, placer in (
-        ("one engine", new_placer(nodes, trace, policy="harch", seed=seed)[0]),
-        (f"{HUBS} hubs", Hubs(nodes, trace, seed)),
-    ):
-        speed = _timed(placer, come, nodes.gpus)
-        found[name] = replace(speed, ratio=speed.per_s / fgd.per_s)
-    return found
+    placers: dict[str, Placer] = {
+        "FGD": new_placer(nodes, trace, policy="fgd", seed=seed)[0],
+        "one engine": new_placer(nodes, trace, policy="harch", seed=seed)[0],
+        f"{HUBS} hubs": Hubs(nodes, trace, seed),
+    }
+    runs = {name: _Run(placer) for name, placer in placers.items()}
+    for first in range(0, len(come), _TURN):
+        for run in runs.values():
+            run.go_on(come[first : first + _TURN])
+    found = {name: run.speed(nodes.gpus) for name, run in runs.items()}
+    return {name: replace(speed, ratio=speed.per_s / found["FGD"].per_s) for name, speed in found.items()}
 
 
-def _timed(placer: Placer, come: Sequence[Request], gpus: int) -> Speed:
-    placer.place(Request(0, 0))  # compiled before the clock starts
-    times = []
-    placed_milli = 0
-    for request in come:
-        started = time.thread_time_ns(), time.perf_counter_ns()
-        placed = placer.place(request)
-        times.append((time.thread_time_ns() - started[0], time.perf_counter_ns() - started[1]))
-        placed_milli += request.gpu_milli_total if placed is not None else 0
-    cpu_us, wall_us = np.array(times).T / 1000
-    return Speed(
-        per_s=len(come) / float(cpu_us.sum()) * 1e6,
-        p50_us=float(np.quantile(cpu_us, 0.5)),
-        p99_us=float(np.quantile(cpu_us, 0.99)),
-        p99_wall_us=float(np.quantile(wall_us, 0.99)),
-        slowest_wall_ms=float(wall_us.max()) / 1000,
-        memory_mb=placer.memory_bytes / 1e6 if isinstance(placer, PlacementEngine | Hubs) else 0.0,
-        allocation_pct=100.0 * placed_milli / (gpus * GPU_MILLI),
-        load_average=os.getloadavg()[0],
-    )
+class _Run:
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        placer.place(Request(0, 0))  # compiled before the clock starts
+        self._times: list[tuple[int, int]] = []
+        self._placed_milli = 0
+
+    def go_on(self, come: Sequence[Request]) -> None:
+        for request in come:
+            started = time.thread_time_ns(), time.perf_counter_ns()
+            placed = self._placer.place(request)
+            self._times.append((time.thread_time_ns() - started[0], time.perf_counter_ns() - started[1]))
+            self._placed_milli += request.gpu_milli_total if placed is not None else 0
+
+    def speed(self, gpus: int) -> Speed:
+        cpu_us, wall_us = np.array(self._times).T / 1000
+        placer = self._placer
+        return Speed(
+            per_s=len(cpu_us) / float(cpu_us.sum()) * 1e6,
+            p50_us=float(np.quantile(cpu_us, 0.5)),
+            p99_us=float(np.quantile(cpu_us, 0.99)),
+            p99_wall_us=float(np.quantile(wall_us, 0.99)),
+            slowest_wall_ms=float(wall_us.max()) / 1000,
+            memory_mb=placer.memory_bytes / 1e6 if isinstance(placer, PlacementEngine | Hubs) else 0.0,
+            allocation_pct=100.0 * self._placed_milli / (gpus * GPU_MILLI),
+            load_average=os.getloadavg()[0],
+        )
