@@ -254,6 +254,8 @@ def test_what_was_started_inside_ends_with_the_wan_children_included(wan: Wan) -
 
 
 OWNER = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been started in the background
 import sys, subprocess, time
 from harch.testing.wan import Wan
 with Wan(["a", "b"], rtt_ms=2) as wan:
