@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from harch.energy.replay import Outcome, replay_rolling, replay_whole
 from harch.energy.steps import Steps
 from verdict import Verdict, conditions
 
-DATA = Path("../shared/data/carbon")
+DATA = Path(os.environ.get("HARCH_CARBON_DATA", Path(__file__).parents[2] / "shared/data/carbon"))
 WINDOW_DAYS = 30
 SPEED_SOLVES = 200
 
