@@ -62,6 +62,8 @@ def test_restrictions_never_make_a_proven_world_violated(seed: int, how: str) ->
         case "fewer links":
             tighter = _with(world, Kind.LINK, dict(list(world.of(Kind.LINK).items())[1:]))
         case _:
+            if changes and changes[-1].key not in world.of(changes[-1].kind) and None in changes[-1].passes:
+                return  # it also told that something is gone: without it that is unknown, which is no restriction
             tighter, changes = world, changes[:-1]
     assert prove(tighter, changes).status is Status.PROVEN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
@@ -12,7 +13,7 @@ from harch.placement.books import Books, is_anchor
 from harch.placement.devices import choose_devices
 from harch.placement.gang_layout import RankNodes
 from harch.placement.gangs import place_gang
-from harch.placement.policy.shapes import Bools
+from harch.placement.policy.shapes import GPU_MILLI, Bools
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scorers import Choice
@@ -93,21 +94,35 @@ def _place(books: Books, request: Request, tasks: int, allowed: Bools, lay_out: 
     return Found((TaskSlot(choice.row, devices),), choice)
 
 
+def _has_island_for(room: Room, gpus: int) -> Bools:
+    """Nodes with so many wholly free GPUs in one NVLink island; a GPU without NVLink is an island by itself."""
+    free = room.arrays.gpu_milli_free == GPU_MILLI
+    islands = range(int(room.island.max(initial=-1)) + 1)
+    found = np.zeros(room.arrays.size, np.bool_)
+    for island in islands:
+        found |= (free & (room.island == island)).sum(axis=1) >= gpus
+    return found
+
+
 def _choose(books: Books, request: Request, allowed: Bools) -> Choice | None:
     """The first wanted model that has room, so that a preference is one; any model at once if none is preferred.
 
+    Several GPUs go where they can talk fast, if there is room: an island is preferred by default.
     What stays where it is goes beside its like, if there is room: so whole nodes are left that gangs can have cleared.
     """
     needs = request.needs
     models = needs.gpu_models if len(needs.gpu_models) > 1 else (None,)
+    wishes = [allowed]  # least welcome last
+    if needs.gpus and is_anchor(request):
+        wishes.insert(0, allowed & (books.anchored > 0))
+    if needs.gpus > 1 and request.topology.preferred is Level.ISLAND:
+        close = _has_island_for(books.room, needs.gpus)
+        wishes = [*(wish & close for wish in wishes), *wishes]
     for model in models:
         one = needs if model is None else replace(needs, gpu_model=model, gpu_models=())
         kind = books.room.kind(one)
-        if kind.gpus and is_anchor(request):
-            choice = books.scorer.choose(kind, allowed & (books.anchored > 0))
+        for wish in wishes:
+            choice = books.scorer.choose(kind, wish)
             if choice is not None:
                 return choice
-        choice = books.scorer.choose(kind, allowed)
-        if choice is not None:
-            return choice
     return None

@@ -75,6 +75,12 @@ def test_the_first_wanted_model_is_preferred_and_the_second_will_do(scheduler: S
     assert set(given[2:]) == {"h100-80gb"}
 
 
+def test_gpus_of_one_task_stand_in_one_island_while_there_is_one_with_room(scheduler: Scheduler) -> None:
+    four = Resources(gpus=4)  # the A100 nodes have exactly four, but in islands of two
+    given = [model_of(scheduler, node) for n in range(10) for node in place(scheduler, ask(f"n{n}", resources=four))]
+    assert given == ["h100-80gb"] * 8 + ["a100-80gb"] * 2
+
+
 def test_fractions_share_one_gpu_up_to_all_of_it(scheduler: Scheduler) -> None:
     half = Resources(gpus=1, gpu_fraction=0.5)
     devices = []
