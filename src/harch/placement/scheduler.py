@@ -68,7 +68,7 @@ class Scheduler(Books):
         preemptions: list[PreemptionPlan] = []
         kept, vacancies = self.kept, self.vacancies
         kept.begin_round(self._may_start, now_s)
-        assignments = self._serve_cleared(now_s)
+        assignments = [*self._serve_cleared(now_s), *self._serve_kept(now_s)]
         preemptions += self._make_room(now_s)
         tried: set[object] = set()  # shapes for which preemption was considered
         # Who stays blocked is looked at only if somebody could be stopped for it, or nodes be kept.
@@ -124,6 +124,16 @@ class Scheduler(Books):
             return []
         self.clearing = None
         return [assignment]
+
+    def _serve_kept(self, now_s: float) -> list[Assignment]:
+        """For whom nodes are kept, though work like it came back before it: the pass would ask that one only, which
+        may not have the nodes, and both would wait for ever."""
+        assignments = []
+        for request in [kept.request for kept in self.reservations]:
+            if self.queue.is_behind_its_like(request.id) and self.queue.quota_rejection(request) is None:
+                assignment = self._try(request, now_s)
+                assignments += [] if assignment is None else [assignment]
+        return assignments
 
     def _try(self, request: Request, now_s: float) -> Assignment | None:
         """2. to 4.: hard rules, place, degrade."""

@@ -226,3 +226,17 @@ def test_whatever_happens_nothing_is_given_twice_and_everything_comes_back(
         made.ended(key, now_s=1000)
     assert int(made.room.arrays.gpu_milli_free.sum()) == total
     assert not made.room.tasks_on.any()
+
+
+def test_work_that_comes_back_before_its_like_does_not_block_what_is_kept_for_it() -> None:
+    scheduler = best_fit()
+    wide = {"tasks": 3, "resources": Resources(gpus=8)}
+    whole = [place(scheduler, ask(f"whole-{n}", resources=Resources(gpus=8))) for n in range(4)]
+    assert all(whole)
+    assert place(scheduler, ask("kept", now_s=1, **wide), now_s=1) == []
+    assert [kept.request.id for kept in scheduler.reservations] == ["kept"]
+    scheduler.submit(ask("returned", now_s=0, **wide), now_s=2)
+    for n in range(4):
+        scheduler.ended(f"whole-{n}", now_s=3)
+    started = [item.request.id for item in scheduler.plan(now_s=3, placed_max=100).assignments]
+    assert started == ["kept"]

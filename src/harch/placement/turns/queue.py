@@ -25,7 +25,7 @@ from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
 from harch.placement.request import Request
 from harch.placement.room import Room
-from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting
+from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting, group_key
 from harch.placement.turns.meter import Capacity, Meter
 from harch.placement.turns.position import Position
 from harch.placement.turns.quotas import QuotaBook
@@ -68,6 +68,15 @@ class TurnQueue:
     def waiting(self, request_id: str) -> Request | None:
         entry = self._waiting.get(request_id)
         return None if entry is None else entry.request
+
+    def is_behind_its_like(self, request_id: str) -> bool:
+        """Waits behind another of its group, which a pass looks at in its stead."""
+        entry = self._waiting.get(request_id)
+        if entry is None:
+            return False
+        request = entry.request
+        flow = self._lanes[request.turn_class].flows[request.tenant]
+        return flow.groups[group_key(request)].head is not entry
 
     # Changing
 
