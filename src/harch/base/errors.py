@@ -268,6 +268,44 @@ REGISTRY = _registry(
         "The book of bids is append-only and keeps an order: planned, submitted, filled, settled. A bid that was "
         "submitted is not changed, and no more is filled than was submitted.",
     ),
+    # E05: inference
+    ErrorKind("E0501", "Model not found", 404, "The pipeline serves no model, or no version of it, by this name."),
+    ErrorKind(
+        "E0502",
+        "Model is not what was declared",
+        409,
+        "The SHA-256 of the model's file differs from the one in the pipeline's specification, so it was not loaded.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0503",
+        "Model could not be loaded",
+        500,
+        "The file is missing or is no model, the function cannot be imported, or inputs and outputs do not fit the "
+        "pipeline. The version that served before goes on.",
+    ),
+    ErrorKind(
+        "E0504",
+        "Inference runtime not available",
+        503,
+        "ONNX models need `pip install 'harch[inference]'`; on a GPU also `onnxruntime-gpu` and the CUDA libraries.",
+    ),
+    ErrorKind(
+        "E0505",
+        "Inference request not valid",
+        400,
+        "Names, shapes, types or sizes of the tensors do not fit the model. Its metadata lists what it expects.",
+        EXIT_USAGE,
+    ),
+    ErrorKind("E0506", "Inference queue full", 503, "The model's queue holds as many rows as its limit allows."),
+    ErrorKind("E0507", "Inference came too late", 504, "The request passed its deadline while it waited."),
+    ErrorKind("E0508", "Inference failed", 500, "The model raised an error, or its output is not usable."),
+    ErrorKind(
+        "E0509",
+        "Version cannot take this step",
+        409,
+        "Versions go from loaded over shadow and canary to active, from anywhere to retired. One version is active.",
+    ),
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
     ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` finds out why."),
