@@ -9,6 +9,7 @@ import msgspec
 import yaml
 from documents import DOCS
 
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.file import parse_workloads
 from harch.workloads.schema import workload_schema, workload_schema_text
 from harch.workloads.spec import Gang, Resources, Topology, WorkloadSpec
@@ -18,7 +19,7 @@ PAGE = (DOCS / "reference" / "workload.md").read_text("utf-8")
 FIELDS = [field.encode_name for field in msgspec.structs.fields(WorkloadSpec)]
 GROUPS = {
     name: [field.encode_name for field in msgspec.structs.fields(type_)]
-    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang))
+    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang), ("carbon", CarbonWishes))
 }
 
 

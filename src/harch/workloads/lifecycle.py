@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from harch.workloads.carbon import CarbonChoice
 from harch.workloads.spec import WorkloadSpec
 
 # `gc=False` on the values below: a hub holds hundreds of thousands of them, none can be part of a cycle, and walking
@@ -110,6 +111,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     annotations: dict[str, str] = {}
+    carbon: CarbonChoice | None = None  # of the owner: where and when, for its power; None: nothing was to be decided
     hidden: bool = False  # deleted by its user: gone from lists, kept for the record
     # Other hubs. `owner_hub` has it for life; another runs it only under a lease, named by `(id, epoch)`.
     guest: bool = False  # of the runner: here for its owner

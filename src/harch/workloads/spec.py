@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from harch.workloads.carbon import CarbonWishes
+
 GPUS_PER_TASK_MAX = 72
 TASKS_MAX = 4096
 DURATION_S_MAX = 366 * 86400
@@ -228,6 +230,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stay_home: Annotated[
         bool, Meta(description="Never goes to another hub, even if it waits. Work that uses `secrets` never does.")
     ] = False
+    carbon: Annotated[CarbonWishes, Meta(description="When and where it may run for cleaner power.")] = CarbonWishes()
     image: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
         Meta(description="Kept for the public clients; the local engine runs no images."),
@@ -247,6 +250,11 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("`outputs` carry the tags of what was read, so they need `data`")
         if len(set(self.outputs)) < len(self.outputs):
             raise ValueError("`outputs` names something twice")
+        if self.carbon.may_wait:
+            if self.turn_class is not SchedulingClass.TRAINING:
+                raise ValueError(f"work of class {self.turn_class} never waits for power: leave slack and deadline out")
+            if self.carbon.finish_by is not None and self.expected_s is None:
+                raise ValueError("`carbon.finish_by` needs to know how long it runs: give `carbon.duration_s`")
 
     @property
     def gpus_total(self) -> int:
@@ -255,6 +263,11 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def turn_class(self) -> SchedulingClass:
         return self.scheduling_class or _CLASS_OF_TYPE.get(self.type, SchedulingClass.TRAINING)
+
+    @property
+    def expected_s(self) -> float | None:
+        """How long it runs, as it says; at most, if that is all that it says."""
+        return self.carbon.duration_s or self.modelled_duration_s or self.max_duration_s
 
     @property
     def is_reservation(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.spec import (
     DATA_MAX,
     DURATION_S_MAX,
@@ -106,6 +107,7 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     restarts_max: int | UnsetType = UNSET
     modelled_duration_s: Seconds | None = None
     stay_home: bool | UnsetType = UNSET
+    carbon: CarbonWishes | UnsetType = UNSET
     image: str | None = None
     labels: dict[str, str] | None = None
     tags: dict[str, str] | None = None  # what the Terraform client calls labels

@@ -12,6 +12,7 @@ from harch.base.errors import HarchError
 from harch.placement.query import apply_query, split_gpus
 from harch.placement.query_words import GPU_MODEL_WORDS
 from harch.sovereignty.countries import COUNTRIES, countries_of, country_of
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec, WorkloadType
 
 CPUS_PER_TASK_MIN, MEMORY_GB_PER_TASK_MIN = 1.0, 1.0
@@ -60,6 +61,8 @@ def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str,
     fields["tasks"], fields["resources"] = _size(body)
     fields["countries_allowed"] = _countries(body)
     fields["labels"] = {**(body.tags or {}), **(body.labels or {})}
+    if (carbon := _carbon(body)) != CarbonWishes():
+        fields["carbon"] = carbon
     _set_duration(body, fields)
     if body.restart is not UNSET:
         fields["restart"] = body.restart
@@ -189,6 +192,26 @@ def _countries(body: WorkloadBody) -> tuple[str, ...]:
             field="data_residency",
         )
     return left
+
+
+def _carbon(body: WorkloadBody) -> CarbonWishes:
+    """Our own wishes, or what the public clients say: a budget of grams, a ceiling, and whether to plan at all."""
+    said = CarbonWishes(
+        aware=body.carbon_aware if isinstance(body.carbon_aware, bool) else None,
+        g_max=body.carbon_budget_grams or None,
+        g_per_kwh_max=body.carbon_max_gco2 or None,
+    )
+    if body.carbon is UNSET:
+        return said
+    both = ((getattr(said, name), getattr(body.carbon, name)) for name in ("aware", "g_max", "g_per_kwh_max"))
+    if any(theirs is not None and theirs != ours for theirs, ours in both):
+        raise HarchError(
+            "E0201",
+            "`carbon` and the carbon fields of the public clients say different things",
+            hint="give either `carbon`, or `carbon_aware`, `carbon_budget_grams` and `carbon_max_gco2`",
+            field="carbon",
+        )
+    return body.carbon
 
 
 def _set_duration(body: WorkloadBody, fields: dict[str, object]) -> None:

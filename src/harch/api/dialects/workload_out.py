@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from harch.api.dialects.fields import CLIENT_SPEC, client_fields
 from harch.sovereignty.countries import COUNTRIES, region_word
+from harch.workloads.carbon import CarbonChoice
 from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement, Workload
 from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadType
 
@@ -56,6 +57,7 @@ class WorkloadView(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     error_message: str | None
     retry_count: int
+    carbon: CarbonChoice | None = None  # what was decided about its power, and promised; see `spec.carbon` for wishes
     carbon_metrics: None = None
 
 
@@ -115,6 +117,7 @@ def workload_view(workload: Workload, here: str = "") -> WorkloadView:
         completed_at=workload.completed_at,
         error_message=workload.error_message or None,
         retry_count=workload.restarts,
+        carbon=workload.carbon,
     )
 
 
@@ -153,6 +156,7 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "preemptible": spec.preemptible,
         "countries_allowed": spec.countries_allowed,
         "stay_home": spec.stay_home,
+        "carbon": spec.carbon,
         "max_duration_s": spec.max_duration_s,
         "stop_grace_s": spec.stop_grace_s,
         "restart": spec.restart,
