@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,16 @@ from harch.carbon.planning.moves import MoveRules, plan_moves
 from harch.carbon.planning.outlook import Floats, Outlook
 from harch.carbon.planning.program import ClassPlan, plan_classes
 from harch.carbon.planning.work import Demand, FlexibleWork, classes_of
+
+
+class Announced(NamedTuple):
+    """What somebody else means to start somewhere: planned around, so that not all choose the same hub and hour."""
+
+    hub: str
+    model: str
+    gpus: float
+    start_h: int
+    hours: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +52,12 @@ def plan_carbon(
     *,
     budgets: Budgets | None = None,
     moves: MoveRules | None = None,
+    announced: Iterable[Announced] = (),
 ) -> CarbonPlan:
     """The same values give the same plan. Without a solver it is made without classes, and says so."""
     running = tuple(running)
     budgets = budgets or Budgets()
-    busy_kw, gpus_free = booked(outlook, running)
+    busy_kw, gpus_free = booked(outlook, running, announced)
     kept = {pool.key: gpus_free[pool.key] - pool.gpus_kept for pool in outlook.pools}
     classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=kept)
     book = Book(outlook, busy_kw, gpus_free)
@@ -55,17 +67,20 @@ def plan_carbon(
     return CarbonPlan(decisions, classes, book, _notes(classes))
 
 
-def booked(outlook: Outlook, running: Iterable[FlexibleWork]) -> tuple[Floats, Mapping[tuple[str, str], Floats]]:
-    """Power that running work draws by hub and hour, and the GPUs that it leaves by pool."""
+def booked(
+    outlook: Outlook, running: Iterable[FlexibleWork], announced: Iterable[Announced] = ()
+) -> tuple[Floats, Mapping[tuple[str, str], Floats]]:
+    """Power that running and announced work draws by hub and hour, and the GPUs that it leaves by pool."""
     rows, hours = outlook.index(), outlook.hours
     pools = {pool.key: pool for pool in outlook.pools}
     busy_kw = np.zeros((len(outlook.hubs), hours))
     gpus_free = {pool.key: np.full(hours, float(pool.gpus)) for pool in outlook.pools}
-    for work in running:
-        pool = pools.get((work.running_at or "", work.model))
-        if pool is None:
+    spoken_for = [Announced(work.running_at or "", work.model, work.gpus, 0, work.hours_left) for work in running]
+    for one in [*spoken_for, *announced]:
+        pool = pools.get((one.hub, one.model))
+        if pool is None or not 0 <= one.start_h < hours:
             continue
-        held = work.gpus * hours_share(0, work.hours_left, hours)
+        held = one.gpus * hours_share(one.start_h, one.hours, hours)
         row = rows[pool.hub]
         busy_kw[row] += held * pool.kw_per_gpu * outlook.hubs[row].pue
         gpus_free[pool.key] -= held

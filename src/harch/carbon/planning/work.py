@@ -22,7 +22,7 @@ class FlexibleWork:
     id: str
     hubs: frozenset[str]  # where it may run, checkpoints included
     model: str
-    gpus: int  # all tasks together: a gang starts whole
+    gpus: float  # all tasks together: a gang starts whole; of a shared GPU, the share
     hours_left: float  # as it states
     wait_h_max: float = 0.0  # it keeps its promise if it waits no longer; 0: it cannot wait
     tenant: str = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError, Problems
+from harch.carbon.planning.settings import BudgetsEntry, PlanningEntry, PlanSettings
 from harch.carbon.signals.limits import DEFAULT_LIMITS, Limits
 from harch.carbon.signals.sites import CLEARNESS, PERFORMANCE, OnSite
 from harch.carbon.values import Signal
@@ -33,6 +34,7 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 Moment = Annotated[datetime, Meta(tz=True)]
 Orders = dict[Signal, list[Text]]
+_TABLES = ("sources", "order", "hubs", "zones", "limits", "planning", "budgets")
 
 
 class WebEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -134,6 +136,8 @@ class PlaceEntry(Struct, forbid_unknown_fields=True):
     order: Orders = {}
     onsite: _Plants | None = None
     grid_zone: str = ""
+    transmission_loss: Annotated[float, Meta(ge=0, le=0.5)] = 0.0  # of what the grid delivers to the meter
+    ppa_share: Share = 0.0  # of the grid's delivery, what agreements cover
 
 
 class _LimitsEntry(Struct, forbid_unknown_fields=True):
@@ -155,6 +159,12 @@ class CarbonConfig:
     hubs: Mapping[str, PlaceEntry]
     zones: Mapping[str, PlaceEntry]
     limits: Mapping[Signal, Limits]
+    plan: PlanSettings = field(default_factory=PlanSettings)
+
+    def supply(self, hub: str) -> tuple[float, float]:
+        """Transmission loss, and the share of the grid's delivery that agreements cover."""
+        entry = self.hubs.get(hub)
+        return (entry.transmission_loss, entry.ppa_share) if entry is not None else (0.0, 0.0)
 
     def onsite(self, hub: str) -> OnSite:
         plants = self.hubs[hub].onsite if hub in self.hubs else None
@@ -184,14 +194,18 @@ def parse_config(text: str, source_name: str = "carbon.toml") -> CarbonConfig:
     except (ValueError, RecursionError) as error:
         raise HarchError(CODE, f"{source_name}: not valid TOML: {str(error)[:200]}", hint=HINT) from error
     problems = Problems()
-    for name in root.keys() - {"sources", "order", "hubs", "zones", "limits"}:
-        problems.add(name[:64], "unknown key; use sources, order, hubs, zones or limits")
+    for name in root.keys() - set(_TABLES):
+        problems.add(name[:64], f"unknown key; use {', '.join(_TABLES[:-1])} or {_TABLES[-1]}")
     config = CarbonConfig(
         entries=dict(_tables(root, "sources", Entry, problems)),
         order=_convert(root.get("order", {}), Orders, "order", problems) or {},
         hubs=dict(_tables(root, "hubs", PlaceEntry, problems)),
         zones=dict(_tables(root, "zones", PlaceEntry, problems)),
         limits={**DEFAULT_LIMITS, **dict(_read_limits(root, problems))},
+        plan=PlanSettings(
+            _convert(root.get("planning", {}), PlanningEntry, "planning", problems) or PlanningEntry(),
+            _convert(root.get("budgets", {}), BudgetsEntry, "budgets", problems) or BudgetsEntry(),
+        ),
     )
     if not problems:
         _check_orders(config, problems)

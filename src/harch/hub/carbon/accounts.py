@@ -39,7 +39,9 @@ class Accounts:
         database: Database,
         driver: Driver,
         said: Callable[[], Mapping[str, HubPower]],
+        supply: tuple[float, float] = (0.0, 0.0),  # transmission loss, share of agreements
     ) -> None:
+        self._loss, self._ppa_share = supply
         self._hub, self._clock, self._database, self._driver, self._said = hub, clock, database, driver, said
         self._nodes = {node.id: node for node in hub.nodes}
         self._seq = driver.seq
@@ -107,7 +109,14 @@ class Accounts:
 
     def _charges(self, closed: ClosedInterval) -> tuple[Charge, ...]:
         interval, said = closed.interval, self._peers
-        energy = hub_energy(interval, closed.samples, modelled_it_kw=closed.modelled_it_kw, pue=self._hub.pue)
+        energy = hub_energy(
+            interval,
+            closed.samples,
+            modelled_it_kw=closed.modelled_it_kw,
+            pue=self._hub.pue,
+            ppa_share=self._ppa_share,
+            transmission_loss=self._loss,
+        )
         past = OwnPast(self._past_charges, interval.duration)
         allocations = [with_home(one, interval, self._hub.id, said=said, past=past) for one in closed.allocations]
         return account(interval, self._hub.id, energy, allocations, observed_factors(interval, closed.samples))

@@ -33,6 +33,7 @@ class Sources:
 
     board: SignalBoard
     site: Site
+    config: CarbonConfig
     client: httpx.AsyncClient | None = None  # None: no source speaks to anybody
 
     async def close(self) -> None:
@@ -52,7 +53,7 @@ def open_sources(fleet: Fleet, hub: Hub, folder: Path, clock: Clock) -> Sources:
     entry = config.hubs.get(hub.id)
     site = site_of(hub, config.onsite(hub.id), grid_zone=(entry.grid_zone if entry else "") or None)
     if not config.entries:
-        return Sources(_modelled_board(site, config, clock), site)
+        return Sources(_modelled_board(site, config, clock), site, config)
     return _with_sources(fleet, hub, config, site, folder, clock)
 
 
@@ -77,4 +78,4 @@ def _with_sources(fleet: Fleet, hub: Hub, config: CarbonConfig, site: Site, fold
     )
     # One file may serve the whole fleet; each hub asks for itself and hears of the others through them.
     own = replace(config, hubs={name: entry for name, entry in config.hubs.items() if name == hub.id})
-    return Sources(build_board(own, replace(fleet, hubs=(hub,), links=()), world), site, client)
+    return Sources(build_board(own, replace(fleet, hubs=(hub,), links=()), world), site, config, client)

@@ -77,9 +77,9 @@ def conditions_said(power: HubPower, duration: timedelta) -> HomeConditions | No
     return HomeConditions(
         own_load_kwh=max(0.0, power.load_kw) * hours,
         onsite_available_kwh=max(0.0, power.onsite_kw) * hours,
-        ppa_share=0.0,
+        ppa_share=min(max(power.ppa_share, 0.0), 1.0),
         pue=max(1.0, pue),
-        transmission_loss=0.0,
+        transmission_loss=max(0.0, power.transmission_loss),
         factors=Factors(
             grid=grid,
             residual=replace(grid, note=STAND_IN, **by_contract),

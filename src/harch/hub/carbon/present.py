@@ -26,12 +26,18 @@ SHOWN = (
 BID_CURRENCY = "USD"  # of the prices in bids: two currencies cannot be compared
 
 
-def hub_power(hub: Hub, grid_zone: str, signals: HubSignals, *, load_kw: float) -> HubPower:
-    """`load_kw` is what the computers are believed to draw, without cooling, where no meter tells it."""
+def hub_power(
+    hub: Hub, grid_zone: str, signals: HubSignals, *, load_kw: float, supply: tuple[float, float] = (0.0, 0.0)
+) -> HubPower:
+    """`load_kw` is what the computers are believed to draw, without cooling, where no meter tells it.
+
+    `supply`: transmission loss of the grid, and the share that agreements cover.
+    """
+    loss, ppa_share = supply
     pue = number(signals, Signal.PUE) or hub.pue
     onsite_kw, metered_kw = onsite_power_kw(signals), number(signals, Signal.FACILITY_POWER)
     drawn_kw = load_kw * pue if metered_kw is None else metered_kw
-    marginal, rests_on = _marginal(signals, onsite_kw=onsite_kw, load_kw=drawn_kw, pue=pue)
+    marginal, rests_on = _marginal(signals, onsite_kw=onsite_kw, load_kw=drawn_kw, pue=pue, loss=loss)
     price = signals.reading(Signal.PRICE)
     value = price.value if price is not None else None
     return HubPower(
@@ -42,6 +48,8 @@ def hub_power(hub: Hub, grid_zone: str, signals: HubSignals, *, load_kw: float) 
         marginal_g_per_kwh=marginal,
         marginal_rests_on=rests_on,
         onsite_kw=onsite_kw,
+        transmission_loss=loss,
+        ppa_share=ppa_share,
         load_kw=drawn_kw,
         price_per_mwh=value.per_mwh if isinstance(value, Price) else None,
         currency=value.currency if isinstance(value, Price) else "",
@@ -70,18 +78,21 @@ def figure_age_s(figure: Figure, now: datetime) -> float | None:
     return None if figure.at is None else max(0.0, (now - figure.at).total_seconds())
 
 
-def _marginal(signals: HubSignals, *, onsite_kw: float, load_kw: float, pue: float) -> tuple[float | None, str]:
+def _marginal(
+    signals: HubSignals, *, onsite_kw: float, load_kw: float, pue: float, loss: float
+) -> tuple[float | None, str]:
     onsite_g = number(signals, Signal.ONSITE_LIFECYCLE)
     if onsite_kw > load_kw and onsite_g is not None:
         spare = f"{onsite_kw - load_kw:.0f} kW of own plants to spare"
         return onsite_g * pue, f"{spare}, x PUE {pue:g}"
+    times = f"x PUE {pue:g}" + (f", x {1 + loss:g} for losses on the way" if loss else "")
     grid_g = number(signals, Signal.GRID_MARGINAL_LIFECYCLE)
     if grid_g is not None:
-        return grid_g * pue, f"the grid's marginal intensity, x PUE {pue:g}"
+        return grid_g * (1 + loss) * pue, f"the grid's marginal intensity, {times}"
     grid_g = number(signals, Signal.GRID_AVERAGE_LIFECYCLE)
     if grid_g is None:
         return None, "no figure of the grid"
-    return grid_g * pue, f"the grid's average stands in for its marginal intensity, x PUE {pue:g}"
+    return grid_g * (1 + loss) * pue, f"the grid's average stands in for its marginal intensity, {times}"
 
 
 def _figure(signal: Signal, state: SignalState | None) -> Figure:

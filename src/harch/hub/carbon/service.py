@@ -60,7 +60,8 @@ class HubCarbon:
         self._peers, self._heard = peers, heard
         self._sources = open_sources(fleet, hub, folder, clock)
         self._hours, self._forecaster = HourBook(), Forecaster()
-        self._accounts = Accounts(hub, clock, database, driver, self._told)
+        self._supply = self._sources.config.supply(hub.id)
+        self._accounts = Accounts(hub, clock, database, driver, self._told, self._supply)
         self._written_s = clock.monotonic_s()
         self._power: HubPower | None = None
         self._forecast: GridForecast | None = None
@@ -98,7 +99,7 @@ class HubCarbon:
     def power(self) -> HubPower:
         """Of this hub, at this moment."""
         site, signals = self._sources.site, self._sources.board.now(self._hub.id)
-        return hub_power(self._hub, site.grid_zone, signals, load_kw=self._accounts.load_kw)
+        return hub_power(self._hub, site.grid_zone, signals, load_kw=self._accounts.load_kw, supply=self._supply)
 
     def forecast(self, hub_id: str, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         """Raises E0305 for a hub that is not there, E0801 while nothing can be said."""

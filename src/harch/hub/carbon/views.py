@@ -35,7 +35,7 @@ class HubPower(Struct, frozen=True, kw_only=True):
     """What one hub knows of its power. Intensities are in g CO2eq per kWh, over the life of the plants.
 
     `marginal_g_per_kwh` is what one more kWh of computing emits here: own plants as far as they have power to spare,
-    then the grid, times the PUE. It is estimated, and `marginal_rests_on` says from what.
+    then the grid with what is lost on the way, times the PUE. It is estimated, and `marginal_rests_on` says from what.
     """
 
     hub_id: str
@@ -45,6 +45,8 @@ class HubPower(Struct, frozen=True, kw_only=True):
     marginal_g_per_kwh: float | None = None
     marginal_rests_on: str = ""
     onsite_kw: float = 0.0
+    transmission_loss: float = 0.0  # of what the grid delivers to the meter
+    ppa_share: float = 0.0  # of the grid's delivery, what agreements cover
     load_kw: float = 0.0  # of the whole hub with its PUE; estimated unless `facility-power` is measured
     price_per_mwh: float | None = None
     currency: str = ""
