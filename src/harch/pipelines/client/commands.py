@@ -1,0 +1,71 @@
+"""What do we say to the message engine? Every command as bytes, with subjects checked before they can break a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import SUBJECT_BYTES_MAX
+
+CRLF = b"\r\n"
+PING, PONG = b"PING\r\n", b"PONG\r\n"
+HEADER_BYTES_MAX = 16 << 10
+
+
+class InvalidSubject(NatsError):
+    """A subject that would be read as something else."""
+
+
+@lru_cache(maxsize=4096)  # a worker publishes on few subjects, millions of times
+def subject_bytes(subject: str, *, wildcards: bool = False) -> bytes:
+    """The subject, encoded. Raises `InvalidSubject` for blanks, line ends, empty words, and wildcards in a publish."""
+    words = subject.split(".")
+    raw = subject.encode()
+    if not subject or len(raw) > SUBJECT_BYTES_MAX or any(not word for word in words):
+        raise InvalidSubject(f"`{subject[:64]}` is not a subject: empty words, or too long")
+    if any(char.isspace() or ord(char) < 32 or ord(char) == 127 for char in subject):
+        raise InvalidSubject("a subject must not hold blanks or control characters")
+    if not wildcards and ("*" in words or ">" in words):
+        raise InvalidSubject(f"`{subject[:64]}` has a wildcard, and a message goes to one subject")
+    if ">" in words[:-1]:
+        raise InvalidSubject(f"`{subject[:64]}`: `>` may only be the last word")
+    return raw
+
+
+def publish_head(subject: str, payload_bytes: int, reply: str = "") -> bytes:
+    """What stands before the payload; `CRLF` comes after it."""
+    if reply:
+        return b"PUB %b %b %d\r\n" % (subject_bytes(subject), subject_bytes(reply), payload_bytes)
+    return b"PUB %b %d\r\n" % (subject_bytes(subject), payload_bytes)
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they travel. Line ends in a name or value would forge further headers, so they are refused."""
+    lines = [b"NATS/1.0\r\n"]
+    for name, value in headers.items():
+        if not name or any(char in "\r\n:" for char in name) or any(char in "\r\n" for char in value):
+            raise NatsError(f"header `{name[:32]}` holds a line end or a colon")
+        lines.append(f"{name}: {value}\r\n".encode())
+    lines.append(CRLF)
+    block = b"".join(lines)
+    if len(block) > HEADER_BYTES_MAX:
+        raise NatsError(f"headers of {len(block)} bytes; at most {HEADER_BYTES_MAX}")
+    return block
+
+
+def publish_head_with_headers(subject: str, block: bytes, payload_bytes: int, reply: str = "") -> bytes:
+    """The line and the headers; the payload and `CRLF` come after it."""
+    words = b"%b %b" % (subject_bytes(subject), subject_bytes(reply)) if reply else subject_bytes(subject)
+    return b"HPUB %b %d %d\r\n%b" % (words, len(block), len(block) + payload_bytes, block)
+
+
+def subscribe(subject: str, sid: int, queue: str = "") -> bytes:
+    raw = subject_bytes(subject, wildcards=True)
+    if queue:
+        return b"SUB %b %b %d\r\n" % (raw, subject_bytes(queue), sid)
+    return b"SUB %b %d\r\n" % (raw, sid)
+
+
+def unsubscribe(sid: int, after: int = 0) -> bytes:
+    return b"UNSUB %d %d\r\n" % (sid, after) if after else b"UNSUB %d\r\n" % sid

@@ -1,0 +1,252 @@
+"""What did the message engine say? The NATS protocol as a pure state machine: bytes in, messages and events out.
+
+Bytes are received straight into one large buffer (`writable`, `wrote`), and payloads are views into it, so nothing is
+copied. A view is valid until the next call of `writable`; who wants to keep it copies it. Frames may arrive in pieces
+of any size. Bytes that are no NATS, and frames beyond the limits, raise `ProtocolError`, once and for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from harch.pipelines.client.errors import ProtocolError
+
+BUFFER_BYTES = 16 << 20
+PAYLOAD_BYTES_MAX = 8 << 20  # as in the generated configuration of the engine
+LINE_BYTES_MAX = 64 << 10  # INFO lists every server of a cluster; other lines are far shorter
+SUBJECT_BYTES_MAX = 4096
+READ_BYTES_MIN = 256 << 10  # less room than this at the end of the buffer: move what is left to its start
+
+_CRLF = b"\r\n"
+_MSG, _HMSG = b"MSG", b"HMSG"
+
+
+class Message(Struct, gc=False):
+    """One message. `payload` and `header` are views until `kept` copies them; `status` is set by the engine itself."""
+
+    subject: str
+    sid: int
+    reply: str
+    payload: memoryview | bytes
+    header: memoryview | bytes = b""
+
+    @property
+    def status(self) -> int:
+        """The code of a message without a sender, such as 503 for a request that nobody answers; 0 for all others."""
+        line = bytes(self.header[:12])
+        code = line[9:12]
+        return int(code) if line.startswith(b"NATS/1.0 ") and code.isdigit() else 0
+
+    def headers(self) -> dict[str, str]:
+        """The header's fields; of repeated ones the last."""
+        found: dict[str, str] = {}
+        for line in bytes(self.header).split(_CRLF)[1:]:
+            name, colon, value = line.partition(b":")
+            if colon:
+                found[name.decode("utf-8", "replace")] = value.strip().decode("utf-8", "replace")
+        return found
+
+    def kept(self) -> Message:
+        """A copy that outlives the buffer."""
+        return Message(self.subject, self.sid, self.reply, bytes(self.payload), bytes(self.header))
+
+
+class Ping(Struct, frozen=True):
+    """The engine wants to know whether we live; answer with PONG."""
+
+
+class Pong(Struct, frozen=True):
+    """The answer to our oldest unanswered PING: all that was sent before it has been processed."""
+
+
+class Ok(Struct, frozen=True):
+    """Only in verbose mode, which we do not use; harmless."""
+
+
+class Refusal(Struct, frozen=True):
+    """`-ERR`: the engine says no, and mostly hangs up afterwards."""
+
+    text: str
+
+    @property
+    def is_permission(self) -> bool:
+        return "permissions violation" in self.text.lower()
+
+    @property
+    def is_authorization(self) -> bool:
+        words = self.text.lower()
+        return "authorization" in words or "authentication" in words
+
+    @property
+    def is_fatal(self) -> bool:
+        """All but these end the connection, as the engine's documentation says."""
+        return not self.is_permission and "invalid subject" not in self.text.lower()
+
+
+class Info(Struct, frozen=True):
+    """What the engine tells of itself, at the start and when its cluster changes."""
+
+    fields: dict[str, Any]
+
+    @property
+    def payload_bytes_max(self) -> int:
+        value = self.fields.get("max_payload")
+        return value if isinstance(value, int) and value > 0 else PAYLOAD_BYTES_MAX
+
+    @property
+    def nonce(self) -> str:
+        value = self.fields.get("nonce")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def tls_required(self) -> bool:
+        return self.fields.get("tls_required") is True
+
+    @property
+    def is_leaving(self) -> bool:
+        """`ldm`: the server shuts down and asks its clients to go elsewhere."""
+        return self.fields.get("ldm") is True
+
+
+Event = Message | Ping | Pong | Ok | Refusal | Info
+_PING, _PONG, _OK = Ping(), Pong(), Ok()
+
+
+class Parser:
+    """Owns the receive buffer. Drive it with `writable` / `wrote` / `next`, or `feed` where a copy does not matter."""
+
+    def __init__(self, *, buffer_bytes: int = BUFFER_BYTES, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+        smallest = payload_bytes_max + LINE_BYTES_MAX + len(_CRLF) + READ_BYTES_MIN
+        self._buffer = bytearray(max(buffer_bytes, smallest))
+        self._view = memoryview(self._buffer)
+        self._payload_bytes_max = payload_bytes_max
+        self._start = self._end = 0  # what was received and not yet returned
+        self._wanted = 0  # do not look again before so many bytes are there
+        self._broken = ""
+
+    def writable(self) -> memoryview:
+        """Room for the next bytes. Ends the life of every view handed out before."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start and len(self._buffer) - self._end < max(
+            READ_BYTES_MIN, self._wanted - (self._end - self._start)
+        ):
+            left = self._end - self._start
+            self._view[:left] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, left
+        return self._view[self._end :]
+
+    def wrote(self, count: int) -> None:
+        """So many bytes were put into what `writable` gave."""
+        self._end += count
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Takes bytes in and returns what they complete, with messages copied. For tests and slow lanes."""
+        found: list[Event] = []
+        left = memoryview(data)
+        while len(left):
+            room = self.writable()
+            count = min(len(room), len(left))
+            room[:count], left = left[:count], left[count:]
+            self.wrote(count)
+            found += [event.kept() if isinstance(event, Message) else event for event in self.complete()]
+        return found
+
+    def complete(self) -> Iterator[Event]:
+        """Every frame that is whole by now. Their views stay valid together, until the next `writable`."""
+        while (event := self.next()) is not None:
+            yield event
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._end - self._start
+
+    def next(self) -> Event | None:
+        """The next whole frame, or None until more bytes come."""
+        if self._broken:
+            raise ProtocolError(self._broken)
+        start, end = self._start, self._end
+        if end - start < self._wanted or start == end:
+            return None
+        line_end = self._buffer.find(_CRLF, start, min(end, start + LINE_BYTES_MAX))
+        if line_end < 0:
+            if end - start >= LINE_BYTES_MAX:
+                self._fail("a line without an end")
+            self._check_beginning(start)
+            return None
+        first = self._buffer[start]
+        if first == 77 or first == 72:  # M, H: by far the most frequent
+            return self._message(start, line_end, end)
+        self._start, self._wanted = line_end + 2, 0
+        return self._control(bytes(self._view[start:line_end]))
+
+    def _message(self, start: int, line_end: int, end: int) -> Message | None:
+        fields = bytes(self._view[start:line_end]).split()
+        word, count = fields[0], len(fields)
+        if word == _MSG and (count == 4 or count == 5):
+            header_bytes = 0
+        elif word == _HMSG and (count == 5 or count == 6):
+            header_bytes = self._number(fields[-2], self._payload_bytes_max)
+        else:
+            self._fail("a message line of the wrong form")
+        total = self._number(fields[-1], self._payload_bytes_max)
+        if header_bytes > total:
+            self._fail("a header longer than its message")
+        body = line_end + 2
+        if end < body + total + 2:
+            self._wanted = body + total + 2 - start
+            return None
+        if self._buffer[body + total] != 13 or self._buffer[body + total + 1] != 10:
+            self._fail("a message that does not end where it says")
+        self._start, self._wanted = body + total + 2, 0
+        view = self._view
+        has_reply = count == (5 if word == _MSG else 6)
+        return Message(
+            self._subject(fields[1]),
+            self._number(fields[2], 10**9),
+            self._subject(fields[3]) if has_reply else "",
+            view[body + header_bytes : body + total],
+            view[body : body + header_bytes] if header_bytes else b"",
+        )
+
+    def _control(self, line: bytes) -> Event:
+        if line == b"PING":
+            return _PING
+        if line == b"PONG":
+            return _PONG
+        if line.startswith(b"+OK"):
+            return _OK
+        if line.startswith(b"-ERR"):
+            return Refusal(line[4:].strip().strip(b"'").decode("utf-8", "replace"))
+        if not line.startswith(b"INFO "):
+            self._fail(f"an unknown operation {line[:16]!r}")
+        try:
+            return Info(msgspec.json.decode(line[5:], type=dict[str, Any]))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._fail("an INFO that is no JSON")
+
+    def _check_beginning(self, start: int) -> None:
+        """Refuses nonsense at its first byte instead of waiting for a line that may never end."""
+        if self._buffer[start] not in b"MHPI+-":
+            self._fail(f"an unknown operation {bytes(self._view[start : start + 1])!r}")
+
+    def _subject(self, raw: bytes) -> str:
+        if len(raw) > SUBJECT_BYTES_MAX:
+            self._fail("a subject that is too long")
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._fail("a subject that is not UTF-8")
+
+    def _number(self, raw: bytes, largest: int) -> int:
+        if not raw.isdigit() or len(raw) > 10 or int(raw) > largest:
+            self._fail(f"a number {raw[:16]!r} that is none, or above {largest}")
+        return int(raw)
+
+    def _fail(self, what: str) -> NoReturn:
+        self._broken = f"the message engine sent {what}"
+        raise ProtocolError(self._broken)
