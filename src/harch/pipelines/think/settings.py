@@ -67,11 +67,7 @@ class Role(StrEnum):
     ACTIVE = "active"
 
 
-class _Fields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class VersionSettings(_Fields):
+class VersionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One version of a model. `path` is relative to the pipeline's file; `sha256` is compared before it is loaded.
 
     A callable's hash is that of the file which holds its module; it may be left out while one is trying things.
@@ -86,7 +82,7 @@ class VersionSettings(_Fields):
     tag: dict[str, Any] | None = None  # where this version may be loaded; without one, the model's
 
 
-class BatchingSettings(_Fields):
+class BatchingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a batch runs: at a preferred size, after `delay_ms_max`, or when a deadline comes near."""
 
     preferred_rows: Annotated[tuple[Annotated[int, Meta(ge=1, le=BATCH_ROWS_MAX)], ...], Meta(max_length=8)] = (256,)
@@ -96,7 +92,7 @@ class BatchingSettings(_Fields):
     timeout_ms: Annotated[float, Meta(gt=0, le=600_000)] = 1000.0  # for requests without a deadline of their own
 
 
-class RollbackRules(_Fields):
+class RollbackRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a version loses its role by itself. Judged each time that it has seen `rows` rows, and at once on a series
     of failures. A rule left out does not apply; disagreement is with the active version, on the same rows."""
 
@@ -108,7 +104,7 @@ class RollbackRules(_Fields):
     failures_in_a_row_max: Annotated[int, Meta(ge=1, le=1000)] = 3
 
 
-class ModelSettings(_Fields):
+class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model: the feature columns that it reads, in order, the columns that it gives, and its versions."""
 
     name: Name
@@ -123,7 +119,7 @@ class ModelSettings(_Fields):
     rollback: RollbackRules = RollbackRules()
 
 
-class ThinkSettings(_Fields):
+class ThinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All models of a pipeline. Each scores every feature batch that has its columns."""
 
     models: Annotated[tuple[ModelSettings, ...], Meta(min_length=1, max_length=MODELS_MAX)]

@@ -1,0 +1,97 @@
+"""Are mistakes in the settings of THINK told by place, sentence and hint?"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.pipelines.think.settings import Device, Role, parse_think
+
+GOOD: dict[str, Any] = {
+    "models": [
+        {
+            "name": "soil-water",
+            "inputs": ["moisture_mean", "air_temp_mean"],
+            "outputs": ["valve_minutes"],
+            "versions": [{"version": "1", "path": "model.onnx", "sha256": "0" * 64}],
+        }
+    ]
+}
+
+
+def changed(**fields: object) -> dict[str, Any]:
+    raw = copy.deepcopy(GOOD)
+    raw["models"][0].update(fields)
+    return raw
+
+
+def test_a_short_description_is_enough_and_waits_for_nothing() -> None:
+    model = parse_think(GOOD).models[0]
+    assert model.versions[0].role is Role.ACTIVE
+    assert (model.batching.delay_ms_max, model.batching.rows_max, model.threads) == (0, 4096, 1)
+    assert model.device is Device.AUTO
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "words"),
+    [
+        (changed(name="Soil Water"), "think.models[0].name", "regex"),
+        (changed(colour="red"), "think.models[0]", "colour"),
+        (changed(inputs=[]), "think.models[0].inputs", "length >= 1"),
+        (changed(inputs=["a", "a"]), "think.models[0].inputs[1]", "`a` is given twice"),
+        (changed(canary_percent=80), "think.models[0].canary_percent", "<= 50"),
+        (changed(versions=[{"version": "1", "path": "m.onnx"}]), "think.models[0].versions[0].sha256", "is missing"),
+        (
+            changed(versions=[{"version": "1", "runtime": "python", "path": "m.py"}]),
+            "think.models[0].versions[0].callable",
+            "is missing",
+        ),
+        (
+            changed(versions=[{"version": "1", "runtime": "python", "callable": "m:f", "role": "shadow"}]),
+            "think.models[0].versions",
+            "no version is `active`",
+        ),
+        (
+            changed(versions=[{"version": str(n), "runtime": "python", "callable": "m:f"} for n in (1, 2)]),
+            "think.models[0].versions",
+            "2 versions are `active`",
+        ),
+        (
+            changed(batching={"preferred_rows": [256, 64]}),
+            "think.models[0].batching.preferred_rows",
+            "must grow",
+        ),
+        (
+            changed(batching={"rows_max": 100}),
+            "think.models[0].batching.preferred_rows",
+            "256 is more than `rows_max`, 100",
+        ),
+        (
+            changed(batching={"queue_rows_max": 100}),
+            "think.models[0].batching.queue_rows_max",
+            "less than one batch",
+        ),
+        (
+            changed(batching={"delay_ms_max": 50, "timeout_ms": 20}),
+            "think.models[0].batching.delay_ms_max",
+            "no less than the timeout",
+        ),
+    ],
+)
+def test_a_mistake_is_told_by_its_place(raw: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(HarchError) as caught:
+        parse_think(raw)
+    assert caught.value.code == "E0201"
+    assert caught.value.field == field
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+def test_all_mistakes_between_fields_are_told_at_once() -> None:
+    raw = changed(inputs=["a", "a"], batching={"preferred_rows": [256, 64], "queue_rows_max": 1, "rows_max": 512})
+    with pytest.raises(HarchError) as caught:
+        parse_think(raw)
+    assert len(caught.value.meta["problems"]) == 3  # type: ignore[arg-type]
