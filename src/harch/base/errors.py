@@ -208,6 +208,14 @@ REGISTRY = _registry(
         "mend it; nothing was deployed.",
         EXIT_USAGE,
     ),
+    ErrorKind(
+        "E0243",
+        "Energy file not valid",
+        400,
+        "The energy file describes a site that cannot be, or names a contract or a market adapter that is not there. "
+        "The message names every mistake with its place; a hub does not start with such a file.",
+        EXIT_USAGE,
+    ),
     # E03: what do you want to use?
     ErrorKind("E0301", "Workload not found", 404, "No workload has this id or name in your tenant on this hub."),
     ErrorKind(

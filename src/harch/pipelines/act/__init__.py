@@ -1,0 +1,1 @@
+"""How does a decision become an action that happens once? Commands, their ledger, and the sinks that carry them out."""

@@ -1,0 +1,91 @@
+"""May this command be sent now? Interlocks and rate limits, asked when it is made and again before it is sent."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harch.base.rejection import Rejection
+from harch.pipelines.act.command import Command
+from harch.pipelines.act.settings import ActionSettings, RateLimit
+
+_T = TypeVar("_T")
+DEVICES_REMEMBERED_MAX = 100_000  # per kind of memory; the least recently used is forgotten first
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now, but at this time."""
+
+    until_ms: int
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at_ms: int
+
+
+class Guards:
+    """Remembers per device and action when it was last commanded, and how many tokens are left."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[tuple[str, str], tuple[int, str]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+
+    def remember(self, commands: Iterable[tuple[Command, int]]) -> None:
+        """What the ledger knows of before this process started."""
+        for command, at_ms in commands:
+            last = self._last.get((command.device, command.action), (0, ""))
+            if at_ms > last[0]:
+                _keep(self._last, (command.device, command.action), (at_ms, command.cmd_id))
+
+    def interlock(self, command: Command, action: ActionSettings, *, now_ms: int, stopped: str) -> Rejection | None:
+        """The first interlock that says no."""
+        if stopped:
+            return Rejection(command.cmd_id, "stop", f"everything is stopped: {stopped}", "take the stop away")
+        for index, step in enumerate(command.steps):
+            for name, (low, high) in action.interlocks.ranges.items():
+                value = step.args.get(name)
+                if value is None:
+                    continue
+                if isinstance(value, str) or not low <= value <= high:  # also what is not a number
+                    detail = f"`{name}` of step {index} is {value!r}, allowed is {low:g} to {high:g}"
+                    return Rejection(command.cmd_id, "range", detail, "mend the rule, or widen the interlock")
+        at_ms, cmd_id = self._last.get((command.device, command.action), (0, ""))
+        wait_ms = at_ms + round(action.interlocks.min_interval_s * 1000) - now_ms
+        if cmd_id and cmd_id != command.cmd_id and wait_ms > 0:
+            detail = f"the device was commanded {(now_ms - at_ms) / 1000:g} s ago, allowed is every "
+            detail += f"{action.interlocks.min_interval_s:g} s"
+            return Rejection(command.cmd_id, "interval", detail, "lower `min_interval_s`")
+        return None
+
+    def admit(self, command: Command, action: ActionSettings, *, now_ms: int, stopped: str) -> Rejection | Wait | None:
+        """Asked right before a command is claimed; a yes takes a token and counts as a command to the device."""
+        if (refusal := self.interlock(command, action, now_ms=now_ms, stopped=stopped)) is not None:
+            return refusal
+        if action.rate is not None and (wait := self._take(command, action.rate, now_ms)) is not None:
+            return wait
+        if action.interlocks.min_interval_s:
+            _keep(self._last, (command.device, command.action), (now_ms, command.cmd_id))
+        return None
+
+    def _take(self, command: Command, rate: RateLimit, now_ms: int) -> Wait | None:
+        key = (command.device, command.action)
+        bucket = self._buckets.get(key) or _Bucket(float(rate.burst), now_ms)
+        gained = max(0, now_ms - bucket.at_ms) * rate.per_s / 1000
+        bucket.tokens, bucket.at_ms = min(float(rate.burst), bucket.tokens + gained), max(bucket.at_ms, now_ms)
+        _keep(self._buckets, key, bucket)
+        if bucket.tokens >= 1.0:
+            bucket.tokens -= 1.0
+            return None
+        return Wait(now_ms + 1 + int((1.0 - bucket.tokens) * 1000 / rate.per_s))
+
+
+def _keep(memory: OrderedDict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > DEVICES_REMEMBERED_MAX:
+        memory.popitem(last=False)

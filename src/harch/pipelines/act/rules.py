@@ -1,0 +1,156 @@
+"""When does a model's output call for an action, and with which values? A small expression language, never `eval`.
+
+An expression is read once with Python's own grammar, every node that is not on the list below is refused, and what is
+left becomes a tree of closures over columns: one evaluation serves a whole batch. A row whose inputs or results are not
+finite numbers fits no rule: an action never rests on NaN.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+CHARS_MAX = 500
+NODES_MAX = 100
+
+Columns = Mapping[str, Any]
+_Evaluate = Callable[[Columns], Any]
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Eq: np.equal,
+    ast.NotEq: np.not_equal,
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+}
+_FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "abs": (1, np.abs),
+    "round": (1, np.rint),
+    "floor": (1, np.floor),
+    "ceil": (1, np.ceil),
+    "min": (2, np.minimum),
+    "max": (2, np.maximum),
+    "clip": (3, np.clip),
+}
+
+
+class NotUnderstood(ValueError):
+    """The text is no expression of this language. The message is for the person who wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One expression, ready to be applied to columns of equal length. `names`: the columns it needs."""
+
+    text: str
+    names: frozenset[str]
+    is_condition: bool
+    _evaluate: _Evaluate
+
+    def values(self, columns: Columns, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The value per row as float64, and which rows are fit: all inputs and the result are finite."""
+        fit = np.ones(count, dtype=bool)
+        for name in self.names:
+            fit &= np.isfinite(np.asarray(columns[name], dtype=np.float64))
+        with np.errstate(all="ignore"):
+            found = np.broadcast_to(np.asarray(self._evaluate(columns), dtype=np.float64), (count,))
+        return found, fit & np.isfinite(found)
+
+    def mask(self, columns: Columns, count: int) -> tuple[np.ndarray, int]:
+        """The rows where the condition holds, and how many rows were not fit to be asked."""
+        found, fit = self.values(columns, count)
+        return (found != 0.0) & fit, int(count - fit.sum())
+
+
+def read_condition(text: str) -> Expression:
+    """An expression that is true or false. Raises NotUnderstood."""
+    expression = read_expression(text)
+    if not expression.is_condition:
+        raise NotUnderstood(f"`{text}` is a number, not a condition; compare it with something")
+    return expression
+
+
+def read_expression(text: str) -> Expression:
+    """Reads one expression. Raises NotUnderstood, with the part that is not part of the language."""
+    if len(text) > CHARS_MAX:
+        raise NotUnderstood(f"longer than {CHARS_MAX} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotUnderstood(f"`{text[:80]}` is not an expression") from error
+    if sum(1 for _ in ast.walk(tree)) > NODES_MAX:
+        raise NotUnderstood(f"has more than {NODES_MAX} parts")
+    names: set[str] = set()
+    evaluate, is_condition = _read(tree.body, names)
+    return Expression(text.strip(), frozenset(names), is_condition, evaluate)
+
+
+def _read(node: ast.expr, names: set[str]) -> tuple[_Evaluate, bool]:
+    match node:
+        case ast.Constant(value=bool() as flag):
+            return (lambda _: flag), True
+        case ast.Constant(value=int() | float() as number) if np.isfinite(float(number)):
+            constant = float(number)
+            return (lambda _: constant), False
+        case ast.Name(id=name):
+            names.add(name)
+            return (lambda columns: np.asarray(columns[name], dtype=np.float64)), False
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _number(operand, names)
+            return (lambda columns: np.negative(inner(columns))), False
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _condition(operand, names)
+            return (lambda columns: np.logical_not(inner(columns))), True
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            apply, a, b = _ARITHMETIC[type(op)], _number(left, names), _number(right, names)
+            return (lambda columns: apply(a(columns), b(columns))), False
+        case ast.BoolOp(op=op, values=values):
+            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+            parts = [_condition(value, names) for value in values]
+            return (lambda columns: join.reduce(np.broadcast_arrays(*(part(columns) for part in parts)))), True
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARE for op in ops):
+            sides = [_number(side, names) for side in (left, *others)]
+            tests = [_COMPARE[type(op)] for op in ops]
+            return (lambda columns: _chain(tests, [side(columns) for side in sides])), True
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+            wanted, function = _FUNCTIONS[name]
+            if len(args) != wanted:
+                raise NotUnderstood(f"`{name}` takes {wanted} values, not {len(args)}")
+            inputs = [_number(arg, names) for arg in args]
+            return (lambda columns: function(*(value(columns) for value in inputs))), False
+    raise NotUnderstood(
+        f"`{ast.unparse(node)[:80]}` is not part of the language: numbers, names of outputs, + - * /, comparisons, "
+        f"and, or, not, {', '.join(_FUNCTIONS)}"
+    )
+
+
+def _chain(tests: list[Callable[[Any, Any], Any]], sides: list[Any]) -> Any:
+    held = tests[0](sides[0], sides[1])
+    for index, test in enumerate(tests[1:], start=1):
+        held = np.logical_and(held, test(sides[index], sides[index + 1]))
+    return held
+
+
+def _number(node: ast.expr, names: set[str]) -> _Evaluate:
+    evaluate, is_condition = _read(node, names)
+    if is_condition:
+        raise NotUnderstood(f"`{ast.unparse(node)[:80]}` is a condition where a number is needed")
+    return evaluate
+
+
+def _condition(node: ast.expr, names: set[str]) -> _Evaluate:
+    evaluate, is_condition = _read(node, names)
+    if not is_condition:
+        raise NotUnderstood(f"`{ast.unparse(node)[:80]}` is a number where a condition is needed")
+    return evaluate

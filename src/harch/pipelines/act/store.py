@@ -1,0 +1,65 @@
+"""Where is the ledger kept, and what must that place promise? Compare-and-set on one entry, durable when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from msgspec import Struct
+
+from harch.pipelines.act.ledger import Entry, State
+
+SCAN_MAX = 10_000  # rows that one scan may give
+
+# The states that somebody has to look at again.
+OPEN = (
+    State.AWAIT_CONFIRM,
+    State.AUTHORISED,
+    State.INTENT,
+    State.SENT,
+    State.FAILED,
+    State.UNKNOWN,
+)
+
+
+class Stored(Struct, frozen=True):
+    """An entry as the store has it. `revision` changes with every write and is what the next write must name."""
+
+    entry: Entry
+    revision: int
+
+
+class Conflict(Exception):
+    """Somebody else wrote first: read again, and decide again. Nothing was written."""
+
+
+class LedgerStore(Protocol):
+    """A place for entries. Failures other than Conflict are HarchError E0675, and then a write may or may not be there.
+
+    Two promises hold everything up: of two writes that name the same revision one is refused, and a durable write that
+    returned is there after a power cut.
+    """
+
+    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+        """Writes where `revision` is still the current one; 0: where there is no entry yet. Raises Conflict."""
+        ...
+
+    async def get(self, cmd_id: str) -> Stored | None: ...
+
+    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+        """Entries in these states that are not closed, or have a letter; oldest change first."""
+        ...
+
+    async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
+        """Forgets closed entries of before, and the oldest letters above the limit; how many letters were dropped."""
+        ...
+
+    async def set_stop(self, reason: str) -> None:
+        """With a reason, nothing is sent by anybody who shares this ledger. Empty: go on."""
+        ...
+
+    def stopped(self) -> str:
+        """The reason, as last heard. Asked right before each request, so it must not wait."""
+        ...
+
+    async def close(self) -> None: ...

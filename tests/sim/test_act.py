@@ -1,0 +1,85 @@
+"""Whatever dies, races, comes late or gets lost: an action happens once or not at all, in time, approved, unaltered."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from harch.pipelines.act.ledger import State
+from harch.pipelines.act.settings import Mode
+from sim.act_world import World
+
+STORIES = 2000 if os.environ.get("HARCH_SOAK") else 60
+COMMANDS, TURNS = 4, 400
+
+SINKS = [
+    pytest.param(True, False, id="keeps-keys"),
+    pytest.param(False, True, id="reads-back"),
+    pytest.param(True, True, id="both"),
+]
+
+
+def story(seed: int, *, mode: Mode, keeps_keys: bool, reads_back: bool, steps: int = 1) -> World:
+    world = World(seed, mode=mode, keeps_keys=keeps_keys, reads_back=reads_back, steps=steps)
+    commands = []
+    for turn in range(TURNS):
+        if turn % (TURNS // COMMANDS) == 0:
+            commands.append(world.command(len(commands)))
+        world.deliver(world.random.choice(commands))  # again and again
+        if mode is Mode.CONFIRM and world.random.random() < 0.02:
+            world.approve(world.random.choice(list(world.store.rows)))
+        world.turn()
+    world.finish()
+    world.judge()
+    return world
+
+
+@pytest.mark.parametrize(("keeps_keys", "reads_back"), SINKS)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_transaction_happens_once_or_not_at_all(keeps_keys: bool, reads_back: bool, steps: int) -> None:
+    ends: set[State] = set()
+    for seed in range(STORIES):
+        world = story(seed, mode=Mode.TRANSACTIONAL, keeps_keys=keeps_keys, reads_back=reads_back, steps=steps)
+        assert world.problems == [], f"seed {seed}"
+        ends |= {row.entry.state for row in world.store.rows.values()}
+    assert {State.DONE, State.DEAD, State.EXPIRED} <= ends, "the stories are too tame to prove anything"
+
+
+@pytest.mark.parametrize(("keeps_keys", "reads_back"), [*SINKS, pytest.param(False, False, id="neither")])
+def test_nothing_is_sent_that_no_person_approved(keeps_keys: bool, reads_back: bool) -> None:
+    ends: set[State] = set()
+    for seed in range(STORIES):
+        world = story(seed, mode=Mode.CONFIRM, keeps_keys=keeps_keys, reads_back=reads_back)
+        assert world.problems == [], f"seed {seed}"
+        ends |= {row.entry.state for row in world.store.rows.values()}
+    assert {State.DONE, State.EXPIRED} <= ends
+
+
+@pytest.mark.parametrize(("keeps_keys", "reads_back"), [*SINKS, pytest.param(False, False, id="neither")])
+def test_what_is_fired_and_forgotten_is_tried_once(keeps_keys: bool, reads_back: bool) -> None:
+    for seed in range(STORIES):
+        world = story(seed, mode=Mode.FIRE_AND_FORGET, keeps_keys=keeps_keys, reads_back=reads_back)
+        assert world.problems == [], f"seed {seed}"
+        assert all(row.entry.attempts <= 1 for row in world.store.rows.values())
+
+
+def test_the_simulation_finds_a_ledger_that_sends_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: take the question away, and the world must see a device obey twice."""
+
+    async def send_again(self: object, stored: object, action: object) -> object:
+        from harch.pipelines.act import ledger
+        from harch.pipelines.act.store import Stored
+
+        assert isinstance(stored, Stored)
+        now_ms = self.now_ms()  # type: ignore[attr-defined]
+        again = ledger.failed(stored.entry, "", now_ms=now_ms, due_ms=now_ms)
+        return await self._put(stored, again)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("harch.pipelines.act.attempt.Worker._find_out", send_again)
+    problems = [
+        problem
+        for seed in range(STORIES)
+        for problem in story(seed, mode=Mode.TRANSACTIONAL, keeps_keys=False, reads_back=True).problems
+    ]
+    assert any("times" in problem for problem in problems)
