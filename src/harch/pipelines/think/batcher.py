@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
-from harch.pipelines.think.settings import PRIORITIES, BatchingSettings
+from harch.pipelines.think.settings import PRIORITIES, PRIORITY_DEFAULT, BatchingSettings
 
 REQUESTS_MAX = 65_536  # rows are limited by the settings; this bounds requests of few rows
 RUN_S_MIN = 0.0005  # no driver is quicker: who is woken at a deadline is late
@@ -48,7 +48,13 @@ class Batcher(Generic[Payload]):
         return sum(len(queue) for queue in self._queues)
 
     def offer(
-        self, payload: Payload, rows: int, *, now_s: float, priority: int = 1, deadline_s: float | None = None
+        self,
+        payload: Payload,
+        rows: int,
+        *,
+        now_s: float,
+        priority: int = PRIORITY_DEFAULT,
+        deadline_s: float | None = None,
     ) -> Rejection | None:
         """Takes a request, or says why not; what was refused is not kept."""
         if not 0 <= priority < PRIORITIES:

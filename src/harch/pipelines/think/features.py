@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from harch.base.rejection import Rejection
 from harch.pipelines.think.sessions import Array
+from harch.pipelines.think.settings import PRIORITY_DEFAULT
 
 
 class Features(Struct, frozen=True, kw_only=True, eq=False):
@@ -19,7 +20,7 @@ class Features(Struct, frozen=True, kw_only=True, eq=False):
     columns: Mapping[str, NDArray[Any]]
     devices: NDArray[np.generic]
     source: Any = None
-    priority: int = 1
+    priority: int = PRIORITY_DEFAULT
     deadline_s: float | None = None
 
     @property
@@ -41,5 +42,4 @@ def matrix_of(features: Features, names: tuple[str, ...]) -> tuple[Array, NDArra
                 detail = f"`{name}` has shape {list(column.shape)}, and there are {features.rows} devices"
                 return Rejection("features", "columns", detail, "give one value for each device")
             matrix[:, index] = column
-    complete: NDArray[np.bool_] = np.isfinite(matrix).all(axis=1)
-    return matrix, complete
+    return matrix, np.asarray(np.isfinite(matrix).all(axis=1))

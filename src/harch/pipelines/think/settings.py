@@ -14,11 +14,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError
+from harch.pipelines.wire.header import PRIORITY_MAX
 
 MODELS_MAX = 32
 VERSIONS_MAX = 8
 COLUMNS_MAX = 512
-PRIORITIES = 4  # 0 is served first
+PRIORITIES = PRIORITY_MAX + 1  # 0 is served first
+PRIORITY_DEFAULT = 3
 BATCH_ROWS_MAX = 65_536
 QUEUE_ROWS_MAX = 4_194_304
 _HINT = "docs/pipelines/think.md shows every field with its default"
@@ -42,6 +44,11 @@ Callable_ = Annotated[
 ]
 Column = Annotated[str, Meta(min_length=1, max_length=128)]
 Columns = Annotated[tuple[Column, ...], Meta(min_length=1, max_length=COLUMNS_MAX)]
+OutputColumn = Annotated[
+    str,
+    Meta(pattern="^[a-z][a-z0-9_]{0,62}$", description="small letters, digits and underscores, as rules of ACT use it"),
+]
+OutputColumns = Annotated[tuple[OutputColumn, ...], Meta(min_length=1, max_length=COLUMNS_MAX)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
@@ -109,7 +116,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: Name
     inputs: Columns
-    outputs: Columns
+    outputs: OutputColumns
     versions: Annotated[tuple[VersionSettings, ...], Meta(min_length=1, max_length=VERSIONS_MAX)]
     tag: dict[str, Any] | None = None
     device: Device = Device.AUTO

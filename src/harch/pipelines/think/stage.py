@@ -1,8 +1,8 @@
 """How does THINK run? Feature batches and inference requests in, outputs out, one step at a time.
 
 `think` scores a batch at once, for a stage fused with SENSE. `submit` and `step` queue and batch, for a stage with a
-process of its own and for the inference endpoint. Whoever drives the stage brings the time. A stage is driven by one
-thread; loading, promoting and reading counters may come from others.
+process of its own and for the inference endpoint. Whoever drives the stage brings the time. One thread drives `step`,
+`think` and `compare_shadows`; anything else may come from other threads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from harch.pipelines.think.results import Dropped, RowCounters, Thought
 from harch.pipelines.think.rollout import Change, State
 from harch.pipelines.think.scoring import Part, TimerNs, compare, score
 from harch.pipelines.think.sessions import Tensors, check_inputs
-from harch.pipelines.think.settings import ModelSettings, Role, ThinkSettings, VersionSettings
+from harch.pipelines.think.settings import PRIORITY_DEFAULT, ModelSettings, Role, ThinkSettings, VersionSettings
 from harch.pipelines.think.work import FeatureWork, JoinedWork, RequestWork, Work, refuse
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
@@ -62,6 +63,7 @@ class ThinkStage:
         self.settings = settings
         self._site, self._tag_of, self._folder, self._timer_ns = site, tag_of, folder, timer_ns
         self._lanes = {model.name: _Lane(Model(model, told)) for model in settings.models}
+        self._lock = Lock()  # around queues and row counters; never held while a model runs
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -114,7 +116,9 @@ class ThinkStage:
         """Every model scores the batch, at most `rows_max` rows at a time, without queue or waiting."""
         thought = Thought()
         for lane in self._lanes.values():
-            for work in self._prepare(lane, features, thought):
+            with self._lock:
+                works = self._prepare(lane, features, thought)
+            for work in works:
                 self._score(lane, [work], thought)
         return thought
 
@@ -123,14 +127,9 @@ class ThinkStage:
     def submit(self, features: Features, *, now_s: float) -> list[Dropped]:
         """Queues the batch for every model, in pieces of at most `rows_max` rows. What was not taken comes back."""
         thought = Thought()
-        for lane in self._lanes.values():
-            for work in self._prepare(lane, features, thought):
-                refusal = lane.batcher.offer(
-                    work, work.rows, now_s=now_s, priority=features.priority, deadline_s=features.deadline_s
-                )
-                if refusal is not None:
-                    lane.rows.refused += work.rows
-                    refuse(work, refusal, lane.model.settings, thought)
+        with self._lock:
+            for lane in self._lanes.values():
+                self._enqueue(lane, features, thought, now_s)
         return thought.dropped
 
     def ask(
@@ -142,7 +141,7 @@ class ThinkStage:
         now_s: float,
         version: str | None = None,
         device: int | str | None = None,
-        priority: int = 1,
+        priority: int = PRIORITY_DEFAULT,
         deadline_s: float | None = None,
     ) -> None:
         """Queues an inference request; its answer comes out of a later step. E0501, E0505, E0506, E0507."""
@@ -154,10 +153,11 @@ class ThinkStage:
             raise HarchError("E0501", f"{what} is not loaded", hint="GET /v2/models/NAME lists its versions")
         rows = check_inputs(live.session.inputs, tensors, rows_max=lane.model.settings.batching.rows_max)
         work = RequestWork(rows=rows, tensors=tensors, ticket=ticket, pinned=version, device=device)
-        lane.rows.came += rows
-        refusal = lane.batcher.offer(work, rows, now_s=now_s, priority=priority, deadline_s=deadline_s)
+        with self._lock:
+            lane.rows.came += rows
+            refusal = lane.batcher.offer(work, rows, now_s=now_s, priority=priority, deadline_s=deadline_s)
+            lane.rows.refused += rows if refusal is not None else 0
         if refusal is not None:
-            lane.rows.refused += rows
             code = {"full": "E0506", "deadline": "E0507"}.get(refusal.rule, "E0505")
             raise HarchError(code, f"{refusal.subject}: {refusal.detail}", hint=refusal.nearest_fix, retry_after_s=1)
 
@@ -165,12 +165,14 @@ class ThinkStage:
         """Gives back what is late, and runs at most one batch of each model that is due."""
         thought = Thought()
         for lane in self._lanes.values():
-            for request in lane.batcher.take_late(now_s):
-                lane.rows.late += request.rows
+            with self._lock:
+                late, batch = lane.batcher.take_late(now_s), lane.batcher.take_batch(now_s)
+                lane.rows.late += sum(request.rows for request in late)
+            for request in late:
                 detail = f"waited {now_s - request.arrived_s:.3f} s and passed its deadline"
                 reason = Rejection("request", "deadline", detail, "allow more time, or add a worker")
                 refuse(request.payload, reason, lane.model.settings, thought)
-            if batch := lane.batcher.take_batch(now_s):
+            if batch:
                 started_ns = self._timer_ns()
                 self._run(lane, [request.payload for request in batch], thought)
                 took_s = (self._timer_ns() - started_ns) / 1e9
@@ -179,7 +181,8 @@ class ThinkStage:
 
     def wake_s(self, *, now_s: float) -> float | None:
         """When the next step is worth it if nothing new comes; None if nothing waits."""
-        wakes = [wake for lane in self._lanes.values() if (wake := lane.batcher.wake_s(now_s)) is not None]
+        with self._lock:
+            wakes = [wake for lane in self._lanes.values() if (wake := lane.batcher.wake_s(now_s)) is not None]
         return min(wakes, default=None)
 
     def compare_shadows(self) -> None:
@@ -190,6 +193,15 @@ class ThinkStage:
                 for shadow in lane.model.route.shadows:
                     outcome = compare(lane.model.settings, shadow, work.ask, part, timer_ns=self._timer_ns)
                     lane.model.note(shadow, outcome)
+
+    def _enqueue(self, lane: _Lane, features: Features, thought: Thought, now_s: float) -> None:
+        for work in self._prepare(lane, features, thought):
+            refusal = lane.batcher.offer(
+                work, work.rows, now_s=now_s, priority=features.priority, deadline_s=features.deadline_s
+            )
+            if refusal is not None:
+                lane.rows.refused += work.rows
+                refuse(work, refusal, lane.model.settings, thought)
 
     def _prepare(self, lane: _Lane, features: Features, thought: Thought) -> list[Work]:
         settings = lane.model.settings
@@ -231,8 +243,9 @@ class ThinkStage:
             for work in works:
                 self._score(lane, [work], thought)
             return
-        lane.rows.scored += sum(len(part.rows) for part in scores.parts)
-        lane.rows.failed += len(scores.failed)
+        with self._lock:
+            lane.rows.scored += sum(len(part.rows) for part in scores.parts)
+            lane.rows.failed += len(scores.failed)
         whole.finish(scores, model.settings, thought)
         for part in scores.parts:
             if route.shadows and part.live is route.active and whole.ask.pinned is None:

@@ -90,7 +90,9 @@ class RequestWork(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def group(self) -> object:
-        return (self.pinned, type(self.device))
+        # Shapes too: rows of another width cannot stand in one tensor.
+        shapes = tuple((name, tensor.shape[1:]) for name, tensor in sorted(self.tensors.items()))
+        return (self.pinned, type(self.device), shapes)
 
     @property
     def ask(self) -> Ask:

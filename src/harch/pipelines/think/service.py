@@ -1,0 +1,97 @@
+"""Who drives a stage that serves requests? One task: it sleeps until a batch is due, runs it in a thread, hands out.
+
+Models run outside of the event loop, so that reading requests goes on while a batch is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.pipelines.think.features import Features
+from harch.pipelines.think.results import Answer, Dropped, Thought
+from harch.pipelines.think.sessions import Tensors
+from harch.pipelines.think.settings import PRIORITY_DEFAULT
+from harch.pipelines.think.stage import ThinkStage
+
+IDLE_S = 1.0  # a sleeper without work looks around so often; news wake it at once
+
+
+class ThinkService:
+    """Owns the queue of a stage. `handed_over` gets every thought with outputs or drops of feature batches."""
+
+    def __init__(
+        self, stage: ThinkStage, clock: Clock, handed_over: Callable[[Thought], None] = lambda thought: None
+    ) -> None:
+        self.stage = stage
+        self._clock = clock
+        self._handed_over = handed_over
+        self._news = asyncio.Event()
+        self._stopped = False
+
+    def submit(self, features: Features) -> list[Dropped]:
+        """Queues a feature batch; what was not taken comes back at once."""
+        dropped = self.stage.submit(features, now_s=self._clock.monotonic_s())
+        self._news.set()
+        return dropped
+
+    async def infer(
+        self,
+        name: str,
+        tensors: Tensors,
+        *,
+        version: str | None = None,
+        device: int | str | None = None,
+        priority: int = PRIORITY_DEFAULT,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, answered when its batch has run. Raises what the stage or the model has against it."""
+        if self._stopped:
+            raise HarchError("E0801", "the stage is stopping", hint="ask another worker")
+        now_s = self._clock.monotonic_s()
+        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.stage.ask(
+            name,
+            tensors,
+            ticket=waiter,
+            now_s=now_s,
+            version=version,
+            device=device,
+            priority=priority,
+            deadline_s=None if timeout_s is None else now_s + timeout_s,
+        )
+        self._news.set()
+        found = await waiter
+        if found.error is not None:
+            raise found.error
+        return found
+
+    async def run(self) -> None:
+        """Until `stop`; what is queued by then is still answered."""
+        while True:
+            now_s = self._clock.monotonic_s()
+            wake_s = self.stage.wake_s(now_s=now_s)
+            if wake_s is None and self._stopped:
+                return
+            if wake_s is None or wake_s > now_s:
+                await self._sleep(IDLE_S if wake_s is None else wake_s - now_s)
+                continue
+            thought = await asyncio.to_thread(self.stage.step, now_s=now_s)
+            for found in thought.answers:
+                if not found.ticket.done():  # the client may have gone
+                    found.ticket.set_result(found)
+            if thought.scored or thought.dropped:
+                self._handed_over(thought)
+            await asyncio.to_thread(self.stage.compare_shadows)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._news.set()
+
+    async def _sleep(self, delay_s: float) -> None:
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout=delay_s)
