@@ -14,6 +14,8 @@ from harch.hub import happenings as h
 from harch.hub.audit import drafts
 from harch.hub.desk import Desk, may_leave, wrong_state
 from harch.hub.registry import request_digest
+from harch.hub.routing.carrying_out import describe
+from harch.hub.routing.choices import choose
 from harch.placement.request import Request
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec
@@ -25,7 +27,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
     """Queues the workload under the id it was given. A repeated submission changes nothing and has no effects."""
     if desk.registry.earlier_submission(event, desk.now) is not None:
         return
-    if len(desk.scheduler.queue) >= PENDING_MAX:
+    if len(desk.scheduler.queue) + len(desk.carbon.held) >= PENDING_MAX:
         raise HarchError("E0401", f"{PENDING_MAX} workloads wait already", hint="try again later", retry_after_s=10)
     data_ids, hubs_allowed = _admitted_data(desk, event.spec, event.tenant)
     request = Request.of(event.workload_id, event.spec, tenant=event.tenant, hubs_allowed=hubs_allowed)
@@ -45,10 +47,14 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         data_ids=data_ids,
         home_fits=home_fits,
     )
+    workload.carbon = choose(desk, workload)  # the last check: it may refuse, and nothing has changed yet
     desk.registry.add(workload)
     desk.guard.watch(workload)
     desk.enqueue(workload)
     desk.changed(workload, "workload.submitted", f"submitted: {request.describe()}")
+    if workload.carbon is not None and (workload.carbon.held or workload.carbon.hub_id != desk.hub.id):
+        kind = "workload.deferred" if workload.carbon.held else "workload.routed"
+        desk.changed(workload, kind, describe(workload.carbon))
     desk.audit(drafts.admitted(workload, desk.hub.country, actor=event.actor, policy_version=desk.policy_version))
     if event.spec.labels:
         desk.emit(h.SaveLabels(workload))
@@ -71,12 +77,18 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
     data_ids, hubs_allowed = _admitted_data(desk, event.spec, workload.tenant)
     request = Request.of(workload.id, event.spec, hubs_allowed=hubs_allowed)
     home_fits = _fits_home(desk, event.spec, request)
-    desk.registry.rename(workload, event.spec)
+    kept = (workload.spec, workload.data_ids, workload.home_fits)
+    workload.spec, workload.data_ids, workload.home_fits = event.spec, data_ids, home_fits
+    try:
+        choice = choose(desk, workload)
+        desk.registry.rename(workload, event.spec)
+    except HarchError:
+        workload.spec, workload.data_ids, workload.home_fits = kept
+        raise
     desk.scheduler.withdraw(workload.id)
-    workload.spec = event.spec
+    desk.carbon.forget(workload.id)
+    workload.carbon = choice
     workload.annotations = event.annotations
-    workload.data_ids = data_ids
-    workload.home_fits = home_fits
     desk.guard.watch(workload)
     if workload.state is State.PENDING:
         desk.enqueue(workload)
@@ -148,6 +160,7 @@ def pause(desk: Desk, workload: Workload) -> None:
         desk.order(workload, OrderKind.PAUSE)
         return
     desk.scheduler.withdraw(workload.id)
+    desk.carbon.forget(workload.id)
     desk.move(workload, State.PAUSED, "paused; it keeps its GPUs" if workload.is_placed else "held back")
     for task in workload.placement:
         if task.rank in running:

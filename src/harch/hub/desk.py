@@ -20,6 +20,7 @@ from harch.hub.audit import drafts
 from harch.hub.catalog import Catalog
 from harch.hub.guard import Guard
 from harch.hub.registry import Registry
+from harch.hub.routing.memory import CarbonMemory
 from harch.hub.spill.board import Board
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
@@ -59,6 +60,7 @@ class Desk:
         self.now = datetime.min.replace(tzinfo=UTC)
         self.boot_s = 0.0  # for leases: how long, whatever the time
         self.spill = Board()
+        self.carbon = CarbonMemory()
         self.closed = Closed.OPEN
         self._gpu_index = {gpu.id: gpu.index for node in hub.nodes for gpu in node.gpus}
         self._start_deadlines: list[tuple[float, str]] = []
@@ -138,6 +140,7 @@ class Desk:
         self.move(workload, state, why)
         self.audit(drafts.ended(workload, self.hub.country, policy_version=self.policy_version))
         self.guard.unwatch(workload)
+        self.carbon.forget(workload.id)
         if workload.guest:
             self.spill.guests.pop(workload.id, None)
             self.spill.unbooked[workload.id] = workload
@@ -146,10 +149,15 @@ class Desk:
             self.spill.settled(workload.id)
 
     def enqueue(self, workload: Workload) -> None:
-        """Lets it wait for its turn; if it may go elsewhere, other hubs hear of it in a moment."""
-        if workload.home_fits:
+        """Lets it wait for its turn, or for its power; if it may go elsewhere, other hubs hear of it in a moment."""
+        asks_others = self.spill.enabled and workload.home_fits
+        waits = self.carbon.keeps_waiting(
+            workload, home=self.hub.id, asks_others=asks_others, now=self.now, boot_s=self.boot_s
+        )
+        if workload.home_fits and not waits:
             self.scheduler.submit(self.request(workload), now_s=self.now_s)
-        self.spill.waits(workload.id, self.boot_s)
+        if workload.id not in self.carbon.held:
+            self.spill.waits(workload.id, self.boot_s)
         within_s = workload.spec.gang.start_within_s
         if within_s is not None and workload.attempt == 0:
             heapq.heappush(self._start_deadlines, (workload.created_at.timestamp() + within_s, workload.id))

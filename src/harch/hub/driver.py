@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
+from harch.carbon.planning.settings import PlanSettings
 from harch.execution.protocol import HubMessage, StartTask
 from harch.federation.leases import LeaseTerms
 from harch.federation.offers import SpillMessage
@@ -82,6 +83,7 @@ class Driver:
         self._mending: asyncio.Task[None] | None = None
         self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
         self._leases = leases
+        self._plan_settings = PlanSettings()
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
@@ -121,9 +123,11 @@ class Driver:
             asyncio.get_running_loop().call_later(GATHER_S, self._place)
 
     async def keep_placing(self) -> None:
-        """Until cancelled: what waits for time to pass, e.g. a gang that may shrink, is looked at again."""
+        """Until cancelled: what waits for time to pass, e.g. for its hour, or a gang that may shrink, is looked at."""
         while True:
             await self._clock.sleep(LOOK_AGAIN_S)
+            if not self.not_ready and self.machine.is_carbon_due(self._clock.now(), self._clock.boot_s()):
+                self.handle(h.CarbonDue())
             self.plan_placement()
 
     async def keep_spilling(self) -> None:
@@ -133,6 +137,10 @@ class Driver:
             if not self.not_ready and self.machine.is_spill_due(self._clock.boot_s()):
                 self.handle(h.SpillDue())
                 self.plan_placement()
+
+    def plan_by(self, settings: PlanSettings) -> None:
+        """What the operator set about carbon; for this machine, and for one that takes its place."""
+        self._plan_settings = self.machine.desk.carbon.settings = settings
 
     def heard_clock(self, agent_id: str, agent_boot_s: float) -> None:
         self.machine.heard_clock(agent_id, agent_boot_s, boot_s=self._clock.boot_s())
@@ -246,6 +254,7 @@ class Driver:
         machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
         if self._leases is not None:
             machine.desk.spill.enabled, machine.desk.spill.terms = True, self._leases
+        machine.desk.carbon.settings = self._plan_settings
         effects = machine.restore(
             self._database.workloads_to_restore(now - RETRY_WINDOW),
             self._database.idempotency_keys(now - timedelta(hours=24)),

@@ -9,6 +9,7 @@ from msgspec import Struct
 from harch.execution.protocol import Hello, HubMessage, TaskEnded, TaskKey
 from harch.federation.offers import SpillMessage
 from harch.hub.catalog import CatalogEntry
+from harch.hub.routing.memory import HubPlan
 from harch.hub.views import PeerView
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.declassification import Declassification
@@ -160,6 +161,16 @@ class SpillDue(Struct, frozen=True, gc=False):
     """A moment has passed: who waits may be offered to others, leases and bids may have ended."""
 
 
+class CarbonPlanned(Struct, frozen=True, gc=False):
+    """A new plan of where and when work should run, for its power."""
+
+    plan: HubPlan
+
+
+class CarbonDue(Struct, frozen=True, gc=False):
+    """Work that was held back for its power, or offered elsewhere for it, has waited long enough."""
+
+
 class PlacementDue(Struct, frozen=True, gc=False):
     """Somebody waits, or something came free."""
 
@@ -183,6 +194,8 @@ Event = (
     | PeerSaid
     | PeerBack
     | SpillDue
+    | CarbonPlanned
+    | CarbonDue
     | HardwareChanged
     | NodeDrained
     | HubClosed

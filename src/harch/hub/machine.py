@@ -18,6 +18,7 @@ from harch.hub import happenings as h
 from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Closed, Desk
 from harch.hub.moves import Moves
+from harch.hub.routing import carrying_out
 from harch.hub.spill import dealings, guests
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
@@ -119,6 +120,10 @@ class JobMachine:
                 desk.spill.peers = {peer.hub_id: peer for peer in peers}
             case h.PeerBack(hub_id):
                 dealings.say_again(desk, hub_id)
+            case h.CarbonPlanned(plan):
+                carrying_out.plan_came(desk, plan)
+            case h.CarbonDue():
+                carrying_out.time_passed(desk)
             case h.HardwareChanged(kind, subject, value, why):
                 condition = hardware.Condition(kind=hardware.ConditionKind(kind), subject=subject, value=value, why=why)
                 hardware.set_condition(desk, condition)
@@ -153,6 +158,10 @@ class JobMachine:
     def is_spill_due(self, boot_s: float) -> bool:
         """Whether `SpillDue` would find anything to do."""
         return dealings.is_due(self.desk, boot_s)
+
+    def is_carbon_due(self, now: datetime, boot_s: float) -> bool:
+        """Whether `CarbonDue` would find anything to do."""
+        return self.desk.carbon.is_due(now.timestamp(), boot_s)
 
     def heard_clock(self, agent_id: str, agent_boot_s: float, *, boot_s: float) -> None:
         """A reading of an agent's clock has come; leases of its tasks are counted from it."""

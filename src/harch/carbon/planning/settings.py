@@ -28,6 +28,7 @@ class PlanningEntry(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
     applies_to: AppliesTo = AppliesTo.ASKED
     every_s: Annotated[float, Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX)] = 300.0
+    step_s: Annotated[float, Meta(ge=1, le=3600)] = 3600.0  # the steps of a plan; forecasts change by the hour
     moves_per_hour: Annotated[int, Meta(ge=0, le=1000)] = 4
     move_again_after_s: Annotated[float, Meta(ge=0, le=30 * 86400)] = 7200.0
     g_per_usd: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # what a dollar of electricity weighs

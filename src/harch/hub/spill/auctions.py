@@ -98,7 +98,7 @@ def close(desk: Desk, workload_ids: Iterable[str]) -> None:
     for workload_id in workload_ids:
         auction = board.auctions.pop(workload_id)
         workload = desk.registry.workloads.get(workload_id)
-        best = best_offer(auction.offers)
+        best = best_offer(auction.offers, _clean(workload))
         if workload is None or not _waits(desk, workload):  # it got its place at home meanwhile
             best = None
             board.settled(workload_id)
@@ -117,7 +117,9 @@ def close(desk: Desk, workload_ids: Iterable[str]) -> None:
 def _waits(desk: Desk, workload: Workload) -> bool:
     if workload.state is not State.PENDING or workload.leased or workload.guest or workload.stop_as:
         return False
-    return workload.id in desk.scheduler.queue or not workload.home_fits
+    if workload.id in desk.carbon.held:
+        return False
+    return workload.id in desk.scheduler.queue or workload.id in desk.carbon.routes or not workload.home_fits
 
 
 def _peers_for(desk: Desk, workload: Workload) -> tuple[str, ...]:
@@ -136,8 +138,11 @@ def _peers_for(desk: Desk, workload: Workload) -> tuple[str, ...]:
     request = desk.request(workload)
     answers: dict[str, str] = {}
     candidates = []
+    route = desk.carbon.routes.get(workload.id)
     for hub_id in verdict.eligible:
         peer = board.peers[hub_id]
+        if route is not None and hub_id not in route.hubs:
+            continue  # home is better for its power, and comes next
         if peer.summary is None or desk.boot_s < board.busy_until_s.get(hub_id, 0.0):
             continue
         rejection = first_rejection(
@@ -149,7 +154,13 @@ def _peers_for(desk: Desk, workload: Workload) -> tuple[str, ...]:
         candidates.append((hub_id, _has_data(desk, workload, hub_id), peer.summary.gpus_free, _rtt_ms(desk, hub_id)))
     if not candidates:
         board.answers[workload.id] = answers or {"": _UNASKED}
-    return peers_to_ask(candidates)
+    return peers_to_ask(candidates, first=route.hubs if route is not None else ())
+
+
+def _clean(workload: Workload | None) -> dict[str, float]:
+    """What a kWh of it would emit where it was weighed, by its newest plan."""
+    options = workload.carbon.options if workload is not None and workload.carbon is not None else ()
+    return {one.hub_id: one.grams / one.kwh for one in options if one.kwh > 0}
 
 
 def _has_data(desk: Desk, workload: Workload, hub_id: str) -> bool:

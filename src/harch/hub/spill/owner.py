@@ -31,6 +31,7 @@ def lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
     """From here on the work is the peer's, until it ends, comes back, or its lease has surely run out."""
     board = desk.spill
     desk.scheduler.withdraw(workload.id)
+    desk.carbon.forget(workload.id)
     workload.attempt += 1
     workload.epoch += 1
     workload.leased, workload.lease_s = True, board.terms.length_s(workload.spec)

@@ -1,0 +1,137 @@
+"""How does a plan become starts, waits and moves? Events of the job machine: a new plan, and time that has passed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from harch.carbon.planning.decisions import Decision, Verb
+from harch.federation.offers import OrderKind
+from harch.hub.desk import Desk
+from harch.hub.routing.choices import choice_of, is_weighable, over_limit, pools_of, weighed
+from harch.hub.routing.memory import HubPlan
+from harch.hub.routing.works import is_movable, waiting_work
+from harch.workloads.carbon import CarbonChoice
+from harch.workloads.lifecycle import State, Workload
+
+TELL_SHIFT = timedelta(minutes=30)  # a planned start that moves by less is not worth a line of history
+
+
+def plan_came(desk: Desk, plan: HubPlan) -> None:
+    """Held work starts or waits on by it; running work moves where that pays. What changed meanwhile is left alone."""
+    desk.carbon.planned(plan, desk.boot_s)
+    for workload_id, decision in plan.decisions.items():
+        workload = desk.registry.workloads.get(workload_id)
+        if workload is None or workload.guest or workload.state.is_final or workload.stop_as is not None:
+            continue
+        if workload_id in desk.carbon.held:
+            _planned_again(desk, workload, decision, plan)
+        elif decision.verb in (Verb.MOVE, Verb.SUSPEND):
+            _interrupt(desk, workload, decision, plan)
+    for workload_id in sorted(desk.carbon.held - plan.decisions.keys()):
+        _weigh_late(desk, desk.registry.workloads[workload_id], plan)
+
+
+def time_passed(desk: Desk) -> None:
+    """Whoever has waited long enough: for its hour, for its promise, or for another hub's answer."""
+    memory = desk.carbon
+    for workload_id in memory.take_due(desk.now_s, desk.boot_s):
+        workload = desk.registry.workloads.get(workload_id)
+        asked = workload_id in memory.routes
+        memory.forget(workload_id)
+        if workload is None or workload.carbon is None or workload.state is not State.PENDING or workload.leased:
+            continue
+        if asked:
+            workload.carbon = replace(workload.carbon, asked_there=True)
+            desk.changed(workload)
+            desk.enqueue(workload)
+        elif workload.carbon.held:
+            release(desk, workload, _why_released(desk, workload.carbon))
+
+
+def release(desk: Desk, workload: Workload, why: str) -> None:
+    """Into the queue, or to the other hub first. A limit that the newest plan cannot keep ends it instead."""
+    choice = workload.carbon
+    if choice is None:
+        return
+    desk.carbon.forget(workload.id)
+    if choice.refused and desk.carbon.fresh_plan(desk.now, desk.boot_s) is not None:
+        error = over_limit(workload, choice.refused)
+        workload.error_message = f"{error.code} {error.message}"
+        workload.carbon = replace(choice, held=False)
+        desk.end(workload, State.FAILED, workload.error_message)
+        return
+    workload.carbon = replace(choice, held=False)
+    desk.changed(workload, "workload.released", why)
+    desk.enqueue(workload)
+
+
+def _planned_again(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan) -> None:
+    before = workload.carbon
+    if before is None:
+        return
+    if decision.verb is Verb.REFUSE:
+        if before.refused != decision.reason and before.start_by is not None:
+            workload.carbon = replace(before, refused=decision.reason, decided_at=desk.now)
+            desk.changed(workload, "workload.replanned", f"no hub and hour keeps its limits: {decision.reason}")
+        return
+    starts = decision.verb is Verb.START and decision.room
+    choice = choice_of(desk, workload, decision, plan)
+    if starts:
+        workload.carbon = choice
+        release(desk, workload, f"starts now: {describe(choice)}")
+        return
+    if decision.verb is Verb.START:  # nowhere is room for all of it: it keeps its place until its promise nears
+        choice = replace(choice, held=True, action=str(Verb.WAIT), start_at=before.release_at or desk.now)
+    workload.carbon = choice
+    shifted = before.start_at is None or choice.start_at is None or abs(choice.start_at - before.start_at) >= TELL_SHIFT
+    if shifted or choice.hub_id != before.hub_id or before.refused:
+        desk.changed(workload, "workload.replanned", describe(choice))
+    desk.carbon.hold(workload, choice, now=desk.now, boot_s=desk.boot_s)
+
+
+def _weigh_late(desk: Desk, workload: Workload, plan: HubPlan) -> None:
+    """It came while the plan was made."""
+    work = waiting_work(desk, workload, pools_of(plan), planned=True, now=desk.now)
+    decision = weighed(desk, plan, work)
+    if decision is None or (decision.verb is Verb.REFUSE and not is_weighable(plan, work)):
+        release(desk, workload, "the plan could not weigh it")
+    else:
+        _planned_again(desk, workload, decision, plan)
+
+
+def _interrupt(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan) -> None:
+    """Stops it in an orderly way; it goes on from what it saved, there or later."""
+    memory, before = desk.carbon, workload.carbon
+    if workload.started_at is None or plan.attempts.get(workload.id) != workload.attempt:
+        return
+    ran_s = max((desk.now - workload.started_at).total_seconds(), 0.0)
+    if not memory.may_move(desk.boot_s) or not is_movable(desk, workload, ran_s):
+        return
+    done_s = ran_s + (before.ran_s if before is not None else 0.0)
+    moves = before.moves if before is not None else 0
+    choice = replace(choice_of(desk, workload, decision, plan), ran_s=done_s, moves=moves + 1, moved_at=desk.now)
+    memory.moved(desk.boot_s)
+    workload.carbon = choice
+    why = f"{describe(choice)}; saves {decision.saves_g:,.0f} g (estimated), {decision.move_cost_g:,.0f} g for stopping"
+    kind = "workload.suspending" if decision.verb is Verb.SUSPEND else "workload.moving"
+    if workload.leased:
+        desk.changed(workload, kind, why)
+        desk.order(workload, OrderKind.RETURN, why)
+    else:
+        desk.stop_for_others(workload, why, kind=kind)
+
+
+def describe(choice: CarbonChoice) -> str:
+    where = f"at {choice.hub_id}"
+    promise = f"; starts by {choice.start_by:%Y-%m-%d %H:%M:%S} UTC at the latest" if choice.start_by else ""
+    if choice.held and choice.start_at is not None:
+        return f"held back for cleaner power {where} until {choice.start_at:%Y-%m-%d %H:%M:%S} UTC (planned){promise}"
+    return f"{choice.action} {where}{promise}"
+
+
+def _why_released(desk: Desk, choice: CarbonChoice) -> str:
+    if choice.release_at is not None and desk.now >= choice.release_at:
+        return "its promise nears: it joins the queue, whatever the power"
+    return f"its hour has come: {choice.action} at {choice.hub_id}"

@@ -1,0 +1,169 @@
+"""How does the planner see a workload? Where it may run, on what, how long, and how long it may still wait. Pure.
+
+The planner counts in hours; here they are the steps of the hub's plans, an hour unless the operator sets another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from harch.carbon.planning.outlook import Pool
+from harch.carbon.planning.settings import AppliesTo, PlanSettings
+from harch.carbon.planning.work import FlexibleWork
+from harch.hub.desk import Desk, may_leave
+from harch.hub.peer_facts import published_facts
+from harch.placement.checks import first_rejection
+from harch.workloads.carbon import Resumes
+from harch.workloads.lifecycle import State, Workload
+from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadSpec
+
+CPU = "cpu"  # the pool of work without GPUs; counted in cores
+ASSUMED_S = 3600.0  # of work that does not say how long it runs
+LEFT_S_MIN = 60.0
+# Work enters the queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
+MARGINS_S = ((0, 1.5 * 3600.0), (8, 4 * 3600.0), (16, 6 * 3600.0))
+MARGIN_SHARE_MAX = 0.25  # of all the time that it may wait
+RUN_S_MIN = 900.0  # what has only just started is left alone
+
+Pools = Mapping[tuple[str, str], Pool]
+
+
+def is_planned(spec: WorkloadSpec, settings: PlanSettings) -> bool:
+    """Whether the plan may put it off or send it elsewhere. Urgent work starts at once, at home if there is room."""
+    applies = settings.planning.applies_to
+    if applies is AppliesTo.NONE or spec.carbon.aware is False or spec.turn_class is not SchedulingClass.TRAINING:
+        return False
+    return applies is AppliesTo.ALL or spec.carbon.wants_plan or spec.carbon.has_limit
+
+
+def is_limited(workload: Workload, settings: PlanSettings) -> bool:
+    return workload.spec.carbon.has_limit or settings.limits(workload.tenant)
+
+
+def start_by(workload: Workload) -> datetime | None:
+    """The promise: what it has done already is no delay. None: it does not wait for power at all."""
+    spec, wishes = workload.spec, workload.spec.carbon
+    if not wishes.may_wait or spec.turn_class is not SchedulingClass.TRAINING:
+        return None
+    ends: list[datetime] = []
+    if wishes.slack_s:
+        ends.append(workload.created_at + timedelta(seconds=wishes.slack_s))
+    if wishes.finish_by is not None and spec.expected_s is not None:
+        ends.append(wishes.finish_by - timedelta(seconds=spec.expected_s))
+    if spec.gang.start_within_s is not None:
+        ends.append(workload.created_at + timedelta(seconds=spec.gang.start_within_s))
+    ran_s = workload.carbon.ran_s if workload.carbon is not None else 0.0
+    return max(min(ends), workload.created_at) + timedelta(seconds=ran_s)
+
+
+def release_at(workload: Workload, promise: datetime) -> datetime:
+    """When it joins the queue, whatever the power."""
+    whole_s = max((promise - workload.created_at).total_seconds(), 0.0)
+    gpus = workload.spec.gpus_total
+    margin_s = max(margin_s for least, margin_s in MARGINS_S if gpus >= least)
+    return promise - timedelta(seconds=min(margin_s, MARGIN_SHARE_MAX * whole_s))
+
+
+def hubs_for(desk: Desk, workload: Workload) -> frozenset[str]:
+    """Sovereignty first: of hubs that may not run it, nothing else is even looked at."""
+    board, spec = desk.spill, workload.spec
+    home = {desk.hub.id} if workload.home_fits else set()
+    if not may_leave(spec) or not board.enabled or not board.terms.covers_grace(spec):
+        return frozenset(home)
+    ready = [
+        hub_id
+        for hub_id, peer in board.peers.items()
+        if peer.reachable and peer.summary is not None and peer.summary.status == "ready"
+    ]
+    request = desk.request(workload)
+    for hub_id in desk.guard.before_offer(workload, ready).eligible:
+        peer = board.peers[hub_id]
+        if peer.summary is not None:
+            facts = published_facts(peer.summary, peer, request)
+            if first_rejection(request, facts, permanent_only=True) is None:
+                home.add(hub_id)
+    return frozenset(home)
+
+
+def size_of(desk: Desk, spec: WorkloadSpec, pools: Pools) -> tuple[str, float]:
+    """The pool that it draws from, and how much: GPUs of one model, or cores where it takes no GPU."""
+    needs = spec.resources
+    if not needs.gpus:
+        return CPU, needs.cpus * spec.tasks
+    memory_gb = {gpu.model.name: gpu.model.memory_gb for node in desk.hub.nodes for gpu in node.gpus}
+    here = {model: pool.gpus for (hub, model), pool in pools.items() if hub == desk.hub.id and model != CPU}
+    wanted = needs.models_wanted or sorted(here, key=lambda model: (-here[model], model))
+    fits = [model for model in wanted if memory_gb.get(model, 0) >= needs.gpu_memory_gb_min and model in here]
+    elsewhere = [model for model in wanted if any(key[1] == model for key in pools)]
+    model = (fits or elsewhere or list(wanted) or [CPU])[0]
+    return model, spec.gpus_total * needs.gpu_milli / 1000
+
+
+def waiting_work(desk: Desk, workload: Workload, pools: Pools, *, planned: bool, now: datetime) -> FlexibleWork:
+    """Before it runs. `planned` False: only its limits count, for a start at home at once."""
+    promise = start_by(workload) if planned else None
+    wait_s = (release_at(workload, promise) - now).total_seconds() if promise is not None else 0.0
+    home = frozenset({desk.hub.id})
+    return _flexible(desk, workload, pools, hubs_for(desk, workload) if planned else home, max(wait_s, 0.0))
+
+
+def running_work(desk: Desk, workload: Workload, pools: Pools, *, now: datetime) -> FlexibleWork:
+    """Own work that runs, here or at a peer; movable only if it says that it goes on from what it saved."""
+    here = workload.runner_hub if workload.leased else desk.hub.id
+    ran_s = (now - workload.started_at).total_seconds() if workload.started_at is not None else 0.0
+    may_move = is_movable(desk, workload, ran_s)
+    hubs, wait_s = frozenset({here}), 0.0
+    if may_move:
+        promise = start_by(workload)
+        if promise is not None:
+            wait_s = max((release_at(workload, promise) - now).total_seconds() + ran_s, 0.0)
+        if workload.spec.carbon.resumes is Resumes.ANYWHERE:
+            hubs = hubs_for(desk, workload) | hubs
+    return _flexible(desk, workload, pools, hubs, wait_s, running_at=here, ran_s=ran_s, movable=may_move)
+
+
+def is_movable(desk: Desk, workload: Workload, ran_s: float) -> bool:
+    spec, settings = workload.spec, desk.carbon.settings
+    if spec.carbon.resumes is Resumes.NO or spec.restart is RestartPolicy.NEVER or not spec.preemptible:
+        return False
+    if not is_planned(spec, settings) or spec.expected_s is None:
+        return False
+    if workload.state is not State.RUNNING or workload.stop_as is not None or ran_s < RUN_S_MIN:
+        return False
+    moved_at = workload.carbon.moved_at if workload.carbon is not None else None
+    again_s = settings.planning.move_again_after_s
+    return moved_at is None or (desk.now - moved_at).total_seconds() >= again_s
+
+
+def _flexible(
+    desk: Desk,
+    workload: Workload,
+    pools: Pools,
+    hubs: frozenset[str],
+    wait_s: float,
+    *,
+    running_at: str | None = None,
+    ran_s: float = 0.0,
+    movable: bool = False,
+) -> FlexibleWork:
+    spec, choice = workload.spec, workload.carbon
+    model, amount = size_of(desk, spec, pools)
+    done_s = ran_s + (choice.ran_s if choice is not None else 0.0)
+    left_s = ASSUMED_S if spec.expected_s is None else max(spec.expected_s - done_s, LEFT_S_MIN)
+    step_s = desk.carbon.settings.planning.step_s
+    return FlexibleWork(
+        id=workload.id,
+        hubs=hubs,
+        model=model,
+        gpus=amount,
+        hours_left=left_s / step_s,
+        wait_h_max=wait_s / step_s,
+        tenant=workload.tenant,
+        home=desk.hub.id,
+        running_at=running_at,
+        movable=movable,
+        checkpoint_gb=spec.carbon.checkpoint_gb,
+        g_max=spec.carbon.g_max,
+        g_per_kwh_max=spec.carbon.g_per_kwh_max,
+    )
