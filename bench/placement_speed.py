@@ -46,10 +46,11 @@ class Hubs:
         self.engines = [PlacementEngine(shapes[hub::HUBS], models=len(nodes.models)) for hub in range(HUBS)]
         for engine in self.engines:
             engine.learn_from(request_rows(trace))
-        self._homes = np.random.default_rng([seed, _HOME_STREAM])
+        # Drawn beforehand: a request comes with its home.
+        self._homes = iter(np.random.default_rng([seed, _HOME_STREAM]).integers(HUBS, size=4 * len(trace)).tolist())
 
     def place(self, request: Request) -> object | None:
-        home = int(self._homes.integers(HUBS))
+        home = next(self._homes)
         for step in range(HUBS):
             decision = self.engines[(home + step) % HUBS].place(request)
             if decision is not None:

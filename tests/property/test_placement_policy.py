@@ -127,7 +127,7 @@ def test_the_cached_scan_decides_like_a_scan_of_everything(fleet, stream, turnov
         for engine in (cached, fresh):
             engine.observe(request)
         fresh._cache.version.fill(-1)
-        fresh._memo.cpu_milli.fill(-1)
+        fresh._memo.states.fill(-1)
         everything = fresh.top_candidates(request, 1)
         decision = cached.choose(request)
         assert decision == (everything[0] if everything else None)

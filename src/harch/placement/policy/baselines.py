@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.placement.policy.compiled import inner_kernel, kernel
+from harch.placement.policy.compiled import borrowed, inner_kernel, kernel
 from harch.placement.policy.lessons import common_kinds
 from harch.placement.policy.occupancy import change
 from harch.placement.policy.shapes import (
@@ -123,6 +123,8 @@ def _fgd(
     partial: Ints,
 ) -> tuple[int, int]:
     """The node, and for a share the device, whose fragment grows least; quantised as published."""
+    nodes = borrowed(nodes)
+    kinds, kind_counts, partial = borrowed((kinds, kind_counts, partial))
     best = -1.0
     chosen = _NOWHERE
     chosen_device = _BY_RULE

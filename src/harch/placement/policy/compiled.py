@@ -9,7 +9,9 @@ from typing import Any, TypeVar, cast
 from harch.placement.policy import KernelsMissing
 
 try:
-    from numba import njit
+    from numba import njit, types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
 except ImportError as missing:
     raise KernelsMissing from missing
 
@@ -28,6 +30,29 @@ def kernel(function: Kernel) -> Kernel:
 def inner_kernel(function: Kernel) -> Kernel:
     """The same for a function that only kernels call: without the way in from Python, which takes long to compile."""
     return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _borrowed(typing_context: Any, arrays: Any) -> Any:
+    """The same tuple of arrays without their owners, which must outlive the kernel.
+
+    Every call of a kernel counts its arrays as used and then as unused again, one atomic operation each; a decision
+    makes hundreds of short calls with dozens of arrays. Arrays without an owner have nothing to count.
+    """
+
+    def lend(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lent = arguments[0]
+        for place, kind in enumerate(arrays.types):
+            if isinstance(kind, types.Array):
+                array = cgutils.create_struct_proxy(kind)(context, builder, value=builder.extract_value(lent, place))
+                array.meminfo = cgutils.get_null_value(array.meminfo.type)
+                array.parent = cgutils.get_null_value(array.parent.type)
+                lent = builder.insert_value(lent, array._getvalue(), place)
+        return lent
+
+    return arrays(arrays), lend
+
+
+borrowed: Any = intrinsic(_borrowed)  # in a kernel: `arrays = borrowed(arrays)`
 
 
 def _compiled(function: Kernel, **options: bool) -> Kernel:

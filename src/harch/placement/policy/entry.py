@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from harch.placement.policy.compiled import kernel
+from harch.placement.policy.compiled import borrowed, kernel
 from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.node_values import NodeValues, ScoreCache, Scratch, change_node
 from harch.placement.policy.prices import Prices
@@ -65,6 +65,7 @@ def decide(
     *state: Any,
 ) -> Decided:
     """The best node and its devices for a flat state; takes them at once if told to (`TAKE`, not `LOOK`)."""
+    state = borrowed(state)
     nodes = NodeArrays(*state[0:_VALUES])
     values = NodeValues(*state[_VALUES:_LESSONS])
     lessons = Lessons(*state[_LESSONS:_MEMO])
@@ -112,6 +113,7 @@ def occupy(
     node: int, cpu_milli: int, memory_mib: int, gpu_milli: int, devices: Ints, direction: int, *state: Any
 ) -> bool:
     """`change_node` for a flat state up to `SCORED_FROM`."""
+    state = borrowed(state)
     nodes = NodeArrays(*state[0:_VALUES])
     values = NodeValues(*state[_VALUES:_LESSONS])
     lessons = Lessons(*state[_LESSONS:_MEMO])

@@ -35,6 +35,6 @@ def prepare(snapshot: Snapshot) -> Prepared:
     """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
     lessons = learn(snapshot.history, snapshot.nodes, snapshot.models, snapshot.turnover)
     values = new_values(snapshot.nodes.size)
-    memo = new_memo()
+    memo = new_memo(snapshot.nodes.size)
     revalue_all(snapshot.nodes, values, lessons, memo, new_scratch(snapshot.nodes))
     return Prepared(lessons, values, memo, snapshot.versions, snapshot.arrivals)

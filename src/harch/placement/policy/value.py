@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from harch.placement.policy.compiled import inner_kernel, kernel
 from harch.placement.policy.lessons import Lessons
@@ -17,28 +16,34 @@ from harch.placement.policy.rollout import rollout_left
 from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays, SmallInts
 
 STRANDED_WEIGHT = 1.0  # at full turnover
-MEMO_PLACES = 1 << 16  # a power of two; 40 bytes each
+MEMO_PLACES_MIN, MEMO_PLACES_MAX = 1 << 12, 1 << 16  # powers of two
+_STATES_PER_NODE = 64  # that are worth remembering: a small hub's memo stays in the processor's own cache
+
+# A place of the memo is one line of the processor's cache: a look costs one access to memory, not one per field.
+_PLACE = 8
+_CPU = 0  # free, exactly; -1 when empty
+_MEMORY_FROM = 1  # the value holds for this much free memory ...
+_MEMORY_TO = 2  # ... up to this much: where memory refused nothing, more of it changes nothing
+_DEVICES = 3  # hash of model, idle devices and shares left
+_VALUE = 4
 
 
 class ValueMemo(NamedTuple):
     """Values of node states seen under the present lessons; a later state overwrites an earlier one in its place."""
 
-    cpu_milli: Ints  # free, exactly; -1 when empty
-    memory_mib_from: Ints  # the value holds for this much free memory ...
-    memory_mib_to: Ints  # ... up to this much: where memory refused nothing, more of it changes nothing
-    devices: npt.NDArray[np.uint64]  # hash of model, idle devices and shares left
-    value: Floats
+    states: Ints  # [place, field]
+    values: Floats  # the same memory, for the field that is no integer
 
 
-def new_memo() -> ValueMemo:
-    places = MEMO_PLACES
-    return ValueMemo(
-        cpu_milli=np.full(places, -1, np.int64),
-        memory_mib_from=np.zeros(places, np.int64),
-        memory_mib_to=np.zeros(places, np.int64),
-        devices=np.zeros(places, np.uint64),
-        value=np.zeros(places),
-    )
+def new_memo(nodes: int) -> ValueMemo:
+    wanted = nodes * _STATES_PER_NODE
+    places = MEMO_PLACES_MIN
+    while places < min(wanted, MEMO_PLACES_MAX):
+        places *= 2
+    memory: Ints = np.full((places + 1) * _PLACE, -1, np.int64)
+    first = -(memory.ctypes.data // memory.itemsize) % _PLACE  # where a line begins
+    states = memory[first : first + places * _PLACE].reshape(places, _PLACE)
+    return ValueMemo(states, states.view(np.float64))
 
 
 @inner_kernel
@@ -141,21 +146,22 @@ def node_value(
     Fleets repeat themselves: many nodes are, or would be, in the same state, so each state's value is computed once.
     """
     _, devices = state_key(cpu_milli, memory_mib, idle, partial, partials, model)
-    place = place_of(cpu_milli, devices, len(memo.value))
+    place = place_of(cpu_milli, devices, len(memo.states))
+    state, known = memo.states[place], memo.values[place]
     if (
-        memo.cpu_milli[place] == cpu_milli
-        and memo.devices[place] == devices
-        and memo.memory_mib_from[place] <= memory_mib <= memo.memory_mib_to[place]
+        state[_CPU] == cpu_milli
+        and state[_DEVICES] == np.int64(devices)
+        and state[_MEMORY_FROM] <= memory_mib <= state[_MEMORY_TO]
     ):
-        return float(memo.value[place])
+        return float(known[_VALUE])
     left, memory_needed = rollout_left(cpu_milli, memory_mib, idle, partial, partials, model, lessons, room)
     stuck = fragment(cpu_milli, idle, partial, partials, model, lessons.kinds, lessons.kind_counts)
     value = left + lessons.fragment_weight * stuck + STRANDED_WEIGHT * lessons.turnover * stranded(partial, partials)
-    memo.cpu_milli[place] = cpu_milli
-    memo.memory_mib_from[place] = memory_mib if memory_needed < 0 else memory_needed
-    memo.memory_mib_to[place] = memory_mib if memory_needed < 0 else AMOUNT_MAX
-    memo.devices[place] = devices
-    memo.value[place] = value
+    state[_CPU] = cpu_milli
+    state[_MEMORY_FROM] = memory_mib if memory_needed < 0 else memory_needed
+    state[_MEMORY_TO] = memory_mib if memory_needed < 0 else AMOUNT_MAX
+    state[_DEVICES] = np.int64(devices)
+    known[_VALUE] = value
     return value
 
 
