@@ -39,13 +39,15 @@ def _borrowed(typing_context: Any, arrays: Any) -> Any:
     makes hundreds of short calls with dozens of arrays. Arrays without an owner have nothing to count.
     """
 
+    tools: Any = cgutils  # untyped
+
     def lend(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lent = arguments[0]
         for place, kind in enumerate(arrays.types):
             if isinstance(kind, types.Array):
-                array = cgutils.create_struct_proxy(kind)(context, builder, value=builder.extract_value(lent, place))
-                array.meminfo = cgutils.get_null_value(array.meminfo.type)
-                array.parent = cgutils.get_null_value(array.parent.type)
+                array = tools.create_struct_proxy(kind)(context, builder, value=builder.extract_value(lent, place))
+                array.meminfo = tools.get_null_value(array.meminfo.type)
+                array.parent = tools.get_null_value(array.parent.type)
                 lent = builder.insert_value(lent, array._getvalue(), place)
         return lent
 
