@@ -158,7 +158,13 @@ def think_problems(settings: ThinkSettings, *, where: str = "think") -> list[Set
     """What single fields cannot show: names given twice, fields that do not go together, limits out of order."""
     found: list[SettingsProblem] = []
     _twice([model.name for model in settings.models], f"{where}.models", "name", found)
+    givers: dict[str, str] = {}
     for index, model in enumerate(settings.models):
+        for place, output in enumerate(model.outputs):
+            if givers.setdefault(output, model.name) != model.name:
+                sentence = f"`{output}` is an output of `{givers[output]}` too"
+                hint = "actions name outputs only, so each belongs to one model"
+                found.append(SettingsProblem(f"{where}.models[{index}].outputs[{place}]", sentence, hint))
         _check_model(model, f"{where}.models[{index}]", found)
     return found
 

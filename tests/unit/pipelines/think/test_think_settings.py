@@ -40,6 +40,7 @@ def test_a_short_description_is_enough_and_waits_for_nothing() -> None:
     [
         (changed(name="Soil Water"), "think.models[0].name", "regex"),
         (changed(colour="red"), "think.models[0]", "colour"),
+        (changed(outputs=["a.b"]), "think.models[0].outputs[0]", "regex"),
         (changed(inputs=[]), "think.models[0].inputs", "length >= 1"),
         (changed(inputs=["a", "a"]), "think.models[0].inputs[1]", "`a` is given twice"),
         (changed(canary_percent=80), "think.models[0].canary_percent", "<= 50"),
@@ -95,3 +96,11 @@ def test_all_mistakes_between_fields_are_told_at_once() -> None:
     with pytest.raises(HarchError) as caught:
         parse_think(raw)
     assert len(caught.value.meta["problems"]) == 3  # type: ignore[arg-type]
+
+
+def test_an_output_belongs_to_one_model() -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["models"].append({**raw["models"][0], "name": "other"})
+    with pytest.raises(HarchError) as caught:
+        parse_think(raw)
+    assert caught.value.field == "think.models[1].outputs[0]"

@@ -1,0 +1,148 @@
+"""How do features come to THINK, and outputs go to ACT? From values in one process, or from and to messages.
+
+Both directions carry the jurisdiction mask of their events, so that a reader can check it before it stores anything.
+A message of outputs is a batch of the wire format whose payload is a head (who decided what, when) and columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from harch.base.rejection import Rejection
+from harch.pipelines.sense.features import FeatureBatch
+from harch.pipelines.think.features import Features
+from harch.pipelines.think.models import VersionRef
+from harch.pipelines.think.results import Scored
+from harch.pipelines.think.sessions import Array
+from harch.pipelines.think.settings import PRIORITY_DEFAULT
+from harch.pipelines.wire.checksum import Buffer
+from harch.pipelines.wire.columns import Columns
+from harch.pipelines.wire.header import BatchHeader, Lane, check_payload, pack_batch, unpack_header
+
+OUTPUTS_SCHEMA = 0x0A17_0001  # in the place of a schema's number: the payload describes itself
+HEAD_BYTES_MAX = 65_536
+_ALIGNED_BYTES = 8
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Which window of which pipeline some rows belong to, and where they may be."""
+
+    pipeline: str
+    partition: int
+    window_end_ns: int
+    juris_mask: int
+    policy_version: int
+
+
+class Decided(Struct, frozen=True, kw_only=True, eq=False):
+    """Outputs as ACT reads them. `at_ms` is the time of the decision, and stays the same when it is delivered again."""
+
+    origin: Origin
+    ref: VersionRef
+    at_ms: int
+    devices: NDArray[np.uint32]
+    outputs: dict[str, Array]
+
+
+class _Head(Struct, frozen=True, array_like=True):
+    origin: Origin
+    ref: VersionRef
+    at_ms: int
+    names: tuple[str, ...]
+
+
+def features_of(batch: FeatureBatch, *, priority: int = PRIORITY_DEFAULT, deadline_s: float | None = None) -> Features:
+    """What SENSE hands over in the same process; nothing is copied."""
+    origin = Origin(
+        pipeline=batch.pipeline,
+        partition=batch.partition,
+        window_end_ns=batch.window_end_ns,
+        juris_mask=batch.juris_mask,
+        policy_version=batch.policy_version,
+    )
+    columns = {name: batch.matrix[:, index] for index, name in enumerate(batch.names)}
+    return Features(columns=columns, devices=batch.device, source=origin, priority=priority, deadline_s=deadline_s)
+
+
+def features_of_message(
+    header: BatchHeader, columns: Columns, names: Sequence[str], *, pipeline: str, partition: int
+) -> Features:
+    """What SENSE sent, once header and payload were checked and decoded with its `feature_schema`."""
+    origin = Origin(
+        pipeline=pipeline,
+        partition=partition,
+        window_end_ns=header.t_first_ns,
+        juris_mask=header.juris_mask,
+        policy_version=header.policy_version,
+    )
+    named = dict(zip(names, columns.values, strict=True))
+    return Features(columns=named, devices=columns.device, source=origin, priority=header.priority)
+
+
+def encode_outputs(
+    scored: Scored, *, at_ms: int, source: int, seq: int, lane: Lane = Lane.DURABLE, priority: int = PRIORITY_DEFAULT
+) -> bytes:
+    """The message to ACT. `seq` is gapless per `source`, as for every batch."""
+    origin: Origin = scored.source
+    head = msgspec.msgpack.encode(_Head(origin, scored.ref, at_ms, tuple(scored.outputs)))
+    parts = [len(head).to_bytes(4, "little"), head, b"\0" * (_columns_at(len(head)) - 4 - len(head))]
+    parts += [np.ascontiguousarray(column, dtype="<f8").tobytes() for column in scored.outputs.values()]
+    parts.append(np.ascontiguousarray(scored.devices, dtype="<u4").tobytes())
+    payload = b"".join(parts)
+    header = BatchHeader(
+        schema=OUTPUTS_SCHEMA,
+        n=len(scored.devices),
+        juris_mask=origin.juris_mask,
+        policy_version=origin.policy_version,
+        source=source,
+        seq=seq,
+        t_first_ns=origin.window_end_ns,
+        watermark_ns=origin.window_end_ns,
+        payload_len=len(payload),
+        priority=priority,
+        lane=lane,
+    )
+    return pack_batch(header, payload)
+
+
+def decode_outputs(message: Buffer) -> tuple[BatchHeader, Decided] | Rejection:
+    """What THINK decided. Whoever reads it tests `juris_mask` of the header before anything else."""
+    header = unpack_header(message)
+    if isinstance(header, Rejection):
+        return header
+    if header.schema != OUTPUTS_SCHEMA:
+        return Rejection("batch", "schema", f"schema {header.schema:#010x} is not that of outputs")
+    payload = check_payload(header, message)
+    if isinstance(payload, Rejection):
+        return payload
+    size = int.from_bytes(payload[:4], "little")
+    if len(payload) < _columns_at(size) or size > HEAD_BYTES_MAX:
+        return Rejection("batch", "head", f"a head of {size} bytes in a payload of {len(payload)}")
+    try:
+        head = msgspec.msgpack.decode(payload[4 : 4 + size], type=_Head)
+    except msgspec.DecodeError as error:
+        return Rejection("batch", "head", f"the head cannot be read: {error}")
+    n, rest = header.n, payload[_columns_at(size) :]
+    if len(rest) != n * (8 * len(head.names) + 4):
+        return Rejection("batch", "columns", f"{len(rest)} bytes for {n} rows of {len(head.names)} outputs")
+    if (head.origin.juris_mask, head.origin.policy_version) != (header.juris_mask, header.policy_version):
+        return Rejection("batch", "mask", "the head and the header name different jurisdictions")
+    values = np.frombuffer(rest[: 8 * n * len(head.names)], dtype="<f8").reshape(len(head.names), n)
+    decided = Decided(
+        origin=head.origin,
+        ref=head.ref,
+        at_ms=head.at_ms,
+        devices=np.frombuffer(rest[8 * n * len(head.names) :], dtype="<u4"),
+        outputs=dict(zip(head.names, values, strict=True)),
+    )
+    return header, decided
+
+
+def _columns_at(head_bytes: int) -> int:
+    """Columns start at a multiple of eight bytes, so that they are read without copying."""
+    return -(-(4 + head_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES
