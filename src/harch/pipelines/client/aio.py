@@ -11,6 +11,7 @@ import random
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from harch.base.clock import Clock, SystemClock
 from harch.pipelines.client import commands
@@ -46,7 +47,7 @@ class AioClient:
         self._tls: ssl.SSLContext | None = tls_context(options.tls) if options.tls is not None else None
         self._link: AioLink | None = None
         self._handlers: dict[int, Handler] = {}
-        self._answers: dict[str, asyncio.Future[Message]] = {}
+        self._answers: dict[str, tuple[str, asyncio.Future[Message]]] = {}  # by reply, with what was asked
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._payload_bytes_max = options.payload_bytes_max
         self._keeper: asyncio.Task[None] | None = None
@@ -75,6 +76,11 @@ class AioClient:
     @property
     def is_connected(self) -> bool:
         return self._link is not None and not self._link.lost.done()
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """What the server said of itself when the connection was made; empty without one."""
+        return self._link.info.fields if self._link is not None else {}
 
     def publish(
         self, subject: str, payload: Part, *, reply: str = "", headers: Mapping[str, str] | None = None
@@ -131,7 +137,7 @@ class AioClient:
             self._send(command)
         reply = self.session.new_reply()
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers[reply] = answer
+        self._answers[reply] = (subject, answer)
         try:
             self.publish(subject, payload, reply=reply, headers=headers)
             async with asyncio.timeout(timeout_s):
@@ -208,10 +214,17 @@ class AioClient:
         elif isinstance(event, Info):
             self._payload_bytes_max = min(event.payload_bytes_max, self.options.payload_bytes_max)
         elif isinstance(event, Refusal) and event.is_permission:
-            self.refusals.append(PermissionDenied(event.text))
+            self._refused(PermissionDenied(event.text))
+
+    def _refused(self, error: PermissionDenied) -> None:
+        """A request to a refused subject fails at once, instead of after its timeout."""
+        self.refusals.append(error)
+        for subject, answer in self._answers.values():
+            if f'"{subject}"' in str(error) and not answer.done():
+                answer.set_exception(error)
 
     def _answered(self, message: Message) -> None:
-        answer = self._answers.get(message.subject)
+        _, answer = self._answers.get(message.subject, ("", None))
         if answer is not None and not answer.done():
             answer.set_result(message.kept())
 
@@ -221,7 +234,8 @@ class AioClient:
         self._link.send(parts)
 
     def _fail_waiting(self, reason: str) -> None:
-        waiting: list[asyncio.Future[Message] | asyncio.Future[None]] = [*self._answers.values(), *self._pongs]
+        answers = [answer for _, answer in self._answers.values()]
+        waiting: list[asyncio.Future[Message] | asyncio.Future[None]] = [*answers, *self._pongs]
         self._pongs.clear()
         for future in waiting:
             if not future.done():

@@ -53,8 +53,10 @@ class Session:
     def inbox_sid(self) -> int:
         return self._inbox_sid
 
-    def new_reply(self) -> str:
-        return f"{self.inbox}.{next(self._replies)}"
+    def new_reply(self, lane: str = "") -> str:
+        """Never the same twice. With a lane it lies beside the shared inbox, for a subscription of its own."""
+        number = next(self._replies)
+        return f"{self.inbox}.{lane}.{number}" if lane else f"{self.inbox}.{number}"
 
     def resubscribe(self) -> bytes:
         """Everything that a fresh connection has to be told."""

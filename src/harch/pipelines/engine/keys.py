@@ -1,0 +1,77 @@
+"""Where do the keys of the engine's users live? One file of mode 0600 per user, made once and never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from harch.base.errors import HarchError
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.nkeys import new_user_seed, public_key
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,95}\Z")
+_SEED_CHARS_MAX = 200
+
+
+class KeyFolder:
+    """Seeds by user name. A file that others may read is refused, because it may have been read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def seed(self, name: str) -> str:
+        """The seed of this user, made if there is none."""
+        path = self._path(name)
+        try:
+            text = read_secret(path)
+        except FileNotFoundError:
+            text = new_user_seed()
+            write_secret(path, text + "\n")
+        try:
+            public_key(text)
+        except NatsError as error:
+            raise HarchError("E0604", f"{path} holds no key: {error}", hint="remove it; a new one is made") from error
+        return text.strip()
+
+    def public_key(self, name: str) -> str:
+        return public_key(self.seed(name))
+
+    def word(self, name: str) -> str:
+        """A long random word, for what knows no keys (the links inside a cluster)."""
+        path = self._path(name)
+        try:
+            return read_secret(path)
+        except FileNotFoundError:
+            word = secrets.token_urlsafe(32)
+            write_secret(path, word + "\n")
+            return word
+
+    def forget(self, name: str) -> None:
+        self._path(name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.match(name):
+            raise HarchError("E0604", f"`{name[:64]}` is not a name of a user", hint="use a-z, 0-9 and -")
+        return self._folder / f"{name}.key"
+
+
+def read_secret(path: Path) -> str:
+    """The text of a secret file, or E0604 if others may read it."""
+    with path.open(encoding="utf-8") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise HarchError("E0604", f"{path} may be read by others", hint=f"remove it, or chmod 600 {path}")
+        return file.read(_SEED_CHARS_MAX).strip()
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)

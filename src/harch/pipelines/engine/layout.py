@@ -1,0 +1,157 @@
+"""Which servers are there, for which jurisdiction, and what may pass between them? Values, and what is wrong with them.
+
+A domain is the message engine of one jurisdiction: one account, one JetStream domain, one or more servers that all
+stand in that country. Domains are joined by border links, and those know named aggregates only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from harch.base.errors import HarchError, Problems
+from harch.pipelines.engine.users import EngineUser, export_root
+
+MIB = 1 << 20
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z")
+_COUNTRY = re.compile(r"[A-Z]{2}\Z")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What one server may use. The sum of all credit windows must stay below half of `pending_bytes_max`."""
+
+    payload_bytes_max: int = 8 * MIB
+    pending_bytes_max: int = 256 * MIB
+    memory_bytes_max: int = 256 * MIB
+    file_bytes_max: int = 4096 * MIB
+    streams_max: int = 1000
+    consumers_max: int = 4000
+    connections_max: int = 1000
+
+
+class ServerTls(Struct, frozen=True, kw_only=True):
+    """PEM files of the hub's identity. Both sides show certificates, so a stranger ends at the handshake."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """One `nats-server` process. A port of 0 means that it does not listen there."""
+
+    name: str
+    hub: str
+    host: str = "127.0.0.1"
+    client_port: int
+    monitor_port: int
+    cluster_port: int = 0
+    border_port: int = 0
+    store: str
+    log_file: str
+    tls: ServerTls | None = None
+
+    @property
+    def leaves_the_machine(self) -> bool:
+        return self.host not in _LOOPBACK
+
+
+class Domain(Struct, frozen=True, kw_only=True):
+    """The engine of one jurisdiction. `synced`: every write is on disk before it is acknowledged (durable ACT)."""
+
+    country: str
+    name: str
+    servers: tuple[Server, ...]
+    users: tuple[EngineUser, ...] = ()
+    synced: bool = False
+
+    @property
+    def account(self) -> str:
+        return f"JURIS_{self.country}"
+
+
+class BorderLink(Struct, frozen=True, kw_only=True):
+    """One domain dials another. Subjects are what each side may send: aggregates under its own country only."""
+
+    dialler: str  # names of domains
+    acceptor: str
+    acceptor_url: str  # host:port of the acceptor's border listener
+    public_key: str
+    dialler_sends: tuple[str, ...] = ()
+    acceptor_sends: tuple[str, ...] = ()
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    domains: tuple[Domain, ...]
+    links: tuple[BorderLink, ...] = ()
+    limits: Limits = Limits()
+
+    def domain(self, name: str) -> Domain:
+        return next(domain for domain in self.domains if domain.name == name)
+
+
+def check_layout(layout: Layout) -> None:
+    """Raises E0604 with everything that is unsafe or impossible."""
+    problems = Problems()
+    names = [domain.name for domain in layout.domains]
+    servers = [server.name for domain in layout.domains for server in domain.servers]
+    for kind, words in (("domain", names), ("server", servers)):
+        for word in sorted({word for word in words if words.count(word) > 1}):
+            problems.add(word, f"two {kind}s have this name; names are unique")
+    for domain in layout.domains:
+        _check_domain(domain, problems)
+    for link in layout.links:
+        _check_link(link, layout, names, problems)
+    if layout.limits.payload_bytes_max * 2 > layout.limits.pending_bytes_max:
+        problems.add("limits.pending_bytes_max", "must hold at least two of the largest messages")
+    if problems:
+        raise HarchError(
+            "E0604",
+            str(problems),
+            hint="docs/pipelines/engine.md tells what a layout needs",
+            field=problems.found[0][0],
+        )
+
+
+def _check_domain(domain: Domain, problems: Problems) -> None:
+    if not _COUNTRY.match(domain.country) or not _NAME.match(domain.name):
+        problems.add(domain.name[:64], "needs a country of two capital letters and a name of a-z, 0-9 and -")
+    if not domain.servers:
+        problems.add(domain.name, "has no server")
+    for server in domain.servers:
+        if not _NAME.match(server.name):
+            problems.add(server.name[:64], "is not a name; use a-z, 0-9 and -")
+        if server.leaves_the_machine and server.tls is None:
+            problems.add(f"{server.name}.tls", f"listens on {server.host}, which leaves the machine, and has no TLS")
+        if len(domain.servers) > 1 and not server.cluster_port:
+            problems.add(f"{server.name}.cluster_port", "is 0, but its domain has several servers")
+    if len(domain.servers) == 2:
+        problems.add(domain.name, "has two servers: losing either stops it; use one, or three and more")
+    keys = [user.public_key for user in domain.users]
+    if len(set(keys)) < len(keys):
+        problems.add(domain.name, "two users have the same key")
+    for user in domain.users:
+        for subject in (*user.publish, *user.subscribe):
+            if subject in (">", "*", "$JS.>", "_INBOX.>", "*.>") or subject.startswith(("*.", "$SYS")):
+                problems.add(f"{domain.name}.{user.name}", f"may use `{subject}`, which is everything; name subjects")
+
+
+def _check_link(link: BorderLink, layout: Layout, names: list[str], problems: Problems) -> None:
+    where = f"{link.dialler} -> {link.acceptor}"
+    missing = [name for name in (link.dialler, link.acceptor) if name not in names]
+    if missing:
+        problems.add(where, f"names the domain `{missing[0]}`, which is not there")
+        return
+    dialler, acceptor = layout.domain(link.dialler), layout.domain(link.acceptor)
+    if dialler.country == acceptor.country:
+        problems.add(where, "joins a country with itself; servers of one country are one domain")
+    for country, subjects in ((dialler.country, link.dialler_sends), (acceptor.country, link.acceptor_sends)):
+        for subject in subjects:
+            if not subject.startswith(f"{export_root(country)}."):
+                problems.add(where, f"`{subject}` may not leave {country}: only {export_root(country)}.> may")
+    if not any(server.border_port for server in acceptor.servers):
+        problems.add(where, f"{acceptor.name} listens at no border port")
+    if not any(server.tls for server in dialler.servers) and link.acceptor_url.split(":")[0] not in _LOOPBACK:
+        problems.add(where, "leaves the machine without TLS")

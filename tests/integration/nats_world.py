@@ -1,0 +1,201 @@
+"""Real message engines on free loopback ports, for the tests of this folder: one jurisdiction, two, or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
+from harch.pipelines.engine.binary import find_nats_server
+from harch.pipelines.engine.config import EngineSecrets, server_config
+from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.keys import KeyFolder
+from harch.pipelines.engine.layout import BorderLink, Domain, Layout, Limits, Server, ServerTls
+from harch.pipelines.engine.log_lines import EngineEvent
+from harch.pipelines.engine.server import EngineServer, user_names
+from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, advisory_stream, bucket_stream
+from harch.pipelines.engine.users import CONTROLLER, EngineUser, StageGrant, controller_user, inbox_of, stage_user
+
+WAIT_S = 40.0
+MIB = 1 << 20
+LIMITS = Limits(memory_bytes_max=64 * MIB, file_bytes_max=256 * MIB)
+SENSE_MA = StageGrant(
+    country="MA",
+    pipeline="soil",
+    stage="sense",
+    listens=("juris.ma.soil.sense.*",),
+    speaks=("juris.ma.soil.think.*", "juris.ma.soil.act.*", "export.agg.ma.soil"),
+    buckets=("ma-soil-sense",),
+)
+ACT_MA = StageGrant(country="MA", pipeline="soil", stage="act", reads=(("ma-soil-act", "act"),))
+WORK_SN = StageGrant(
+    country="SN",
+    pipeline="fish",
+    stage="sense",
+    listens=("juris.sn.fish.sense.*", "export.agg.>"),
+    speaks=("juris.sn.fish.think.*", "export.agg.sn.fish"),
+)
+WANTED_MA = Wanted(
+    streams=(
+        StreamSpec(name="ma-soil-act", country="MA", subjects=("juris.ma.soil.act.*",), max_bytes=16 * MIB),
+        bucket_stream("ma-soil-sense", "MA", max_bytes=4 * MIB),
+        advisory_stream("MA", max_bytes=4 * MIB),
+    ),
+    consumers=(ConsumerSpec(stream="ma-soil-act", name="act", filter_subject="juris.ma.soil.act.*"),),
+)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+    """Waits for something to become true; generous, because machines may be busy."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            found = condition()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.02)
+    raise AssertionError(what)
+
+
+class World:
+    """Layout, keys and running servers of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys = KeyFolder(folder / "keys")
+        self.events: list[EngineEvent] = []
+        self.servers: dict[str, EngineServer] = {}
+        self.layout = Layout(domains=())
+
+    def server(self, name: str, *, border: bool = False, cluster: bool = False, tls: ServerTls | None = None) -> Server:
+        client, monitor, leaf, route = free_ports(4)
+        return Server(
+            name=name,
+            hub=name,
+            client_port=client,
+            monitor_port=monitor,
+            border_port=leaf if border else 0,
+            cluster_port=route if cluster else 0,
+            store=str(self.folder / name / "store"),
+            log_file=str(self.folder / name / "nats.log"),
+            tls=tls,
+        )
+
+    def controller(self, country: str) -> EngineUser:
+        return controller_user(country, self.keys.public_key(f"{country.lower()}-{CONTROLLER}"))
+
+    def worker(self, grant: StageGrant) -> EngineUser:
+        return stage_user(grant, self.keys.public_key(grant.user_name))
+
+    def morocco(self, *servers: Server, synced: bool = False) -> Domain:
+        users = (self.controller("MA"), self.worker(SENSE_MA), self.worker(ACT_MA))
+        return Domain(country="MA", name="ma", servers=servers, users=users, synced=synced)
+
+    async def start(self, layout: Layout, *, configs: dict[str, str] | None = None) -> None:
+        """All servers at once. `configs` replaces the generated text of some of them (unsafe layouts)."""
+        self.layout = layout
+        secrets = EngineSecrets(
+            link_seeds={self.keys.public_key("link"): self.keys.seed("link")}, cluster_word=self.keys.word("cluster")
+        )
+        for domain in layout.domains:
+            for server in domain.servers:
+                text = (configs or {}).get(server.name) or server_config(layout, server.name, secrets)
+                self.add(server, text)
+        await asyncio.gather(*(server.start() for server in self.servers.values()))
+
+    def add(self, server: Server, text: str) -> EngineServer:
+        made = EngineServer(
+            server,
+            text,
+            self.folder / server.name,
+            find_nats_server(),
+            users=user_names(self.layout),
+            on_event=self.events.append,
+        )
+        self.servers[server.name] = made
+        return made
+
+    def options(self, server: str, user: str, *, key: str = "", tls: TlsFiles | None = None) -> ClientOptions:
+        return ClientOptions(
+            servers=tuple(self.servers[name].url for name in server.split(",")),
+            name=user,
+            credentials=Credentials(seed=self.keys.seed(key or user)),
+            inbox_prefix=inbox_of(user),
+            tls=tls,
+            buffer_bytes=1 << 20,
+            payload_bytes_max=8 * MIB,
+        )
+
+    def controller_options(self, server: str, country: str) -> ClientOptions:
+        return self.options(server, CONTROLLER, key=f"{country.lower()}-{CONTROLLER}")
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(server.stop() for server in self.servers.values()))
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    made = World(folder)
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+def border(made: World, morocco: Server) -> BorderLink:
+    return BorderLink(
+        dialler="sn",
+        acceptor="ma",
+        acceptor_url=f"127.0.0.1:{morocco.border_port}",
+        public_key=made.keys.public_key("link"),
+        dialler_sends=("export.agg.sn.fish",),
+        acceptor_sends=("export.agg.ma.soil",),
+    )
+
+
+async def two_countries(made: World) -> None:
+    """Morocco accepts a border link, Senegal dials it."""
+    morocco, senegal = made.server("ma-1", border=True), made.server("sn-1")
+    sn_users = (made.controller("SN"), made.worker(WORK_SN))
+    layout = Layout(
+        domains=(
+            made.morocco(morocco),
+            Domain(country="SN", name="sn", servers=(senegal,), users=sn_users),
+        ),
+        links=(border(made, morocco),),
+        limits=LIMITS,
+    )
+    await made.start(layout)
+
+
+async def is_answered(client: AioClient, subject: str, body: object = None, *, timeout_s: float = 0.6) -> bool:
+    """True if JetStream did what was asked."""
+    payload = msgspec.json.encode(body) if body is not None else b""
+    try:
+        answer = await client.request(subject, payload, timeout_s=timeout_s)
+    except NatsError:
+        return False
+    return b'"error"' not in bytes(answer.payload) and answer.status == 0
+
+
+async def admin_of(made: World, server: str, country: str) -> tuple[AioClient, JetStreamAdmin]:
+    client = AioClient(made.controller_options(server, country))
+    await client.connect()
+    return client, JetStreamAdmin(client)

@@ -1,0 +1,163 @@
+"""Does a real, supervised message engine start, survive kill -9 with what it acknowledged, and tell who was refused?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from nats_world import ACT_MA, LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, until, world
+
+from harch.base.errors import HarchError
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
+from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
+from harch.pipelines.engine.external import EngineSettings, check_engine, client_options
+from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.log_lines import Happening
+from harch.pipelines.engine.streams import Wanted, plan_streams
+
+
+async def start_morocco(made: World, *, synced: bool = False) -> None:
+    server = made.server("ma-1")
+    await made.start(Layout(domains=(made.morocco(server, synced=synced),), limits=LIMITS))
+
+
+async def test_acknowledged_messages_outlive_kill_9_and_the_server_comes_back_by_itself(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made, synced=True)
+        control, admin = await admin_of(made, "ma-1", "MA")
+        await admin.apply(plan_streams(WANTED_MA, await admin.found()))
+        assert plan_streams(WANTED_MA, await admin.found()).changes == ()  # asked again, nothing differs
+
+        worker = AioClient(made.options("ma-1", SENSE_MA.user_name))
+        await worker.connect()
+        acks = [
+            await worker.publish_stored("juris.ma.soil.act.3", b"open valve", msg_id=f"m{number}")
+            for number in range(20)
+        ]
+        assert [ack.seq for ack in acks] == list(range(1, 21))
+        assert (await worker.publish_stored("juris.ma.soil.act.3", b"open valve", msg_id="m7")).duplicate
+
+        first = made.servers["ma-1"].pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: made.servers["ma-1"].pid not in (None, first), "a new process")
+        await until(made.servers["ma-1"].is_ready, "the new process is ready")
+        await until(lambda: worker.is_connected and control.is_connected, "clients connect again")
+        assert worker.reconnects >= 1
+
+        reader = AioClient(made.options("ma-1", ACT_MA.user_name))
+        await reader.connect()
+        messages = await fetch(reader, "ma-soil-act", "act", batch=20, wait_s=10)
+        assert [stored_seq(message) for message in messages] == list(range(1, 21))
+        for message in messages:
+            await acknowledge(reader, message)
+        assert await fetch(reader, "ma-soil-act", "act", batch=1, wait_s=0.1) == []
+        kinds = [event.what for event in made.events]
+        assert kinds[0] is Happening.STARTED
+        assert Happening.ENDED in kinds
+        for client in (control, worker, reader):
+            await client.close()
+
+
+async def test_a_refused_worker_sees_silence_and_the_operator_sees_who_and_what(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        async with AioClient(made.options("ma-1", SENSE_MA.user_name)) as worker:
+            worker.publish("juris.ma.other.act.0", b"x")
+            worker.subscribe("juris.ma.>", lambda message: None)
+            await worker.flush()
+            await until(lambda: len(worker.refusals) == 2, "the client keeps the refusals")
+        wanted = {
+            (Happening.PUBLISH_REFUSED, SENSE_MA.user_name, "juris.ma.other.act.0"),
+            (Happening.SUBSCRIBE_REFUSED, SENSE_MA.user_name, "juris.ma.>"),
+        }
+        await until(
+            lambda: wanted <= {(e.what, e.user, e.subject) for e in made.events}, "events name user and subject"
+        )
+
+        stranger = made.options("ma-1", SENSE_MA.user_name, key="stranger")
+        with pytest.raises(AuthorizationFailed):
+            await AioClient(stranger).connect()
+        await until(lambda: Happening.KEY_REFUSED in {e.what for e in made.events}, "a refused key is an event")
+        seeds = [made.keys.seed(name) for name in (SENSE_MA.user_name, "stranger")]
+        for path in [*tmp_path.rglob("*.log"), *tmp_path.rglob("*.conf")]:
+            assert not any(seed in path.read_text() for seed in seeds)
+            if path.suffix == ".conf":
+                assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_a_server_of_an_earlier_hub_is_kept_and_a_stale_pid_harms_nobody(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        first = made.servers["ma-1"]
+        pid = first.pid
+        for task in first._tasks:  # the hub dies: nobody watches any more, the server runs on
+            task.cancel()
+        await asyncio.gather(*first._tasks, return_exceptions=True)
+        second = made.add(first.server, first._config_text)
+        await second.start()
+        assert second.pid == pid
+        assert second.starts == 0
+
+        changed = made.add(
+            first.server, first._config_text.replace('"max_connections": 1000', '"max_connections": 999')
+        )
+        for task in second._tasks:
+            task.cancel()
+        await changed.start()
+        assert changed.pid != pid
+        await changed.stop()
+
+        record = tmp_path / "ma-1" / "ma-1.pid"
+        record.write_text(f'{{"pid":{os.getpid()},"start_ticks":1,"config_sha256":""}}')  # somebody else's pid by now
+        await changed.start()
+        assert changed.pid != os.getpid()
+
+
+async def test_a_broken_configuration_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        server = made.server("ma-1")
+        layout = Layout(domains=(made.morocco(server),), limits=LIMITS)
+        with pytest.raises(HarchError) as caught:
+            await made.start(layout, configs={"ma-1": '{"listen": "127.0.0.1:nonsense"}'})
+        assert caught.value.code == "E0603"
+        assert "nonsense" in caught.value.hint or "port" in caught.value.hint
+
+
+async def test_streams_beyond_the_limits_of_the_engine_are_refused_by_the_engine_too(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        control, admin = await admin_of(made, "ma-1", "MA")
+        huge = WANTED_MA.streams[0].__class__(
+            name="ma-huge", country="MA", subjects=("juris.ma.huge.act.*",), max_bytes=1024 * MIB
+        )
+        with pytest.raises(HarchError) as caught:
+            await admin.apply(plan_streams(Wanted(streams=(huge,)), await admin.found()))
+        assert caught.value.code == "E0605"
+        await admin.apply(plan_streams(WANTED_MA, await admin.found()))
+        with pytest.raises(JetStreamRefused):
+            await control.publish_stored("juris.ma.soil.act.0", b"x", expected_last_subject_seq=99)
+        await control.close()
+
+
+async def test_an_engine_run_by_others_is_used_by_url_after_it_has_shown_that_it_refuses(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        url = made.servers["ma-1"].url
+        settings = EngineSettings(urls=(url,), key_folder=str(tmp_path / "keys"))
+        assert settings.is_external
+        made.keys.seed(SENSE_MA.user_name)
+        worker_options = client_options(settings, SENSE_MA.user_name)
+        with pytest.raises(HarchError):
+            client_options(settings, "nobody")
+        async with AioClient(made.controller_options("ma-1", "MA")) as control:
+            async with AioClient(worker_options) as worker:
+                assert await check_engine(control, worker, domain="ma") == ()
+                wrong = await check_engine(control, worker, domain="sn")
+                assert {rejection.rule for rejection in wrong} == {"domain"}
+            too_much = await check_engine(control, control, domain="ma")  # as if a worker could do all of it
+            assert {rejection.rule for rejection in too_much} == {"permissions"}
