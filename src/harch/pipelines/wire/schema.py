@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError, Problems
 
-COLUMNS_MAX = 64
+COLUMNS_MAX = 1024 + 4  # features travel as columns too
 TICKS_NS = (1, 1_000, 1_000_000)  # a tick is a nanosecond, a microsecond or a millisecond
 Role = Literal["time", "device", "metric", "flag", "value"]
 TypeName = Literal["u8", "u16", "u32", "u64", "f32", "f64"]
@@ -43,7 +43,7 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
 class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One column. `low` and `high` bound a value: outside of them, or not a number, and the event is set aside."""
 
-    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_.-]{0,127}$")]
     type: TypeName
     role: Role
     low: float | None = None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import InvariantBroken
@@ -67,6 +67,7 @@ def test_the_checksum_is_crc32c_of_the_published_example() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
+@settings(deadline=None)
 @given(batches())
 def test_what_is_packed_is_read_back_unchanged(batch: tuple[BatchHeader, bytes]) -> None:
     header, payload = batch
@@ -76,6 +77,7 @@ def test_what_is_packed_is_read_back_unchanged(batch: tuple[BatchHeader, bytes])
     assert check_payload(header, message) == payload
 
 
+@settings(deadline=None)
 @given(batches(), st.data())
 def test_any_flipped_bit_is_found(batch: tuple[BatchHeader, bytes], data: st.DataObject) -> None:
     message = bytearray(pack_batch(*batch))
@@ -85,6 +87,7 @@ def test_any_flipped_bit_is_found(batch: tuple[BatchHeader, bytes], data: st.Dat
     assert isinstance(header, Rejection) or isinstance(check_payload(header, message), Rejection)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_hostile_bytes_become_a_rejection_or_a_header_and_never_an_exception(message: bytes) -> None:
     header = unpack_header(message)
@@ -95,6 +98,7 @@ def test_hostile_bytes_become_a_rejection_or_a_header_and_never_an_exception(mes
         assert header.detail
 
 
+@settings(deadline=None)
 @given(batches(), st.lists(st.tuples(st.integers(0, 63), st.integers(0, 255)), max_size=12))
 def test_a_head_with_any_bytes_replaced_is_refused_or_in_its_ranges(
     batch: tuple[BatchHeader, bytes], changes: list[tuple[int, int]]
@@ -175,6 +179,7 @@ def test_a_replayed_message_differs_in_its_flag_only() -> None:
     assert check_payload(found, again) == b"abcd"
 
 
+@settings(deadline=None)
 @given(st.builds(Credit, U32, U64, U64, st.integers(0, 2**63 - 1)), st.integers(0, CREDIT_BYTES * 8 - 1))
 def test_credit_survives_the_wire_and_a_flipped_bit_does_not(credit: Credit, bit: int) -> None:
     message = bytearray(pack_credit(credit))

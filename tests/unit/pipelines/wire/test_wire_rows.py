@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.rejection import Rejection
@@ -98,12 +98,14 @@ def test_event_ids_are_kept_and_missing_ones_refused() -> None:
     assert dict(rows.rejected_by_reason) == {"bad_event_id": 1}
 
 
+@settings(deadline=None)
 @given(st.sampled_from([READER.json, READER.ndjson]), st.binary(max_size=200))
 def test_no_body_raises(read: Callable[[bytes], Rows], body: bytes) -> None:
     rows = read(body)
     assert rows.n + sum(rows.rejected_by_reason.values()) >= 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(list(GOOD)), st.none() | st.booleans() | st.integers() | st.text())))
 def test_every_row_is_kept_or_counted(rows_in: list[dict[str, object]]) -> None:
     rows = READER.json(json.dumps(rows_in).encode())
@@ -137,6 +139,7 @@ def test_arrow_timestamps_keep_their_precision() -> None:
     assert rows.times_ns.tolist() == [1_700_000_000_123_456_789]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 10_000), st.integers(0, 255))
 def test_broken_arrow_streams_are_refused_with_a_sentence(junk: bytes, place: int, value: int) -> None:
     found = read_arrow(junk, READER, FORMAT)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError, InvariantBroken
@@ -61,6 +61,7 @@ def test_a_schema_with_a_mistake_is_refused_with_its_place(wrong: EventSchema, w
         checked_schema(wrong)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([COMPACT, WIDE]), st.integers(0, 50), st.integers(0, 99), st.integers(0, 9))
 def test_columns_survive_encoding_wherever_the_payload_starts(
     events: EventSchema, n: int, seed: int, offset: int

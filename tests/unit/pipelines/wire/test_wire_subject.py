@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.rejection import Rejection
@@ -46,6 +46,7 @@ def test_other_subjects_are_refused(text: str) -> None:
     assert isinstance(parse_subject(text), Rejection)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=120))
 def test_what_parses_is_written_the_same_way(text: str) -> None:
     found = parse_subject(text)

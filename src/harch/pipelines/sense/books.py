@@ -1,0 +1,71 @@
+"""What does a stage tell about its work? Counters that balance, the quarantine, and alerts that do not flood."""
+
+from __future__ import annotations
+
+from harch.pipelines.sense.kernels import REASONS
+from harch.pipelines.sense.outcome import SideBatch, StageAlert, StageCounters
+from harch.pipelines.sense.quarantine import Quarantine, Quarantined
+from harch.pipelines.sense.windows import Added
+from harch.pipelines.wire.columns import Columns, select
+from harch.pipelines.wire.header import BatchHeader
+
+ALERT_EVERY_S = 1.0  # per rule; a flood of bad batches is one alert with a count
+_SHOWN_PER_BATCH = 5
+_LATE, _FUTURE = REASONS.index("late"), REASONS.index("future")
+
+
+class Books:
+    """The accounts of one stage."""
+
+    def __init__(self, kept: int) -> None:
+        self.counters = StageCounters()
+        self.quarantine = Quarantine(kept)
+        self._alerted_s: dict[str, float] = {}
+        self._pending: dict[str, StageAlert] = {}
+
+    def damaged(self, reason: str, detail: str, now_ns: int) -> None:
+        """A message that cannot be believed. Nothing of it is kept, not even what claims to be its source."""
+        self.counters.batches_damaged += 1
+        self.quarantine.add(Quarantined(reason, detail, at_ns=now_ns))
+
+    def batch_aside(self, header: BatchHeader, reason: str, detail: str, now_ns: int, count: int | None = None) -> None:
+        """A whole batch, without its content. Counts its events, and one where it has none."""
+        example = Quarantined(reason, detail, header.source, header.seq, "", now_ns)
+        self.quarantine.add(example, max(1, header.n) if count is None else count)
+
+    def events_told(self, header: BatchHeader, columns: Columns, added: Added, now_ns: int) -> SideBatch | None:
+        """Counts the events of a batch and keeps examples; returns what came too late or too early."""
+        accepted = added.counts.get("accepted", 0)
+        self.counters.events_accepted += accepted
+        self.counters.events_aside += columns.n - accepted
+        for reason, count in added.counts.items():
+            places = added.aside[added.reasons == REASONS.index(reason)][:_SHOWN_PER_BATCH]
+            for number, place in enumerate(places):
+                shown = _shown(columns, int(place))
+                example = Quarantined(reason, f"event {place}", header.source, header.seq, shown, now_ns)
+                self.quarantine.add(example, count - len(places) + 1 if number == 0 else 1)
+        side = (added.reasons == _LATE) | (added.reasons == _FUTURE)
+        if not side.any():
+            return None
+        reasons = tuple(REASONS[reason] for reason in added.reasons[side])
+        return SideBatch(header, select(columns, added.aside[side]), reasons)
+
+    def alert(self, rule: str, detail: str, count: int) -> None:
+        """Somebody should hear of it, with all others of its rule, the next time that alerts are due."""
+        before = self._pending.get(rule)
+        self._pending[rule] = StageAlert(rule, detail, count + (before.count if before else 0))
+
+    def alerts_due(self, now_s: float) -> list[StageAlert]:
+        if not self._pending:
+            return []
+        due = [rule for rule in self._pending if now_s - self._alerted_s.get(rule, -ALERT_EVERY_S) >= ALERT_EVERY_S]
+        for rule in due:
+            self._alerted_s[rule] = now_s
+        return [self._pending.pop(rule) for rule in due]
+
+
+def _shown(columns: Columns, place: int) -> str:
+    values = ", ".join(f"{float(value):g}" for value in columns.values[:8, place])
+    return (
+        f"tick {columns.ticks[place]}, device {columns.device[place]}, metric {columns.metric[place]}, values {values}"
+    )

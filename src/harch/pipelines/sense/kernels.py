@@ -1,0 +1,223 @@
+"""The loops over events and cells, compiled. Everything that indexes memory is checked here, in the loop itself.
+
+Numba does not check bounds, so a number from outside is compared before it becomes an index: device, metric, time and
+window. Values that are no finite numbers within their bounds fail a comparison that NaN fails too. All kernels stand in
+this one file, because the stored machine code is renewed only when the file of the kernel changes.
+
+A cell is one cache line of eight float64: see `CELL`. A count of zero means that nothing else in it is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harch.base.errors import HarchError
+
+try:
+    from numba import njit
+except ImportError as missing:
+    raise HarchError(
+        "E0640", "the package `numba` is not installed", hint="pip install 'harch[pipelines]'"
+    ) from missing
+
+Array = NDArray[Any]
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+CELL = ("count", "sum", "squares", "min", "max", "last", "last_at", "shift")  # squares are of (value - shift)
+COUNT, SUM, SQUARES, MIN, MAX, LAST, LAST_AT, SHIFT = range(8)
+CELL_WIDTH = 8
+
+ACCEPTED, UNKNOWN_DEVICE, UNKNOWN_METRIC, BAD_VALUE, LATE, FUTURE = range(6)
+REASONS = ("accepted", "unknown_device", "unknown_metric", "bad_value", "late", "future")
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compiles without fastmath, so that the same events give the same bits, and without the GIL."""
+    decorator: Any = njit
+    try:
+        return cast(Kernel, decorator(cache=True, nogil=True)(function))
+    except RuntimeError:  # no writable folder for the machine code: compile anew in every process
+        return cast(Kernel, decorator(nogil=True)(function))
+
+
+@kernel
+def accumulate(
+    cells: Array,  # f64 (slots, keys, CELL_WIDTH)
+    ticks: Array,
+    device: Array,
+    metric: Array,
+    values: Array,  # (columns, events)
+    picks: Array,  # i64: which value columns
+    low: Array,  # f64, one per pick
+    high: Array,
+    devices: int,
+    metrics: int,
+    t_first_ns: int,
+    tick_ns: int,
+    ticks_max: int,  # larger offsets would overflow; they lie in the future
+    time_ns_max: int,  # later events are not believed
+    pane_ns: int,
+    first_pane: int,
+    panes_open: int,
+    aside: Array,  # i32 out: places of events that were not added
+    reasons: Array,  # u8 out: why, parallel to `aside`
+    counts: Array,  # i64 out: one per reason
+) -> int:
+    """Adds events to their cells; returns how many were set aside, or -1 without touching anything."""
+    n, slots, used = ticks.size, cells.shape[0], picks.size
+    if device.size != n or metric.size != n or values.shape[1] != n or aside.size < n or reasons.size < n:
+        return -1
+    if cells.shape[2] != 8 or cells.shape[1] < devices * metrics * used or slots < panes_open or counts.size < 6:
+        return -1
+    if low.size != used or high.size != used or pane_ns <= 0 or first_pane < 0 or devices < 0 or metrics < 0:
+        return -1
+    for j in range(used):
+        if picks[j] < 0 or picks[j] >= values.shape[0]:
+            return -1
+    set_aside = 0
+    pane_start, pane_end, slot = np.int64(0), np.int64(-1), np.int64(0)  # of the last event: most share a pane
+    for i in range(n):
+        d, m = np.int64(device[i]), np.int64(metric[i])
+        reason = 0
+        if d >= devices:
+            reason = 1
+        elif m >= metrics:
+            reason = 2
+        else:
+            for j in range(used):
+                x = np.float64(values[picks[j], i])
+                if not (x >= low[j] and x <= high[j]):
+                    reason = 3
+        if reason == 0:
+            if ticks[i] > ticks_max:
+                reason = 5
+            else:
+                at = t_first_ns + np.int64(ticks[i]) * tick_ns
+                if at > time_ns_max:
+                    reason = 5
+                else:
+                    if at < pane_start or at >= pane_end:
+                        pane = at // pane_ns
+                        pane_start = pane * pane_ns
+                        pane_end = pane_start + pane_ns
+                        slot = pane % slots
+                        if pane < first_pane:
+                            slot = np.int64(-1)
+                        elif pane >= first_pane + panes_open:
+                            slot = np.int64(-2)
+                    if slot < 0:
+                        reason = 4 if slot == -1 else 5
+                    else:
+                        offset = np.float64(at - pane_start)
+                        key = (d * metrics + m) * used
+                        for j in range(used):
+                            x = np.float64(values[picks[j], i])
+                            k = key + j
+                            if cells[slot, k, 0] == 0.0:
+                                cells[slot, k, 0] = 1.0
+                                cells[slot, k, 1] = x
+                                cells[slot, k, 2] = 0.0
+                                cells[slot, k, 3] = x
+                                cells[slot, k, 4] = x
+                                cells[slot, k, 5] = x
+                                cells[slot, k, 6] = offset
+                                cells[slot, k, 7] = x
+                            else:
+                                shifted = x - cells[slot, k, 7]
+                                cells[slot, k, 0] += 1.0
+                                cells[slot, k, 1] += x
+                                cells[slot, k, 2] += shifted * shifted
+                                if x < cells[slot, k, 3]:
+                                    cells[slot, k, 3] = x
+                                if x > cells[slot, k, 4]:
+                                    cells[slot, k, 4] = x
+                                if offset >= cells[slot, k, 6]:
+                                    cells[slot, k, 5] = x
+                                    cells[slot, k, 6] = offset
+        counts[reason] += 1
+        if reason != 0:
+            aside[set_aside] = i
+            reasons[set_aside] = reason
+            set_aside += 1
+    return set_aside
+
+
+@kernel
+def merge_panes(cells: Array, order: Array, pane_ns: int, out: Array) -> int:
+    """The cells of a window out of those of its panes, `order` being their slots from old to new.
+
+    Times of the last value count from the start of the newest pane; only their order matters.
+    """
+    keys = cells.shape[1]
+    if out.shape[0] != keys or out.shape[1] != 8 or cells.shape[2] != 8:
+        return -1
+    for p in range(order.size):
+        if order[p] < 0 or order[p] >= cells.shape[0]:
+            return -1
+    for k in range(keys):
+        for c in range(8):
+            out[k, c] = 0.0
+        for p in range(order.size):
+            s = order[p]
+            count = cells[s, k, 0]
+            if count == 0.0:
+                continue
+            at = cells[s, k, 6] - np.float64(order.size - 1 - p) * np.float64(pane_ns)
+            if out[k, 0] == 0.0:
+                for c in range(8):
+                    out[k, c] = cells[s, k, c]
+                out[k, 6] = at
+                continue
+            # Squares of the pane were taken around another shift: move them to that of the window.
+            move = cells[s, k, 7] - out[k, 7]
+            around = cells[s, k, 1] - count * cells[s, k, 7]
+            out[k, 2] += cells[s, k, 2] + 2.0 * move * around + count * move * move
+            out[k, 0] += count
+            out[k, 1] += cells[s, k, 1]
+            if cells[s, k, 3] < out[k, 3]:
+                out[k, 3] = cells[s, k, 3]
+            if cells[s, k, 4] > out[k, 4]:
+                out[k, 4] = cells[s, k, 4]
+            if at >= out[k, 6]:
+                out[k, 5] = cells[s, k, 5]
+                out[k, 6] = at
+    return 0
+
+
+@kernel
+def holt(history: Array, oldest: int, steps: int, level_weight: float, trend_weight: float, out: Array) -> int:
+    """Level and trend per step of each key, over a ring of means from old to new. NaN is a step without a value.
+
+    The first value is the first level; the first difference, per step between them, the first trend. A step without
+    a value moves the level on by the trend. Out: level, trend, number of values.
+    """
+    size, keys = history.shape
+    if out.shape[0] != keys or out.shape[1] != 3 or oldest < 0 or oldest >= size or steps < 0 or steps > size:
+        return -1
+    for k in range(keys):
+        level, trend, seen, since = np.nan, 0.0, 0, 0
+        for p in range(steps):
+            x = history[(oldest + p) % size, k]
+            since += 1
+            if np.isnan(x):
+                if seen > 1:
+                    level += trend
+                continue
+            if seen == 0:
+                level = x
+            elif seen == 1:
+                trend = (x - level) / since
+                level = x
+            else:
+                expected = level + trend
+                moved = level_weight * x + (1.0 - level_weight) * expected
+                trend = trend_weight * (moved - level) + (1.0 - trend_weight) * trend
+                level = moved
+            seen += 1
+            since = 0
+        out[k, 0], out[k, 1], out[k, 2] = level, trend, seen
+    return 0

@@ -1,0 +1,116 @@
+"""Have we had this batch, and how far is everybody? Sequence numbers and watermarks of each source.
+
+`seq` is gapless per source: the next one is new, a lower one is a repeat, a higher one means that something is missing
+and has to be sent again before we go on. The watermark of the stage is the least of its live sources; a source that is
+silent for too long, has ended, or is further behind the first one than `skew_ns`, no longer holds the others back. It
+never goes backwards.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from harch.pipelines.wire.header import BatchHeader
+
+
+class Admission(Enum):
+    NEXT = "next"
+    DUPLICATE = "duplicate"
+    HOLE = "hole"  # something before it is missing
+    TOO_MANY_SOURCES = "too_many_sources"
+
+
+class SourceMark(Struct):
+    """What is known of one source. `seen_s` is monotonic time of this process and is not saved."""
+
+    seq: int
+    watermark_ns: int
+    seen_s: float
+    ended: bool = False
+
+
+class SavedSource(Struct, frozen=True, array_like=True):
+    source: int
+    seq: int
+    watermark_ns: int
+    ended: bool
+
+
+class SourceBook:
+    """All sources of one partition, at most `sources_max`."""
+
+    def __init__(self, *, sources_max: int, idle_s: float, skew_ns: int) -> None:
+        self._sources_max = sources_max
+        self._idle_s = idle_s
+        self._skew_ns = skew_ns
+        self._marks: dict[int, SourceMark] = {}
+        self._watermark_ns = 0
+
+    def admit(self, header: BatchHeader, first_seq: int) -> Admission:
+        """Is it the next of its source? `first_seq` is its own number, or the first one of a gap."""
+        mark = self._marks.get(header.source)
+        if mark is None and len(self._marks) >= self._sources_max and not self._forget_one():
+            return Admission.TOO_MANY_SOURCES
+        done = mark.seq if mark else 0
+        if header.is_watermark_only:
+            return Admission.NEXT if header.seq <= done else Admission.HOLE
+        if header.seq <= done:
+            return Admission.DUPLICATE
+        return Admission.NEXT if first_seq <= done + 1 else Admission.HOLE
+
+    def seq_of(self, source: int) -> int:
+        mark = self._marks.get(source)
+        return mark.seq if mark else 0
+
+    def done(self, header: BatchHeader, now_s: float) -> None:
+        """The batch is accounted for, whatever became of it."""
+        mark = self._mark(header.source, now_s)
+        mark.seq = max(mark.seq, header.seq)
+        mark.ended = mark.ended or header.is_end
+
+    def advance(self, source: int, watermark_ns: int, now_s: float) -> int:
+        """A source has come this far; returns the watermark of all."""
+        mark = self._mark(source, now_s)
+        mark.watermark_ns = max(mark.watermark_ns, watermark_ns)
+        mark.ended = False
+        return self.watermark_ns(now_s)
+
+    def watermark_ns(self, now_s: float) -> int:
+        live = [mark.watermark_ns for mark in self._marks.values() if self._is_live(mark, now_s)]
+        if live:
+            self._watermark_ns = max(self._watermark_ns, min(live), max(live) - self._skew_ns)
+        elif self._marks:  # nobody is held back by anybody
+            self._watermark_ns = max(self._watermark_ns, *(mark.watermark_ns for mark in self._marks.values()))
+        return self._watermark_ns
+
+    @property
+    def all_ended(self) -> bool:
+        return bool(self._marks) and all(mark.ended for mark in self._marks.values())
+
+    def saved(self) -> list[SavedSource]:
+        return [SavedSource(name, mark.seq, mark.watermark_ns, mark.ended) for name, mark in self._marks.items()]
+
+    def restore(self, saved: list[SavedSource], watermark_ns: int, now_s: float) -> None:
+        """As of a checkpoint. Sources count as live from now on, so that none is overtaken while all start again."""
+        self._marks = {one.source: SourceMark(one.seq, one.watermark_ns, now_s, one.ended) for one in saved}
+        self._watermark_ns = watermark_ns
+
+    def _mark(self, source: int, now_s: float) -> SourceMark:
+        mark = self._marks.get(source)
+        if mark is None:
+            mark = self._marks[source] = SourceMark(0, 0, now_s)
+        mark.seen_s = now_s
+        return mark
+
+    def _is_live(self, mark: SourceMark, now_s: float) -> bool:
+        return not mark.ended and now_s - mark.seen_s <= self._idle_s
+
+    def _forget_one(self) -> bool:
+        """Makes room by forgetting a source that has ended; one that may come back is never forgotten."""
+        for name, mark in self._marks.items():
+            if mark.ended:
+                del self._marks[name]
+                return True
+        return False
