@@ -32,15 +32,15 @@ class Guards:
     """Remembers per device and action when it was last commanded, and how many tokens are left."""
 
     def __init__(self) -> None:
-        self._last: OrderedDict[tuple[str, str], tuple[int, str]] = OrderedDict()
+        self._last: OrderedDict[tuple[str, str], tuple[int, Command]] = OrderedDict()
         self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
     def remember(self, commands: Iterable[tuple[Command, int]]) -> None:
         """What the ledger knows of before this process started."""
         for command, at_ms in commands:
-            last = self._last.get((command.device, command.action), (0, ""))
-            if at_ms > last[0]:
-                _keep(self._last, (command.device, command.action), (at_ms, command.cmd_id))
+            last = self._last.get((command.device, command.action))
+            if last is None or at_ms > last[0]:
+                _keep(self._last, (command.device, command.action), (at_ms, command))
 
     def interlock(self, command: Command, action: ActionSettings, *, now_ms: int, stopped: str) -> Rejection | None:
         """The first interlock that says no."""
@@ -54,9 +54,14 @@ class Guards:
                 if isinstance(value, str) or not low <= value <= high:  # also what is not a number
                     detail = f"`{name}` of step {index} is {value!r}, allowed is {low:g} to {high:g}"
                     return Rejection(command.cmd_id, "range", detail, "mend the rule, or widen the interlock")
-        at_ms, cmd_id = self._last.get((command.device, command.action), (0, ""))
+        at_ms, last = self._last.get((command.device, command.action), (0, command))
+        if last.cmd_id == command.cmd_id:
+            return None
+        if action.interlocks.newest_only and command.window < last.window:
+            detail = f"window {last.window} was sent, this is of window {command.window}"
+            return Rejection(command.cmd_id, "superseded", detail, "switch `newest_only` off")
         wait_ms = at_ms + round(action.interlocks.min_interval_s * 1000) - now_ms
-        if cmd_id and cmd_id != command.cmd_id and wait_ms > 0:
+        if wait_ms > 0:
             detail = f"the device was commanded {(now_ms - at_ms) / 1000:g} s ago, allowed is every "
             detail += f"{action.interlocks.min_interval_s:g} s"
             return Rejection(command.cmd_id, "interval", detail, "lower `min_interval_s`")
@@ -68,8 +73,8 @@ class Guards:
             return refusal
         if action.rate is not None and (wait := self._take(command, action.rate, now_ms)) is not None:
             return wait
-        if action.interlocks.min_interval_s:
-            _keep(self._last, (command.device, command.action), (now_ms, command.cmd_id))
+        if action.interlocks.min_interval_s or action.interlocks.newest_only:
+            _keep(self._last, (command.device, command.action), (now_ms, command))
         return None
 
     def _take(self, command: Command, rate: RateLimit, now_ms: int) -> Wait | None:

@@ -119,6 +119,7 @@ class Interlocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     ranges: Annotated[dict[Name, tuple[float, float]], Meta(max_length=50)] = {}
     min_interval_s: Annotated[float, Meta(ge=0, le=TTL_S_MAX)] = 0.0  # between two commands to one device
+    newest_only: bool = False  # a decision older than the last one that was sent to the device comes too late
     stop_file: Text = ""  # while this file exists, nothing of this action is sent
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from harch.base.errors import HarchError
 from harch.pipelines.act.ledger import Entry, State
 
 SCAN_MAX = 10_000  # rows that one scan may give
@@ -50,6 +51,10 @@ class LedgerStore(Protocol):
         """Entries in these states that are not closed, or have a letter; oldest change first."""
         ...
 
+    async def last_done(self, limit: int = 1000) -> list[Stored]:
+        """Commands that were done lately, newest first, for interlocks that look back."""
+        ...
+
     async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
         """Forgets closed entries of before, and the oldest letters above the limit; how many letters were dropped."""
         ...
@@ -63,3 +68,19 @@ class LedgerStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def find(store: LedgerStore, cmd_id: str) -> Stored:
+    """For people: raises E0671 where there is none."""
+    stored = await store.get(cmd_id)
+    if stored is None:
+        raise HarchError("E0671", f"the ledger has no command `{cmd_id[:64]}`", hint="list the commands again")
+    return stored
+
+
+async def replace(store: LedgerStore, stored: Stored, entry: Entry) -> Entry:
+    """For people: raises E0672 where somebody else was faster."""
+    try:
+        return (await store.put(entry, revision=stored.revision)).entry
+    except Conflict as error:
+        raise HarchError("E0672", "somebody else changed the command in this moment", hint="list it again") from error

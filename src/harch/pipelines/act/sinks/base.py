@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
 from harch.pipelines.act.templates import Args
@@ -86,3 +87,20 @@ class Sink(Protocol):
 def closed(reason: str) -> Outcome:
     """The gate was closed: nothing left the machine."""
     return Outcome(Effect.NO, reason, retry=True)
+
+
+def encoded(order: Order) -> bytes:
+    """The body that message sinks send: everything a device needs in order to do it once, and in time."""
+    return msgspec.json.encode(
+        {
+            "key": order.key,
+            "cmd_id": order.cmd_id,
+            "device": order.device,
+            "action": order.action,
+            "args": order.args,
+            "undo": order.undo,
+            "fence": order.fence,
+            "expires_ms": order.expires_ms,
+            "trace": order.trace,
+        }
+    )

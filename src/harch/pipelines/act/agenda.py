@@ -1,0 +1,104 @@
+"""Whose turn is it? Open commands by urgency and time, one per device at a time, never more than the limit. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+from harch.pipelines.act.store import Stored
+
+
+class Agenda:
+    """What one worker has to look at. A command is ready, waits for its time, or is being worked on."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._stored: dict[str, Stored] = {}
+        self._ready: list[tuple[int, int, str]] = []  # priority, issued, id
+        self._later: list[tuple[int, str]] = []  # due, id
+        self._held: dict[str, list[str]] = {}  # ready commands of a device that is busy
+        self._busy: dict[str, str] = {}  # device to the command being worked on
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __contains__(self, cmd_id: str) -> bool:
+        return cmd_id in self._stored
+
+    @property
+    def room(self) -> int:
+        return max(0, self.limit - len(self._stored))
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return self._later[0][0] if self._later else None
+
+    def depths(self) -> dict[int, int]:
+        """How many are open, by priority."""
+        return dict(Counter(stored.entry.command.priority for stored in self._stored.values()))
+
+    def oldest_issued_ms(self) -> int | None:
+        """When the oldest open command was decided; its age is the stage's lag."""
+        return min((stored.entry.command.issued_ms for stored in self._stored.values()), default=None)
+
+    def add(self, stored: Stored, *, now_ms: int) -> None:
+        """Takes a command on, or its newer state; one that is being worked on stays as it is."""
+        entry = stored.entry
+        if self._busy.get(entry.command.device) == entry.cmd_id:
+            return
+        known = entry.cmd_id in self._stored
+        self._stored[entry.cmd_id] = stored
+        if not known:
+            self._schedule(stored, now_ms)
+
+    def ripen(self, *, now_ms: int) -> int:
+        """Moves what is due to what is ready."""
+        count = 0
+        while self._later and self._later[0][0] <= now_ms:
+            _, cmd_id = heapq.heappop(self._later)
+            self._push(self._stored[cmd_id])
+            count += 1
+        return count
+
+    def take(self) -> Stored | None:
+        """The most urgent command whose device is free; the device is busy until `settle`."""
+        while self._ready:
+            _, _, cmd_id = heapq.heappop(self._ready)
+            stored = self._stored[cmd_id]
+            device = stored.entry.command.device
+            if device in self._busy:
+                self._held.setdefault(device, []).append(cmd_id)
+                continue
+            self._busy[device] = cmd_id
+            return stored
+        return None
+
+    def settle(self, stored: Stored, *, now_ms: int) -> None:
+        """The turn is over: a closed command leaves, any other comes back when it is due; the device is free."""
+        entry = stored.entry
+        del self._busy[entry.command.device]
+        if entry.closed:
+            del self._stored[entry.cmd_id]
+        else:
+            self._stored[entry.cmd_id] = stored
+            self._schedule(stored, now_ms)
+        for cmd_id in self._held.pop(entry.command.device, ()):
+            self._push(self._stored[cmd_id])
+
+    def forget(self, stored: Stored) -> None:
+        """It is somebody else's turn, e.g. a person's."""
+        self._busy.pop(stored.entry.command.device, None)
+        self._stored.pop(stored.entry.cmd_id, None)
+        for cmd_id in self._held.pop(stored.entry.command.device, ()):
+            self._push(self._stored[cmd_id])
+
+    def _schedule(self, stored: Stored, now_ms: int) -> None:
+        due_ms = max(stored.entry.due_ms, stored.entry.busy_until_ms)
+        if due_ms > now_ms:
+            heapq.heappush(self._later, (due_ms, stored.entry.cmd_id))
+        else:
+            self._push(stored)
+
+    def _push(self, stored: Stored) -> None:
+        command = stored.entry.command
+        heapq.heappush(self._ready, (command.priority, command.issued_ms, command.cmd_id))

@@ -1,0 +1,152 @@
+"""Which commands follow from a batch of model outputs? Rules over columns, then arguments for the rows that matched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harch.pipelines.act.command import Command, Step, make_command
+from harch.pipelines.act.rules import Expression, read_condition
+from harch.pipelines.act.settings import ActionSettings, ActSettings
+from harch.pipelines.act.templates import Args, Template, Unfillable, read_template
+
+ALL_DEVICES = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionBatch:
+    """Outputs of a model, one row per device and window. `at_ms` is when the decision was made, and travels with the
+    batch: a delivery that comes again gives the same commands, with the same end of life."""
+
+    pipeline: str
+    devices: Sequence[str]
+    columns: Mapping[str, np.ndarray]
+    windows: np.ndarray | int
+    at_ms: np.ndarray | int
+    juris_mask: int
+    policy_version: int = 0
+    model: str = ""
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """An action was called for, and no command could be made of it: becomes a letter."""
+
+    command: Command
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a batch asks for."""
+
+    commands: list[Command]
+    unmade: list[Unmade]
+    rows: int
+    rows_unfit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    settings: ActionSettings
+    when: Expression
+    steps: tuple[tuple[str, Template, Template | None], ...]
+
+
+class Planner:
+    """The actions of a pipeline, read once."""
+
+    def __init__(self, settings: ActSettings) -> None:
+        self._dry_run = settings.dry_run
+        self._actions = tuple(
+            _Compiled(
+                action,
+                read_condition(action.when),
+                tuple(
+                    (step.sink, read_template(step.args), None if step.undo is None else read_template(step.undo))
+                    for step in action.all_steps
+                ),
+            )
+            for action in settings.actions
+        )
+
+    def plan(self, batch: DecisionBatch) -> Plan:
+        """Pure: the same batch gives the same commands."""
+        count = len(batch.devices)
+        plan = Plan([], [], count, 0)
+        windows = np.broadcast_to(np.asarray(batch.windows, dtype=np.int64), (count,))
+        at_ms = np.broadcast_to(np.asarray(batch.at_ms, dtype=np.int64), (count,))
+        for action in self._actions:
+            missing = sorted(action.when.names - set(batch.columns))
+            if missing and count:
+                reason = f"the model gives no output `{missing[0]}`"
+                command = self._command(action, batch, ALL_DEVICES, (), int(windows[0]), int(at_ms[0]))
+                plan.unmade.append(Unmade(command, reason))
+                continue
+            mask, unfit = action.when.mask(batch.columns, count)
+            plan.rows_unfit += unfit
+            rows = np.flatnonzero(mask)
+            if len(rows):
+                self._fill(action, batch, rows, windows, at_ms, plan)
+        return plan
+
+    def _fill(
+        self,
+        action: _Compiled,
+        batch: DecisionBatch,
+        rows: np.ndarray,
+        windows: np.ndarray,
+        at_ms: np.ndarray,
+        plan: Plan,
+    ) -> None:
+        lacking, filled = "", []
+        try:
+            filled = [
+                (args.columns(batch.columns, rows), None if undo is None else undo.columns(batch.columns, rows))
+                for _, args, undo in action.steps
+            ]
+        except Unfillable as error:
+            lacking = str(error)
+        for at, row in enumerate(rows):
+            device, window, issued_ms = str(batch.devices[row]), int(windows[row]), int(at_ms[row])
+            try:
+                if lacking:
+                    raise Unfillable(lacking)
+                steps = tuple(
+                    Step(sink, args.fill(device, at, values), _undo(undo, device, at, undo_values))
+                    for (sink, args, undo), (values, undo_values) in zip(action.steps, filled, strict=True)
+                )
+                plan.commands.append(self._command(action, batch, device, steps, window, issued_ms))
+            except Unfillable as error:
+                command = self._command(action, batch, device, (), window, issued_ms)
+                plan.unmade.append(Unmade(command, str(error)))
+
+    def _command(
+        self, action: _Compiled, batch: DecisionBatch, device: str, steps: tuple[Step, ...], window: int, at_ms: int
+    ) -> Command:
+        settings = action.settings
+        return make_command(
+            pipeline=batch.pipeline,
+            device=device,
+            action=settings.name,
+            steps=steps,
+            window=window,
+            mode=settings.mode,
+            issued_ms=at_ms,
+            ttl_s=settings.ttl_s,
+            priority=settings.priority,
+            juris_mask=batch.juris_mask,
+            policy_version=batch.policy_version,
+            model=batch.model,
+            trace=batch.trace,
+            dry_run=settings.dry_run or self._dry_run,
+        )
+
+
+def _undo(
+    undo: Template | None, device: str, at: int, values: Mapping[str, tuple[np.ndarray, np.ndarray]] | None
+) -> Args | None:
+    return None if undo is None else undo.fill(device, at, values or {})

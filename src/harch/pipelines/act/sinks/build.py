@@ -1,0 +1,43 @@
+"""Which adapters does a pipeline need? One per sink of its settings; packages are imported for those only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harch.pipelines.act import settings as spec
+from harch.pipelines.act.sinks.base import Sink
+
+
+def build_sinks(settings: spec.ActSettings, *, environment: Mapping[str, str] | None = None) -> dict[str, Sink]:
+    """Opens no connection. Raises E0676 for a missing package or variable."""
+    longest_ttl_s = max((action.ttl_s for action in settings.actions), default=0.0)
+    return {name: _build(sink, longest_ttl_s, environment) for name, sink in settings.sinks.items()}
+
+
+async def close_sinks(sinks: Mapping[str, Sink]) -> None:
+    for sink in sinks.values():
+        await sink.close()
+
+
+def _build(sink: spec.SinkSettings, longest_ttl_s: float, environment: Mapping[str, str] | None) -> Sink:
+    match sink:
+        case spec.HttpSink():
+            from harch.pipelines.act.sinks.http import HttpSink
+
+            return HttpSink(sink, environment=environment)
+        case spec.MqttSink():
+            from harch.pipelines.act.sinks.mqtt import MqttSink
+
+            return MqttSink(sink, environment=environment)
+        case spec.ModbusSink():
+            from harch.pipelines.act.sinks.modbus import ModbusSink
+
+            return ModbusSink(sink)
+        case spec.SqlSink():
+            from harch.pipelines.act.sinks.sql import SqlSink
+
+            return SqlSink(sink, environment=environment)
+        case spec.NatsSink():
+            from harch.pipelines.act.sinks.nats import NatsSink
+
+            return NatsSink(sink, longest_ttl_s=longest_ttl_s, environment=environment)

@@ -1,0 +1,128 @@
+"""How does a webhook hear of a command? One request with its Idempotency-Key; what was not answered is MAYBE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from harch.pipelines.act.settings import HttpSink as Settings
+from harch.pipelines.act.sinks.base import ANSWER_BYTES_MAX, Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.sinks.environment import from_environment
+
+# The last thing that httpcore tells before bytes of the request leave. The gate is asked there, after DNS, TCP and TLS.
+_BEFORE_SEND = frozenset({"http11.send_request_headers.started", "http2.send_request_headers.started"})
+_NOT_OBEYED_RETRY = frozenset({425, 429})
+
+
+class _GateClosed(Exception):
+    pass
+
+
+class HttpSink:
+    """2xx: carried out. 4xx: refused, by a server that understood. Anything else: nobody knows."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        environment: Mapping[str, str] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._settings = settings
+        headers = {name: from_environment(value, environment) for name, value in settings.headers.items()}
+        self._client = httpx.AsyncClient(
+            headers=headers, timeout=settings.timeout_s, follow_redirects=False, transport=transport, trust_env=False
+        )
+
+    @property
+    def keeps_keys(self) -> bool:
+        return self._settings.honours_key
+
+    @property
+    def reads_back(self) -> bool:
+        return bool(self._settings.status_url)
+
+    @property
+    def timeout_s(self) -> float:
+        return self._settings.timeout_s
+
+    async def prepare(self, order: Order) -> Prepared:
+        return Prepared()
+
+    async def execute(self, order: Order, gate: Gate) -> Outcome:
+        sent = False
+
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            nonlocal sent
+            if event in _BEFORE_SEND:
+                if reason := gate():
+                    raise _GateClosed(reason)
+                sent = True
+
+        url = self._settings.undo_url if order.undo else self._settings.url
+        request = self._client.build_request(
+            self._settings.method,
+            _fill(url, order),
+            headers={
+                "Idempotency-Key": order.key,
+                "X-Command-Fence": str(order.fence),
+                "X-Command-Expires-Ms": str(order.expires_ms),
+                **({"traceparent": order.trace} if order.trace else {}),
+            },
+            json={"cmd_id": order.cmd_id, "device": order.device, "action": order.action, "args": order.args},
+            timeout=order.timeout_s,
+            extensions={"trace": trace},
+        )
+        try:
+            status, body = await self._ask(request)
+        except _GateClosed as error:
+            return closed(str(error))
+        except httpx.HTTPError as error:
+            # Before the first byte of the request left, nothing can have happened.
+            effect = Effect.MAYBE if sent else Effect.NO
+            return Outcome(effect, f"{type(error).__name__} of {request.url.host}")
+        if 200 <= status < 300:
+            return Outcome(Effect.YES, f"status {status}")
+        if 300 <= status < 500 and status != 408:
+            detail = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
+            return Outcome(Effect.NO, detail, retry=status in _NOT_OBEYED_RETRY)
+        return Outcome(Effect.MAYBE, f"status {status}")
+
+    async def probe(self, order: Order) -> Outcome:
+        if not self._settings.status_url:
+            return Outcome(Effect.MAYBE, "there is no status address", retry=False)
+        request = self._client.build_request("GET", _fill(self._settings.status_url, order), timeout=order.timeout_s)
+        try:
+            status, _ = await self._ask(request)
+        except httpx.HTTPError as error:
+            return Outcome(Effect.MAYBE, f"{type(error).__name__} of {request.url.host}")
+        effect = {200: Effect.YES, 404: Effect.NO}.get(status, Effect.MAYBE)
+        return Outcome(effect, f"status address answers {status}", verified=effect is Effect.YES)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _ask(self, request: httpx.Request) -> tuple[int, bytes]:
+        """Status and the beginning of the body; a far side that talks without end is cut off."""
+        answer = await self._client.send(request, stream=True)
+        try:
+            body = b""
+            if answer.status_code >= 300:
+                async for chunk in answer.aiter_bytes(8192):
+                    body += chunk
+                    if len(body) >= ANSWER_BYTES_MAX:
+                        break
+            return answer.status_code, body
+        finally:
+            await answer.aclose()
+
+
+def _fill(url: str, order: Order) -> str:
+    """Names go into the path only as data: `../` and `?` of a device's name stay part of its name."""
+    fields = {"device": order.device, "action": order.action, "key": order.key, "cmd_id": order.cmd_id}
+    for name, value in fields.items():
+        url = url.replace("{" + name + "}", quote(value, safe=""))
+    return url

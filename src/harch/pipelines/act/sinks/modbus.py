@@ -1,0 +1,178 @@
+"""How does a controller hear of a command? A Modbus/TCP write in one frame, and the same registers read back.
+
+A set point is a value, not an event: writing it twice leaves one state. With `keyed` four more registers take 64 bits
+of the command's key in the same frame, so the device itself tells which command it carried out last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from harch.base.errors import HarchError
+from harch.pipelines.act.settings import ModbusSink as Settings
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.templates import Args, Scalar
+
+if TYPE_CHECKING:
+    from pymodbus.client import AsyncModbusTcpClient
+
+_FORMATS = {"uint16": ">H", "int16": ">h", "uint32": ">I", "int32": ">i", "float32": ">f"}
+_BUSY = 6  # the exception code of a device that could not do it now; every other says that it never will
+
+
+class ModbusSink:
+    """One connection, one request at a time. The client's own repetitions are off: only the ledger repeats."""
+
+    def __init__(self, settings: Settings) -> None:
+        try:
+            from pymodbus.client import AsyncModbusTcpClient
+        except ImportError as error:
+            hint = "pip install 'harch[pipelines]'"
+            raise HarchError("E0676", "Modbus needs the package `pymodbus`", hint=hint) from error
+        self._settings = settings
+        self._client: AsyncModbusTcpClient = AsyncModbusTcpClient(
+            settings.host, port=settings.port, timeout=settings.timeout_s, retries=0, reconnect_delay=0
+        )
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def keeps_keys(self) -> bool:
+        return self._settings.keyed
+
+    @property
+    def reads_back(self) -> bool:
+        return True
+
+    @property
+    def timeout_s(self) -> float:
+        return self._settings.timeout_s
+
+    async def prepare(self, order: Order) -> Prepared:
+        """Reads what stands there: whether it can be reached, and what would take the command back."""
+        try:
+            encode(order.args, self._settings)
+        except ValueError as error:
+            return Prepared(str(error), retry=False)
+        try:
+            async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
+                found = await self._read(order)
+        except (TimeoutError, OSError, _exceptions()) as error:
+            return Prepared(f"the device cannot be read ({type(error).__name__})")
+        if isinstance(found, Outcome):
+            return Prepared(found.detail, retry=found.retry)
+        return Prepared(undo={self._settings.value: decode(found, self._settings)})
+
+    async def execute(self, order: Order, gate: Gate) -> Outcome:
+        try:
+            values = encode(order.args, self._settings)
+        except ValueError as error:
+            return Outcome(Effect.NO, str(error), retry=False)
+        sent = False
+        try:
+            async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
+                if not await self._connected():
+                    return Outcome(Effect.NO, "the device cannot be reached")
+                if self._settings.keyed and await self._read(order) == [*values, *key_registers(order.key)]:
+                    return Outcome(Effect.YES, "the device had it before", verified=True)
+                if reason := gate():
+                    return closed(reason)
+                sent = True
+                answer = await self._write(order, values)
+        except (TimeoutError, OSError, _exceptions()) as error:
+            self._client.close()  # a late answer must not be taken for that of the next request
+            effect = Effect.MAYBE if sent else Effect.NO
+            return Outcome(effect, f"no answer of the device ({type(error).__name__})")
+        if answer.isError():
+            code = getattr(answer, "exception_code", 0)
+            return Outcome(Effect.NO, f"the device refuses: exception {code}", retry=code == _BUSY)
+        return Outcome(Effect.YES, "the device took it")
+
+    async def probe(self, order: Order) -> Outcome:
+        expected = encode(order.args, self._settings)
+        if self._settings.keyed:
+            expected = [*expected, *key_registers(order.key)]
+        try:
+            async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
+                found = await self._read(order)
+        except (TimeoutError, OSError, _exceptions()) as error:
+            self._client.close()
+            return Outcome(Effect.MAYBE, f"the device cannot be read ({type(error).__name__})")
+        if isinstance(found, Outcome):
+            return Outcome(Effect.MAYBE, found.detail, retry=found.retry)
+        if found == expected:
+            return Outcome(Effect.YES, "the registers hold it", verified=True)
+        return Outcome(Effect.NO, f"the registers hold {decode(found, self._settings)}")
+
+    async def close(self) -> None:
+        self._client.close()
+
+    async def _connected(self) -> bool:
+        return self._client.connected or bool(await self._client.connect())
+
+    async def _read(self, order: Order) -> list[int] | Outcome:
+        if not await self._connected():
+            raise OSError("not connected")
+        at, unit = self._settings.register, self._unit(order)
+        if self._settings.type == "coil":
+            answer: Any = await self._client.read_coils(at, count=1, device_id=unit)
+        else:
+            answer = await self._client.read_holding_registers(at, count=self._width(), device_id=unit)
+        if answer.isError():
+            code = getattr(answer, "exception_code", 0)
+            return Outcome(Effect.NO, f"the device refuses to be read: exception {code}", retry=code == _BUSY)
+        return [int(answer.bits[0])] if self._settings.type == "coil" else list(answer.registers)
+
+    async def _write(self, order: Order, values: list[int]) -> Any:
+        at, unit = self._settings.register, self._unit(order)
+        if self._settings.type == "coil":
+            return await self._client.write_coil(at, bool(values[0]), device_id=unit)
+        if self._settings.keyed:
+            values = [*values, *key_registers(order.key)]
+        return await self._client.write_registers(at, values, device_id=unit)
+
+    def _width(self) -> int:
+        return struct.calcsize(_FORMATS[self._settings.type]) // 2 + (4 if self._settings.keyed else 0)
+
+    def _unit(self, order: Order) -> int:
+        return self._settings.units.get(order.device, self._settings.unit)
+
+
+def encode(args: Args, settings: Settings) -> list[int]:
+    """The registers of a value, high word first. Raises ValueError for what does not fit; nothing is ever cut off."""
+    value = args.get(settings.value)
+    if value is None or isinstance(value, str):
+        raise ValueError(f"`{settings.value}` is {value!r}, not a number")
+    if settings.type == "coil":
+        if value not in (0, 1):
+            raise ValueError(f"a coil is on or off, not {value!r}")
+        return [int(value)]
+    number = value * settings.scale if settings.type == "float32" else round(value * settings.scale)
+    try:
+        packed = struct.pack(_FORMATS[settings.type], number)
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"{number!r} does not fit into {settings.type}") from error
+    return list(struct.unpack(f">{len(packed) // 2}H", packed))
+
+
+def decode(registers: list[int], settings: Settings) -> Scalar:
+    """The value that stands in the registers; a key behind it is left out."""
+    if settings.type == "coil":
+        return bool(registers[0])
+    width = struct.calcsize(_FORMATS[settings.type])
+    packed = struct.pack(f">{width // 2}H", *registers[: width // 2])
+    number = struct.unpack(_FORMATS[settings.type], packed)[0]
+    return float(number) / settings.scale if settings.scale != 1.0 else float(number)
+
+
+def key_registers(key: str) -> list[int]:
+    """64 bits of a key in four registers."""
+    return list(struct.unpack(">4H", sha256(key.encode()).digest()[:8]))
+
+
+def _exceptions() -> type[Exception]:
+    from pymodbus.exceptions import ModbusException
+
+    return ModbusException

@@ -1,0 +1,160 @@
+"""How does a database hear of a command? The statement and the key in one transaction: both are there, or neither.
+
+This is the one sink where exactly once needs nobody's good will: the key is unique, so a second transaction fails
+before it changes anything, and what became of a lost answer is one SELECT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harch.base.errors import HarchError
+from harch.pipelines.act.settings import SqlSink as Settings
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.sinks.environment import from_environment
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
+
+
+class SqlSink:
+    """SQLite or PostgreSQL through their DB-API modules, in a thread of its own, one transaction at a time."""
+
+    def __init__(self, settings: Settings, *, environment: Mapping[str, str] | None = None) -> None:
+        self._settings = settings
+        self._url = from_environment(settings.url, environment)
+        self._open: Callable[[], Any]
+        if self._url.startswith("sqlite:///"):
+            path = Path(self._url.removeprefix("sqlite:///"))
+            self._error: type[Exception] = sqlite3.Error
+            self._unique: type[Exception] = sqlite3.IntegrityError
+            self._style = "named"
+            self._open = lambda: sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=settings.timeout_s
+            )
+        else:
+            psycopg = _psycopg()
+            self._error, self._unique, self._style = psycopg.Error, psycopg.errors.UniqueViolation, "pyformat"
+            self._open = lambda: psycopg.connect(
+                self._url, autocommit=True, connect_timeout=max(1, int(settings.timeout_s))
+            )
+        self._connection: Any = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="act-sql")
+
+    @property
+    def keeps_keys(self) -> bool:
+        return True
+
+    @property
+    def reads_back(self) -> bool:
+        return True
+
+    @property
+    def timeout_s(self) -> float:
+        return self._settings.timeout_s
+
+    async def prepare(self, order: Order) -> Prepared:
+        try:
+            await self._in_thread(self._connect, order.timeout_s)
+        except (self._error, TimeoutError) as error:
+            return Prepared(f"the database cannot be reached ({type(error).__name__})")
+        return Prepared()
+
+    async def execute(self, order: Order, gate: Gate) -> Outcome:
+        try:
+            outcome: Outcome = await self._in_thread(lambda: self._transact(order, gate), order.timeout_s)
+        except TimeoutError:
+            return Outcome(Effect.MAYBE, f"the database did not answer in {order.timeout_s:g} s")
+        return outcome
+
+    async def probe(self, order: Order) -> Outcome:
+        try:
+            found = await self._in_thread(lambda: self._has(order.key), order.timeout_s)
+        except (self._error, TimeoutError) as error:
+            return Outcome(Effect.MAYBE, f"the database cannot be asked ({type(error).__name__})")
+        return Outcome(Effect.YES if found else Effect.NO, "the key is " + ("there" if found else "not there"))
+
+    async def close(self) -> None:
+        def shut() -> None:
+            if self._connection is not None:
+                self._connection.close()
+
+        await asyncio.get_running_loop().run_in_executor(self._thread, shut)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, call: Callable[[], Any], timeout_s: float) -> Any:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    # In the thread
+
+    def _connect(self) -> Any:
+        if self._connection is None:
+            self._connection = self._open()
+            self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._settings.outbox}"
+                " (key TEXT PRIMARY KEY, cmd_id TEXT NOT NULL, device TEXT NOT NULL, action TEXT NOT NULL)"
+            )
+        return self._connection
+
+    def _transact(self, order: Order, gate: Gate) -> Outcome:
+        committing = False
+        try:
+            connection = self._connect()
+            connection.execute("BEGIN IMMEDIATE" if self._style == "named" else "BEGIN")
+            try:
+                self._run(
+                    f"INSERT INTO {self._settings.outbox} VALUES (:key, :cmd_id, :device, :action)",  # noqa: S608
+                    {"key": order.key, "cmd_id": order.cmd_id, "device": order.device, "action": order.action},
+                )
+            except self._unique:
+                connection.execute("ROLLBACK")
+                return Outcome(Effect.YES, "was there before", verified=True)
+            statement = self._settings.undo_statement if order.undo else self._settings.statement
+            fixed = {"key": order.key, "cmd_id": order.cmd_id, "device": order.device}
+            self._run(statement, {**order.args, **fixed})
+            if reason := gate():
+                connection.execute("ROLLBACK")
+                return closed(reason)
+            committing = True
+            connection.execute("COMMIT")
+        except self._error as error:
+            self._give_back()
+            # Before COMMIT nothing counts; a COMMIT that failed may have reached the far side.
+            return Outcome(Effect.MAYBE if committing else Effect.NO, f"{type(error).__name__}: {str(error)[:200]}")
+        return Outcome(Effect.YES, "committed", verified=True)
+
+    def _give_back(self) -> None:
+        """A connection in doubt is not used again; closing it rolls back what is open."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except self._error:
+                return
+
+    def _has(self, key: str) -> bool:
+        self._connect()
+        return bool(self._run(f"SELECT 1 FROM {self._settings.outbox} WHERE key = :key", {"key": key}).fetchone())  # noqa: S608
+
+    def _run(self, statement: str, values: dict[str, Any]) -> Any:
+        used = set(_PARAMETER.findall(statement))
+        if missing := sorted(used - set(values)):
+            raise self._error(f"the statement needs `{missing[0]}`, which the command does not carry")
+        if self._style == "pyformat":
+            statement = _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
+        return self._connection.execute(statement, {name: values[name] for name in used})
+
+
+def _psycopg() -> Any:
+    try:
+        return import_module("psycopg")
+    except ImportError as error:
+        hint = "install it beside harch: pip install 'psycopg[binary]'"
+        raise HarchError("E0676", "PostgreSQL needs the package `psycopg`", hint=hint) from error
