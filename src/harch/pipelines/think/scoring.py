@@ -105,6 +105,9 @@ def _down_the_chain(chain: list[LiveVersion], ask: Ask, rows: Rows, note: Note, 
             break
         answer, outcome = _run(live, ask, left, timer_ns)
         note(live, outcome)
+        if answer.good.all():  # nearly always: nothing has to be picked apart
+            parts.append(Part(live=live, rows=left, outputs=answer.outputs))
+            return Scores(parts=parts, failed=left[:0], reason=None)
         if answer.good.any():
             parts.append(Part(live=live, rows=left[answer.good], outputs=rows_of(answer.outputs, answer.good)))
         left = left[~answer.good]

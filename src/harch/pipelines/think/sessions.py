@@ -85,6 +85,7 @@ def finite_rows(outputs: Tensors, rows: int) -> NDArray[np.bool_]:
 
 
 def rows_of(tensors: Tensors, index: Any) -> dict[str, Array]:
+    """The rows by an index of any kind that NumPy takes."""
     return {name: tensor[index] for name, tensor in tensors.items()}
 
 
