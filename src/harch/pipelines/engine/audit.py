@@ -23,6 +23,7 @@ _MUST_NOT_BE = {
     "subject_transform": "renames what it keeps",
     "placement": "asks to be placed by tag or cluster, and tags can be changed",
 }
+UNANSWERED = "unanswered"  # marks a stream that is known by name only
 _MUST_HOLD = ("storage", "num_replicas", "deny_delete", "retention", "max_bytes", "discard")
 _PAUSE, _TELL = (Action.PAUSE, Action.ALERT), (Action.ALERT,)
 
@@ -48,6 +49,7 @@ class ObservedStream(Struct, frozen=True, kw_only=True):
 
     name: str
     config: Mapping[str, Any]
+    answered: bool = True
     leader: str = ""
     replicas: tuple[str, ...] = ()
     consumers: tuple[ObservedConsumer, ...] = ()
@@ -60,6 +62,7 @@ def observe(info: Mapping[str, Any], consumers: Iterable[Mapping[str, Any]] = ()
     return ObservedStream(
         name=str(config.get("name", "")),
         config=config,
+        answered=UNANSWERED not in info,
         leader=str(cluster.get("leader") or ""),
         replicas=tuple(str(peer.get("name", "")) for peer in cluster.get("replicas") or ()),
         consumers=tuple(
@@ -80,6 +83,10 @@ def audit_streams(policy: DomainPolicy, observed: Iterable[ObservedStream]) -> t
     seen = set()
     for stream in observed:
         seen.add(stream.name)
+        if not stream.answered:
+            silent = Rejection(stream.name, UNANSWERED, "does not tell where it is", "look at its servers")
+            violations.append(_violation(policy, stream.name, _TELL, [silent]))
+            continue
         reasons = [
             *_location(policy, stream),
             *_flows(policy, stream, specs.get(stream.name)),

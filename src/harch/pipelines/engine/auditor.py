@@ -10,7 +10,7 @@ from pathlib import Path
 from harch.base.clock import Clock, SystemClock
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.engine.audit import DomainPolicy, audit_disk, audit_streams, observe
+from harch.pipelines.engine.audit import UNANSWERED, DomainPolicy, audit_disk, audit_streams, observe
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
 from harch.sovereignty.gates import Action, Violation
 
@@ -62,7 +62,7 @@ class StreamAuditor:
         observed = []
         for info in await self._admin.streams():
             name = info["config"]["name"]
-            observed.append(observe(info, await self._admin.consumers(name)))
+            observed.append(observe(info, () if UNANSWERED in info else await self._admin.consumers(name)))
         violations = audit_streams(self.policy, observed)
         if self._store is not None:
             violations += audit_disk(self.policy, kept_streams(self._store))

@@ -10,6 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import JetStreamRefused, NatsError, as_harch_error
+from harch.pipelines.engine.audit import UNANSWERED
 from harch.pipelines.engine.streams import Found, StreamChange, StreamPlan, Verb
 
 PAGES_MAX = 200
@@ -35,15 +36,24 @@ class JetStreamAdmin:
         return decoded
 
     async def streams(self) -> list[dict[str, Any]]:
-        """Configuration, state and cluster of every stream of the account."""
-        return await self._pages("STREAM.LIST", "streams")
+        """Configuration, state and cluster of every stream of the account.
+
+        A cluster leaves streams out of its list while they move or have no leader; those come by name only.
+        """
+        listed = await self._pages("STREAM.LIST", "streams")
+        known = {entry["config"]["name"] for entry in listed}
+        silent = [name for name in await self._pages("STREAM.NAMES", "streams") if name not in known]
+        return [*listed, *({"config": {"name": name}, UNANSWERED: True} for name in silent)]
 
     async def consumers(self, stream: str) -> list[dict[str, Any]]:
         return await self._pages(f"CONSUMER.LIST.{stream}", "consumers")
 
     async def found(self) -> Found:
         """What there is, in the form that plans are made from."""
-        streams = {entry["config"]["name"]: entry["config"] for entry in await self.streams()}
+        entries = await self.streams()
+        if silent := [entry["config"]["name"] for entry in entries if UNANSWERED in entry]:
+            raise NatsError(f"the stream `{silent[0]}` does not answer; nothing can be planned")
+        streams = {entry["config"]["name"]: entry["config"] for entry in entries}
         consumers = {(name, entry["name"]): entry["config"] for name in streams for entry in await self.consumers(name)}
         return Found(streams=streams, consumers=consumers)
 
@@ -86,8 +96,8 @@ class JetStreamAdmin:
         else:
             await self.call(f"STREAM.{change.verb.upper()}.{change.stream}", change.config)
 
-    async def _pages(self, what: str, field: str) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
+    async def _pages(self, what: str, field: str) -> list[Any]:
+        entries: list[Any] = []
         for _ in range(PAGES_MAX):
             page = await self.call(what, {"offset": len(entries)})
             entries += page.get(field) or []
