@@ -129,6 +129,7 @@ def _source(name: str, entry: files.Entry, world: Surroundings) -> Source:
                 columns={signal: _column(name, signal, column) for signal, column in entry.values.items()},
                 naive_is_utc=entry.naive_times == "utc",
                 evidence=Evidence.ESTIMATED if entry.estimated else Evidence.MEASURED,
+                forecast=entry.forecast,
             )
         case files.ManualEntry():
             return _manual(name, entry)

@@ -97,6 +97,7 @@ class CsvEntry(Struct, tag_field="type", tag="csv", forbid_unknown_fields=True, 
     time: Text
     values: Annotated[dict[Signal, ColumnEntry], Meta(min_length=1)]
     place: str = ""
+    forecast: bool = False  # rows about times to come are a forecast
     naive_times: Literal["refuse", "utc"] = "refuse"
     estimated: bool = False
     every_s: Positive = 30.0

@@ -42,6 +42,12 @@ class OnsiteAhead:
     rests_on: str
 
 
+def plants_ahead(board: SignalBoard, hub_id: str) -> tuple[dict[datetime, float], ...]:
+    """Of each kind of plant, what its source foretells, in the source's own steps."""
+    outlooks = (board.outlook(hub_id, signal) for signal in (Signal.PV_POWER, Signal.WIND_POWER))
+    return tuple({reading.at: reading.value.number for reading in outlook} for outlook in outlooks if outlook)
+
+
 def onsite_ahead(board: SignalBoard, hub_id: str) -> OnsiteAhead:
     """From the outlook of the best source of each plant."""
     kw: dict[datetime, float] = {}

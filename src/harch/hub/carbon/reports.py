@@ -28,12 +28,13 @@ class ReportQuery(Struct, frozen=True, kw_only=True):
     data: str | None = None
     month: str | None = None
     since: datetime | None = None
+    until: datetime | None = None
 
     def span(self) -> tuple[datetime, datetime]:
         """Raises E0201 for what is no month."""
         if self.month is not None:
             return month_bounds(self.month)
-        return self.since or datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+        return self.since or datetime(1970, 1, 1, tzinfo=UTC), self.until or datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class Used(Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class Used(Struct, frozen=True, kw_only=True):
     g: float = 0.0
     saved_g: float = 0.0
     estimated_share: float = 0.0
+    onsite_kwh: float = 0.0  # part of `kwh`
+    jobs: int = 0
     jobs_away: int = 0  # jobs that another hub owns: they ran here instead of at home
 
 
@@ -94,6 +97,8 @@ def hub_report(rows: Sequence[LedgerRow], query: ReportQuery, *, hub_id: str, at
         g=made.total.footprint.total(Method.LOCATION).g,
         saved_g=saved.by(Method.LOCATION).g if saved is not None else 0.0,
         estimated_share=1.0 - made.total.measured_share,
+        onsite_kwh=made.total.onsite.kwh,
+        jobs=len({row.charge.job for row in rows if row.charge.job}),
         jobs_away=len({row.charge.job for row in rows if row.charge.job and row.charge.home != row.charge.hub}),
     )
     return HubReport(hub_id=hub_id, at=at, not_booked_kwh=open_kwh, report=as_plain(made), csv=as_csv(made), used=used)

@@ -19,17 +19,20 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.carbon.forecasts.history import NothingKnown
 from harch.carbon.signals.board import ROUND_S
-from harch.carbon.values import Signal
+from harch.carbon.signals.sites import Site
+from harch.carbon.values import Quantity, Reading, Signal
 from harch.fleet.model import Fleet, Hub
 from harch.hub.carbon.accounts import Accounts
-from harch.hub.carbon.ahead import Forecaster, cut_to, grid_forecast, onsite_ahead
+from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast, onsite_ahead, plants_ahead
 from harch.hub.carbon.board import open_sources
 from harch.hub.carbon.hours import HourBook, full_hour, known_hours, past_hours
+from harch.hub.carbon.planner import Planner, intents_heard
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
+from harch.hub.carbon.snapshot import Told
 from harch.hub.carbon.views import GridForecast, HubPower, PastHour, PowerView
 from harch.hub.driver import Driver
-from harch.hub.federation.published import CARBON, CARBON_AHEAD, forecast_heard, power_heard, power_said
+from harch.hub.federation.published import CARBON, CARBON_AHEAD, CARBON_PLAN, forecast_heard, power_heard, power_said
 from harch.hub.store.database import Database
 from harch.hub.views import PeerView
 
@@ -62,6 +65,16 @@ class HubCarbon:
         self._hours, self._forecaster = HourBook(), Forecaster()
         self._supply = self._sources.config.supply(hub.id)
         self._accounts = Accounts(hub, clock, database, driver, self._told, self._supply)
+        self.planner = Planner(
+            fleet=fleet,
+            hub_id=hub.id,
+            clock=clock,
+            database=database,
+            driver=driver,
+            settings=self._sources.config.plan,
+            peers=peers,
+            told=self._told_of_power,
+        )
         self._written_s = clock.monotonic_s()
         self._power: HubPower | None = None
         self._forecast: GridForecast | None = None
@@ -74,6 +87,7 @@ class HubCarbon:
                 group.create_task(self._sources.board.run())
                 group.create_task(self._keep_looking())
                 group.create_task(self._keep_forecasting())
+                group.create_task(self.planner.run(self._survived))
         finally:
             await self._sources.close()
 
@@ -83,8 +97,8 @@ class HubCarbon:
             await self._accounts.close()
 
     def said(self) -> dict[str, bytes]:
-        """For the gossip: power now, and the forecast."""
-        return self._said
+        """For the gossip: power now, the forecast, and what is to start at other hubs."""
+        return self._said and self._said | {CARBON_PLAN: self.planner.said()}
 
     def now(self) -> list[PowerView]:
         """Every hub, this one first. What others said is as old as it says."""
@@ -100,6 +114,24 @@ class HubCarbon:
         """Of this hub, at this moment."""
         site, signals = self._sources.site, self._sources.board.now(self._hub.id)
         return hub_power(self._hub, site.grid_zone, signals, load_kw=self._accounts.load_kw, supply=self._supply)
+
+    @property
+    def site(self) -> Site:
+        """Where the hub stands, and what it generates itself."""
+        return self._sources.site
+
+    def battery_kwh(self) -> float | None:
+        """What the meter of the battery says is in it; None: there is no such meter."""
+        reading = self._sources.board.now(self._hub.id).reading(Signal.BATTERY_CHARGE)
+        return None if reading is None else reading.value.number
+
+    def onsite_ahead(self) -> OnsiteAhead:
+        """What the hub's own plants are expected to give, by full hour."""
+        return onsite_ahead(self._sources.board, self._hub.id)
+
+    def prices_ahead(self) -> tuple[Reading[Quantity], ...]:
+        """Prices that sources have published for the time from now on."""
+        return self._sources.board.outlook(self._hub.id, Signal.PRICE)
 
     def forecast(self, hub_id: str, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         """Raises E0305 for a hub that is not there, E0801 while nothing can be said."""
@@ -132,6 +164,17 @@ class HubCarbon:
         """What other hubs last said of themselves."""
         told = {hub_id: power_heard(said) for hub_id, said in self._heard(CARBON).items()}
         return {hub_id: power for hub_id, power in told.items() if power is not None}
+
+    def _told_of_power(self) -> Told:
+        """Of all hubs, this one included."""
+        forecasts = {hub_id: forecast_heard(said) for hub_id, said in self._heard(CARBON_AHEAD).items()}
+        forecasts[self._hub.id] = self._forecast
+        return Told(
+            powers=self._told() | {self._hub.id: self.power()},
+            forecasts={hub_id: one for hub_id, one in forecasts.items() if one is not None},
+            intents={hub_id: intents_heard(said) for hub_id, said in self._heard(CARBON_PLAN).items()},
+            plants=plants_ahead(self._sources.board, self._hub.id),
+        )
 
     def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:
         if power is None:

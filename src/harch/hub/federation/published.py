@@ -15,7 +15,8 @@ from harch.hub.carbon.views import GridForecast, HubPower
 from harch.hub.views import HubSummary, ModelCapacity, NodeMaxima
 
 FIXED, NOW, POLICY = "hub.fixed", "hub.now", "policy"
-CARBON, CARBON_AHEAD = "carbon", "carbon.ahead"  # power and price now, every half minute; the forecast, every hour
+# Power and price now, every half minute; the forecast, every hour; what is to start at other hubs, with every plan.
+CARBON, CARBON_AHEAD, CARBON_PLAN = "carbon", "carbon.ahead", "carbon.plan"
 
 
 class FixedModel(Struct, frozen=True, array_like=True, gc=False):

@@ -11,6 +11,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
+from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.outlook import Pool
@@ -56,12 +57,18 @@ def weighed(desk: Desk, plan: HubPlan, work: FlexibleWork) -> Decision | None:
         decision = decide(work, book, budgets)
     except (ValueError, ArithmeticError, LookupError):  # a fault of the plan must not keep work from starting
         return None
-    chosen, home = decision.chosen, decision.at_once
-    if chosen is None or home is None:
-        return decision
-    if not (math.isfinite(chosen.grams) and math.isfinite(home.grams)):
+    if decision.chosen is not None and not math.isfinite(decision.chosen.grams):
         return None
+    return settled(decision, work, book, left_g)
+
+
+def settled(decision: Decision, work: FlexibleWork, book: Book, left_g: float = math.inf) -> Decision:
+    """The decision, or at once at home where that costs hardly more and keeps the limits too."""
+    chosen, home = decision.chosen, decision.at_once
+    if chosen is None or home is None or decision.verb not in (Verb.START, Verb.WAIT) or chosen[:2] == home[:2]:
+        return decision
     ceiling = math.inf if work.g_per_kwh_max is None else work.g_per_kwh_max
+    left_g = min(left_g, math.inf if work.g_max is None else work.g_max)
     may_stay = work.home in work.hubs and home.grams <= left_g and home.g_per_kwh <= ceiling
     if not may_stay or home.cost_g - chosen.cost_g >= GAIN_SHARE_MIN * abs(home.cost_g):
         return decision

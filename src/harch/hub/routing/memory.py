@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from msgspec import Struct
+
 from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision
 from harch.carbon.planning.limits import Budgets
@@ -34,6 +36,16 @@ class Figures:
     at: datetime
 
 
+class Intent(Struct, frozen=True, array_like=True, gc=False):
+    """So much work of one hub is to start at another one then; told to all, so that they plan around it."""
+
+    hub_id: str
+    model: str
+    at: datetime
+    gpus: float
+    hours: float
+
+
 @dataclass(frozen=True, eq=False)
 class HubPlan:
     """A plan with what it needs to be read later. Its first step began at `at`."""
@@ -46,6 +58,7 @@ class HubPlan:
     figures: Mapping[str, Figures] = field(default_factory=dict)  # by hub
     tenant_g_left: Mapping[str, float] = field(default_factory=dict)
     all_g_left: float | None = None
+    announced: tuple[Intent, ...] = ()  # what this hub means to start at others
     notes: tuple[str, ...] = ()
 
     def moment(self, step: int) -> datetime:

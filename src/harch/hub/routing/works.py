@@ -65,8 +65,21 @@ def release_at(workload: Workload, promise: datetime) -> datetime:
     return promise - timedelta(seconds=min(margin_s, MARGIN_SHARE_MAX * whole_s))
 
 
-def hubs_for(desk: Desk, workload: Workload) -> frozenset[str]:
-    """Sovereignty first: of hubs that may not run it, nothing else is even looked at."""
+HubsKnown = dict[object, frozenset[str]]
+
+
+def hubs_for(desk: Desk, workload: Workload, known: HubsKnown | None = None) -> frozenset[str]:
+    """Sovereignty first: of hubs that may not run it, nothing else is even looked at. `known`: of work like it."""
+    if known is None:
+        return _hubs_for(desk, workload)
+    spec, shape = workload.spec, desk.request(workload).shape
+    key = (shape, workload.data_ids, workload.home_fits, may_leave(spec), spec.stop_grace_s)
+    if key not in known:
+        known[key] = _hubs_for(desk, workload)
+    return known[key]
+
+
+def _hubs_for(desk: Desk, workload: Workload) -> frozenset[str]:
     board, spec = desk.spill, workload.spec
     home = {desk.hub.id} if workload.home_fits else set()
     if not may_leave(spec) or not board.enabled or not board.terms.covers_grace(spec):
@@ -100,12 +113,14 @@ def size_of(desk: Desk, spec: WorkloadSpec, pools: Pools) -> tuple[str, float]:
     return model, spec.gpus_total * needs.gpu_milli / 1000
 
 
-def waiting_work(desk: Desk, workload: Workload, pools: Pools, *, planned: bool, now: datetime) -> FlexibleWork:
+def waiting_work(
+    desk: Desk, workload: Workload, pools: Pools, *, planned: bool, now: datetime, known: HubsKnown | None = None
+) -> FlexibleWork:
     """Before it runs. `planned` False: only its limits count, for a start at home at once."""
     promise = start_by(workload) if planned else None
     wait_s = (release_at(workload, promise) - now).total_seconds() if promise is not None else 0.0
-    home = frozenset({desk.hub.id})
-    return _flexible(desk, workload, pools, hubs_for(desk, workload) if planned else home, max(wait_s, 0.0))
+    hubs = hubs_for(desk, workload, known) if planned else frozenset({desk.hub.id})
+    return _flexible(desk, workload, pools, hubs, max(wait_s, 0.0))
 
 
 def running_work(desk: Desk, workload: Workload, pools: Pools, *, now: datetime) -> FlexibleWork:

@@ -1,6 +1,7 @@
 """What does a table say about this moment? Replays a CSV file (also gzipped) by a mapping of its columns.
 
-The row in force is the latest one that is not later than now: a replay under a simulated clock sees no future.
+The row in force is the latest one that is not later than now: a replay under a simulated clock sees no future, unless
+its operator says that later rows are a forecast.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 
 ROWS_MAX = 2_000_000
+AHEAD_ROWS_MAX = 500
 Cells = tuple[float | None, ...]  # None: an empty cell. No value is not a bad value.
 Rows = dict[str, tuple[list[datetime], list[Cells]]]
 
@@ -45,6 +47,7 @@ class CsvFile:
     place_column: str = ""  # holds grid zones or hubs; empty: the table is about every place
     naive_is_utc: bool = False  # times without a zone are refused unless the operator says that they are UTC
     evidence: Evidence = Evidence.MEASURED
+    forecast: bool = False  # rows about times to come are told as a forecast
     by_zone: bool = False
     _read: tuple[tuple[int, int], Rows] | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -61,17 +64,20 @@ class CsvFile:
         at = bisect_right(times, now) - 1
         if at < 0:
             raise SourceFailed(self.name, f"has no row for {site.hub} or {site.grid_zone} up to now")
+        rows_told = range(at, min(at + 1 + AHEAD_ROWS_MAX, len(times))) if self.forecast else (at,)
         return [
             Reading(
                 signal=signal,
                 value=quantity(signal, number, column.unit),
-                at=times[at],
+                at=times[row],
                 source=self.name,
-                evidence=self.evidence,
+                evidence=self.evidence if row == at else Evidence.ESTIMATED,
                 received_at=now,
+                ahead=row > at,
             )
-            for (signal, column), number in zip(self.columns.items(), values[at], strict=True)
-            if number is not None
+            for row in rows_told
+            for (signal, column), number in zip(self.columns.items(), values[row], strict=True)
+            if number is not None and (row == at or math.isfinite(number))
         ]
 
     def _rows(self) -> Rows:

@@ -1,0 +1,127 @@
+"""When is a new plan made, and by what? Every few minutes, and when power changes much; in a thread, and it may fail.
+
+The event loop only takes the snapshot. A plan that cannot be made costs a log line; the old one holds for half an
+hour, and then work starts as if nobody planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.carbon.planning.settings import PlanSettings
+from harch.fleet.model import Fleet
+from harch.hub import happenings as h
+from harch.hub.carbon.snapshot import INTENTS_MAX, Told, make_plan, take
+from harch.hub.carbon.spending import Spent, left, month_of, read_spent
+from harch.hub.driver import Driver
+from harch.hub.routing.memory import Intent
+from harch.hub.store.database import Database
+from harch.hub.views import PeerView
+
+FIRST_S = 0.5
+LOOK_S = 5.0
+CHANGE_SHARE = 0.2  # of what one more kWh emits, at any hub: then the plan is made anew
+LEDGER_LOOK_S = 300.0  # how often the ledger is added up, where there are budgets
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Intent, ...]).decode
+
+
+class Planner:
+    """One hub's plans. `told` gives what is known of all hubs' power now."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub_id: str,
+        clock: Clock,
+        database: Database,
+        driver: Driver,
+        settings: PlanSettings,
+        peers: Callable[[], list[PeerView]],
+        told: Callable[[], Told],
+    ) -> None:
+        self._fleet, self._hub_id, self._clock, self._database, self._driver = fleet, hub_id, clock, database, driver
+        self._settings, self._peers, self._told = settings, peers, told
+        self._planned_s: float | None = None
+        self._planned_with: dict[str, float] = {}
+        self._spent, self._spent_s, self._month = Spent(), -LEDGER_LOOK_S, ""
+        # Hubs plan at different moments, so that each knows what the others mean to do.
+        self._offset_s = zlib.crc32(hub_id.encode()) / 2**32 * settings.planning.every_s / 2
+        self.announced: tuple[Intent, ...] = ()
+        driver.plan_by(settings)
+
+    def said(self) -> bytes:
+        return _encode(self.announced)
+
+    async def run(self, survived: Callable[[str], contextlib.AbstractContextManager[None]]) -> None:
+        """Until cancelled. `survived` is the edge that a fault does not cross."""
+        await self._clock.sleep(FIRST_S)
+        look_s = min(LOOK_S, self._settings.planning.every_s)
+        while True:
+            if self.is_due():
+                with survived("planning for power"):
+                    await self.plan()
+            await self._clock.sleep(look_s)
+
+    def is_due(self) -> bool:
+        if self._driver.not_ready:
+            return False
+        if self._planned_s is None or self._driver.machine.desk.carbon.plan is None:
+            return True
+        every_s = self._settings.planning.every_s
+        return self._clock.monotonic_s() - self._planned_s >= every_s or self._has_changed()
+
+    async def plan(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._planned_s = now_s + (self._offset_s if self._planned_s is None else 0.0)
+        await self._add_up()
+        told, now = self._told(), self._clock.now()
+        self._planned_with = _marginal(told)
+        desk = self._driver.machine.desk
+        snapshot = take(desk, self._fleet, self._peers(), told, now=now)
+        if self._settings.has_budgets:
+            unfinished = [one for one in desk.registry.workloads.values() if not one.state.is_final and not one.guest]
+            tenants, whole = left(self._settings, self._spent, unfinished)
+            snapshot = replace(snapshot, tenant_g_left=tenants, all_g_left=whole)
+        made = await asyncio.to_thread(make_plan, snapshot)
+        if made is None:
+            return
+        self.announced = made.announced
+        await self._driver.handle(h.CarbonPlanned(made))
+        self._driver.plan_placement()
+
+    async def _add_up(self) -> None:
+        """What was spent this month, where anybody has a budget."""
+        now = self._clock.now()
+        due = self._clock.monotonic_s() - self._spent_s >= LEDGER_LOOK_S or month_of(now) != self._month
+        if self._settings.has_budgets and due:
+            self._spent = await asyncio.to_thread(read_spent, self._database, self._hub_id, self._settings, now)
+            self._spent_s, self._month = self._clock.monotonic_s(), month_of(now)
+
+    def _has_changed(self) -> bool:
+        """Somewhere one more kWh emits much more or less than when the plan was made."""
+        before, now = self._planned_with, _marginal(self._told())
+        return any(
+            abs(g - before[hub]) > CHANGE_SHARE * max(before[hub], 1.0) for hub, g in now.items() if hub in before
+        )
+
+
+def intents_heard(said: bytes | None) -> tuple[Intent, ...]:
+    """None of what cannot be read: another version, or a liar."""
+    try:
+        return () if said is None else _decode(said)[:INTENTS_MAX]
+    except msgspec.DecodeError:
+        return ()
+
+
+def _marginal(told: Told) -> dict[str, float]:
+    return {hub: one.marginal_g_per_kwh for hub, one in told.powers.items() if one.marginal_g_per_kwh is not None}

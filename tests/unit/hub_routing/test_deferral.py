@@ -1,0 +1,267 @@
+"""Work with slack waits for cleaner hours, and never beyond its promise, whatever happens to plans and clocks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from harch.base.errors import HarchError
+from harch.carbon.planning.settings import AppliesTo, BudgetsEntry, PlanningEntry, PlanSettings
+from harch.hub import happenings as h
+from harch.hub.machine import JobMachine
+from harch.testing.fleets import tiny_fleet
+from harch.workloads.carbon import CarbonWishes
+from harch.workloads.lifecycle import ExitReason, State, Workload
+from harch.workloads.spec import SchedulingClass
+from unit.hub.conftest import Bench
+from unit.hub_routing.plans import plan
+
+HOUR = timedelta(hours=1)
+CLEAN_LATER = [600.0, 600.0, 600.0, 50.0]
+SLACK = CarbonWishes(slack_s=8 * 3600, duration_s=3600)
+
+
+def planned(bench: Bench, home: list[float] | float, **fields: object) -> None:
+    bench.handle(h.CarbonPlanned(plan(bench.now, {"dakhla": home}, **fields)))  # type: ignore[arg-type]
+
+
+def kinds(bench: Bench, workload: Workload) -> list[str]:
+    return [record.kind for record in bench.records if record.subject == workload.id]
+
+
+def test_work_with_slack_waits_for_the_clean_hour_and_starts_in_it(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    choice = job.carbon
+    assert choice is not None
+    assert choice.held
+    assert (choice.start_at, choice.start_by) == (bench.now + 3 * HOUR, bench.now + 8 * HOUR)
+    assert choice.saves_g > 0
+    assert bench.place() == []
+    bench.later(hours=2, minutes=59)
+    assert not bench.machine.is_carbon_due(bench.now, 0.0)
+    bench.later(minutes=1)
+    assert bench.machine.is_carbon_due(bench.now, 0.0)
+    bench.handle(h.CarbonDue())
+    assert [start.task.key.workload_id for start in bench.place()] == [job.id]
+    assert kinds(bench, job)[:3] == ["workload.submitted", "workload.deferred", "workload.released"]
+
+
+@pytest.mark.parametrize("turn_class", [SchedulingClass.INFERENCE, SchedulingClass.INTERACTIVE])
+def test_urgent_work_is_never_put_off_nor_may_it_ask_for_it(bench: Bench, turn_class: SchedulingClass) -> None:
+    bench.machine.desk.carbon.settings = PlanSettings(PlanningEntry(applies_to=AppliesTo.ALL))
+    planned(bench, CLEAN_LATER)
+    with pytest.raises(ValueError, match="never waits for power"):
+        bench.submit(carbon=SLACK, scheduling_class=turn_class)
+    job = bench.submit(scheduling_class=turn_class, carbon=CarbonWishes(aware=True))
+    assert job.carbon is None
+    assert bench.place()
+
+
+def test_work_without_slack_and_work_that_opts_out_start_at_once(bench: Bench) -> None:
+    bench.machine.desk.carbon.settings = PlanSettings(PlanningEntry(applies_to=AppliesTo.ALL))
+    planned(bench, CLEAN_LATER)
+    silent, out = bench.submit(), bench.submit(carbon=CarbonWishes(aware=False))
+    assert silent.carbon is not None
+    assert (silent.carbon.action, silent.carbon.held, out.carbon) == ("start", False, None)
+    assert len(bench.place()) == 2
+
+
+def test_a_gain_below_the_error_of_forecasts_is_not_waited_for(bench: Bench) -> None:
+    planned(bench, [600.0, 580.0])
+    job = bench.submit(carbon=SLACK)
+    assert job.carbon is not None
+    assert not job.carbon.held
+    assert "forecasts err" in job.carbon.reason
+
+
+def test_without_any_plan_work_waits_a_minute_for_the_first_and_then_starts(bench: Bench) -> None:
+    job = bench.submit(carbon=SLACK)
+    assert job.carbon is not None
+    assert job.carbon.held
+    bench.later(seconds=61)
+    bench.handle(h.CarbonDue())
+    assert bench.place()
+    assert job.state is State.SCHEDULED
+
+
+def test_an_old_plan_is_no_plan(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    bench.later(minutes=31)
+    job = bench.submit(carbon=SLACK)
+    assert job.carbon is not None
+    assert not job.carbon.held
+    assert "no plan" in job.carbon.reason
+
+
+def test_the_promise_is_kept_when_no_plan_comes_any_more(bench: Bench) -> None:
+    """The planner died right after it had put the work off to the end of its slack."""
+    planned(bench, [600.0] * 20 + [10.0])
+    job = bench.submit(carbon=CarbonWishes(slack_s=30 * 3600, duration_s=3600))
+    assert job.carbon is not None
+    assert job.carbon.release_at is not None
+    assert job.carbon.start_by == job.created_at + 30 * HOUR
+    bench.now = job.carbon.start_at or bench.now
+    bench.handle(h.CarbonDue())
+    assert bench.place()
+    assert bench.now <= job.carbon.start_by
+
+
+def test_the_promise_survives_a_restart_of_the_hub(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    kept = msgspec.json.decode(msgspec.json.encode(job), type=Workload)
+    again = JobMachine(tiny_fleet(), bench.hub)
+    bench.later(hours=1)
+    again.restore([kept], [], now=bench.now)
+    assert kept.id not in again.desk.scheduler.queue
+    assert not again.is_carbon_due(bench.now, 0.0)
+    bench.later(hours=2)
+    assert again.is_carbon_due(bench.now, 0.0)
+    again.handle(h.CarbonDue(), now=bench.now)
+    assert kept.id in again.desk.scheduler.queue
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_promise_late(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    bench.later(days=-2)
+    assert not bench.machine.is_carbon_due(bench.now, 3 * 3600 - 1)
+    assert bench.machine.is_carbon_due(bench.now, 3 * 3600)
+    bench.machine.handle(h.CarbonDue(), now=bench.now, boot_s=3 * 3600)
+    assert job.id in bench.machine.desk.scheduler.queue
+
+
+def test_after_a_restart_with_the_clock_set_back_nobody_waits_longer_than_ever_planned(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    again = JobMachine(tiny_fleet(), bench.hub)
+    again.restore([job], [], now=bench.now - timedelta(days=30), boot_s=1000.0)
+    assert again.is_carbon_due(bench.now - timedelta(days=30), 1000.0 + 3 * 3600)
+
+
+def test_a_clock_that_jumps_ahead_releases_what_is_due(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    bench.later(days=400)
+    bench.handle(h.CarbonDue())
+    assert job.id in bench.machine.desk.scheduler.queue
+
+
+def test_a_new_plan_may_start_held_work_earlier_or_later(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    first, second = bench.submit(carbon=SLACK), bench.submit(carbon=SLACK)
+    bench.later(minutes=5)
+    planned(bench, [600.0, 600.0, 600.0, 600.0, 600.0, 10.0])
+    for job in (first, second):
+        assert job.carbon is not None
+        assert (job.carbon.held, job.carbon.start_at) == (True, bench.now + 5 * HOUR)
+        assert "workload.replanned" in kinds(bench, job)
+    planned(bench, 20.0)
+    assert {start.task.key.workload_id for start in bench.place()} == {first.id, second.id}
+
+
+def test_held_work_can_be_stopped_paused_resumed_and_replaced(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    bench.handle(h.PauseAsked(job.id))
+    bench.later(hours=9)
+    bench.handle(h.CarbonDue())
+    assert bench.place() == []
+    bench.handle(h.ResumeAsked(job.id))
+    bench.handle(h.CarbonDue())
+    assert [start.task.key.workload_id for start in bench.place()] == [job.id]
+    planned(bench, CLEAN_LATER)
+    other = bench.submit(carbon=SLACK)
+    bench.handle(h.SpecReplaced(other.id, msgspec.structs.replace(other.spec, carbon=CarbonWishes()), {}))
+    assert [start.task.key.workload_id for start in bench.place()] == [other.id]
+    third = bench.submit(carbon=SLACK)
+    bench.handle(h.StopAsked(third.id, "no longer wanted"))
+    assert third.state is State.CANCELLED
+    bench.later(days=1)
+    assert not bench.machine.desk.carbon.held
+
+
+def test_a_deadline_counts_back_from_its_end(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    by = bench.now.astimezone(UTC) + 6 * HOUR
+    job = bench.submit(carbon=CarbonWishes(finish_by=by, duration_s=2 * 3600))
+    assert job.carbon is not None
+    assert job.carbon.start_by == by - 2 * HOUR
+    late = bench.submit(carbon=CarbonWishes(finish_by=bench.now - HOUR, duration_s=60))
+    assert late.carbon is not None
+    assert not late.carbon.held
+
+
+def test_a_plan_that_breaks_starts_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise FloatingPointError
+
+    planned(bench, CLEAN_LATER)
+    monkeypatch.setattr("harch.hub.routing.choices.decide", broken)
+    job = bench.submit(carbon=SLACK)
+    assert job.carbon is not None
+    assert not job.carbon.held
+    assert bench.place()
+
+
+# Limits
+
+
+def test_a_ceiling_that_no_hour_keeps_is_refused_and_one_that_an_hour_keeps_is_waited_for(bench: Bench) -> None:
+    planned(bench, [600.0, 600.0, 200.0, 600.0])
+    with pytest.raises(HarchError, match="ceiling") as raised:
+        bench.submit(carbon=CarbonWishes(slack_s=4 * 3600, duration_s=3600, g_per_kwh_max=100))
+    assert raised.value.code == "E0402"
+    assert raised.value.hint
+    job = bench.submit(carbon=CarbonWishes(slack_s=8 * 3600, duration_s=3600, g_per_kwh_max=300))
+    assert job.carbon is not None
+    assert job.carbon.start_at == bench.now + 2 * HOUR
+    assert bench.machine.desk.registry.workloads.keys() == {job.id}
+
+
+def test_grams_of_a_job_are_a_hard_limit(bench: Bench) -> None:
+    planned(bench, 600.0)
+    with pytest.raises(HarchError, match="carbon budget") as raised:
+        bench.submit(carbon=CarbonWishes(g_max=10, duration_s=3600))
+    assert raised.value.code == "E0402"
+    assert bench.submit(carbon=CarbonWishes(g_max=100_000, duration_s=3600)).carbon is not None
+
+
+def test_a_tenant_s_budget_binds_all_its_work_and_no_gram_is_given_twice(bench: Bench) -> None:
+    bench.machine.desk.carbon.settings = PlanSettings(budgets=BudgetsEntry(tenants={"t": 1.5}))
+    planned(bench, 600.0, tenant_g_left={"t": 1500.0})
+    first = bench.submit(max_duration_s=3600)
+    assert first.carbon is not None
+    assert 750 < first.carbon.reserved_g <= 1500
+    with pytest.raises(HarchError, match="left of its carbon budget") as raised:
+        bench.submit(max_duration_s=3600)
+    assert raised.value.code == "E0402"
+    assert "carbon report --tenant t" in raised.value.hint
+
+
+def test_a_limit_that_can_no_longer_be_kept_ends_the_work_at_its_promise_and_says_why(bench: Bench) -> None:
+    planned(bench, [600.0, 600.0, 200.0, 600.0])
+    job = bench.submit(carbon=CarbonWishes(slack_s=4 * 3600, duration_s=3600, g_per_kwh_max=300))
+    bench.later(minutes=5)
+    planned(bench, 600.0)
+    assert job.carbon is not None
+    assert job.carbon.refused
+    bench.now = job.carbon.release_at or bench.now
+    planned(bench, 600.0)
+    bench.handle(h.CarbonDue())
+    assert (job.state, job.error_message[:5]) == (State.FAILED, "E0402")
+
+
+def test_ends_of_work_leave_no_timer_behind(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=SLACK)
+    planned(bench, 20.0)
+    bench.run(job)
+    bench.end(job, reason=ExitReason.EXITED)
+    assert job.state is State.COMPLETED
+    bench.later(days=9)
+    assert not bench.machine.desk.carbon.take_due(bench.now.timestamp(), 1e9)
+    assert bench.now > datetime(2026, 1, 1, tzinfo=UTC)
