@@ -1,10 +1,11 @@
-"""Whose turn is it? Open commands by urgency and time, one per device at a time, never more than the limit. Pure."""
+"""Whose turn is it? Open commands by urgency and time, one per device at a time, within a limit. Pure."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 
+from harch.pipelines.act.ledger import unresolved
 from harch.pipelines.act.store import Stored
 
 
@@ -16,8 +17,9 @@ class Agenda:
         self._stored: dict[str, Stored] = {}
         self._ready: list[tuple[int, int, str]] = []  # priority, issued, id
         self._later: list[tuple[int, str]] = []  # due, id
-        self._held: dict[str, list[str]] = {}  # ready commands of a device that is busy
-        self._busy: dict[str, str] = {}  # device to the command being worked on
+        self._held: dict[str, list[str]] = {}  # ready commands of a device that is not free
+        self._working: dict[str, str] = {}  # device to the command whose turn it is
+        self._unresolved: dict[str, set[str]] = {}  # device to the commands that have to be cleared up first
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -44,10 +46,10 @@ class Agenda:
     def add(self, stored: Stored, *, now_ms: int) -> None:
         """Takes a command on, or its newer state; one that is being worked on stays as it is."""
         entry = stored.entry
-        if self._busy.get(entry.command.device) == entry.cmd_id:
+        if self._working.get(entry.command.device) == entry.cmd_id:
             return
         known = entry.cmd_id in self._stored
-        self._stored[entry.cmd_id] = stored
+        self._keep(stored)
         if not known:
             self._schedule(stored, now_ms)
 
@@ -61,36 +63,40 @@ class Agenda:
         return count
 
     def take(self) -> Stored | None:
-        """The most urgent command whose device is free; the device is busy until `settle`."""
+        """The most urgent command whose device is free; the device is not, until `settle`."""
         while self._ready:
             _, _, cmd_id = heapq.heappop(self._ready)
             stored = self._stored[cmd_id]
             device = stored.entry.command.device
-            if device in self._busy:
+            if device in self._working or cmd_id not in self._unresolved.get(device, (cmd_id,)):
                 self._held.setdefault(device, []).append(cmd_id)
                 continue
-            self._busy[device] = cmd_id
+            self._working[device] = cmd_id
             return stored
         return None
 
     def settle(self, stored: Stored, *, now_ms: int) -> None:
-        """The turn is over: a closed command leaves, any other comes back when it is due; the device is free."""
-        entry = stored.entry
-        del self._busy[entry.command.device]
-        if entry.closed:
-            del self._stored[entry.cmd_id]
-        else:
-            self._stored[entry.cmd_id] = stored
+        """The turn is over: a closed command leaves, any other comes back when it is due."""
+        self.forget(stored)
+        if not stored.entry.closed:
+            self._keep(stored)
             self._schedule(stored, now_ms)
-        for cmd_id in self._held.pop(entry.command.device, ()):
-            self._push(self._stored[cmd_id])
 
     def forget(self, stored: Stored) -> None:
-        """It is somebody else's turn, e.g. a person's."""
-        self._busy.pop(stored.entry.command.device, None)
-        self._stored.pop(stored.entry.cmd_id, None)
-        for cmd_id in self._held.pop(stored.entry.command.device, ()):
-            self._push(self._stored[cmd_id])
+        """The turn is over, and the next is somebody else's, e.g. a person's."""
+        cmd_id, device = stored.entry.cmd_id, stored.entry.command.device
+        self._working.pop(device, None)
+        self._stored.pop(cmd_id, None)
+        others = self._unresolved.pop(device, set()) - {cmd_id}
+        if others:
+            self._unresolved[device] = others
+        for held in self._held.pop(device, ()):  # those that must still wait are held again when they are taken
+            self._push(self._stored[held])
+
+    def _keep(self, stored: Stored) -> None:
+        self._stored[stored.entry.cmd_id] = stored
+        if unresolved(stored.entry):
+            self._unresolved.setdefault(stored.entry.command.device, set()).add(stored.entry.cmd_id)
 
     def _schedule(self, stored: Stored, now_ms: int) -> None:
         due_ms = max(stored.entry.due_ms, stored.entry.busy_until_ms)

@@ -66,6 +66,13 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.command.cmd_id
 
 
+def unresolved(entry: Entry) -> bool:
+    """Whether a device may be in the middle of it. Until that is over, a look at the device must find what this command
+    left there, so no other command may go to the device."""
+    under_way = entry.state in (State.INTENT, State.SENT, State.UNKNOWN)
+    return not entry.closed and (under_way or entry.maybe_sent or entry.undoing or entry.steps_done > 0)
+
+
 encode_entry = msgspec.json.Encoder().encode
 decode_entry = msgspec.json.Decoder(Entry).decode
 

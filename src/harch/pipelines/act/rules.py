@@ -57,6 +57,7 @@ class Expression:
     names: frozenset[str]
     is_condition: bool
     _evaluate: _Evaluate
+    _sums: tuple[_Evaluate, ...]  # every + - * / inside: a division by zero must not hide behind a comparison
 
     def values(self, columns: Columns, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The value per row as float64, and which rows are fit: all inputs and the result are finite."""
@@ -64,6 +65,8 @@ class Expression:
         for name in self.names:
             fit &= np.isfinite(np.asarray(columns[name], dtype=np.float64))
         with np.errstate(all="ignore"):
+            for part in self._sums:
+                fit &= np.isfinite(part(columns))
             found = np.broadcast_to(np.asarray(self._evaluate(columns), dtype=np.float64), (count,))
         return found, fit & np.isfinite(found)
 
@@ -91,12 +94,20 @@ def read_expression(text: str) -> Expression:
         raise NotUnderstood(f"`{text[:80]}` is not an expression") from error
     if sum(1 for _ in ast.walk(tree)) > NODES_MAX:
         raise NotUnderstood(f"has more than {NODES_MAX} parts")
-    names: set[str] = set()
-    evaluate, is_condition = _read(tree.body, names)
-    return Expression(text.strip(), frozenset(names), is_condition, evaluate)
+    found = _Found(set(), [])
+    evaluate, is_condition = _read(tree.body, found)
+    return Expression(text.strip(), frozenset(found.names), is_condition, evaluate, tuple(found.sums))
 
 
-def _read(node: ast.expr, names: set[str]) -> tuple[_Evaluate, bool]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What reading an expression comes across."""
+
+    names: set[str]
+    sums: list[_Evaluate]
+
+
+def _read(node: ast.expr, found: _Found) -> tuple[_Evaluate, bool]:
     match node:
         case ast.Constant(value=bool() as flag):
             return (lambda _: flag), True
@@ -104,30 +115,35 @@ def _read(node: ast.expr, names: set[str]) -> tuple[_Evaluate, bool]:
             constant = float(number)
             return (lambda _: constant), False
         case ast.Name(id=name):
-            names.add(name)
+            found.names.add(name)
             return (lambda columns: np.asarray(columns[name], dtype=np.float64)), False
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _number(operand, names)
+            inner = _number(operand, found)
             return (lambda columns: np.negative(inner(columns))), False
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _condition(operand, names)
+            inner = _condition(operand, found)
             return (lambda columns: np.logical_not(inner(columns))), True
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            apply, a, b = _ARITHMETIC[type(op)], _number(left, names), _number(right, names)
-            return (lambda columns: apply(a(columns), b(columns))), False
+            apply, a, b = _ARITHMETIC[type(op)], _number(left, found), _number(right, found)
+
+            def calculate(columns: Columns) -> Any:
+                return apply(a(columns), b(columns))
+
+            found.sums.append(calculate)
+            return calculate, False
         case ast.BoolOp(op=op, values=values):
             join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-            parts = [_condition(value, names) for value in values]
+            parts = [_condition(value, found) for value in values]
             return (lambda columns: join.reduce(np.broadcast_arrays(*(part(columns) for part in parts)))), True
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARE for op in ops):
-            sides = [_number(side, names) for side in (left, *others)]
+            sides = [_number(side, found) for side in (left, *others)]
             tests = [_COMPARE[type(op)] for op in ops]
             return (lambda columns: _chain(tests, [side(columns) for side in sides])), True
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             wanted, function = _FUNCTIONS[name]
             if len(args) != wanted:
                 raise NotUnderstood(f"`{name}` takes {wanted} values, not {len(args)}")
-            inputs = [_number(arg, names) for arg in args]
+            inputs = [_number(arg, found) for arg in args]
             return (lambda columns: function(*(value(columns) for value in inputs))), False
     raise NotUnderstood(
         f"`{ast.unparse(node)[:80]}` is not part of the language: numbers, names of outputs, + - * /, comparisons, "
@@ -142,15 +158,15 @@ def _chain(tests: list[Callable[[Any, Any], Any]], sides: list[Any]) -> Any:
     return held
 
 
-def _number(node: ast.expr, names: set[str]) -> _Evaluate:
-    evaluate, is_condition = _read(node, names)
+def _number(node: ast.expr, found: _Found) -> _Evaluate:
+    evaluate, is_condition = _read(node, found)
     if is_condition:
         raise NotUnderstood(f"`{ast.unparse(node)[:80]}` is a condition where a number is needed")
     return evaluate
 
 
-def _condition(node: ast.expr, names: set[str]) -> _Evaluate:
-    evaluate, is_condition = _read(node, names)
+def _condition(node: ast.expr, found: _Found) -> _Evaluate:
+    evaluate, is_condition = _read(node, found)
     if not is_condition:
         raise NotUnderstood(f"`{ast.unparse(node)[:80]}` is a number where a condition is needed")
     return evaluate

@@ -19,15 +19,16 @@ from harch.base.rejection import Rejection
 from harch.pipelines.act import audit, ledger
 from harch.pipelines.act.agenda import Agenda
 from harch.pipelines.act.attempt import AuditCallback, Worker
-from harch.pipelines.act.command import COMMAND_BYTES_MAX, Command
+from harch.pipelines.act.command import Command
 from harch.pipelines.act.counters import Counters
 from harch.pipelines.act.decisions import DecisionBatch, Planner
+from harch.pipelines.act.first_look import FirstLook, unmade
 from harch.pipelines.act.guards import Guards
 from harch.pipelines.act.ledger import Entry, State
 from harch.pipelines.act.requests import Requests
 from harch.pipelines.act.settings import ActionSettings, ActSettings, Mode
 from harch.pipelines.act.sinks.base import Sink
-from harch.pipelines.act.store import OPEN, SCAN_MAX, Conflict, LedgerStore, Stored
+from harch.pipelines.act.store import SCAN_MAX, UNRESOLVED, WAITING, Conflict, LedgerStore, Stored
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class ActStage:
         self._planner = Planner(settings)
         self._actions = {action.name: action for action in settings.actions}
         self._guards = Guards()
-        self._local_bit, self._country_bits, self._owns = local_bit, country_bits or {}, owns
+        self._first_look = FirstLook(settings, self._guards, country_bits or {}, self._stopped)
+        self._local_bit, self._owns = local_bit, owns
         requests = Requests(
             sinks=sinks,
             now_ms=self._now_ms,
@@ -107,8 +109,8 @@ class ActStage:
         self.counters.rows_unfit += plan.rows_unfit
         self.counters.unmade += len(plan.unmade)
         now_ms = self._now_ms()
-        entries = [self._judge(command, now_ms) for command in plan.commands]
-        entries += [_unmade(one.command, one.reason, now_ms) for one in plan.unmade]
+        entries = [self._first_look.entry(command, now_ms=now_ms) for command in plan.commands]
+        entries += [unmade(one.command, one.reason, now_ms=now_ms) for one in plan.unmade]
         if not wait and len(entries) > self._free():
             self.counters.refused_full += 1
             raise HarchError("E0677", f"{len(self.agenda)} actions are open", hint="send it again", retry_after_s=1)
@@ -135,25 +137,6 @@ class ActStage:
     def _free(self) -> int:
         return max(0, self.agenda.room - self._reserved)
 
-    def _judge(self, command: Command, now_ms: int) -> Entry:
-        """The first look. Everything is looked at again right before it is sent."""
-        entry, action = ledger.proposed(command, now_ms=now_ms), self._actions[command.action]
-        if command.expired(now_ms):
-            return ledger.expired(entry, now_ms=now_ms)
-        refusal = self._residency(command) or _too_large(command)
-        refusal = refusal or self._guards.interlock(command, action, now_ms=now_ms, stopped=self._stopped(action))
-        if refusal is not None:
-            return ledger.rejected(entry, f"{refusal.rule}: {refusal.detail}", now_ms=now_ms)
-        return ledger.authorised(entry, now_ms=now_ms)
-
-    def _residency(self, command: Command) -> Rejection | None:
-        for step in command.steps:
-            country = self.settings.sinks[step.sink].country
-            if country and not command.juris_mask & self._country_bits.get(country, 0):
-                detail = f"sink `{step.sink}` stands in {country}, which mask {command.juris_mask:x} does not hold"
-                return Rejection(command.cmd_id, "residency", detail, "use a sink where the data may go")
-        return None
-
     async def _write(self, entry: Entry) -> bool:
         """Whether the ledger knew it already. The audit hears of what ends here, before the ledger does."""
         self.counters.proposed += 1
@@ -179,6 +162,7 @@ class ActStage:
     async def run(self) -> None:
         """Until cancelled. What a dead worker left is found in the ledger, at the start and at every poll."""
         await self._remember()
+        await self._poll()  # before anybody works: what is unresolved goes first
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_after(), name="act-look-after")
             group.create_task(self._prune(), name="act-prune")
@@ -244,7 +228,8 @@ class ActStage:
     async def _poll(self) -> None:
         """Finds what other processes changed: approvals, replays, and commands whose worker is gone."""
         try:
-            found = await self._store.scan(OPEN, limit=max(1, min(self.agenda.room, 1000)))
+            found = await self._store.scan(UNRESOLVED, limit=SCAN_MAX)
+            found += await self._store.scan(WAITING, limit=max(1, min(self.agenda.room, 1000)))
         except HarchError as error:
             self.counters.store_failures += 1
             log.warning("the ledger could not be read: %s", error.message)
@@ -287,15 +272,3 @@ class ActStage:
 
     def _now_ms(self) -> int:
         return round(self._clock.now().timestamp() * 1000)
-
-
-def _too_large(command: Command) -> Rejection | None:
-    size = sum(len(name) + len(str(value)) for step in command.steps for name, value in step.args.items())
-    if size <= COMMAND_BYTES_MAX:
-        return None
-    return Rejection(command.cmd_id, "size", f"{size} bytes of arguments, allowed are {COMMAND_BYTES_MAX}", "send less")
-
-
-def _unmade(command: Command, reason: str, now_ms: int) -> Entry:
-    entry = ledger.proposed(command, now_ms=now_ms)
-    return ledger.given_up(entry, f"no command could be made: {reason}", now_ms=now_ms, letter=True, maybe_sent=False)

@@ -25,6 +25,7 @@ from harch.pipelines.act.settings import (
 from harch.pipelines.act.templates import Template, read_template
 
 CODE = "E0670"
+_AT = re.compile(r" - at (`key` in )?`\$(.*)`$")
 HINT = "docs/pipelines/act.md describes every key and shows an example"
 
 
@@ -36,7 +37,7 @@ def read_act(raw: object, *, where: str = "act", outputs: Collection[str] | None
     try:
         settings = msgspec.convert(raw, ActSettings)
     except msgspec.ValidationError as error:
-        raise _refusal([_place(str(error), where)]) from error
+        raise _refusal(_wrong_sinks(raw, where) or [_place(str(error), where)]) from error
     problems = Problems()
     check_act(settings, problems, where=where, outputs=outputs)
     if problems:
@@ -174,10 +175,25 @@ def _check_names(names: frozenset[str], where: str, problems: Problems, outputs:
         problems.add(where, f"`{name}` is no output; outputs: {', '.join(sorted(outputs or ()))}")
 
 
+def _wrong_sinks(raw: object, where: str) -> list[tuple[str, str]]:
+    """Of a mapping msgspec tells only that something in it is wrong; people want to know which sink."""
+    sinks = raw.get("sinks") if isinstance(raw, dict) else None
+    found = []
+    for name, sink in sinks.items() if isinstance(sinks, dict) else ():
+        try:
+            msgspec.convert(sink, SinkSettings)
+        except msgspec.ValidationError as error:
+            found.append(_place(str(error), f"{where}.sinks.{name}"))
+    return found
+
+
 def _place(text: str, where: str) -> tuple[str, str]:
-    """msgspec ends its sentence with ` - at `$.path``; people look for the place first."""
-    sentence, _, path = text.partition(" - at `$")
-    return where + path.rstrip("`"), sentence[:300]
+    """msgspec ends its sentence with the place; people look for the place first."""
+    ends = _AT.search(text)
+    if ends is None:
+        return where, text[:300]
+    hint = "; YAML reads on, off, yes and no as true and false: quote them" if ends.group(1) else ""
+    return where + ends.group(2), text[: ends.start()][:300] + hint
 
 
 def _refusal(found: list[tuple[str, str]]) -> HarchError:

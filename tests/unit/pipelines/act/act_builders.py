@@ -1,0 +1,140 @@
+"""Small values for tests of ACT: a ledger in memory, a sink that writes down what it did, settings and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harch.pipelines.act.command import Command, Step, make_command
+from harch.pipelines.act.decisions import DecisionBatch
+from harch.pipelines.act.ledger import Entry, State
+from harch.pipelines.act.settings import ActSettings, Mode
+from harch.pipelines.act.settings_check import read_act
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared
+from harch.pipelines.act.store import Conflict, Stored
+from harch.sovereignty.audit.entry import Draft
+
+MA, SN = 1, 2
+
+
+class MemoryLedger:
+    """A LedgerStore in memory, with the promises of the real ones."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Stored] = {}
+        self.history: list[tuple[str, State]] = []
+        self.stop = ""
+
+    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+        current = self.rows.get(entry.cmd_id)
+        if (current.revision if current else 0) != revision:
+            raise Conflict(entry.cmd_id)
+        self.rows[entry.cmd_id] = Stored(entry, revision + 1)
+        self.history.append((entry.cmd_id, entry.state))
+        return self.rows[entry.cmd_id]
+
+    async def get(self, cmd_id: str) -> Stored | None:
+        return self.rows.get(cmd_id)
+
+    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+        found = [row for row in self.rows.values() if row.entry.state in states]
+        found = [row for row in found if not row.entry.closed or row.entry.letter]
+        return sorted(found, key=lambda row: row.entry.changed_ms)[:limit]
+
+    async def last_done(self, limit: int = 1000) -> list[Stored]:
+        return [row for row in self.rows.values() if row.entry.state is State.DONE][:limit]
+
+    async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
+        return 0
+
+    async def set_stop(self, reason: str) -> None:
+        self.stop = reason
+
+    def stopped(self) -> str:
+        return self.stop
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class RecordingSink:
+    """Does what it is told to say: outcomes are taken from `answers`, then YES."""
+
+    keeps_keys: bool = True
+    reads_back: bool = False
+    timeout_s: float = 1.0
+    answers: list[Outcome] = field(default_factory=list)
+    probes: list[Outcome] = field(default_factory=list)
+    prepared: Prepared = field(default_factory=Prepared)
+    orders: list[Order] = field(default_factory=list)
+    probed: list[Order] = field(default_factory=list)
+
+    async def prepare(self, order: Order) -> Prepared:
+        return self.prepared
+
+    async def execute(self, order: Order, gate: Gate) -> Outcome:
+        if reason := gate():
+            return Outcome(Effect.NO, reason)
+        self.orders.append(order)
+        return self.answers.pop(0) if self.answers else Outcome(Effect.YES)
+
+    async def probe(self, order: Order) -> Outcome:
+        self.probed.append(order)
+        return self.probes.pop(0) if self.probes else Outcome(Effect.YES)
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class Chain:
+    """The audit callback of a test."""
+
+    drafts: list[Draft] = field(default_factory=list)
+
+    async def __call__(self, draft: Draft) -> None:
+        self.drafts.append(draft)
+
+    def kinds(self, cmd_id: str) -> list[str]:
+        return [f"{draft.kind} {draft.verdict}" for draft in self.drafts if draft.subject == cmd_id]
+
+
+def act(**action: Any) -> ActSettings:
+    """Settings with one action `open` on sink `valve`, an HTTP sink that keeps keys."""
+    top = {name: action.pop(name) for name in ("stop_file", "queue_max", "dry_run", "settle_s") if name in action}
+    sinks = action.pop("sinks", {"valve": {"kind": "http", "url": "http://127.0.0.1:1/act", "honours_key": True}})
+    one = {"name": "open", "when": "score > 0.5", "ttl_s": 30, "sink": "valve", "args": {"value": "{score * 100}"}}
+    if "steps" in action:
+        del one["sink"], one["args"]
+    return read_act({"sinks": sinks, "actions": [{**one, **action}], **top})
+
+
+def batch(
+    *scores: float, window: int = 1, at_ms: int, mask: int = MA, devices: list[str] | None = None
+) -> DecisionBatch:
+    return DecisionBatch(
+        pipeline="irrigation",
+        devices=devices or [f"d{index}" for index in range(len(scores))],
+        columns={"score": np.array(scores)},
+        windows=window,
+        at_ms=at_ms,
+        juris_mask=mask,
+        model="m" * 64,
+        trace="t",
+    )
+
+
+def command(number: int = 0, *, mode: Mode = Mode.TRANSACTIONAL, issued_ms: int = 0, **changes: Any) -> Command:
+    fields: dict[str, Any] = {
+        "pipeline": "irrigation",
+        "device": f"d{number}",
+        "action": "open",
+        "steps": (Step("valve", {"value": 80.0}),),
+        "window": 1,
+        "mode": mode,
+        "issued_ms": issued_ms,
+        "ttl_s": 30,
+    }
+    return make_command(**{**fields, **changes})
