@@ -16,6 +16,8 @@ from harch.api.routes import (
     closing,
     data,
     emissions,
+    energy,
+    energy_clients,
     events,
     hardware,
     health,
@@ -75,6 +77,8 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         carbon,
         carbon_clients,
         emissions,
+        energy,
+        energy_clients,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from harch.api.power_port import CarbonPort, EnergyPort
 from harch.hub.audit.table import AuditQuery, AuditRecord
-from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
-from harch.hub.carbon.views import GridForecast, PastHour, PowerView
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.desk import Closed
@@ -165,26 +164,6 @@ class FederationPort(Protocol):
         ...
 
 
-class CarbonPort(Protocol):
-    """On what power this hub and the others run, what it will be, and what the work here used."""
-
-    def now(self) -> list[PowerView]:
-        """Every hub, this one first."""
-        ...
-
-    def forecast(self, hub_id: str, hours: int) -> GridForecast:
-        """E0305 for a hub that is not there, E0801 while nothing can be said."""
-        ...
-
-    async def past(self, start: datetime, end: datetime) -> list[PastHour]:
-        """The grid of this hub, hour by hour."""
-        ...
-
-    async def report(self, query: ReportQuery) -> HubReport: ...
-
-    async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon: ...
-
-
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -211,6 +190,9 @@ class HubPort(Protocol):
 
     @property
     def carbon(self) -> CarbonPort: ...
+
+    @property
+    def energy(self) -> EnergyPort: ...
 
     @property
     def hub_id(self) -> str: ...

@@ -18,7 +18,6 @@ _LATER = frozenset(
     {
         "carbon",
         "datasets",
-        "energy",
         "fine-tuning",
         "inference",
         "inference-endpoints",

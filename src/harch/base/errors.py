@@ -376,6 +376,12 @@ REGISTRY = _registry(
         "loaded in part: start from an older checkpoint, or without one and replay the sources.",
     ),
     ErrorKind(
+        "E0642",
+        "Stream intake full",
+        429,
+        "The stage is behind its inputs and its queue is full. Nothing was taken; send the same again in a moment.",
+    ),
+    ErrorKind(
         "E0670",
         "Actions not valid",
         400,
@@ -423,6 +429,13 @@ REGISTRY = _registry(
         "Too many open actions",
         429,
         "The queue of actions is full. Nothing of this batch was taken, and nothing was thrown away: send it again.",
+    ),
+    ErrorKind(
+        "E0442",
+        "Market does not answer",
+        502,
+        "The market adapter failed or did not answer in time. What was written in the book is sent again under the "
+        "same ids, so nothing is bid twice.",
     ),
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),

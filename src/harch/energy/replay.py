@@ -13,17 +13,14 @@ from datetime import datetime
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.energy.procurement.accounts import emitted_by_step_kg
 from harch.energy.procurement.plan import PlanFailure, Planner, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
 from harch.energy.procurement.problem import Problem
-from harch.energy.procurement.prudence import Planning, expected_kg, plan_prudently
-from harch.energy.procurement.rule import plan_by_rule
+from harch.energy.procurement.prudence import Planning
+from harch.energy.procurement.standing import Standing, plan_within
 from harch.energy.steps import KWH_PER_MWH, Array, Steps
 
 HORIZON_H = 36
-# Part of what the rule emits in one horizon that is kept in hand and not spent as credit.
-RESERVE = 0.02
 
 # What was expected at a moment for the steps of a horizon: a problem whose first step is as it turned out.
 Outlook = Callable[[datetime, Steps], Problem]
@@ -53,31 +50,26 @@ def replay_whole(world: Problem, planning: Planning) -> Outcome:
 
 
 def replay_rolling(world: Problem, outlook: Outlook, *, planning: Planning = plan_procurement) -> Outcome:
-    """Plans prudently in every step and carries out the first one.
+    """Plans in every step and carries out the first one. The rule is followed beside it on the same facts.
 
-    The rule is followed beside it on the same facts. What it has emitted more than this policy, and what it would emit
-    more from now on because less is in its battery, is the credit that plans may spend.
+    The replayed world is one accounting period: at its end the plans have emitted no more than the rule.
     """
     steps = world.steps
     horizon = round(HORIZON_H / steps.hours)
-    shadow = _made(plan_by_rule(world))  # only its past is looked at
-    shadow_kg = np.cumsum(emitted_by_step_kg(world, shadow.import_kwh, shadow.ppa_kwh))
-    stored, emitted = world.stored_kwh, 0.0
+    standing = Standing(stored_kwh=world.stored_kwh, rule_stored_kwh=world.stored_kwh)
     done: list[ProcurementPlan] = []
     for index in range(steps.count):
-        expected = replace(outlook(steps.at(index), Steps(steps.at(index), steps.step_s, horizon)), stored_kwh=stored)
-        past_kg = float(shadow_kg[index - 1]) if index else 0.0
-        rule_stored = float(shadow.stored_kwh[index - 1]) if index else world.stored_kwh
-        ahead = [
-            expected_kg(expected, _made(plan_by_rule(replace(expected, stored_kwh=level))))
-            for level in (rule_stored, stored)
-        ]
-        credit = past_kg - emitted + (1 - RESERVE) * ahead[0] - ahead[1]
-        first = _first_step(_made(plan_prudently(expected, credit_kg=credit, planning=planning)))
-        done.append(first)
-        stored = float(first.stored_kwh[0])
-        emitted += float(first.import_kwh[0] * world.grid_g_per_kwh[index]) / 1000
+        expected = outlook(steps.at(index), Steps(steps.at(index), steps.step_s, horizon))
+        plan = _made(plan_within(expected, standing, steps_left=steps.count - index, planning=planning))
+        done.append(_first_step(plan))
+        standing = standing.after(_hour(world, index), plan)
     return replace(_outcome(done, world), steps_by_rule=sum(plan.planner is Planner.RULE for plan in done))
+
+
+def _hour(world: Problem, index: int) -> Problem:
+    arrays = ("load_kwh", "own_kwh", "import_per_mwh", "grid_g_per_kwh", "sale_per_mwh")
+    cut = {name: getattr(world, name)[index : index + 1] for name in arrays}
+    return replace(world, steps=Steps(world.steps.at(index), world.steps.step_s, 1), **cut, budget_kg=None)
 
 
 def _outcome(plans: list[ProcurementPlan], world: Problem) -> Outcome:

@@ -11,6 +11,16 @@ from harch.base.telemetry import Telemetry
 from harch.federation.links.mesh import LinkStatus
 from harch.hub.views import HubSummary
 
+ENERGY_GAUGES = {
+    "energy_plan_import_kw": "Power that the plan buys from the grid in the running step.",
+    "energy_tariff_per_mwh": "What the contract asks for a MWh in the running step.",
+    "energy_carbon_price_per_t": "The price per tonne that predicted prices rest on.",
+    "energy_carbon_shadow_price_per_t": "What the last tonne of the carbon budget is worth; absent without a budget.",
+    "energy_carbon_budget_over_kg": "By how much no plan can keep the carbon budget.",
+    "energy_month_emitted_kg": "Emissions of energy bought this month, estimated.",
+    "energy_month_rule_emitted_kg": "What the self-consumption rule would have emitted this month, estimated.",
+}
+
 
 class HubMetrics:
     """`harch_events_total{kind}` counts every line of the history; gauges are read when somebody asks."""
@@ -63,6 +73,17 @@ class HubMetrics:
         meter.create_observable_gauge(
             "harch_link_rtt_ms", callbacks=[read("rtt_ms")], description="Smoothed round trip to the peer."
         )
+
+    def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
+        """Figures of the energy plan; none while there is no plan."""
+        meter = self._telemetry.meter
+
+        def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            labels = {"currency": currency} if "_per_" in name else {}
+            return lambda _options: [Observation(figures()[name], labels)] if name in figures() else []
+
+        for name, description in ENERGY_GAUGES.items():
+            meter.create_observable_gauge(f"harch_{name}", callbacks=[read(name)], description=description)
 
     def count(self, kind: str) -> None:
         self._events[kind] += 1

@@ -21,6 +21,7 @@ from harch.hub.carbon.service import HubCarbon
 from harch.hub.credentials import HubCredentials
 from harch.hub.data import HubData
 from harch.hub.driver import Driver
+from harch.hub.energy.service import HubEnergy
 from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.service import HubFederation
 from harch.hub.learning import Learner
@@ -133,6 +134,16 @@ class HubService(HubWorkloads):
             peers=self.peers,
             heard=self.federation.heard,
         )
+        self.energy = HubEnergy(
+            fleet=fleet,
+            hub=hub,
+            folder=state_dir,
+            clock=clock,
+            database=database,
+            driver=driver,
+            carbon=self.carbon,
+        )
+        self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_links(self.federation.links)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
 
@@ -144,10 +155,12 @@ class HubService(HubWorkloads):
             group.create_task(self._driver.keep_auditing())
             group.create_task(Learner(self._driver, self._database, self._clock).run())
             group.create_task(self.carbon.run())
+            group.create_task(self.energy.run())
 
     async def close(self) -> None:
         await self.policies.close()
         await self.carbon.close()
+        self.energy.close()
         await self._driver.close()
         self._database.close()
 

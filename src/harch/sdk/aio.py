@@ -13,6 +13,7 @@ import httpx
 from harch.base.clock import SystemClock
 from harch.sdk.carbon import AsyncCarbon, CarbonOperations
 from harch.sdk.data import AsyncData, DataOperations
+from harch.sdk.energy import AsyncEnergy, EnergyOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.federation_types import FederationPage
 from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
@@ -53,6 +54,7 @@ class AsyncClient:
         self.data = AsyncData(self.run, DataOperations(self._retry))
         self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
         self.carbon = AsyncCarbon(self.run, CarbonOperations(self._retry))
+        self.energy = AsyncEnergy(self.run, EnergyOperations(self._retry))
 
     async def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

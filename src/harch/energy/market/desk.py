@@ -5,12 +5,14 @@ Rows are written before bids are sent. After a crash between the two, the same b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
-from harch.energy.market.adapter import MarketAdapter
+from harch.energy.market.adapter import Fill, MarketAdapter
 from harch.energy.market.bids import Bid
 from harch.energy.market.book import ROUNDING_KWH, Book, Event, Row
 from harch.energy.market.limits import Switch, TradingLimits, admit
@@ -47,20 +49,40 @@ class TradingDesk:
     async def collect(self, *, now: datetime) -> None:
         """Writes down what the market gave since the last time, for all bids of the book that wait.
 
-        Fills of bids that do not wait are none of ours. One beyond its bid raises HarchError E0441: people must look.
+        Fills of bids that do not wait are none of ours. One that cannot be (beyond its bid, or taken back) is not
+        written and, after all others are, raises HarchError E0441: people must look.
         """
         waiting = {bid.id: bid for bid in self.book.waiting()}
+        refused: HarchError | None = None
         for fill in await self.adapter.fills(tuple(waiting.values()), now=now):
             bid = waiting.pop(fill.bid_id, None)
             if bid is None:
                 continue
-            rows = []
-            more = fill.kwh - self.book.state(bid.id).filled_kwh
-            if more > ROUNDING_KWH:
-                rows.append(self._row(bid, Event.FILLED, now, more, fill.per_mwh))
-            if fill.final and fill.kwh < bid.kwh - ROUNDING_KWH:
-                rows.append(self._row(bid, Event.CLOSED, now, 0.0, fill.per_mwh))
-            self._write(rows)
+            try:
+                self._write(self._rows_of(bid, fill, now))
+            except HarchError as error:
+                if error.code != "E0441":
+                    raise
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def _rows_of(self, bid: Bid, fill: Fill, now: datetime) -> list[Row]:
+        before_kwh = self.book.state(bid.id).filled_kwh
+        if not fill.kwh >= before_kwh - ROUNDING_KWH:  # also what is not a number
+            raise HarchError(
+                "E0441",
+                f"{bid.id} cannot be filled: the market says {fill.kwh:g} kWh in all, {before_kwh:g} kWh are booked",
+                hint="`harch energy book` shows the history of a bid; ask the market",
+            )
+        rows = []
+        if fill.kwh - before_kwh > ROUNDING_KWH:
+            rows.append(self._row(bid, Event.FILLED, now, fill.kwh - before_kwh, fill.per_mwh))
+        if fill.final and fill.kwh < bid.kwh - ROUNDING_KWH:
+            # What nobody bought has a price too, as long as the market names one.
+            per_mwh = fill.per_mwh if math.isfinite(fill.per_mwh) else 0.0
+            rows.append(self._row(bid, Event.CLOSED, now, 0.0, per_mwh))
+        return rows
 
     async def resume(self, switch: Switch, *, now: datetime) -> None:
         """After a restart: what the book calls submitted may never have been sent, and is sent again under its id."""

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from harch.energy.procurement.accounts import emitted_by_step_kg
-from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
+from harch.energy.procurement.plan import Carbon, PlanFailure, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
 from harch.energy.procurement.problem import Problem
 from harch.energy.procurement.rule import plan_by_rule
 
 MARGIN = 0.02  # of the rule's expected emissions: what a plan must promise to save
 REPAYING_WEIGHT = 1.0  # of carbon against money, while there is a debt
+SAME_KG = 1e-6
 Planning = Callable[[Problem], ProcurementPlan | PlanFailure]
 
 
@@ -35,18 +36,31 @@ def plan_prudently(
     The failure of the rule is the answer only if no plan can supply the load either.
     """
     best = planning(expected)
+    if isinstance(best, PlanFailure):
+        return plan_by_rule(expected, note=f"planned by the rule: {best}")
     rule = plan_by_rule(expected)
-    if isinstance(best, PlanFailure) or isinstance(rule, PlanFailure):
-        return rule if isinstance(best, PlanFailure) else best
+    if isinstance(rule, PlanFailure):
+        return best
     by_rule = expected_kg(expected, rule)
     if expected_kg(expected, best) <= (1 - MARGIN) * by_rule + credit_kg:
         return best
-    own_only = _without_grid_charging(expected)
+    own_only = _without_grid_charging(replace(expected, budget_kg=None))
     if credit_kg < 0:
         careful = planning(replace(own_only, carbon_per_t=_as_much_as_money(expected)))
     else:
         careful = planning(replace(own_only, budget_kg=by_rule + credit_kg, budget_fades=True))
-    return careful if isinstance(careful, ProcurementPlan) and careful.carbon.budget_kept else rule
+    chosen = careful if isinstance(careful, ProcurementPlan) and careful.carbon.budget_kept else rule
+    chosen = replace(chosen, carbon=_under_budget(expected, chosen, best))
+    # A budget that somebody stated goes before prudence: a plan that keeps it is not left for one that does not.
+    return best if chosen.carbon.over_kg > best.carbon.over_kg + SAME_KG else chosen
+
+
+def _under_budget(expected: Problem, plan: ProcurementPlan, best: ProcurementPlan) -> Carbon:
+    """How a plan that was made under another budget fares under the stated one. Only `best` knows its price."""
+    if expected.budget_kg is None:
+        return Carbon(plan.carbon.emitted_kg)
+    over = plan.carbon.emitted_kg - expected.budget_kg
+    return replace(best.carbon, emitted_kg=plan.carbon.emitted_kg, over_kg=over if over > SAME_KG else 0.0)
 
 
 def expected_kg(expected: Problem, plan: ProcurementPlan) -> float:

@@ -40,13 +40,14 @@ def parse_tariff(text: str, source_name: str = "tariff.toml") -> Tariff:
     except (ValueError, RecursionError) as error:
         raise HarchError(CODE, f"{source_name}: not valid TOML: {str(error)[:200]}", hint=HINT) from error
     problems = Problems()
-    tariff = _read_tariff(Entry(raw, "", problems))
+    tariff = read_tariff(Entry(raw, "", problems))
     if problems:
         _refuse(problems, source_name)
     return tariff
 
 
-def _read_tariff(root: Entry) -> Tariff:
+def read_tariff(root: Entry) -> Tariff:
+    """The contract of a table. Mistakes are collected in the entry's problems."""
     root.only("name", "currency", "time_zone", "fee_per_mwh", "energy", "demand_charge", "ppas", "sale")
     currency = root.text("currency")
     if currency and not is_currency(currency):

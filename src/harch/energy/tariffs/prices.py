@@ -18,7 +18,7 @@ DECAY_H = 12.0  # a deviation from the usual is expected to halve in about eight
 
 @dataclass(frozen=True, slots=True)
 class SpotSeries:
-    """Spot prices per MWh of one zone, as a market publishes them."""
+    """Spot prices per MWh of one zone, as a market publishes them; NaN where it said nothing."""
 
     zone: str
     currency: str
@@ -26,7 +26,9 @@ class SpotSeries:
     per_mwh: Array
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "per_mwh", series(self.per_mwh, self.steps, f"spot prices of {self.zone}"))
+        silent = np.isnan(np.asarray(self.per_mwh, dtype=np.float64))
+        said = series(np.where(silent, 0.0, self.per_mwh), self.steps, f"spot prices of {self.zone}")
+        object.__setattr__(self, "per_mwh", np.where(silent, np.nan, said))
 
     def over(self, steps: Steps) -> Array:
         """The price of each step, NaN where the series says nothing."""

@@ -90,6 +90,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX carbon_ledger_by_job ON carbon_ledger (job, seq)",
         "CREATE INDEX carbon_ledger_corrected ON carbon_ledger (corrects) WHERE corrects > 0",
     ),
+    (
+        # Bounded by age, both. The columns beside `body` repeat what it says, to find it.
+        "CREATE TABLE energy_steps (at TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        # Append-only but for its age. `number` counts the rows of one bid, so that none is written twice.
+        """CREATE TABLE energy_book (
+            bid_id TEXT NOT NULL, number INTEGER NOT NULL, delivery TEXT NOT NULL, at TEXT NOT NULL,
+            body BLOB NOT NULL, PRIMARY KEY (bid_id, number))""",
+        "CREATE INDEX energy_book_by_delivery ON energy_book (delivery)",
+    ),
 )
 
 

@@ -1,0 +1,264 @@
+"""What can be asked of a hub about buying power? Keeps a plan fresh, follows it in its accounts, bids and keeps book.
+
+Nothing here is on the way of a submission or a placement. Plans are made in a thread, markets are spoken to on another;
+what fails costs a log line, and the figures say how old they are and who made them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.carbon.signals.sources.modelled import modelled
+from harch.energy.market.book import Book, Row
+from harch.energy.tariffs.prices import SpotSeries
+from harch.energy.tariffs.terms import SpotPrice
+from harch.fleet.model import Fleet, Hub
+from harch.hub.carbon.service import HubCarbon
+from harch.hub.driver import Driver
+from harch.hub.energy import records
+from harch.hub.energy.following import Follower
+from harch.hub.energy.known import known_now, plants_ahead, prices_read
+from harch.hub.energy.market import HubMarket, without_old
+from harch.hub.energy.outlook import step_of, steps_ahead
+from harch.hub.energy.planning import Planned, plan_ahead
+from harch.hub.energy.prices import SpotPrices
+from harch.hub.energy.settings import import_kw_max, open_site
+from harch.hub.energy.shown import bid_views, book_rows, book_sums, is_paper, plan_view, prices_view, refused_views
+from harch.hub.energy.step import REMEMBER
+from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
+from harch.hub.store.database import Database
+
+FIRST_LOOK_S = 1.0  # the signals have their first values by then
+ROUND_S = 30.0
+PLAN_EVERY_S = 300.0
+KEEP_LIMIT_S = 20.0
+BIDS_SHOWN = timedelta(days=3)
+ROWS_SHOWN_MAX = 5000
+
+_log = logging.getLogger("harch.hub")
+
+
+class HubEnergy:
+    """Behind the API. `folder` may hold an energy file."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub: Hub,
+        folder: Path,
+        clock: Clock,
+        database: Database,
+        driver: Driver,
+        carbon: HubCarbon,
+    ) -> None:
+        self._hub, self._clock, self._database, self._driver, self._carbon = hub, clock, database, driver, carbon
+        self._site = open_site(fleet, hub, folder, carbon.site.onsite)
+        self._import_kw_max = import_kw_max(self._site, hub)
+        self._follower = Follower(self._site, records.steps_since(database, clock.now() - REMEMBER))
+        self._loop = asyncio.get_running_loop()
+        self._market: HubMarket | None = None
+        self._prices: SpotPrices | None = None
+        terms = self._site.tariff.energy
+        if isinstance(terms, SpotPrice) and self._site.market is not None:
+            self._market = HubMarket(self._site, terms, self._site.market, hub.id, self._keep)
+            self._prices = SpotPrices(terms, self._site.market, self._site.tariff.currency, self._site.step_s, folder)
+        self._model = modelled()
+        self._spot: SpotSeries | None = None
+        self._book_is_stale = True
+        self._planned: Planned | None = None
+        self._why_none: HarchError | None = None
+        self._solved_ms = 0.0
+        self._planned_s = -PLAN_EVERY_S
+        self._lacks_forecast = True
+        self.plans_by: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._clock.sleep(FIRST_LOOK_S)
+        while True:
+            with self._survived("following the energy plan"):
+                await self._look()
+            if self._is_due():
+                with self._survived("planning energy"):
+                    await self._plan()
+            if self._market is not None:
+                with self._survived("trading energy"):
+                    await self._trade(self._market)
+            await self._clock.sleep(ROUND_S)
+
+    def close(self) -> None:
+        if self._market is not None:
+            self._market.close()
+
+    # Asked by the API
+
+    def plan(self) -> PlanView:
+        """Raises E0801 before the first plan, and whatever speaks against any plan."""
+        return plan_view(self._made(), self._site, self._hub.id, self._solved_ms)
+
+    def prices(self) -> PricesView:
+        return prices_view(self._made(), self._site, self._hub.id)
+
+    def bids(self) -> BidList:
+        now, market = self._clock.now(), self._market
+        if market is None:
+            return BidList(hub_id=self._hub.id, at=now, market="", paper=False, prices="", why_none=self._no_market())
+        items = bid_views(market.planned, market.book, now - BIDS_SHOWN, market.name)
+        return BidList(
+            hub_id=self._hub.id,
+            at=now,
+            market=market.name,
+            paper=market.paper,
+            prices=self._prices.source if self._prices is not None else "",
+            items=tuple(items),
+            total=len(items),
+            refused=refused_views(market.refused),
+            stopped_why=market.stopped_why,
+            trouble=market.trouble,
+            sends_from=market.sends_from(now),
+        )
+
+    async def book(self, days: int) -> BookView:
+        """Rows of bids that were delivered in the last days, or will be."""
+        now = self._clock.now()
+        since = now - timedelta(days=days)
+        rows = await asyncio.to_thread(records.rows_since, self._database, since)
+        rows.sort(key=lambda row: row.at)
+        return BookView(
+            hub_id=self._hub.id,
+            at=now,
+            since=since,
+            paper=is_paper(rows, self._market.name if self._market is not None else ""),
+            rows=book_rows(rows[-ROWS_SHOWN_MAX:]),
+            total=len(rows),
+            sums=book_sums(rows),
+            why_none="" if rows or self._market is not None else self._no_market(),
+        )
+
+    def figures(self) -> dict[str, float]:
+        """For metrics: what the plan says about the running step and its carbon."""
+        if self._planned is None:
+            return {}
+        planned, hours = self._planned, self._planned.plan.steps.hours
+        found = {
+            "energy_plan_import_kw": float(planned.plan.import_kwh[0]) / hours,
+            "energy_tariff_per_mwh": float(planned.prices.tariff_per_mwh[0]),
+            "energy_carbon_price_per_t": planned.prices.per_t,
+            "energy_month_emitted_kg": planned.account.standing.emitted_kg,
+            "energy_month_rule_emitted_kg": planned.account.standing.rule_emitted_kg,
+            "energy_carbon_budget_over_kg": planned.plan.carbon.over_kg,
+        }
+        if planned.shadow_per_t is not None:
+            found["energy_carbon_shadow_price_per_t"] = planned.shadow_per_t
+        return found
+
+    @property
+    def currency(self) -> str:
+        return self._site.tariff.currency
+
+    def _made(self) -> Planned:
+        if self._planned is not None:
+            return self._planned
+        raise self._why_none or HarchError(
+            "E0801", f"hub {self._hub.id} has no energy plan yet", hint="try again", retry_after_s=2
+        )
+
+    def _no_market(self) -> str:
+        return f"the contract `{self._site.tariff.name}` has fixed prices: there is nothing to bid for"
+
+    # Every round
+
+    async def _look(self) -> None:
+        """Gathers what is drawn, and closes steps that are over."""
+        power, now = self._carbon.power(), self._clock.now()
+        record = self._follower.note(
+            now,
+            load_kw=power.load_kw,
+            own_kw=power.onsite_kw,
+            g_per_kwh=power.figure("grid-average-lifecycle").value,
+            per_mwh=power.price_per_mwh if power.currency == self.currency else None,
+            stored_kwh=self._carbon.battery_kwh(),
+            plan=self._planned,
+        )
+        if record is not None:
+            await self._driver.write(records.save_step(record), [])
+
+    def _is_due(self) -> bool:
+        if self._planned is None or self._clock.monotonic_s() - self._planned_s >= PLAN_EVERY_S:
+            return True
+        if self._lacks_forecast:  # it may be there by now
+            return True
+        return self._planned.plan.steps.start != step_of(self._clock.now(), self._site.step_s)
+
+    async def _plan(self) -> None:
+        self._planned_s = self._clock.monotonic_s()
+        now = self._clock.now()
+        if self._prices is not None:
+            read = prices_read(self._carbon, self._follower.past, self._site, now)
+            self._spot = await asyncio.to_thread(self._prices.known, now, read)
+        source = self._prices.source if self._prices is not None else ""
+        known = known_now(self._carbon, self._hub.id, now, self._follower.past, spot=self._spot, prices=source)
+        self._lacks_forecast = not known.g_per_kwh_ahead
+        account = self._follower.account(now, self._carbon.battery_kwh())
+        steps = steps_ahead(self._site, now)
+        started = self._clock.monotonic_s()
+        try:
+            self._planned = await asyncio.to_thread(
+                plan_ahead,
+                self._site,
+                known,
+                account,
+                import_kw_max=self._import_kw_max,
+                plants_kwh=plants_ahead(self._site.plants, self._carbon.site, self._model, steps),
+            )
+        except HarchError as error:
+            self._planned, self._why_none = None, error
+            raise
+        self._solved_ms = (self._clock.monotonic_s() - started) * 1000
+        planner = str(self._planned.plan.planner)
+        self.plans_by[planner] = self.plans_by.get(planner, 0) + 1
+        if self._market is not None:
+            assumed = self._planned.expected.prices_assumed
+            self._market.plan_bids(self._planned.plan, assumed=assumed, now=now)
+
+    async def _trade(self, market: HubMarket) -> None:
+        now, book = self._clock.now(), None
+        if self._book_is_stale:
+            await self._driver.write([records.forget_rows(now)], [])  # also waits for rows that are on their way
+            rows = await asyncio.to_thread(records.rows_since, self._database, now - REMEMBER)
+            book, self._book_is_stale = Book.of(rows), False
+        elif len(young := without_old(market.book, now - REMEMBER).rows) < len(market.book.rows):
+            book = Book.of(young)
+        try:
+            await market.trade(book, self._spot, now=now)
+        except BaseException:
+            self._book_is_stale = True  # what was written may be more than memory knows
+            raise
+
+    def _keep(self, rows: Sequence[Row]) -> None:
+        """Called on the market's thread, before anything is sent: returns when the rows are on disk."""
+        book = self._market.book if self._market is not None else Book()
+        statements = records.save_rows(rows, {row.bid_id: len(book.history(row.bid_id)) for row in rows})
+
+        async def write() -> None:
+            await self._driver.write(statements, [])
+
+        asyncio.run_coroutine_threadsafe(write(), self._loop).result(KEEP_LIMIT_S)
+
+    @contextlib.contextmanager
+    def _survived(self, what: str) -> Iterator[None]:
+        """The edge of everything about energy: its faults must not end the hub."""
+        try:
+            yield
+        except HarchError as error:
+            _log.warning("%s: %s", what, error.message)
+        except Exception:  # noqa: BLE001 (said above)
+            _log.exception("%s failed", what)
