@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from itertools import count
 
 from harch.pipelines.act.ledger import unresolved
 from harch.pipelines.act.store import Stored
@@ -15,7 +16,8 @@ class Agenda:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._stored: dict[str, Stored] = {}
-        self._ready: list[tuple[int, int, str]] = []  # priority, issued, id
+        self._ready: list[tuple[int, int, int, str]] = []  # priority, issued, order of arrival, id
+        self._arrivals = count()
         self._later: list[tuple[int, str]] = []  # due, id
         self._held: dict[str, list[str]] = {}  # ready commands of a device that is not free
         self._working: dict[str, str] = {}  # device to the command whose turn it is
@@ -55,17 +57,17 @@ class Agenda:
 
     def ripen(self, *, now_ms: int) -> int:
         """Moves what is due to what is ready."""
-        count = 0
+        ripe = 0
         while self._later and self._later[0][0] <= now_ms:
             _, cmd_id = heapq.heappop(self._later)
             self._push(self._stored[cmd_id])
-            count += 1
-        return count
+            ripe += 1
+        return ripe
 
     def take(self) -> Stored | None:
         """The most urgent command whose device is free; the device is not, until `settle`."""
         while self._ready:
-            _, _, cmd_id = heapq.heappop(self._ready)
+            _, _, _, cmd_id = heapq.heappop(self._ready)
             stored = self._stored[cmd_id]
             device = stored.entry.command.device
             if device in self._working or cmd_id not in self._unresolved.get(device, (cmd_id,)):
@@ -107,4 +109,4 @@ class Agenda:
 
     def _push(self, stored: Stored) -> None:
         command = stored.entry.command
-        heapq.heappush(self._ready, (command.priority, command.issued_ms, command.cmd_id))
+        heapq.heappush(self._ready, (command.priority, command.issued_ms, next(self._arrivals), command.cmd_id))
