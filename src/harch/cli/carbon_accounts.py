@@ -69,24 +69,31 @@ def report(
 @hub_option
 @json_option
 def why(ref: str, hub: str | None, as_json: bool) -> None:
-    """Show on what power a workload ran, and what the naive choice would have emitted.
+    """Show where and when a workload runs for cleaner power, on what it ran, and what the naive choice would emit.
 
-    ID is an id or a name. The naive choice is the same work at its home hub, started at once, with the same panels and
-    turbines there.
+    ID is an id or a name. A plan is shown with every hub and hour that was weighed, and on what that rests. The naive
+    choice is the same work at its home hub, started at once, with the same panels and turbines there.
     """
     from harch.cli.output import clean, emit_json
 
     with connect(hub) as client:
         workload = client.workloads.get(ref)
         found, silent = _everywhere(client, lambda one: one.carbon.why(workload.id), alone=False)
-    found = [one for one in found if one.pieces_total]
+    found = [one for one in found if one.pieces_total or one.plan]
     if as_json:
         emit_json({"workload_id": workload.id, "items": found, "total": len(found), "silent_hubs": silent})
         return
     if not found:
         click.echo(clean(f"{ref} has used no energy yet, as far as the hubs know; a hub looks every 30 seconds"))
     for one in found:
-        _show_job(one, ref)
+        if one.plan:
+            click.echo(clean(f"{ref}, as planned by {one.hub_id}:"))
+        for line in one.plan:
+            click.echo(clean(f"  {line}"))
+        if one.pieces_total:
+            _show_job(one, ref)
+        elif one.plan:
+            click.echo("  it has used no energy here yet")
     _tell_silent(silent)
 
 

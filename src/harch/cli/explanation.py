@@ -56,6 +56,8 @@ def _show_turn(explanation: Explanation) -> None:
     for name, text in lines:
         if text:
             click.echo(f"  {name:<10}  {clean(text)}")
+    for text in explanation.power:
+        click.echo(f"  {'power':<10}  {clean(text)}")
 
 
 def _parts(parts: Mapping[str, float]) -> str:

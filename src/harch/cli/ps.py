@@ -132,7 +132,7 @@ def _show(page: Page[Workload] | FederationPage, *, hubs: bool, limit: int) -> N
                 since_text(workload.metadata.created_at, now),
                 "-" if ran_s is None else age_text(ran_s),
                 workload.tenant,
-                workload.error_message or "",
+                workload.error_message or _held(workload),
             )
         )
     where = (*(("OWNER",) if hubs else ()), *(("RUNS AT",) if lent else ()))
@@ -151,6 +151,14 @@ def _silence(hub: SilentHub) -> str:
     counted = ", ".join(f"{count} {state}" for state, count in sorted(hub.workloads.items())) or "no work"
     known = f"{age_text(hub.age_s)} ago it had {counted}" if hub.age_s is not None else "nothing is known of it"
     return f"{clean(hub.hub_id)} is not in this list ({clean(hub.why)}); {known}"
+
+
+def _held(workload: Workload) -> str:
+    choice = workload.carbon
+    if choice is None or not choice.held or workload.status != "pending" or choice.start_at is None:
+        return ""
+    promise = f", by {choice.start_by:%d %b %H:%M} at the latest" if choice.start_by is not None else ""
+    return f"held for cleaner power until {choice.start_at:%d %b %H:%M} UTC{promise}"
 
 
 def _gpus(workload: Workload) -> str:

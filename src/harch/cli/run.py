@@ -37,6 +37,13 @@ CLASSES = ("inference", "interactive", "training")
 @click.option("--workdir", metavar="DIR", help="A folder that the node shares; a fresh one if absent.")
 @click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Whose turn it is; training if absent.")
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
+@click.option("--slack", type=DURATION, metavar="TIME", help="Its start may be put off so long for cleaner power.")
+@click.option("--finish-by", metavar="WHEN", help="Put off as far as it can end by then, e.g. 2026-12-24T06:00:00Z.")
+@click.option("--carbon-aware", is_flag=True, help="Let the plan say where it runs, for cleaner power.")
+@click.option("--no-carbon", is_flag=True, help="Start at once where there is room, whatever the hub is set to.")
+@click.option("--carbon-max", type=float, metavar="G", help="Hard limit: grams that it may emit.")
+@click.option("--carbon-ceiling", type=float, metavar="G", help="Hard limit: grams per kWh, as forecast.")
+@click.option("--expect", type=DURATION, metavar="TIME", help="How long it should run; --max-duration if absent.")
 @click.option("--max-duration", type=DURATION, metavar="TIME", help="Stopped, as failed, when it runs longer.")
 @click.option(
     "--modelled-duration",
@@ -67,6 +74,13 @@ def command(
     workdir: str | None,
     turn_class: str | None,
     priority: str,
+    slack: float | None,
+    finish_by: str | None,
+    carbon_aware: bool,
+    no_carbon: bool,
+    carbon_max: float | None,
+    carbon_ceiling: float | None,
+    expect: float | None,
     max_duration: float | None,
     modelled_duration: float | None,
     detach: bool,
@@ -95,6 +109,14 @@ def command(
         "cpus": cpus,
         "memory_gb": memory,
     }
+    carbon = {
+        "aware": False if no_carbon else carbon_aware or None,
+        "slack_s": slack,
+        "finish_by": finish_by,
+        "duration_s": expect,
+        "g_max": carbon_max,
+        "g_per_kwh_max": carbon_ceiling,
+    }
     fields: dict[str, object] = {
         "name": name or _name_for(words),
         "command": list(words),
@@ -111,6 +133,7 @@ def command(
         "topology": {"required": topology} if topology else None,
         "scheduling_class": turn_class,
         "priority": priority,
+        "carbon": {key: value for key, value in carbon.items() if value is not None} or None,
         "max_duration_s": max_duration,
         "modelled_duration_s": modelled_duration,
     }

@@ -14,8 +14,8 @@ from harch.hub import happenings as h
 from harch.hub.audit import drafts
 from harch.hub.desk import Desk, may_leave, wrong_state
 from harch.hub.registry import request_digest
-from harch.hub.routing.carrying_out import describe
 from harch.hub.routing.choices import choose
+from harch.hub.routing.telling import describe
 from harch.placement.request import Request
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec

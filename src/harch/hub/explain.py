@@ -5,6 +5,7 @@ from __future__ import annotations
 from harch.base.rejection import RuleOutcome
 from harch.hub.desk import Desk
 from harch.hub.peer_facts import published_facts
+from harch.hub.routing.telling import describe, sentences
 from harch.hub.views import PeerView, Sight
 from harch.placement.checks import HARD_CHECKS, outcomes
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
@@ -40,6 +41,7 @@ def explain(
         decision=decided.placement_score if decided else {},
         predicted_slowdown=decided.predicted_slowdown if decided else None,
         runner_hub=runner,
+        power=sentences(workload.carbon, desk.now) if workload is not None and workload.carbon is not None else (),
         placement=placement,
     )
 
@@ -147,6 +149,11 @@ def _verdict(
         )
     if workload is not None and workload.state is State.PAUSED:
         return Verdict.MUST_WAIT, f"held back at {name}: `harch resume {workload.id}` lets it go on"
+    if workload is not None and workload.carbon is not None and workload.id in desk.carbon.held:
+        return Verdict.MUST_WAIT, f"{name} plans: {describe(workload.carbon)}"
+    if workload is not None and workload.id in desk.carbon.routes:
+        asked = ", ".join(desk.carbon.routes[workload.id].hubs)
+        return Verdict.MUST_WAIT, f"{asked} is asked first, for cleaner power; then {name}"
     failed = next((rule for rule in own.rules if not rule.passed), None)
     if failed is None:
         return Verdict.FITS_NOW, f"fits {name} now" + ("" if workload is None else " and is about to be placed")

@@ -50,4 +50,5 @@ class Explanation(Struct, frozen=True, kw_only=True):
     decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
     predicted_slowdown: float | None = None  # modelled, against the best that so many GPUs of this hub could have
     runner_hub: str = ""  # that has it, or had it last, if it is not the asked one
+    power: tuple[str, ...] = ()  # where and when it runs for cleaner power, and what that rests on
     placement: tuple[dict[str, object], ...] = ()  # rank, node_id, gpu_ids of each task, if placed

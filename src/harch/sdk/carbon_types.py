@@ -8,6 +8,19 @@ from typing import Any
 from msgspec import Struct
 
 
+class CarbonChoice(Struct, frozen=True, kw_only=True):
+    """Where and when it should run for cleaner power. `start_by` is a promise, the rest a plan."""
+
+    action: str
+    hub_id: str
+    decided_at: datetime
+    reason: str = ""
+    held: bool = False  # kept out of the queue until its hour
+    start_at: datetime | None = None
+    start_by: datetime | None = None
+    refused: str = ""
+
+
 class NotUsed(Struct, frozen=True, kw_only=True):
     """A source that a figure does not rest on, and why not."""
 
@@ -135,3 +148,5 @@ class JobCarbon(Struct, frozen=True, kw_only=True):
     report: dict[str, Any] = {}
     pieces: tuple[Piece, ...] = ()
     pieces_total: int = 0
+    choice: dict[str, Any] | None = None  # of the hub that owns it: what was decided about its power
+    plan: tuple[str, ...] = ()  # the same in sentences

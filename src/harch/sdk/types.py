@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from harch.sdk.carbon_types import CarbonChoice
+
 FINAL_STATUSES = frozenset({"completed", "failed", "cancelled"})
 _ENDED_BY_OTHERS = frozenset({"stopped", "lost", "agent_shutdown", "lease_ended"})  # not the task's own doing
 _SIGNAL_EXIT_BASE = 128  # what shells answer for a process that a signal ended
@@ -69,6 +71,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     retry_count: int = 0
     gpus_total: int = 0
     modelled: bool = False  # no process runs; its GPUs are held for `modelled_duration_s`
+    carbon: CarbonChoice | None = None  # what was decided about its power, and promised
     stopping: bool = False  # asked to stop; the status changes when the last task has ended
 
     @property
@@ -151,6 +154,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     decision: dict[str, float] = {}  # the parts of the score that its node had, if placed
     predicted_slowdown: float | None = None  # modelled, of communication; 1 is the best that its hub could do
     runner_hub: str = ""  # that has it, or had it last, if it is not the asked one
+    power: tuple[str, ...] = ()  # where and when it runs for cleaner power, and what that rests on
     placement: tuple[TaskPlacement, ...] = ()
 
     @property

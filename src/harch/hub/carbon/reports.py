@@ -15,6 +15,7 @@ from harch.carbon.ledger.export import as_csv, as_plain
 from harch.carbon.ledger.report import CarbonReport, GroupBy, report
 from harch.carbon.ledger.totals import totals
 from harch.carbon.values import Method
+from harch.workloads.carbon import CarbonChoice
 
 PIECES_MAX = 48  # intervals that are shown one by one, the newest
 
@@ -86,6 +87,8 @@ class JobCarbon(Struct, frozen=True, kw_only=True):
     report: dict[str, object]
     pieces: tuple[Piece, ...] = ()
     pieces_total: int = 0
+    choice: CarbonChoice | None = None  # of the hub that owns it: what was decided, and promised
+    plan: tuple[str, ...] = ()  # the same in sentences
 
 
 def hub_report(rows: Sequence[LedgerRow], query: ReportQuery, *, hub_id: str, at: datetime) -> HubReport:

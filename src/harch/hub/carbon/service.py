@@ -33,8 +33,10 @@ from harch.hub.carbon.snapshot import Told
 from harch.hub.carbon.views import GridForecast, HubPower, PastHour, PowerView
 from harch.hub.driver import Driver
 from harch.hub.federation.published import CARBON, CARBON_AHEAD, CARBON_PLAN, forecast_heard, power_heard, power_said
+from harch.hub.routing.telling import sentences
 from harch.hub.store.database import Database
 from harch.hub.views import PeerView
+from harch.workloads.lifecycle import Workload
 
 FIRST_LOOK_S = 0.2  # the model answers at once; whoever has just started the hub should not see an empty page
 WRITE_EVERY_S = 300.0
@@ -156,9 +158,19 @@ class HubCarbon:
         return await asyncio.to_thread(hub_report, rows, query, hub_id=self._hub.id, at=self._clock.now())
 
     async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
-        """What one job used here; of one that never ran here there is nothing to tell."""
+        """What one job used here, and what was decided for it, if it is this hub's."""
         rows = await self._accounts.rows(*ReportQuery().span(), tenant=tenant, job=workload_id)
-        return job_carbon(rows, workload_id, hub_id=self._hub.id, at=self._clock.now())
+        found = job_carbon(rows, workload_id, hub_id=self._hub.id, at=self._clock.now())
+        workload = await self._workload(workload_id, tenant)
+        choice = workload.carbon if workload is not None else None
+        if choice is None:
+            return found
+        return msgspec.structs.replace(found, choice=choice, plan=sentences(choice, self._clock.now()))
+
+    async def _workload(self, workload_id: str, tenant: str | None) -> Workload | None:
+        known = self._driver.machine.desk.registry.workloads.get(workload_id)
+        found = known or await asyncio.to_thread(self._database.workload, workload_id, tenant=tenant)
+        return found if found is not None and tenant in (None, found.tenant) and not found.guest else None
 
     def _told(self) -> dict[str, HubPower]:
         """What other hubs last said of themselves."""

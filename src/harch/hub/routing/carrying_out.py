@@ -11,6 +11,7 @@ from harch.federation.offers import OrderKind
 from harch.hub.desk import Desk
 from harch.hub.routing.choices import choice_of, is_weighable, over_limit, pools_of, weighed
 from harch.hub.routing.memory import HubPlan
+from harch.hub.routing.telling import describe
 from harch.hub.routing.works import is_movable, waiting_work
 from harch.workloads.carbon import CarbonChoice
 from harch.workloads.lifecycle import State, Workload
@@ -121,14 +122,6 @@ def _interrupt(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan
         desk.order(workload, OrderKind.RETURN, why)
     else:
         desk.stop_for_others(workload, why, kind=kind)
-
-
-def describe(choice: CarbonChoice) -> str:
-    where = f"at {choice.hub_id}"
-    promise = f"; starts by {choice.start_by:%Y-%m-%d %H:%M:%S} UTC at the latest" if choice.start_by else ""
-    if choice.held and choice.start_at is not None:
-        return f"held back for cleaner power {where} until {choice.start_at:%Y-%m-%d %H:%M:%S} UTC (planned){promise}"
-    return f"{choice.action} {where}{promise}"
 
 
 def _why_released(desk: Desk, choice: CarbonChoice) -> str:
