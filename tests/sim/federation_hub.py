@@ -142,7 +142,8 @@ class SimHub:
         self.published = b""
         self.network.attach(self.name, self._hears)
         self._carry_out(effects)
-        for every_s, step in ((0.1, self._spill), (0.1, self._place), (0.5, self._publish), (0.2, self._gossip)):
+        steps = ((0.1, self._spill), (0.1, self._place), (0.5, self._publish), (0.2, self._gossip), (0.5, self._carbon))
+        for every_s, step in steps:
             self._repeat(every_s, step)
 
     def crash(self) -> None:
@@ -181,6 +182,10 @@ class SimHub:
     def _spill(self) -> None:
         if self.machine.is_spill_due(self.boot_s):
             self.handle(h.SpillDue())
+
+    def _carbon(self) -> None:
+        if self.machine.is_carbon_due(self.now, self.boot_s):
+            self.handle(h.CarbonDue())
 
     def _gossip(self) -> None:
         self._send_gossip(self.gossip.tick(self.now_s))

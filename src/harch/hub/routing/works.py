@@ -20,7 +20,7 @@ from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadSpec
 
 CPU = "cpu"  # the pool of work without GPUs; counted in cores
 ASSUMED_S = 3600.0  # of work that does not say how long it runs
-LEFT_S_MIN = 60.0
+LEFT_S_MIN = 1.0
 # Work enters the queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
 MARGINS_S = ((0, 1.5 * 3600.0), (8, 4 * 3600.0), (16, 6 * 3600.0))
 MARGIN_SHARE_MAX = 0.25  # of all the time that it may wait
