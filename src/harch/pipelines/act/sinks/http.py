@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -77,10 +78,10 @@ class HttpSink:
             extensions={"trace": trace},
         )
         try:
-            status, body = await self._ask(request)
+            status, body = await self._ask(request, order.timeout_s)
         except _GateClosed as error:
             return closed(str(error))
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             # Before the first byte of the request left, nothing can have happened.
             effect = Effect.MAYBE if sent else Effect.NO
             return Outcome(effect, f"{type(error).__name__} of {request.url.host}")
@@ -96,8 +97,8 @@ class HttpSink:
             return Outcome(Effect.MAYBE, "there is no status address", retry=False)
         request = self._client.build_request("GET", _fill(self._settings.status_url, order), timeout=order.timeout_s)
         try:
-            status, _ = await self._ask(request)
-        except httpx.HTTPError as error:
+            status, _ = await self._ask(request, order.timeout_s)
+        except (httpx.HTTPError, TimeoutError) as error:
             return Outcome(Effect.MAYBE, f"{type(error).__name__} of {request.url.host}")
         effect = {200: Effect.YES, 404: Effect.NO}.get(status, Effect.MAYBE)
         return Outcome(effect, f"status address answers {status}", verified=effect is Effect.YES)
@@ -105,19 +106,21 @@ class HttpSink:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _ask(self, request: httpx.Request) -> tuple[int, bytes]:
-        """Status and the beginning of the body; a far side that talks without end is cut off."""
-        answer = await self._client.send(request, stream=True)
-        try:
-            body = b""
-            if answer.status_code >= 300:
-                async for chunk in answer.aiter_bytes(8192):
-                    body += chunk
-                    if len(body) >= ANSWER_BYTES_MAX:
-                        break
-            return answer.status_code, body
-        finally:
-            await answer.aclose()
+    async def _ask(self, request: httpx.Request, timeout_s: float) -> tuple[int, bytes]:
+        """Status and the beginning of the body. The time counts for all of it, so a far side that talks slowly or
+        without end is cut off."""
+        async with asyncio.timeout(timeout_s):
+            answer = await self._client.send(request, stream=True)
+            try:
+                body = b""
+                if answer.status_code >= 300:
+                    async for chunk in answer.aiter_bytes(8192):
+                        body += chunk
+                        if len(body) >= ANSWER_BYTES_MAX:
+                            break
+                return answer.status_code, body
+            finally:
+                await answer.aclose()
 
 
 def _fill(url: str, order: Order) -> str:

@@ -1,0 +1,191 @@
+"""The ledger and the sink on a real NATS server that syncs before it acknowledges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+from msgspec import structs
+from nats.aio.client import Client
+from nats.js.api import StreamConfig
+
+from harch.base.clock import SystemClock
+from harch.base.errors import HarchError
+from harch.pipelines.act import approvals, ledger, letters
+from harch.pipelines.act.ledger import Entry, State
+from harch.pipelines.act.runner import ActStage
+from harch.pipelines.act.settings import NatsSink as NatsSettings
+from harch.pipelines.act.sinks.base import Effect, Order
+from harch.pipelines.act.sinks.nats import NatsSink
+from harch.pipelines.act.store import Conflict
+from harch.pipelines.act.store_nats import NatsLedger
+from integration.act.act_servers import nats_server, until
+from unit.pipelines.act.act_builders import MA, Chain, RecordingSink, act, batch, command
+
+WEEK_S = 7 * 86_400.0
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path / "nats") as address:
+        yield address
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Client]:
+    connected = await nats.connect(url)
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+async def store(client: Client) -> AsyncIterator[NatsLedger]:
+    opened = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+    yield opened
+    await opened.close()
+
+
+def entry(number: int = 0) -> Entry:
+    return ledger.authorised(ledger.proposed(command(number), now_ms=number), now_ms=number)
+
+
+def order(number: int = 0, *, device: str = "d0") -> Order:
+    return Order(
+        key=f"{number:064x}:0", cmd_id=f"{number:064x}", device=device, action="open", args={"value": 1.0}, fence=1,
+        timeout_s=10, expires_ms=2**53,
+    )  # fmt: skip
+
+
+async def test_of_writers_with_the_same_revision_one_wins(store: NatsLedger, client: Client) -> None:
+    other = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+    stored = await store.put(entry(), revision=0)
+    results = await asyncio.gather(
+        *(
+            place.put(structs.replace(entry(), worker=f"w{number}"), revision=stored.revision)
+            for number, place in enumerate([store, other] * 10)
+        ),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(result, Conflict) for result in results) == 19
+    with pytest.raises(Conflict):
+        await other.put(entry(), revision=0)
+    await other.close()
+
+
+async def test_other_processes_see_what_is_open_and_a_stop(store: NatsLedger, url: str) -> None:
+    elsewhere = await nats.connect(url)
+    other = await NatsLedger.open(elsewhere, bucket="act-ma", retention_s=WEEK_S)
+    await store.put(entry(1), revision=0)
+    await store.set_stop("fire")
+    found: list[State] = []
+
+    async def heard() -> None:
+        while not found or not other.stopped():
+            found[:] = [row.entry.state for row in await other.scan([State.AUTHORISED])]
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(heard(), 30)
+    assert found == [State.AUTHORISED]
+    assert other.stopped() == "fire"
+    await other.close()
+    await elsewhere.close()
+
+
+async def test_a_new_process_finds_what_an_old_one_left(store: NatsLedger, client: Client) -> None:
+    for number in range(300):  # more than the client holds back by itself
+        await store.put(entry(number), revision=0)
+    done = structs.replace(entry(500), state=State.DONE, closed=True)
+    await store.put(done, revision=0)
+    await store.put(structs.replace(entry(501), state=State.DEAD, closed=True, letter=True), revision=0)
+    later = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+    assert len(await later.scan([State.AUTHORISED], limit=1000)) == 300
+    assert [row.entry for row in await later.last_done()] == [done]
+    assert len(await letters.letters(later)) == 1
+    assert await later.prune(closed_before_ms=0, letters_max=0) == 1
+    assert await letters.letters(later) == []
+    await later.close()
+
+
+async def test_without_its_server_the_ledger_refuses_and_nothing_may_be_sent(tmp_path: Path) -> None:
+    async with nats_server(tmp_path / "short") as address:
+        client = await nats.connect(address, allow_reconnect=False, error_cb=_quiet)
+        store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+        assert store.stopped() == ""
+    await until(lambda: store.stopped() != "", "the loss of the server is seen")
+    with pytest.raises(HarchError) as caught:
+        await store.put(entry(), revision=0)
+    assert caught.value.code == "E0675"
+    await store.close()
+    await client.close()
+
+
+async def _quiet(_: Exception) -> None:
+    pass
+
+
+async def test_two_stages_and_a_person_share_one_ledger(url: str, client: Client) -> None:
+    """Approved through one connection, carried out by one of two workers, once."""
+    clock, chain, sink = SystemClock(), Chain(), RecordingSink()
+    connections = [await nats.connect(url) for _ in range(2)]
+    stores = [await NatsLedger.open(one, bucket="act-ma", retention_s=WEEK_S) for one in connections]
+    stages = [
+        ActStage(act(mode="confirm-and-execute", ttl_s=600), store=store, sinks={"valve": sink}, clock=clock,
+                 worker=f"w{number}", audit=chain, local_bit=MA)
+        for number, store in enumerate(stores)
+    ]  # fmt: skip
+    tasks = [asyncio.create_task(stage.run()) for stage in stages]
+    same = batch(*[0.9] * 20, at_ms=round(clock.now().timestamp() * 1000))
+    await asyncio.gather(*(stage.submit(same) for stage in stages for _ in range(5)))
+    person = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+    shown = await approvals.waiting(person, now=clock.now())
+    assert len(shown) == 20
+    for one in shown:
+        await approvals.approve(person, one.cmd_id, one.digest, by="amina", now=clock.now(), audit_to=chain)
+    await until(lambda: sum(stage.counters.ends["done"] for stage in stages) >= 20, "all are done")
+    await asyncio.sleep(0)
+    assert len(sink.orders) == 20
+    assert len({one.key for one in sink.orders}) == 20
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for one in (*stores, person):
+        await one.close()
+    for connection in connections:
+        await connection.close()
+
+
+async def test_a_thousand_deliveries_to_a_stream_are_one_message_each(url: str, client: Client) -> None:
+    streams = client.jetstream()
+    await streams.add_stream(StreamConfig(name="ACTIONS", subjects=["act.*"], duplicate_window=3600))
+    sink = NatsSink(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
+    assert (await sink.prepare(order())).refusal == ""
+    outcomes = [await sink.execute(order(number % 10), lambda: "") for number in range(1000)]
+    assert {outcome.effect for outcome in outcomes} == {Effect.YES}
+    assert (await streams.stream_info("ACTIONS")).state.messages == 10
+    assert (await sink.execute(order(99), lambda: "its time was over")).effect is Effect.NO
+    assert (await streams.stream_info("ACTIONS")).state.messages == 10
+    await sink.close()
+
+
+async def test_a_stream_that_forgets_keys_too_early_is_refused(url: str, client: Client) -> None:
+    streams = client.jetstream()
+    await streams.add_stream(StreamConfig(name="ACTIONS", subjects=["act.*"], duplicate_window=30))
+    sink = NatsSink(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
+    prepared = await sink.prepare(order())
+    assert "forgets keys after 30 s" in prepared.refusal
+    assert not prepared.retry
+    assert "part of a subject" in (await sink.prepare(order(device="a.b>"))).refusal
+    await sink.close()
+
+
+async def test_a_subject_without_a_stream_or_an_answer_is_a_clear_no(url: str) -> None:
+    for jetstream in (True, False):
+        sink = NatsSink(
+            NatsSettings(url=url, subject="nobody.{device}", jetstream=jetstream, timeout_s=20), longest_ttl_s=1
+        )
+        outcome = await sink.execute(order(), lambda: "")
+        assert (outcome.effect, outcome.detail) == (Effect.NO, "nobody takes the subject")
+        await sink.close()
