@@ -110,11 +110,11 @@ def _interrupt(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan
     ran_s = max((desk.now - workload.started_at).total_seconds(), 0.0)
     if not memory.may_move(desk.boot_s) or not is_movable(desk, workload, ran_s):
         return
-    done_s = ran_s + (before.ran_s if before is not None else 0.0)
-    moves = before.moves if before is not None else 0
-    choice = replace(choice_of(desk, workload, decision, plan), ran_s=done_s, moves=moves + 1, moved_at=desk.now)
+    known = before or CarbonChoice(action="", decided_at=desk.now, hub_id=desk.hub.id)
+    # First what it has done: the promise counts from that.
+    workload.carbon = replace(known, ran_s=known.ran_s + ran_s, moves=known.moves + 1, moved_at=desk.now)
+    choice = workload.carbon = choice_of(desk, workload, decision, plan)
     memory.moved(desk.boot_s)
-    workload.carbon = choice
     why = f"{describe(choice)}; saves {decision.saves_g:,.0f} g (estimated), {decision.move_cost_g:,.0f} g for stopping"
     kind = "workload.suspending" if decision.verb is Verb.SUSPEND else "workload.moving"
     if workload.leased:
