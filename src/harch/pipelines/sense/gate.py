@@ -2,6 +2,7 @@
 
 A mask names hubs by bit numbers, and a policy version says which numbering that is. A batch of a version that is not
 known yet is held for a moment while the table is fetched; a batch that may not be here is dropped, counted and told.
+A batch may be stricter than its pipeline and never looser: the pipeline's own mask is a ceiling for all of them.
 What is not known has no bit, and no bit means no. Hubs beyond the 64th have none: streams do not reach them.
 """
 
@@ -17,17 +18,21 @@ from harch.sovereignty.tags import Tag
 
 VERSIONS_KEPT = 8
 MASK_BITS = 64
+MASK_ALL = (1 << MASK_BITS) - 1
 
 
 class PolicyTable(Struct, frozen=True):
-    """Which bit is which hub, in one version of the policy."""
+    """Which bit is which hub, in one version of the policy, and the most that the pipeline itself permits."""
 
     version: int
     bits: dict[str, int]
+    ceiling: int = MASK_ALL
 
     @classmethod
-    def of(cls, rules: Rules, version: int) -> PolicyTable:
-        return cls(version, {hub: bit for hub, bit in rules.bits.items() if bit < MASK_BITS})
+    def of(cls, rules: Rules, version: int, tag: Tag | None, source_hub: str) -> PolicyTable:
+        """For a pipeline whose events carry this tag and enter at that hub."""
+        bits = {hub: bit for hub, bit in rules.bits.items() if bit < MASK_BITS}
+        return cls(version, bits, stream_mask(rules, tag, source_hub))
 
     @property
     def all_hubs(self) -> int:
@@ -40,7 +45,7 @@ def stream_mask(rules: Rules, tag: Tag | None, source_hub: str) -> int:
     compiled = rules.compile(tag)
     if tag is None or start < 0:
         return 0
-    return compiled.reach[start] & compiled.process & compiled.rest & ((1 << MASK_BITS) - 1)
+    return compiled.reach[start] & compiled.process & compiled.rest & MASK_ALL
 
 
 class Verdict(Enum):
@@ -76,24 +81,27 @@ class Gate:
 
     def decide(self, header: BatchHeader) -> GateAnswer:
         table = self._tables.get(header.policy_version)
-        mask = header.juris_mask
+        mask = header.juris_mask & (table.ceiling if table else MASK_ALL)
         if table is not None and mask >> table.bits.get(self._hub, MASK_BITS) & 1:
             return _ADMIT
-        if not mask:
+        if not header.juris_mask:
             return GateAnswer(Verdict.DROP, "no_jurisdiction", "its mask names no hub at all")
         if table is None:
             return GateAnswer(
                 Verdict.HOLD, "policy_unknown", f"policy version {header.policy_version} is not known here"
             )
-        if not mask & table.all_hubs:
+        if not mask & table.all_hubs:  # also where the ceiling leaves nothing of it
             return GateAnswer(Verdict.DROP, "no_compliant_hub", f"no hub of policy version {table.version} may have it")
         hubs = ", ".join(hub for hub, bit in table.bits.items() if mask >> bit & 1)
         return GateAnswer(Verdict.DROP, "not_here", f"`{self._hub}` may not have it; {hubs} may")
 
     def in_current_numbering(self, mask: int, version: int) -> int:
-        """The same hubs by the bits of the newest table; those that it no longer knows are gone."""
+        """The same hubs by the bits of the newest table, below its ceiling; those that it no longer knows are gone."""
         if version == self.current.version:
-            return mask
+            return mask & self.current.ceiling
         table = self._tables.get(version)
         known = table.bits.items() if table else ()
-        return sum(1 << self.current.bits[hub] for hub, bit in known if mask >> bit & 1 and hub in self.current.bits)
+        renumbered = sum(
+            1 << self.current.bits[hub] for hub, bit in known if mask >> bit & 1 and hub in self.current.bits
+        )
+        return renumbered & self.current.ceiling

@@ -81,6 +81,7 @@ class SenseStage:
         for held in self._holding.expired(now_s):
             self._give_up(outcome, held, now_ns, now_s)
         self._move_on(outcome, self.state.sources.watermark_ns(now_s))
+        outcome.fetch_versions = self._holding.versions()
         outcome.alerts += self.books.alerts_due(now_s)
         return outcome
 

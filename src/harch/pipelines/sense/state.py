@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from harch.pipelines.sense.checkpoint import Checkpoint, SavedForecast, fingerprint_of, unusable
 from harch.pipelines.sense.devices import DeviceTable
 from harch.pipelines.sense.forecast import Forecast
-from harch.pipelines.sense.gate import MASK_BITS, Gate
+from harch.pipelines.sense.gate import MASK_ALL, Gate
 from harch.pipelines.sense.kernels import CELL_WIDTH, COUNT
 from harch.pipelines.sense.settings import NS_PER_S, SenseSettings
 from harch.pipelines.sense.sources import SourceBook
 from harch.pipelines.sense.windows import Windows
-
-_ALL = (1 << MASK_BITS) - 1
 
 
 class StageName(Struct, frozen=True):
@@ -46,8 +44,8 @@ class StageState:
             idle_s=settings.source_idle_s,
             skew_ns=round(settings.windows.skew_s * NS_PER_S),
         )
-        self.pane_masks = [_ALL] * settings.windows.slots
-        self.history_mask = _ALL  # of all that went into the histories of the forecast
+        self.pane_masks = [MASK_ALL] * settings.windows.slots
+        self.history_mask = MASK_ALL  # of all that went into the histories of the forecast
         self.next_seq = 1
 
     def permit(self, mask: int, t_first_ns: int) -> None:
@@ -70,12 +68,12 @@ class StageState:
         """A window was told; its oldest pane starts anew."""
         self.windows.recycle(newest_pane)
         oldest = newest_pane - self._settings.windows.panes_per_window + 1
-        self.pane_masks[oldest % len(self.pane_masks)] = _ALL
+        self.pane_masks[oldest % len(self.pane_masks)] = MASK_ALL
 
     def renumber(self, gate: Gate, old_version: int) -> None:
         """The table of hubs has changed: the same hubs by their new bits. Panes without events keep permitting all."""
         masks = [*self.pane_masks, self.history_mask]
-        masks = [mask if mask == _ALL else gate.in_current_numbering(mask, old_version) for mask in masks]
+        masks = [mask if mask == MASK_ALL else gate.in_current_numbering(mask, old_version) for mask in masks]
         self.pane_masks, self.history_mask = masks[:-1], masks[-1]
 
     def save(

@@ -148,5 +148,15 @@ def test_tables_are_kept_within_a_limit_and_old_ones_change_nothing() -> None:
     assert gate.in_current_numbering(1, 10) == 0  # forgotten: nothing is permitted
 
 
-def test_the_table_of_the_compiled_rules_has_their_bits() -> None:
-    assert PolicyTable.of(RULES, 3) == PolicyTable(3, {"dakhla": 0, "tangier": 1, "dakar": 2})
+def test_the_table_of_the_compiled_rules_has_their_bits_and_the_mask_of_the_pipeline() -> None:
+    table = PolicyTable.of(RULES, 3, tag(rest_in=("MA",)), "dakhla")
+    assert table == PolicyTable(3, {"dakhla": 0, "tangier": 1, "dakar": 2}, 0b011)
+
+
+def test_a_batch_that_claims_more_than_its_pipeline_permits_gets_no_more() -> None:
+    table = PolicyTable(1, {"dakhla": 0, "tangier": 1, "dakar": 2}, 0b011)
+    stage = stage_of(table=table)
+    take(stage, batch_of(1, EVENTS, juris_mask=2**64 - 1))
+    assert [batch.juris_mask for batch in stage.flush().features] == [0b011]
+    abroad = stage_of(hub="dakar", table=table)
+    assert take(abroad, batch_of(1, EVENTS, juris_mask=2**64 - 1)).disposition is Disposition.DROPPED

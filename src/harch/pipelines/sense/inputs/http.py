@@ -1,0 +1,170 @@
+"""How do events come in over HTTP? POST of JSON, NDJSON, Arrow or ready-made batches; an ASGI application of one path.
+
+202 means that the rows are on their way to the stage, with what was left out and why; 429 that there is no room now,
+and nothing of the body was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.sense.edge import Edge, Prepared
+from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.settings import NS_PER_S
+from harch.pipelines.wire.arrow import read_arrow
+from harch.pipelines.wire.header import check_payload, unpack_header
+from harch.pipelines.wire.rows import RowFormat, RowReader, Rows
+
+BATCH_TYPE = "application/vnd.harch.batch"
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+RETRY_AFTER_S = 1
+_EXAMPLES_SHOWN = 10
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Authorize = Callable[[Mapping[str, str]], bool]  # the headers of a request
+
+
+class _Left(Struct, frozen=True):
+    reason: str
+    detail: str
+    row: str
+
+
+class _Taken(Struct, frozen=True, kw_only=True):
+    accepted: int
+    rejected: int
+    reasons: dict[str, int]
+    examples: list[_Left]
+
+
+class HttpInput:
+    """The application. Whoever serves it decides on port and TLS; `authorize` says whose requests are taken."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        reader: RowReader,
+        format: RowFormat,
+        intake: Intake,
+        clock: Clock,
+        *,
+        body_bytes_max: int,
+        authorize: Authorize,
+    ) -> None:
+        self._edge = edge
+        self._reader = reader
+        self._format = format
+        self._intake = intake
+        self._clock = clock
+        self._body_bytes_max = body_bytes_max
+        self._authorize = authorize
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            status, answer = 202, asdict(await self._post(scope, headers, receive))
+        except HarchError as error:
+            status = error.kind.status
+            answer = {"code": error.code, "message": error.message, "hint": error.hint, **error.meta}
+        extra = [(b"retry-after", str(RETRY_AFTER_S).encode())] if status == 429 else []
+        body = msgspec.json.encode(answer)
+        start = {"type": "http.response.start", "status": status}
+        await send({**start, "headers": [(b"content-type", b"application/json"), *extra]})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _post(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> _Taken:
+        if scope["path"] != "/v1/events":
+            raise HarchError("E0207", f"`{scope['path'][:100]}` is not a path of this input", hint="POST /v1/events")
+        if scope["method"] != "POST":
+            raise HarchError("E0208", f"{scope['method']} is not possible here", hint="POST /v1/events")
+        if not self._authorize(headers):
+            raise HarchError("E0102", "the key of this request is not known to the pipeline", hint="send X-API-Key")
+        body = await self._body(headers, receive)
+        kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind == BATCH_TYPE:
+            return self._batch(body)
+        now_ns = round(self._clock.now().timestamp() * NS_PER_S)
+        prepared = self._edge.prepare(self._rows(kind, body), now_ns)
+        if not self._intake.try_put(prepared.messages):
+            raise self._full()
+        self._edge.commit(prepared, self._intake.quarantine)
+        return _answer(prepared)
+
+    def _rows(self, kind: str, body: bytes) -> Rows:
+        if kind in NDJSON_TYPES:
+            return self._reader.ndjson(body)
+        if kind == "application/json":
+            return self._reader.json(body)
+        if kind != ARROW_TYPE:
+            hint = f"application/json, {NDJSON_TYPES[0]}, {ARROW_TYPE} or {BATCH_TYPE}"
+            raise HarchError("E0202", f"bodies of type `{kind[:60]}` are not read here", hint=hint)
+        rows = read_arrow(body, self._reader, self._format)
+        if isinstance(rows, Rejection):
+            raise HarchError("E0202", rows.detail, hint=rows.nearest_fix or "send an Arrow IPC stream")
+        return rows
+
+    def _batch(self, body: bytes) -> _Taken:
+        """A message of the wire format goes on as it is; the stage judges it again."""
+        header = unpack_header(body)
+        if isinstance(header, Rejection):
+            raise HarchError("E0202", f"not a batch: {header.detail}", hint=header.nearest_fix)
+        if isinstance(damaged := check_payload(header, body), Rejection):
+            raise HarchError("E0202", f"not a batch: {damaged.detail}", hint="send it again")
+        if not self._intake.try_put((body,)):
+            raise self._full()
+        return _Taken(accepted=header.n, rejected=0, reasons={}, examples=[])
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        announced = headers.get("content-length", "0")
+        if announced.isdigit() and int(announced) > self._body_bytes_max:
+            raise self._too_large(int(announced))
+        parts, size, more = [], 0, True
+        while more:
+            part = await receive()
+            if part["type"] == "http.disconnect":
+                raise HarchError("E0202", "the body ended early")
+            parts.append(part.get("body", b""))
+            size += len(parts[-1])
+            if size > self._body_bytes_max:
+                raise self._too_large(size)
+            more = part.get("more_body", False)
+        return b"".join(parts)
+
+    def _too_large(self, size: int) -> HarchError:
+        hint = f"send at most {self._body_bytes_max} bytes at once"
+        return HarchError("E0204", f"a body of {size} bytes or more", hint=hint)
+
+    def _full(self) -> HarchError:
+        return HarchError("E0642", "the stage is behind; nothing of this body was taken", hint="try again in a second")
+
+
+def _answer(prepared: Prepared) -> _Taken:
+    reasons: dict[str, int] = {}
+    for example, count in prepared.aside:
+        reasons[example.reason] = reasons.get(example.reason, 0) + count
+    examples = [_Left(example.reason, example.detail, example.shown) for example, _ in prepared.aside[:_EXAMPLES_SHOWN]]
+    return _Taken(accepted=prepared.events, rejected=sum(reasons.values()), reasons=reasons, examples=examples)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

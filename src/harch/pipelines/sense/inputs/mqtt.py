@@ -1,0 +1,166 @@
+"""How do events come in from an MQTT broker? Topics name device and metric, payloads are numbers or JSON objects.
+
+A bare number is the first value, at the time of its arrival; an object is a row. Messages are gathered for a few
+milliseconds, because a batch of one event costs as much as one of a thousand. When the stage is behind, messages wait
+in a bounded queue; what finds it full is counted as `intake_full`, since MQTT cannot be told to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.sense.edge import Edge
+from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
+from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.quarantine import Quarantined
+from harch.pipelines.sense.settings import NS_PER_S
+from harch.pipelines.sense.source_settings import MqttSource
+from harch.pipelines.wire.rows import ROW_BYTES_MAX, UNIT_NS, RowReader
+from harch.pipelines.wire.schema import EventSchema
+
+GATHER_S = 0.01
+GATHERED_MAX = 5_000
+QUEUED_MAX = 20_000
+RETRY_S_MAX = 30.0
+_PAYLOAD = msgspec.json.Decoder(float | dict[str, int | float | str | bool | None])
+
+
+class MqttInput:
+    """One source at one broker. Connects again by itself, ever more slowly."""
+
+    def __init__(
+        self,
+        settings: MqttSource,
+        schema: EventSchema,
+        edge: Edge,
+        reader: RowReader,
+        intake: Intake,
+        clock: Clock,
+        *,
+        password: str | None = None,
+    ) -> None:
+        patterns = [topic_pattern(topic) for topic in settings.topics]
+        if refused := next((pattern for pattern in patterns if isinstance(pattern, Rejection)), None):
+            raise HarchError("E0201", f"source `{settings.name}`: {refused.detail}", hint=refused.nearest_fix)
+        self.connections = 0
+        self._patterns = tuple(pattern for pattern in patterns if isinstance(pattern, TopicPattern))
+        self._settings = settings
+        self._edge = edge
+        self._reader = reader
+        self._intake = intake
+        self._clock = clock
+        self._password = password
+        first = schema.values[0].name
+        self._value_key = settings.rows.values.get(first, first)
+        self._unit_ns = UNIT_NS[settings.rows.time_unit]
+        self._gathered: list[Mapping[str, object]] = []
+
+    async def run(self) -> None:
+        library = _library()
+        retry_s = 1.0
+        while True:
+            try:
+                async with self._client(library) as client:
+                    self.connections += 1
+                    retry_s = 1.0
+                    for pattern in self._patterns:
+                        await client.subscribe(pattern.subscription, qos=self._settings.qos)
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._send_gathered())
+                        group.create_task(self._gather(client))
+            except* library.MqttError as lost:
+                self._set_aside("broker_lost", str(lost.exceptions[0])[:200])
+            await self._clock.sleep(retry_s)
+            retry_s = min(RETRY_S_MAX, 2 * retry_s)
+
+    def take(self, topic: str, payload: bytes) -> None:
+        """One message as the broker delivered it."""
+        meaning = read_topic(self._patterns, topic)
+        if isinstance(meaning, Rejection):
+            self._set_aside("bad_topic", meaning.detail)
+            return
+        try:
+            content = _PAYLOAD.decode(payload)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            self._set_aside("unreadable", f"payload on `{topic}`: {error}", payload)
+            return
+        rows = self._settings.rows
+        row: dict[str, object] = {self._value_key: content} if isinstance(content, float) else dict(content)
+        row.setdefault(rows.time, self._now_ns() // self._unit_ns)
+        for word, key in (("device", rows.device), ("metric", rows.metric)):
+            if word in meaning:
+                row[key] = meaning[word]
+        self._gathered.append(row)
+
+    async def send_gathered(self) -> None:
+        """Makes batches of what was gathered and waits until the intake has room for them."""
+        rows, self._gathered = self._gathered, []
+        if rows:
+            prepared = self._edge.prepare(self._reader.mappings(rows), self._now_ns())
+            self._edge.commit(prepared, self._intake.quarantine)
+            for message in prepared.messages:
+                await self._intake.put(message)
+
+    async def _gather(self, client: Any) -> None:
+        async for message in client.messages:
+            self.take(str(message.topic), message.payload)
+            while len(self._gathered) >= GATHERED_MAX:
+                await self._clock.sleep(GATHER_S)
+
+    async def _send_gathered(self) -> None:
+        while True:
+            await self._clock.sleep(GATHER_S)
+            await self.send_gathered()
+
+    def _client(self, library: Any) -> Any:
+        settings = self._settings
+        input = self
+
+        class Queue(asyncio.Queue[Any]):
+            """Turns away what is too large or too much before it takes memory, and counts it."""
+
+            def put_nowait(self, item: Any) -> None:
+                size = len(item.payload) if isinstance(item.payload, bytes) else ROW_BYTES_MAX + 1
+                if size > ROW_BYTES_MAX:
+                    detail = f"{size} bytes on `{str(item.topic)[:100]}`; at most {ROW_BYTES_MAX}"
+                    input._set_aside("too_large", detail)
+                elif self.full():
+                    input._set_aside("intake_full", f"{QUEUED_MAX} messages wait already")
+                else:
+                    super().put_nowait(item)
+
+        return library.Client(
+            settings.host,
+            settings.port,
+            username=settings.username or None,
+            password=self._password,
+            tls_context=ssl.create_default_context() if settings.tls else None,
+            queue_type=Queue,
+            max_queued_incoming_messages=QUEUED_MAX,
+        )
+
+    def _set_aside(self, reason: str, detail: str, payload: bytes = b"") -> None:
+        shown = payload[:120].decode("utf-8", "replace")
+        example = Quarantined(reason, detail, self._edge.source, 0, shown, self._now_ns())
+        self._intake.quarantine.add(example)
+
+    def _now_ns(self) -> int:
+        return round(self._clock.now().timestamp() * NS_PER_S)
+
+
+def _library() -> Any:
+    try:
+        import aiomqtt
+    except ImportError as missing:
+        raise HarchError(
+            "E0640", "the package `aiomqtt` is not installed", hint="pip install 'harch[pipelines]'"
+        ) from missing
+    return aiomqtt

@@ -1,0 +1,73 @@
+"""How do ready-made batches come in without a broker? Over a socket: four bytes of length, then one message, and so on.
+
+A message that cannot be used costs itself only, because its length was right. A length that cannot be one means that
+the stream is lost: the connection is closed, and the source starts anew. When the stage is behind, nothing is read, so
+that the sender's own socket fills up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.quarantine import Quarantined
+from harch.pipelines.wire.header import HEADER_BYTES, MESSAGE_BYTES_MAX
+
+LENGTH_BYTES = 4
+IDLE_S_MAX = 300.0
+_READ_AHEAD_BYTES = 1 << 20
+
+
+def frame(message: bytes) -> bytes:
+    """A message as it travels."""
+    return len(message).to_bytes(LENGTH_BYTES, "little") + message
+
+
+class TcpInput:
+    """Listens on loopback unless told otherwise; anybody who can connect can send, so keep it inside."""
+
+    def __init__(self, intake: Intake, *, host: str = "127.0.0.1", port: int = 0, connections_max: int = 64) -> None:
+        self._intake = intake
+        self._host, self._port = host, port
+        self._connections_max = connections_max
+        self.connections = 0
+        self.address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        server = await asyncio.start_server(self._serve, self._host, self._port, limit=_READ_AHEAD_BYTES)
+        async with server:
+            host, port = server.sockets[0].getsockname()[:2]
+            self.address.set_result((host, port))
+            await server.serve_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            if self.connections > self._connections_max:
+                self._set_aside("too_many_connections", f"{self._connections_max} connections are open already")
+            else:
+                await self._read(reader)
+        except TimeoutError:
+            self._set_aside("bad_frame", f"nothing came for {IDLE_S_MAX:g} s")
+        except asyncio.IncompleteReadError as cut:
+            if cut.partial:
+                self._set_aside("bad_frame", f"the connection ended after {len(cut.partial)} of {cut.expected} bytes")
+        except ConnectionError as lost:
+            self._set_aside("bad_frame", f"the connection was lost: {lost}")
+        finally:
+            self.connections -= 1
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            async with asyncio.timeout(IDLE_S_MAX):
+                head = await reader.readexactly(LENGTH_BYTES)
+                size = int.from_bytes(head, "little")
+                if not HEADER_BYTES <= size <= MESSAGE_BYTES_MAX:
+                    self._set_aside("bad_frame", f"a length of {size} bytes; {HEADER_BYTES} to {MESSAGE_BYTES_MAX}")
+                    return
+                message = await reader.readexactly(size)
+            await self._intake.put(message)
+
+    def _set_aside(self, reason: str, detail: str) -> None:
+        self._intake.quarantine.add(Quarantined(reason, detail))
