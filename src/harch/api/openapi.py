@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
 
 from harch.api.dialects.carbon import OptimalHub, OptimizeResult, ZoneForecast, ZoneList, ZoneView
+from harch.api.dialects.energy import Consumption, EnergyReport, EnergySummary, EnergyWindow
 from harch.api.dialects.federation_work import FederationPage
 from harch.api.dialects.fields import WorkloadBody
 from harch.api.dialects.hubs import HubCapacity, HubView, RegionView
@@ -37,6 +38,7 @@ from harch.hub.carbon.reports import HubReport, JobCarbon
 from harch.hub.carbon.views import GridForecast
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
@@ -118,6 +120,14 @@ _SCHEMAS: tuple[Any, ...] = (
     GridForecast,
     HubReport,
     JobCarbon,
+    PlanView,
+    PricesView,
+    BidList,
+    BookView,
+    EnergySummary,
+    EnergyReport,
+    EnergyWindow,
+    Consumption,
     ZoneView,
     ZoneList,
     ZoneForecast,

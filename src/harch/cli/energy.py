@@ -18,7 +18,7 @@ PAPER = "paper trading: no order has left this machine"
 
 @click.group()
 def command() -> None:
-    """See which power a hub plans to buy, what it has bid, and what a MWh costs with its carbon.
+    """See which power a hub plans to buy, what it bid, what a MWh costs.
 
     A hub without an energy file plans with a modelled contract and says so; docs/guides/energy.md shows the file.
     """

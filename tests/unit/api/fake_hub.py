@@ -33,6 +33,7 @@ from harch.hub.views import (
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
+from unit.api.fake_energy import FakeEnergy
 from unit.api.fake_operations import FakeOperations
 
 START = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
@@ -148,6 +149,7 @@ class FakeHub:
         self.credentials = self
         self.federation = FakeFederation(self)
         self.carbon = FakeCarbon()
+        self.energy = FakeEnergy()
         self.key_infos = {
             role.value: KeyInfo(
                 id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START

@@ -108,7 +108,7 @@ def test_completion_prints_a_script_that_calls_harch(harch: Harch, shell: str) -
 def test_completion_of_verbs_needs_no_import_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root, "get_command", None)
     items = root.shell_complete(click.Context(root), "e")
-    assert [item.value for item in items] == ["events", "explain"]
+    assert [item.value for item in items] == ["events", "energy", "explain"]
 
 
 def test_schema_is_json_with_and_without_the_option(harch: Harch) -> None:

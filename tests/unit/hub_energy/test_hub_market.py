@@ -95,6 +95,20 @@ async def test_bids_of_a_day_are_not_changed_when_the_plan_is(tmp_path: Path, cl
         assert (TestMarket.taken, len(TestMarket.calls)) == (first, 1)
 
 
+async def test_a_hub_that_starts_again_with_another_plan_bids_nothing_more_for_that_day(
+    tmp_path: Path, clock: SimClock
+) -> None:
+    async with running_hub(tmp_path, clock, OBEYING) as hub:
+        await until(clock, lambda: len(TestMarket.taken) == 24)
+        first = dict(TestMarket.taken)
+    other = OBEYING.replace("energy_kwh = 100", "energy_kwh = 5000").replace("power_kw = 50", "power_kw = 900")
+    flexible = '[[hubs.dakhla.flexible]]\nname = "batch"\nshare = 0.8\nwithin_h = 36\npower_kw_max = 900\n'
+    async with running_hub(tmp_path, clock, other + flexible) as hub:
+        await until(clock, lambda: planned(hub) and len(hub.energy.bids().items) == 24)
+        await clock.advance(120)
+        assert (TestMarket.taken, rows_on_disk(hub, "submitted"), hub.energy.bids().refused) == (first, 24, ())
+
+
 async def test_fills_are_booked_once_also_over_a_restart_and_settled_after_delivery(
     tmp_path: Path, clock: SimClock
 ) -> None:

@@ -108,7 +108,7 @@ class HubMarket:
 
     def plan_bids(self, plan: ProcurementPlan, *, assumed: bool, now: datetime) -> None:
         """What would be bid for the next market day. On assumed prices nothing is, nor twice for one day."""
-        day = self._terms.day_of(self._terms.known_until(now))
+        day = self._next_day(now)
         self.planned = ()
         if assumed or self.book.submitted(day):
             return
@@ -129,6 +129,9 @@ class HubMarket:
         """
         if not self._ready(book, spot):
             return
+        # Planned before the book was read, perhaps: what was sent for a day is all that is sent for it.
+        if self.book.submitted(self._next_day(now)):
+            self.planned = ()
         bids = self.planned if now >= self.sends_from(now) else ()
         if not bids and not self.book.bid_ids:
             return
@@ -144,6 +147,10 @@ class HubMarket:
             hint = "what the book calls submitted is sent again under its id; `harch energy bids` tells more"
             raise HarchError("E0442", f"the market {self.name}: {self.trouble}", hint=hint) from error
         self.trouble = ""
+
+    def _next_day(self, now: datetime) -> str:
+        """The first market day whose prices are not published."""
+        return self._terms.day_of(self._terms.known_until(now))
 
     def close(self) -> None:
         with contextlib.suppress(RuntimeError):
