@@ -91,11 +91,7 @@ class AioClient:
         size = len(payload)
         if size > self._payload_bytes_max:
             raise TooLarge(f"{size} bytes; the engine takes {self._payload_bytes_max}")
-        if headers:
-            block = commands.header_block(headers)
-            head = commands.publish_head_with_headers(subject, block, size, reply)
-        else:
-            head = commands.publish_head(subject, size, reply)
+        head = commands.head_of(subject, size, reply, headers)
         self._send(head, payload, commands.CRLF)
 
     async def drain(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from harch.base.clock import Clock, SystemClock
@@ -32,6 +32,8 @@ from harch.pipelines.client.protocol import Info, Message, Ping, Pong, Refusal
 from harch.pipelines.client.session import Session
 from harch.pipelines.client.sockets import Part, tls_context
 
+GATHERED_PARTS_MAX, GATHERED_BYTES_MAX = 900, 1 << 20  # the kernel gathers 1,024 parts at a time
+
 
 class BlockingClient:
     """One connection. Use it as a context manager, or call `connect` and `close`."""
@@ -48,6 +50,7 @@ class BlockingClient:
         self._kept_bytes = 0
         self._pings = self._pongs = 0
         self._failures = 0  # attempts to connect that failed, in a row
+        self._attempt_at_s = 0.0  # the next one, also if the caller goes away and comes back meanwhile
         self._connecting = threading.RLock()
         self._closed = threading.Event()
         self._chance = random.Random()  # noqa: S311 (spreads reconnects, protects nothing)
@@ -72,6 +75,7 @@ class BlockingClient:
                     continue
                 self._payload_bytes_max = min(link.info.payload_bytes_max, self.options.payload_bytes_max)
                 self._pings = self._pongs = self._failures = 0
+                self._attempt_at_s = 0.0
                 self._link = link
                 return
         raise last
@@ -91,12 +95,23 @@ class BlockingClient:
         size = len(payload)
         if size > self._payload_bytes_max:
             raise TooLarge(f"{size} bytes; the engine takes {self._payload_bytes_max}")
-        if headers:
-            block = commands.header_block(headers)
-            head = commands.publish_head_with_headers(subject, block, size, reply)
-        else:
-            head = commands.publish_head(subject, size, reply)
+        head = commands.head_of(subject, size, reply, headers)
         self._send((head, payload, commands.CRLF))
+
+    def publish_many(self, messages: Iterable[tuple[str, Part]]) -> None:
+        """Small messages together: one system call for many of them, where each alone would cost one."""
+        parts: list[Part] = []
+        size = 0
+        for subject, payload in messages:
+            if len(payload) > self._payload_bytes_max:
+                raise TooLarge(f"{len(payload)} bytes; the engine takes {self._payload_bytes_max}")
+            parts += (commands.publish_head(subject, len(payload)), payload, commands.CRLF)
+            size += len(payload)
+            if len(parts) >= GATHERED_PARTS_MAX or size >= GATHERED_BYTES_MAX:
+                self._send(tuple(parts))
+                parts, size = [], 0
+        if parts:
+            self._send(tuple(parts))
 
     def subscribe(self, subject: str, queue: str = "") -> int:
         """The number that messages of this subscription carry as `sid`."""
@@ -109,6 +124,8 @@ class BlockingClient:
 
     def next(self, timeout_s: float) -> Message | None:
         """The next message, or None if none came in time. Its views are valid until the next receiving call."""
+        if not self._kept and (found := self._next_frame()) is not None:
+            return found  # the usual case, without a look at the clock
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:
             for message in self.complete():
@@ -264,14 +281,17 @@ class BlockingClient:
             while self._link is None:
                 if self._closed.is_set() or self._failures >= self.options.reconnect_attempts_max:
                     raise ConnectionLost("the connection is closed, or could not be made again")
-                pause_s = backoff_s(self._failures + 1, self.options, self._chance.random())
-                if until_s is not None and self._clock.monotonic_s() + pause_s > until_s:
-                    self._closed.wait(max(0.0, until_s - self._clock.monotonic_s()))
+                now_s = self._clock.monotonic_s()
+                if not self._attempt_at_s:
+                    self._attempt_at_s = now_s + backoff_s(self._failures + 1, self.options, self._chance.random())
+                if until_s is not None and self._attempt_at_s > until_s:
+                    self._closed.wait(max(0.0, until_s - now_s))
                     return False
-                self._closed.wait(pause_s)
+                self._closed.wait(max(0.0, self._attempt_at_s - now_s))
                 try:
                     self.connect()
                     self.reconnects += 1
                 except ConnectionLost:
                     self._failures += 1
+                    self._attempt_at_s = 0.0
             return True

@@ -17,8 +17,7 @@ class InvalidSubject(NatsError):
     """A subject that would be read as something else."""
 
 
-@lru_cache(maxsize=4096)  # a worker publishes on few subjects, millions of times
-def subject_bytes(subject: str, *, wildcards: bool = False) -> bytes:
+def checked_subject(subject: str, *, wildcards: bool = False) -> bytes:
     """The subject, encoded. Raises `InvalidSubject` for blanks, line ends, empty words, and wildcards in a publish."""
     words = subject.split(".")
     raw = subject.encode()
@@ -33,10 +32,15 @@ def subject_bytes(subject: str, *, wildcards: bool = False) -> bytes:
     return raw
 
 
+@lru_cache(maxsize=4096)  # a worker publishes on few subjects, millions of times
+def subject_bytes(subject: str) -> bytes:
+    return checked_subject(subject)
+
+
 def publish_head(subject: str, payload_bytes: int, reply: str = "") -> bytes:
     """What stands before the payload; `CRLF` comes after it."""
-    if reply:
-        return b"PUB %b %b %d\r\n" % (subject_bytes(subject), subject_bytes(reply), payload_bytes)
+    if reply:  # used once: not worth remembering
+        return b"PUB %b %b %d\r\n" % (subject_bytes(subject), checked_subject(reply), payload_bytes)
     return b"PUB %b %d\r\n" % (subject_bytes(subject), payload_bytes)
 
 
@@ -56,12 +60,19 @@ def header_block(headers: Mapping[str, str]) -> bytes:
 
 def publish_head_with_headers(subject: str, block: bytes, payload_bytes: int, reply: str = "") -> bytes:
     """The line and the headers; the payload and `CRLF` come after it."""
-    words = b"%b %b" % (subject_bytes(subject), subject_bytes(reply)) if reply else subject_bytes(subject)
+    words = b"%b %b" % (subject_bytes(subject), checked_subject(reply)) if reply else subject_bytes(subject)
     return b"HPUB %b %d %d\r\n%b" % (words, len(block), len(block) + payload_bytes, block)
 
 
+def head_of(subject: str, payload_bytes: int, reply: str, headers: Mapping[str, str] | None) -> bytes:
+    """Whichever of the two forms fits."""
+    if not headers:
+        return publish_head(subject, payload_bytes, reply)
+    return publish_head_with_headers(subject, header_block(headers), payload_bytes, reply)
+
+
 def subscribe(subject: str, sid: int, queue: str = "") -> bytes:
-    raw = subject_bytes(subject, wildcards=True)
+    raw = checked_subject(subject, wildcards=True)
     if queue:
         return b"SUB %b %b %d\r\n" % (raw, subject_bytes(queue), sid)
     return b"SUB %b %d\r\n" % (raw, sid)

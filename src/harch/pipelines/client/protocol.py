@@ -19,6 +19,7 @@ BUFFER_BYTES = 16 << 20
 PAYLOAD_BYTES_MAX = 8 << 20  # as in the generated configuration of the engine
 LINE_BYTES_MAX = 64 << 10  # INFO lists every server of a cluster; other lines are far shorter
 SUBJECT_BYTES_MAX = 4096
+CACHED_MAX = 4096  # subjects and numbers of subscriptions seen before
 READ_BYTES_MIN = 256 << 10  # less room than this at the end of the buffer: move what is left to its start
 
 _CRLF = b"\r\n"
@@ -127,6 +128,8 @@ class Parser:
         self._start = self._end = 0  # what was received and not yet returned
         self._wanted = 0  # do not look again before so many bytes are there
         self._broken = ""
+        self._subjects: dict[bytes, str] = {}
+        self._sids: dict[bytes, int] = {}
 
     def writable(self) -> memoryview:
         """Room for the next bytes. Ends the life of every view handed out before."""
@@ -185,33 +188,34 @@ class Parser:
         return self._control(bytes(self._view[start:line_end]))
 
     def _message(self, start: int, line_end: int, end: int) -> Message | None:
+        """The hot path: few calls, and a subject is checked and decoded once, not once per message."""
         fields = bytes(self._view[start:line_end]).split()
         word, count = fields[0], len(fields)
-        if word == _MSG and (count == 4 or count == 5):
-            header_bytes = 0
-        elif word == _HMSG and (count == 5 or count == 6):
+        header_bytes = 0
+        if word == _HMSG and (count == 5 or count == 6):
             header_bytes = self._number(fields[-2], self._payload_bytes_max)
-        else:
+        elif word != _MSG or (count != 4 and count != 5):
             self._fail("a message line of the wrong form")
         total = self._number(fields[-1], self._payload_bytes_max)
         if header_bytes > total:
             self._fail("a header longer than its message")
         body = line_end + 2
-        if end < body + total + 2:
-            self._wanted = body + total + 2 - start
+        tail = body + total
+        if end < tail + 2:
+            self._wanted = tail + 2 - start
             return None
-        if self._buffer[body + total] != 13 or self._buffer[body + total + 1] != 10:
+        if self._buffer[tail] != 13 or self._buffer[tail + 1] != 10:
             self._fail("a message that does not end where it says")
-        self._start, self._wanted = body + total + 2, 0
+        self._start, self._wanted = tail + 2, 0
+        subject = self._subjects.get(fields[1]) or self._subject(fields[1])
+        sid = self._sids.get(fields[2])
+        if sid is None:
+            sid = self._sid(fields[2])
+        reply = self._text(fields[3]) if count == 5 + (word == _HMSG) else ""
         view = self._view
-        has_reply = count == (5 if word == _MSG else 6)
-        return Message(
-            self._subject(fields[1]),
-            self._number(fields[2], 10**9),
-            self._subject(fields[3]) if has_reply else "",
-            view[body + header_bytes : body + total],
-            view[body : body + header_bytes] if header_bytes else b"",
-        )
+        if not header_bytes:
+            return Message(subject, sid, reply, view[body:tail])
+        return Message(subject, sid, reply, view[body + header_bytes : tail], view[body : body + header_bytes])
 
     def _control(self, line: bytes) -> Event:
         if line == b"PING":
@@ -235,6 +239,18 @@ class Parser:
             self._fail(f"an unknown operation {bytes(self._view[start : start + 1])!r}")
 
     def _subject(self, raw: bytes) -> str:
+        if len(self._subjects) >= CACHED_MAX:
+            self._subjects.clear()
+        text = self._subjects[raw] = self._text(raw)
+        return text
+
+    def _sid(self, raw: bytes) -> int:
+        if len(self._sids) >= CACHED_MAX:
+            self._sids.clear()
+        number = self._sids[raw] = self._number(raw, 10**9)
+        return number
+
+    def _text(self, raw: bytes) -> str:
         if len(raw) > SUBJECT_BYTES_MAX:
             self._fail("a subject that is too long")
         try:
@@ -243,9 +259,10 @@ class Parser:
             self._fail("a subject that is not UTF-8")
 
     def _number(self, raw: bytes, largest: int) -> int:
-        if not raw.isdigit() or len(raw) > 10 or int(raw) > largest:
+        number = int(raw) if raw.isdigit() and len(raw) <= 10 else -1
+        if not 0 <= number <= largest:
             self._fail(f"a number {raw[:16]!r} that is none, or above {largest}")
-        return int(raw)
+        return number
 
     def _fail(self, what: str) -> NoReturn:
         self._broken = f"the message engine sent {what}"

@@ -26,6 +26,17 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+def _unsent(parts: Sequence[Part], sent: int) -> list[Part]:
+    """What is left after the kernel took so many bytes."""
+    left: list[Part] = []
+    for part in parts:
+        size = len(part)
+        if sent < size:
+            left.append(memoryview(part)[sent:] if sent else part)
+        sent = max(0, sent - size)
+    return left
+
+
 class Wire:
     """One connected socket. One thread may read while others write; a TLS session is shared under one lock."""
 
@@ -43,6 +54,8 @@ class Wire:
             made.setsockopt(socket.SOL_SOCKET, option, options.socket_buffer_bytes)
         made.setblocking(False)
         self._socket: socket.socket = made
+        self._incoming = select.poll()
+        self._incoming.register(made, select.POLLIN)
 
     def start_tls(self, context: ssl.SSLContext, server_name: str, timeout_s: float) -> None:
         """After the engine's INFO, which is not encrypted. The handshake has a deadline too."""
@@ -66,9 +79,12 @@ class Wire:
                     count = self._socket.recv_into(room)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as waiting:
                 left_s = deadline_s - self._clock.monotonic_s()
-                want = select.POLLOUT if isinstance(waiting, ssl.SSLWantWriteError) else select.POLLIN
-                if left_s <= 0 or not self._wait(want, left_s):
+                if left_s <= 0:
                     return 0
+                if isinstance(waiting, ssl.SSLWantWriteError):
+                    self._wait(select.POLLOUT, left_s)
+                else:
+                    self._incoming.poll(left_s * 1000)
                 continue
             except (OSError, ValueError) as error:
                 raise ConnectionLost(str(error)) from error
@@ -85,7 +101,7 @@ class Wire:
                 self._send_plain(parts)
 
     def _send_plain(self, parts: Sequence[Part]) -> None:
-        left: list[Part] = list(parts)
+        left: Sequence[Part] = parts
         while left:
             try:
                 sent = self._socket.sendmsg(left)
@@ -95,10 +111,7 @@ class Wire:
                 continue
             except (OSError, ValueError) as error:
                 raise ConnectionLost(str(error)) from error
-            while left and sent >= len(left[0]):
-                sent -= len(left.pop(0))
-            if sent:
-                left[0] = memoryview(left[0])[sent:]
+            left = _unsent(left, sent)
 
     def _send_tls(self, parts: Sequence[Part]) -> None:
         """TLS encrypts into its own buffer anyway; small parts are joined so that they share a record."""
