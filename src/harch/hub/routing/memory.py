@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision
@@ -123,9 +124,11 @@ class CarbonMemory:
         choice = workload.carbon
         if choice is None or workload.guest:
             return False
-        if choice.held:
+        if choice.held and _until(choice, now) > now:
             self.hold(workload, choice, now=now, boot_s=boot_s)
             return True
+        if choice.held:  # its hour came while it was paused, or while the hub was away
+            choice = workload.carbon = replace(choice, held=False)
         hubs = cleaner_hubs(choice, home) if asks_others and not choice.asked_there else ()
         if hubs:
             self.routes[workload.id] = Route(hubs)
@@ -135,7 +138,7 @@ class CarbonMemory:
     def hold(self, workload: Workload, choice: CarbonChoice, *, now: datetime, boot_s: float) -> None:
         """Until its planned start, never beyond its promise. A clock that was set back does not make that longer."""
         self.held.add(workload.id)
-        until = min((at for at in (choice.start_at, choice.release_at) if at is not None), default=now)
+        until = _until(choice, now)
         wait_s = min(until - now, until - max(choice.decided_at, workload.created_at)).total_seconds()
         self._set_timer(workload.id, until.timestamp(), boot_s + max(wait_s, 0.0))
 
@@ -180,6 +183,11 @@ class CarbonMemory:
 
     def moved(self, boot_s: float) -> None:
         self._moved_s.append(boot_s)
+
+
+def _until(choice: CarbonChoice, now: datetime) -> datetime:
+    """Its planned start, or the time to join the queue for its promise."""
+    return min((at for at in (choice.start_at, choice.release_at) if at is not None), default=now)
 
 
 def cleaner_hubs(choice: CarbonChoice, home: str) -> tuple[str, ...]:
