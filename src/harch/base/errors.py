@@ -382,6 +382,20 @@ REGISTRY = _registry(
         "The stage is behind its inputs and its queue is full. Nothing was taken; send the same again in a moment.",
     ),
     ErrorKind(
+        "E0650",
+        "Worker configuration not usable",
+        400,
+        "A worker of a pipeline reads one file, of mode 0600, that the hub writes. This one is missing, damaged, of "
+        "another release, or may be read by others.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0651",
+        "Pipeline worker not ready",
+        503,
+        "A worker was started, but does not say that it is well. Its log says what it waits for.",
+    ),
+    ErrorKind(
         "E0670",
         "Actions not valid",
         400,

@@ -1,0 +1,145 @@
+"""What is a worker told? One file of mode 0600: its part of the pipeline, its keys, its folders. Nothing on the command
+line, where others could read it, and nothing of it in logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from harch.base.errors import HarchError
+from harch.pipelines.act.settings import ActSettings
+from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
+from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.sense.gate import PolicyTable
+from harch.pipelines.sense.settings import SenseSettings
+from harch.pipelines.think.settings import ThinkSettings
+from harch.pipelines.workers.names import PipelineNames, names_of
+from harch.sovereignty.tags import Tag
+from harch.sovereignty.terrain import Site
+
+CONFIG_BYTES_MAX = 64 << 20
+_FOREVER = 1_000_000_000
+
+StageName = Literal["source", "sense", "think", "act", "fused"]
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+WorkerName = Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+class EngineAccess(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach one message engine, and as whom. The seed is never shown."""
+
+    servers: Annotated[tuple[str, ...], Meta(min_length=1)]
+    user: str
+    seed: str
+    tls: TlsFiles | None = None
+
+    def __repr__(self) -> str:
+        return f"EngineAccess({self.user} at {', '.join(self.servers)})"
+
+    def options(self, worker: str) -> ClientOptions:
+        """A worker tries for ever to connect again: its supervisor decides when enough is enough."""
+        return ClientOptions(
+            servers=self.servers,
+            name=worker,
+            credentials=Credentials(seed=self.seed),
+            tls=self.tls,
+            inbox_prefix=inbox_of(self.user),
+            reconnect_attempts_max=_FOREVER,
+            backoff_s_max=1.0,
+        )
+
+
+class LeaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`ttl_s`: how long after its last sign of life a worker's partitions may be taken by another."""
+
+    ttl_s: Seconds = 5.0
+    poll_s: Seconds = 0.5
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a source keeps what it accepted. `synced`: an accepted event survives a power cut, and not only a crash."""
+
+    buffer_bytes_max: Annotated[int, Meta(ge=1 << 16, le=8 << 30)] = 256 << 20
+    synced: bool = False
+    host: str = "127.0.0.1"
+    api_keys_sha256: tuple[str, ...] = ()  # of keys that HTTP senders may show; empty: loopback senders need none
+
+
+class ThinkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`endpoint`: also serve inference requests (Open Inference Protocol) on this host, at a free port if it is 0."""
+
+    endpoint: bool = False
+    endpoint_host: str = "127.0.0.1"
+    endpoint_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    deliveries_max: Annotated[int, Meta(ge=1, le=1000)] = 8  # then the message goes to the dead lane
+
+
+class ActOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the ledger is: in JetStream, for several machines, or in a file, for one."""
+
+    ledger: Literal["jetstream", "sqlite"] = "jetstream"
+    deliveries_max: Annotated[int, Meta(ge=1, le=1000)] = 8
+
+
+class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One worker. A stage reads its own part; `fused` reads `sense`, `think` and, with `act`, that too."""
+
+    worker: WorkerName
+    stage: StageName
+    pipeline: str
+    country: Annotated[str, Meta(pattern="^[A-Z]{2}$")]
+    site: Site
+    policy: PolicyTable
+    juris_mask: Annotated[int, Meta(ge=0)]  # of what enters here, in the numbering of `policy`
+    sense: SenseSettings
+    think: ThinkSettings | None = None
+    act: ActSettings | None = None
+    engine: EngineAccess
+    act_engine: EngineAccess  # where outputs and the ledger are; syncs every write where actions are durable
+    state_folder: str  # of this stage on this machine; workers of one stage share it
+    model_folder: str = "."
+    model_tags: dict[str, Tag] = {}  # by `model` or `model@version`; a model without one is loaded nowhere
+    enrichment: dict[str, dict[str, float]] = {}  # device: column: value
+    country_bits: dict[str, int] = {}  # mask of the hubs of each country, for sinks that stand in one
+    lane: Literal["durable", "hot"] = "durable"  # how features travel
+    leases: LeaseSettings = LeaseSettings()
+    source: SourceOptions = SourceOptions()
+    thinking: ThinkOptions = ThinkOptions()
+    acting: ActOptions = ActOptions()
+    share: tuple[int, int] = (0, 1)  # which of how many: of the sources, or of the devices of actions
+    partitions: tuple[int, ...] = ()  # what to lease while nobody has assigned any
+    status_every_s: Seconds = 1.0
+    seed: int = 0
+
+    @property
+    def names(self) -> PipelineNames:
+        return names_of(self.country, self.pipeline)
+
+    @property
+    def local_bit(self) -> int:
+        """The mask of this hub alone; 0, which permits nothing, if the policy does not know it."""
+        bit = self.policy.bits.get(self.site.hub)
+        return 0 if bit is None else 1 << bit
+
+
+def write_config(path: Path, config: WorkerConfig) -> None:
+    """Whole or not at all, readable by its owner only."""
+    write_secret(path, msgspec.json.encode(config).decode())
+
+
+def read_config(path: Path) -> WorkerConfig:
+    """Raises E0650 for what is no configuration, and for one that others may read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise HarchError("E0650", f"{path} may be read by others", hint=f"chmod 600 {path}")
+        if path.stat().st_size > CONFIG_BYTES_MAX:
+            raise HarchError("E0650", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="is it a configuration?")
+        return msgspec.json.decode(path.read_bytes(), type=WorkerConfig)
+    except OSError as error:
+        raise HarchError("E0650", f"{path} cannot be read: {error.strerror}", hint="the hub writes it") from error
+    except msgspec.MsgspecError as error:
+        raise HarchError("E0650", f"{path}: {error}", hint="let the hub write it again") from error

@@ -1,0 +1,116 @@
+"""What are the subjects, streams, consumers and buckets of a pipeline called? One place, so that all sides agree."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.wire.subject import subject_of
+
+THINK_CONSUMER, ACT_CONSUMER = "think", "act"
+
+
+class PipelineNames(Struct, frozen=True):
+    """Make it with `names_of`: country and pipeline are checked words then, which cannot leave their place."""
+
+    country: str  # two lower-case letters
+    pipeline: str
+
+    @property
+    def root(self) -> str:
+        return f"juris.{self.country}.{self.pipeline}"
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.country}-{self.pipeline}"
+
+    # Subjects. The partition comes last; `*` is all of them.
+
+    def events(self, partition: int | str) -> str:
+        return f"{self.root}.sense.{partition}"
+
+    def features(self, partition: int | str) -> str:
+        return f"{self.root}.think.{partition}"
+
+    def outputs(self, partition: int | str) -> str:
+        return f"{self.root}.act.{partition}"
+
+    def late(self, partition: int | str) -> str:
+        return f"{self.root}.late.{partition}"
+
+    def dead(self, partition: int | str) -> str:
+        return f"{self.root}.dead.{partition}"
+
+    def credit(self, partition: int | str) -> str:
+        return f"{self.root}.credit.{partition}"
+
+    @property
+    def control(self) -> str:
+        """Whoever hears this looks at once at what is wanted of it, instead of a moment later."""
+        return f"{self.root}.control"
+
+    @property
+    def alerts(self) -> str:
+        return f"{self.root}.alerts"
+
+    @property
+    def audit(self) -> str:
+        return f"{self.root}.audit"
+
+    # Streams and buckets.
+
+    @property
+    def features_stream(self) -> str:
+        return f"{self._stem}-think"
+
+    @property
+    def outputs_stream(self) -> str:
+        return f"{self._stem}-act"
+
+    @property
+    def late_stream(self) -> str:
+        return f"{self._stem}-late"
+
+    @property
+    def dead_stream(self) -> str:
+        return f"{self._stem}-dead"
+
+    @property
+    def audit_stream(self) -> str:
+        return f"{self._stem}-audit"
+
+    @property
+    def state_bucket(self) -> str:
+        """Leases, checkpoints, and what is wanted: assignment, models, policy."""
+        return f"{self._stem}-state"
+
+    @property
+    def status_bucket(self) -> str:
+        return f"{self._stem}-status"
+
+    @property
+    def ledger_bucket(self) -> str:
+        return f"{self._stem}-ledger"
+
+
+# Keys of the state bucket.
+ASSIGNMENT_KEY = "wanted.assignment"
+MODELS_KEY = "wanted.models"
+POLICY_KEY = "wanted.policy"
+
+
+def lease_key(partition: int) -> str:
+    return f"lease.{partition}"
+
+
+def checkpoint_key(partition: int) -> str:
+    return f"checkpoint.{partition}"
+
+
+def names_of(country: str, pipeline: str) -> PipelineNames:
+    """Raises E0201 for words that are no country or no name of a pipeline."""
+    checked = subject_of(country, pipeline, "sense", 0)
+    if isinstance(checked, Rejection):
+        raise HarchError("E0201", f"{checked.rule}: {checked.detail}", hint=checked.nearest_fix)
+    return PipelineNames(checked.country, checked.pipeline)

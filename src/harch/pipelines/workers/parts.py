@@ -1,0 +1,111 @@
+"""What makes a pipeline, all of it? The parts of its specification with everything about its place, and the
+configuration of each worker that follows from them. No I/O."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from harch.pipelines.act.settings import ActSettings
+from harch.pipelines.sense.gate import PolicyTable
+from harch.pipelines.sense.settings import SenseSettings
+from harch.pipelines.think.settings import ThinkSettings
+from harch.pipelines.workers.config import (
+    ActOptions,
+    EngineAccess,
+    LeaseSettings,
+    SourceOptions,
+    StageName,
+    ThinkOptions,
+    WorkerConfig,
+)
+from harch.pipelines.workers.deployment import LaneSizes
+from harch.pipelines.workers.names import PipelineNames, names_of
+from harch.sovereignty.tags import Tag
+from harch.sovereignty.terrain import Site
+
+WORKERS_MAX = 64  # of one stage on one machine
+
+
+class PipelineParts(Struct, frozen=True, kw_only=True):
+    """One pipeline at one hub. `workers`: how many of each stage; `fused` in place of `sense` and `think`.
+
+    With `fused` and without `act` workers, the fused ones act too."""
+
+    name: str
+    country: Annotated[str, Meta(pattern="^[A-Z]{2}$")]
+    site: Site
+    policy: PolicyTable
+    juris_mask: int
+    sense: SenseSettings
+    think: ThinkSettings
+    act: ActSettings
+    workers: dict[StageName, int] = field(default_factory=lambda: {"source": 1, "sense": 1, "think": 1, "act": 1})
+    model_folder: str = "."
+    model_tags: dict[str, Tag] = {}
+    enrichment: dict[str, dict[str, float]] = {}
+    country_bits: dict[str, int] = {}
+    lane: Literal["durable", "hot"] = "durable"
+    sizes: LaneSizes = LaneSizes()
+    leases: LeaseSettings = LeaseSettings()
+    source: SourceOptions = SourceOptions()
+    thinking: ThinkOptions = ThinkOptions()
+    acting: ActOptions = ActOptions()
+    status_every_s: float = 1.0
+    seed: int = 0
+
+    @property
+    def names(self) -> PipelineNames:
+        return names_of(self.country, self.name)
+
+    @property
+    def sensing_stage(self) -> StageName:
+        """Who holds the partitions."""
+        return "fused" if self.workers.get("fused") else "sense"
+
+    @property
+    def fused_acts(self) -> bool:
+        return bool(self.workers.get("fused")) and not self.workers.get("act")
+
+
+def worker_config(
+    parts: PipelineParts,
+    stage: StageName,
+    worker: str,
+    *,
+    engine: EngineAccess,
+    act_engine: EngineAccess,
+    state_folder: str,
+    share: tuple[int, int] = (0, 1),
+) -> WorkerConfig:
+    """What one worker is told: only the parts that it needs."""
+    thinks = stage in ("think", "fused")
+    acts = stage == "act" or (stage == "fused" and parts.fused_acts)
+    return WorkerConfig(
+        worker=worker,
+        stage=stage,
+        pipeline=parts.name,
+        country=parts.country,
+        site=parts.site,
+        policy=parts.policy,
+        juris_mask=parts.juris_mask,
+        sense=parts.sense,
+        think=parts.think if thinks else None,
+        act=parts.act if acts else None,
+        engine=engine,
+        act_engine=act_engine,
+        state_folder=state_folder,
+        model_folder=parts.model_folder,
+        model_tags=parts.model_tags if thinks else {},
+        enrichment=parts.enrichment,
+        country_bits=parts.country_bits,
+        lane=parts.lane,
+        leases=parts.leases,
+        source=parts.source,
+        thinking=parts.thinking,
+        acting=parts.acting,
+        share=share,
+        status_every_s=parts.status_every_s,
+        seed=parts.seed,
+    )
