@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from harch.pipelines.act.command import Command, Step, make_command
 from harch.pipelines.act.rules import Expression, read_condition
 from harch.pipelines.act.settings import ActionSettings, ActSettings
 from harch.pipelines.act.templates import Args, Template, Unfillable, read_template
+
+if TYPE_CHECKING:
+    from harch.pipelines.think.messages import Decided
 
 ALL_DEVICES = "*"
 
@@ -27,7 +31,8 @@ class DecisionBatch:
     at_ms: np.ndarray | int
     juris_mask: int
     policy_version: int = 0
-    model: str = ""
+    model: str = ""  # name of the model that decided
+    model_hash: str = ""
     trace: str = ""
 
 
@@ -80,9 +85,11 @@ class Planner:
         windows = np.broadcast_to(np.asarray(batch.windows, dtype=np.int64), (count,))
         at_ms = np.broadcast_to(np.asarray(batch.at_ms, dtype=np.int64), (count,))
         for action in self._actions:
+            if action.settings.model not in ("", batch.model):
+                continue
             missing = sorted(action.when.names - set(batch.columns))
             if missing and count:
-                reason = f"the model gives no output `{missing[0]}`"
+                reason = f"model `{batch.model}` gives no output `{missing[0]}`; does the action need a `model`?"
                 command = self._command(action, batch, ALL_DEVICES, (), int(windows[0]), int(at_ms[0]))
                 plan.unmade.append(Unmade(command, reason))
                 continue
@@ -140,10 +147,29 @@ class Planner:
             priority=settings.priority,
             juris_mask=batch.juris_mask,
             policy_version=batch.policy_version,
-            model=batch.model,
+            model=batch.model_hash,
             trace=batch.trace,
             dry_run=settings.dry_run or self._dry_run,
         )
+
+
+def decision_batch(decided: Decided, names: Sequence[str]) -> DecisionBatch:
+    """What THINK decided, as ACT takes it. `names`: the ids of devices by their numbers, as SENSE's table has them.
+
+    Raises IndexError for a number that the table does not have: then this process has an older table than THINK.
+    """
+    origin = decided.origin
+    return DecisionBatch(
+        pipeline=origin.pipeline,
+        devices=[names[number] for number in decided.devices.tolist()],
+        columns=decided.outputs,
+        windows=origin.window_end_ns,
+        at_ms=decided.at_ms,
+        juris_mask=origin.juris_mask,
+        policy_version=origin.policy_version,
+        model=decided.ref.model,
+        model_hash=decided.ref.sha256,
+    )
 
 
 def _undo(

@@ -57,7 +57,7 @@ class Guards:
         at_ms, last = self._last.get((command.device, command.action), (0, command))
         if last.cmd_id == command.cmd_id:
             return None
-        if action.interlocks.newest_only and command.window < last.window:
+        if at_ms and action.interlocks.newest_only and command.window <= last.window:
             detail = f"window {last.window} was sent, this is of window {command.window}"
             return Rejection(command.cmd_id, "superseded", detail, "switch `newest_only` off")
         wait_ms = at_ms + round(action.interlocks.min_interval_s * 1000) - now_ms

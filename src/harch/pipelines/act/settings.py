@@ -119,7 +119,7 @@ class Interlocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     ranges: Annotated[dict[Name, tuple[float, float]], Meta(max_length=50)] = {}
     min_interval_s: Annotated[float, Meta(ge=0, le=TTL_S_MAX)] = 0.0  # between two commands to one device
-    newest_only: bool = False  # a decision older than the last one that was sent to the device comes too late
+    newest_only: bool = False  # one command per device and window, and none of an older window
     stop_file: Text = ""  # while this file exists, nothing of this action is sent
 
 
@@ -146,6 +146,7 @@ class ActionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: Name
     when: Annotated[str, Meta(min_length=1, max_length=500)]
     ttl_s: Annotated[float, Meta(gt=0, le=TTL_S_MAX)]
+    model: Annotated[str, Meta(max_length=128)] = ""  # whose outputs `when` is about; needed where there are several
     mode: Mode = Mode.TRANSACTIONAL
     sink: str = ""
     args: Arguments = {}

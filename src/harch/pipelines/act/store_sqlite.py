@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Collection
@@ -19,6 +20,8 @@ from typing import Any
 from harch.base.errors import HarchError
 from harch.pipelines.act.ledger import Entry, State, decode_entry, dropped, encode_entry
 from harch.pipelines.act.store import SCAN_MAX, Conflict, Stored
+
+log = logging.getLogger(__name__)
 
 WRITES_QUEUED_MAX = 50_000
 WRITES_PER_COMMIT_MAX = 500
@@ -43,7 +46,6 @@ _SWAP = (
 @dataclass(slots=True)
 class _Write:
     run: Callable[[], Any]
-    durable: bool
     done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     result: Any = None
 
@@ -54,6 +56,8 @@ class SqliteLedger:
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
         self._queue: deque[_Write] = deque()
+        self._behind: dict[str, Stored] = {}  # accepted, and not on disk yet
+        self._lost: set[tuple[str, int]] = set()  # accepted, but another process had been faster
         self._committing = self._planned = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="act-commit")
         try:
@@ -65,20 +69,45 @@ class SqliteLedger:
             raise self._unreachable(error) from error
 
     async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
-        def run() -> Stored | None:
-            row = (entry.state, entry.closed, entry.letter, entry.changed_ms, encode_entry(entry))
-            if revision == 0:
-                cursor = self._writer.execute(_CREATE, (entry.cmd_id, *row))
-            else:
-                cursor = self._writer.execute(_SWAP, (*row, entry.cmd_id, revision))
-            return Stored(entry, revision + 1) if cursor.rowcount else None
-
-        stored: Stored | None = await self._write(run, durable=durable)
-        if stored is None:
+        """What is not durable is written behind: accepted at once if the revision is the latest that this process
+        knows. A crash before the next commit forgets it."""
+        stored = Stored(entry, revision + 1)
+        if durable:
+            if not await self._write(lambda: self._swap(entry, revision)):
+                raise Conflict(entry.cmd_id)
+            return stored
+        known = await self.get(entry.cmd_id)
+        if (known.revision if known else 0) != revision:
             raise Conflict(entry.cmd_id)
+        self._behind[entry.cmd_id] = stored
+        self._write(lambda: self._swap_behind(stored)).add_done_callback(lambda done: self._landed(done, stored))
         return stored
 
+    def _swap(self, entry: Entry, revision: int) -> bool:
+        if (entry.cmd_id, revision) in self._lost:
+            # The number is right by chance: it is that of the process which was faster.
+            self._lost.discard((entry.cmd_id, revision))
+            return False
+        row = (entry.state, entry.closed, entry.letter, entry.changed_ms, encode_entry(entry))
+        if revision == 0:
+            return bool(self._writer.execute(_CREATE, (entry.cmd_id, *row)).rowcount)
+        return bool(self._writer.execute(_SWAP, (*row, entry.cmd_id, revision)).rowcount)
+
+    def _swap_behind(self, stored: Stored) -> bool:
+        written = self._swap(stored.entry, stored.revision - 1)
+        if not written and len(self._lost) < WRITES_QUEUED_MAX:
+            self._lost.add((stored.entry.cmd_id, stored.revision))
+        return written
+
+    def _landed(self, done: asyncio.Future[Any], stored: Stored) -> None:
+        if self._behind.get(stored.entry.cmd_id) is stored:
+            del self._behind[stored.entry.cmd_id]
+        if done.exception() is not None:
+            log.warning("an entry that was written behind is lost: %s", stored.entry.cmd_id)
+
     async def get(self, cmd_id: str) -> Stored | None:
+        if (behind := self._behind.get(cmd_id)) is not None:
+            return behind
         rows = self._read("SELECT revision, body FROM act_ledger WHERE cmd_id = ?", (cmd_id,))
         return Stored(decode_entry(rows[0][1]), rows[0][0]) if rows else None
 
@@ -114,14 +143,14 @@ class SqliteLedger:
                 )
             return len(rows)
 
-        count: int = await self._write(run, durable=True)
+        count: int = await self._write(run)
         return count
 
     async def set_stop(self, reason: str) -> None:
         def run() -> None:
             self._writer.execute("INSERT OR REPLACE INTO act_stop VALUES (1, ?)", (reason,))
 
-        await self._write(run, durable=True)
+        await self._write(run)
 
     def stopped(self) -> str:
         """Read from the file each time, a few microseconds, because another process may have stopped everything."""
@@ -131,15 +160,15 @@ class SqliteLedger:
     async def close(self) -> None:
         if self._queue or self._committing:
             with contextlib.suppress(HarchError):
-                await self._write(lambda: None, durable=True)
+                await self._write(lambda: None)
         self._thread.shutdown(wait=True)
         self._reader.close()
         self._writer.close()
 
     # Group commit
 
-    def _write(self, run: Callable[[], Any], *, durable: bool) -> asyncio.Future[Any]:
-        write = _Write(run, durable)
+    def _write(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
+        write = _Write(run)
         if len(self._queue) >= WRITES_QUEUED_MAX:
             write.done.set_exception(
                 HarchError("E0675", "the ledger's disk cannot keep up", hint="try again", retry_after_s=2)
@@ -163,9 +192,6 @@ class SqliteLedger:
         except sqlite3.Error as error:
             self._failed(group, error)
             return
-        for write in group:
-            if not write.durable and not write.done.done():
-                write.done.set_result(write.result)
         self._committing = True
         commit = asyncio.get_running_loop().run_in_executor(self._thread, self._writer.execute, "COMMIT")
         commit.add_done_callback(lambda done: self._committed(done, group))

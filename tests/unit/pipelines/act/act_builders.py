@@ -121,7 +121,8 @@ def batch(
         windows=window,
         at_ms=at_ms,
         juris_mask=mask,
-        model="m" * 64,
+        model="soil",
+        model_hash="m" * 64,
         trace="t",
     )
 

@@ -64,6 +64,8 @@ def test_an_older_decision_does_not_follow_a_newer_one() -> None:
     refusal = admit(guards, settings, 2_000, window=4)
     assert isinstance(refusal, Rejection)
     assert refusal.rule == "superseded"
+    other_value = {"steps": (Step("valve", {"value": 1.0}),), "window": 5}
+    assert isinstance(admit(guards, settings, 2_000, **other_value), Rejection), "decided again, differently"
     assert admit(guards, settings, 2_000, window=6) is None
 
 

@@ -16,12 +16,14 @@ from msgspec import structs
 from harch.base.errors import HarchError
 from harch.pipelines.act import approvals, letters
 from harch.pipelines.act.command import Command, Step
-from harch.pipelines.act.decisions import DecisionBatch
+from harch.pipelines.act.decisions import DecisionBatch, decision_batch
 from harch.pipelines.act.ledger import Entry, State
 from harch.pipelines.act.runner import ActStage
 from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.act.sinks.base import Effect, Outcome, Prepared
 from harch.pipelines.act.store import Stored
+from harch.pipelines.think.messages import Decided, Origin
+from harch.pipelines.think.models import VersionRef
 from harch.testing.clock import SimClock
 from unit.pipelines.act.act_builders import MA, SN, Chain, MemoryLedger, RecordingSink, act, batch
 
@@ -548,6 +550,31 @@ async def test_the_most_urgent_goes_first() -> None:
     async with field.running():
         await field.stage.drain()
     assert [order.action for order in field.valve.orders] == ["alarm", "open", "open"]
+
+
+async def test_an_action_about_another_model_is_not_asked() -> None:
+    field = Field(act(model="frost", when="cold > 0.5"))
+    async with field.running():
+        assert (await field.stage.submit(field.batch(0.9))).commands == 0
+    assert field.entries() == []
+
+
+async def test_what_think_decided_is_taken_as_it_comes() -> None:
+    origin = Origin(pipeline="irrigation", partition=0, window_end_ns=77, juris_mask=MA, policy_version=3)
+    field = Field(act(model="soil"))
+    decided = Decided(
+        origin=origin,
+        ref=VersionRef(model="soil", version="1", sha256="ab" * 32),
+        at_ms=field.now_ms,
+        devices=np.array([1, 0], dtype=np.uint32),
+        outputs={"score": np.array([0.9, 0.1])},
+    )
+    async with field.running():
+        await field.stage.submit(decision_batch(decided, ["north", "south"]))
+        await field.stage.drain()
+    (entry,) = field.entries()
+    assert (entry.command.device, entry.command.window, entry.command.model) == ("south", 77, "ab" * 32)
+    assert entry.command.policy_version == 3
 
 
 async def test_rows_that_are_no_numbers_are_counted() -> None:

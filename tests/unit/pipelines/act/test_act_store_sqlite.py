@@ -76,6 +76,34 @@ async def test_many_writers_share_commits(store: SqliteLedger) -> None:
     assert commits <= 3
 
 
+async def test_what_is_written_behind_counts_at_once_and_reaches_the_disk(store: SqliteLedger, tmp_path: Path) -> None:
+    first = await store.put(entry(), revision=0, durable=False)
+    assert await store.get(entry().cmd_id) == first
+    with pytest.raises(Conflict):
+        await store.put(entry(), revision=0, durable=False)
+    second = await store.put(structs.replace(entry(), worker="w"), revision=first.revision, durable=False)
+    third = await store.put(structs.replace(entry(), worker="x"), revision=second.revision)
+    other = SqliteLedger(tmp_path / "act.db")
+    assert await other.get(entry().cmd_id) == third
+    await other.close()
+
+
+async def test_a_write_behind_that_lost_a_race_does_not_overwrite_the_winner(
+    store: SqliteLedger, tmp_path: Path
+) -> None:
+    first = await store.put(entry(), revision=0)
+    other = SqliteLedger(tmp_path / "act.db")
+    behind = await store.put(structs.replace(entry(), worker="slow"), revision=first.revision, durable=False)
+    # The other process writes before the loop of the first has a turn.
+    assert other._swap(structs.replace(entry(), worker="fast"), first.revision)
+    with pytest.raises(Conflict):
+        await store.put(structs.replace(entry(), worker="slow again"), revision=behind.revision)
+    found = await store.get(entry().cmd_id)
+    assert found is not None
+    assert found.entry.worker == "fast"
+    await other.close()
+
+
 async def test_a_scan_gives_what_is_open_or_a_letter_oldest_first(store: SqliteLedger) -> None:
     for number in (3, 1, 2):
         await store.put(entry(number), revision=0)
