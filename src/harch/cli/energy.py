@@ -20,7 +20,7 @@ PAPER = "paper trading: no order has left this machine"
 def command() -> None:
     """See which power a hub plans to buy, what it bid, what a MWh costs.
 
-    A hub without an energy file plans with a modelled contract and says so; docs/guides/energy.md shows the file.
+    A hub without an energy file plans with a modelled contract and says so; docs/reference/energy.md shows the file.
     """
 
 
@@ -142,7 +142,7 @@ def _show_outcome(found: EnergyPlan) -> None:
         clean(
             f"{found.hub_id}, contract `{found.contract}`{label}: {costs.bill:.2f} {found.currency} in {hours} h"
             f" (energy {costs.energy:.2f}, agreements {costs.agreements:.2f}, demand {costs.demand:.2f},"
-            f" sales {costs.sales:.2f}); planned by the {found.planner} for {found.objective}"
+            f" sales {costs.sales + 0.0:.2f}); planned by the {found.planner} for {found.objective}"
         )
     )
     click.echo(f"bought energy emits {carbon.emitted_kg:.1f} kg CO2e (estimated){_budget_words(found)}")

@@ -63,6 +63,6 @@ def _refusal(word: str, why: str) -> HarchError:
     return HarchError(
         "E0243",
         f"the market adapter `{word[:100]}` cannot be used: {why}",
-        hint='use `adapter = "paper"`, or install the adapter; docs/guides/energy.md shows what it must be',
+        hint='use `adapter = "paper"`, or install the adapter; docs/reference/energy.md shows what it must be',
         field="market.adapter",
     )

@@ -18,7 +18,7 @@ from harch.energy.tariffs.file import load_tariff, parse_tariff, read_tariff
 from harch.energy.tariffs.terms import SpotPrice, Tariff
 
 CODE = "E0243"
-HINT = "docs/guides/energy.md describes the file and shows examples"
+HINT = "docs/reference/energy.md describes the file and shows examples"
 FILE_CHARS_MAX = 256 * 1024
 HUBS_MAX = 1000
 KW_MAX = 1e7

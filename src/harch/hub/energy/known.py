@@ -38,7 +38,7 @@ def known_now(
     except HarchError:
         rests_on.append("grid ahead: no forecast yet")
     onsite = carbon.onsite_ahead()
-    if onsite.rests_on:
+    if any(onsite.kw.values()):
         rests_on.append(f"own plants: {onsite.rests_on} (estimated)")
     if prices:
         rests_on.append(f"spot prices: {prices}")
