@@ -67,7 +67,8 @@ def stage_user(grant: StageGrant, public_key: str) -> EngineUser:
         publish += [
             f"$KV.{bucket}.>",
             f"$JS.API.STREAM.INFO.KV_{bucket}",
-            f"$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.>",
+            f"$JS.API.DIRECT.GET.KV_{bucket}",  # by revision
+            f"$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.>",  # by key
         ]
         if bucket in grant.scans:
             publish += [

@@ -1,0 +1,137 @@
+"""Is this a pipeline file that can be deployed? YAML in, specifications out, or every mistake with line, path, fix."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harch.base.errors import HarchError, Problems
+from harch.pipelines.act.settings_check import check_act
+from harch.pipelines.sense.settings import sense_problems
+from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.spec.shape import PROBLEMS_MAX, Problem, shape_problems
+from harch.pipelines.spec.yaml_text import Document, read_documents
+from harch.pipelines.think.settings import think_problems
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.tag_input import parse_tag
+from harch.sovereignty.tags import Tag
+
+KIND = "pipeline"
+_HINT = "docs/pipelines/spec.md shows every field; nothing was deployed"
+
+
+def parse_pipelines(text: bytes, source: str, jurisdictions: Jurisdictions) -> list[PipelineSpec]:
+    """All pipelines of a file, at least one. Raises E0250 with every mistake of all of them."""
+    specs: list[PipelineSpec] = []
+    wrong: list[tuple[Document, Problem]] = []
+    for document in read_documents(text, source):
+        found = [Problem(path, what) for path, what in document.problems]
+        data = document.data
+        if isinstance(data, dict):
+            data = dict(data)
+            kind = data.pop("kind", None)
+            if kind != KIND:
+                found.append(Problem("kind", "is missing" if kind is None else f"is `{kind}`", f"write `kind: {KIND}`"))
+        found += pipeline_problems(data, jurisdictions)
+        wrong += [(document, problem) for problem in found]
+        if not found:
+            specs.append(msgspec.convert(data, PipelineSpec))
+    names = [spec.name for spec in specs]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        wrong.append((Document(), Problem("name", f"two pipelines are called `{name}`", "names are unique")))
+    if wrong:
+        raise _refusal(wrong, source)
+    if not specs:
+        raise HarchError("E0250", f"{source} describes no pipeline", hint=_HINT)
+    return specs
+
+
+def pipeline_problems(data: object, jurisdictions: Jurisdictions) -> list[Problem]:
+    """Every mistake of one pipeline as plain data. Checks between fields come last: they need fields that are right."""
+    found = shape_problems(data, PipelineSpec)
+    if isinstance(data, dict) and isinstance(data.get("jurisdiction"), dict):
+        found += _tag_problems(data["jurisdiction"], jurisdictions, "jurisdiction")
+    if not found:
+        found = list(spec_problems(msgspec.convert(data, PipelineSpec), jurisdictions))
+    return found[:PROBLEMS_MAX]
+
+
+def spec_problems(spec: PipelineSpec, jurisdictions: Jurisdictions) -> list[Problem]:
+    """What single fields cannot show: the stages' own checks, and what they must agree on."""
+    found = _tag_problems(spec.jurisdiction, jurisdictions, "jurisdiction")
+    found += [Problem(f"sense.{problem.path}", problem.message, problem.hint) for problem in sense_problems(spec.sense)]
+    if spec.think is not None:
+        found += [Problem(each.path, each.sentence, each.hint) for each in think_problems(spec.think)]
+        for index, model in enumerate(spec.think.models):
+            for where, tag in (("", model.tag), *((f".versions[{n}]", v.tag) for n, v in enumerate(model.versions))):
+                if tag is not None:
+                    found += _tag_problems(tag, jurisdictions, f"think.models[{index}]{where}.tag")
+    if spec.act is not None:
+        outputs = [name for model in spec.think.models for name in model.outputs] if spec.think else None
+        problems = Problems(limit=PROBLEMS_MAX)
+        check_act(spec.act, problems, outputs=outputs)
+        found += [Problem(where, what) for where, what in problems.found]
+    found += _between_problems(spec)
+    for index, export in enumerate(spec.exports):
+        if export.tag is not None:
+            found += _tag_problems(export.tag, jurisdictions, f"exports[{index}].tag")
+        unknown = [code for code in export.to if code not in jurisdictions.countries]
+        if unknown:
+            found.append(Problem(f"exports[{index}].to", f"`{unknown[0]}` is not a country", "e.g. MA, SN, CI"))
+    return found
+
+
+def data_tag(spec: PipelineSpec, jurisdictions: Jurisdictions) -> Tag:
+    """The tag of the pipeline's data. Raises what `parse_tag` raises; a parsed file does not."""
+    return parse_tag(spec.jurisdiction, jurisdictions, where="jurisdiction")
+
+
+def _between_problems(spec: PipelineSpec) -> list[Problem]:
+    found = []
+    sources = {source.name for source in spec.sense.sources}
+    for name in spec.origins:
+        if name not in sources:
+            known = ", ".join(sorted(sources)) or "there are none"
+            found.append(Problem(f"origins.{name}", "names no source of `sense.sources`", f"sources: {known}"))
+    for stage in StageName:
+        scaling, path = spec.scaling.of(stage), f"scaling.{stage}"
+        if stage not in spec.stages and scaling != type(scaling)():
+            found.append(Problem(path, f"the pipeline has no {stage} stage", f"remove it, or add `{stage}`"))
+        if scaling.workers_min > scaling.workers_max:
+            fix = f"raise `workers_max` to {scaling.workers_min}"
+            found.append(Problem(f"{path}.workers_min", f"is more than `workers_max`, {scaling.workers_max}", fix))
+        if scaling.workers_max > spec.sense.partitions:
+            fix = f"at most {spec.sense.partitions}, or more `sense.partitions` (64 is a good number)"
+            found.append(Problem(f"{path}.workers_max", "is more than there are partitions to share", fix))
+        outside = sorted(set(scaling.hubs) - set(spec.hubs)) if spec.hubs else []
+        if outside:
+            found.append(Problem(f"{path}.hubs", f"`{outside[0]}` is not in the pipeline's `hubs`", "add it there"))
+    if spec.durability.think is Lane.SYNCED:
+        found.append(Problem("durability.think", "features are not synced one by one", "use `hot` or `stored`"))
+    if spec.act is None and spec.think is None:
+        found.append(Problem("act", "is missing, as is `think`: nothing would come of the stream", "add one of them"))
+    names = [export.name for export in spec.exports]
+    if len(set(names)) < len(names):
+        found.append(Problem("exports", "two exports have the same name", "names are unique"))
+    return found
+
+
+def _tag_problems(raw: object, jurisdictions: Jurisdictions, where: str) -> list[Problem]:
+    try:
+        parse_tag(raw, jurisdictions, where=where)
+    except HarchError as error:
+        listed = error.meta.get("problems")
+        if isinstance(listed, list):
+            return [Problem(entry["where"], entry["what"]) for entry in listed]
+        return [Problem(where, error.message, error.hint)]
+    return []
+
+
+def _refusal(wrong: list[tuple[Document, Problem]], source: str) -> HarchError:
+    placed = [(*document.position(problem.path), problem) for document, problem in wrong[:PROBLEMS_MAX]]
+    lines = [f"{source}:{line}:{column}: {problem}" for line, column, problem in placed]
+    message = lines[0] if len(lines) == 1 else f"{len(lines)} problems\n" + "\n".join(f"  {line}" for line in lines)
+    details = [
+        {"file": source, "line": line, "column": column, "field": p.path, "message": p.sentence, "hint": p.hint}
+        for line, column, p in placed
+    ]
+    return HarchError("E0250", message, hint=_HINT, field=placed[0][2].path or None, meta={"problems": details})

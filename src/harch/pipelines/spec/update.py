@@ -1,0 +1,148 @@
+"""What does a changed file change, and which stages stay as they are? Two specifications in, a plan out. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import pairwise
+
+from msgspec import Struct
+
+from harch.base.rejection import Rejection
+from harch.pipelines.spec.file import data_tag
+from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.think.settings import ModelSettings, ThinkSettings
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.tags import loosens
+
+
+class Step(StrEnum):
+    """From the gentlest to the hardest. Each stage gets the hardest that any change of it needs."""
+
+    KEEP = "keep"  # goes on as it is
+    SCALE = "scale"  # workers come or go; the others go on
+    SWAP = "swap"  # models change between two batches
+    RESTART = "restart"  # a new worker takes each lease at a batch boundary
+    START = "start"
+    STOP = "stop"
+
+
+_ORDER = {step: number for number, step in enumerate(Step)}
+
+
+class StageUpdate(Struct, frozen=True, kw_only=True):
+    stage: StageName
+    step: Step
+    because: tuple[str, ...]  # fields that changed
+
+
+class UpdatePlan(Struct, frozen=True, kw_only=True):
+    """`proof_again`: where data may be has changed, so residency is proved anew before anything is done."""
+
+    pipeline: str
+    stages: tuple[StageUpdate, ...]
+    proof_again: bool
+    streams_change: bool
+    borders_change: bool
+    refusals: tuple[Rejection, ...]
+
+    @property
+    def changes_nothing(self) -> bool:
+        steps = all(update.step is Step.KEEP for update in self.stages)
+        return steps and not (self.streams_change or self.borders_change or self.proof_again)
+
+
+def plan_update(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictions) -> UpdatePlan:
+    """Which stage is touched, how, and why; and what cannot be done to a pipeline that runs."""
+    wanted: dict[StageName, list[tuple[Step, str]]] = {stage: [] for stage in StageName}
+    for stage, step, why in _changes(old, new):
+        wanted[stage].append((step, why))
+    stages = []
+    for stage in StageName:
+        found = wanted[stage]
+        if stage in old.stages or stage in new.stages:
+            step = max((step for step, _ in found), key=_ORDER.__getitem__, default=Step.KEEP)
+            stages.append(StageUpdate(stage=stage, step=step, because=tuple(dict.fromkeys(why for _, why in found))))
+    return UpdatePlan(
+        pipeline=old.name,
+        stages=tuple(stages),
+        proof_again=_places(old) != _places(new),
+        streams_change=old.durability != new.durability or old.stages != new.stages,
+        borders_change=old.exports != new.exports,
+        refusals=tuple(_refusals(old, new, jurisdictions)),
+    )
+
+
+def _places(spec: PipelineSpec) -> tuple[object, ...]:
+    sinks = {name: sink.country for name, sink in spec.act.sinks.items()} if spec.act else {}
+    stage_hubs = tuple(spec.scaling.of(stage).hubs for stage in StageName)
+    return (spec.jurisdiction, spec.hubs, spec.origins, stage_hubs, sinks, spec.exports, spec.stages)
+
+
+def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[StageName, Step, str]]:
+    for stage in StageName:
+        before, after = getattr(old, stage.value), getattr(new, stage.value)
+        if before is None or after is None:
+            if before is not after:
+                yield stage, Step.START if before is None else Step.STOP, stage.value
+            continue
+        if before != after:
+            step = Step.SWAP if _only_versions(before, after) else Step.RESTART
+            yield from ((stage, step, f"{stage}.{name}") for name in _differing(before, after))
+        if old.scaling.of(stage) != new.scaling.of(stage):
+            moved = old.scaling.of(stage).hubs != new.scaling.of(stage).hubs
+            yield stage, Step.RESTART if moved else Step.SCALE, f"scaling.{stage}"
+        for name in ("jurisdiction", "hubs"):
+            if getattr(old, name) != getattr(new, name):
+                yield stage, Step.RESTART, name
+    if old.origins != new.origins:
+        yield StageName.SENSE, Step.RESTART, "origins"
+    if old.exports != new.exports:
+        yield new.stages[-1], Step.RESTART, "exports"
+    for before_stage, stage in pairwise(new.stages):  # both ends of a lane must agree on what it is
+        if getattr(old.durability, stage.value) != getattr(new.durability, stage.value):
+            yield before_stage, Step.RESTART, f"durability.{stage}"
+            yield stage, Step.RESTART, f"durability.{stage}"
+
+
+def _only_versions(before: object, after: object) -> bool:
+    """Models that differ in versions, canary share or rollback rules are swapped between two batches."""
+    if not isinstance(before, ThinkSettings) or not isinstance(after, ThinkSettings):
+        return False
+    return [_frame(model) for model in before.models] == [_frame(model) for model in after.models]
+
+
+def _frame(model: ModelSettings) -> tuple[object, ...]:
+    """What a running stage cannot exchange under its feet."""
+    return (model.name, model.inputs, model.outputs, model.tag, model.device, model.threads, model.batching)
+
+
+def _differing(before: Struct, after: Struct) -> list[str]:
+    return [name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+
+
+def _refusals(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictions) -> Iterator[Rejection]:
+    if old.name != new.name:
+        yield Rejection(old.name, "name", f"the new file describes `{new.name}`", "that is another pipeline: apply it")
+    if old.sense.partitions != new.sense.partitions:
+        yield Rejection(
+            old.name,
+            "partitions",
+            f"devices would move between {old.sense.partitions} and {new.sense.partitions} partitions, and their state "
+            "with them",
+            f"drain it first: `harch pipeline drain {old.name}`, then apply",
+        )
+    if loosens(data_tag(old, jurisdictions), data_tag(new, jurisdictions)):
+        yield Rejection(
+            old.name,
+            "declassification",
+            "the new tag permits something that the old one did not, and what is stored was taken in under the old one",
+            "have it signed (`harch data declassify`), or make a pipeline of another name",
+        )
+    if old.durability.act is Lane.SYNCED and new.durability.act is not Lane.SYNCED and new.act is not None:
+        yield Rejection(
+            old.name,
+            "durability",
+            "actions under way are in the synced ledger and would be forgotten",
+            f"drain it first: `harch pipeline drain {old.name}`, then apply",
+        )

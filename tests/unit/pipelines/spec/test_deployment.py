@@ -1,0 +1,156 @@
+"""Is a deployment complete and minimal, and does an update touch only what has to be touched?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harch.pipelines.engine.layout import Limits
+from harch.pipelines.engine.streams import check_streams
+from harch.pipelines.spec.deployment import Deployment, plan_deployment, shared_partitions
+from harch.pipelines.spec.residency import prove_residency
+from harch.pipelines.spec.settings import PipelineSpec, StageName
+from harch.pipelines.spec.update import Step, plan_update
+from harch.pipelines.wire.subject import Subject, parse_subject
+from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, raw, rules
+
+
+def deployed(spec: PipelineSpec) -> Deployment:
+    exports = [export.name for export in spec.exports]
+    plan = plan_deployment(spec, prove_residency(spec, rules(), JURISDICTIONS, declassified=exports), rules().terrain)
+    assert isinstance(plan, Deployment), plan
+    return plan
+
+
+def test_stages_share_a_hub_and_speak_on_subjects_of_their_country() -> None:
+    plan = deployed(irrigation())
+    assert plan.country == "MA"
+    assert len({placement.hub for placement in plan.placements}) == 1
+    sense = plan.placements[0]
+    assert (sense.workers, sorted(sum(sense.partitions, ()))) == (2, list(range(64)))
+    for placement in plan.placements:
+        for subject in (*placement.listens, *placement.speaks):
+            assert subject.startswith(("juris.ma.souss-irrigation.", "export.agg.ma.souss-irrigation."))
+            if ".credit." not in subject and subject.startswith("juris."):
+                assert isinstance(parse_subject(subject.replace("*", "0")), Subject)
+    assert plan.exports == {"export.agg.ma.souss-irrigation.water-used": ("SN",)}
+
+
+def test_synced_actions_live_in_a_domain_of_their_own_where_sense_has_no_user() -> None:
+    plan = deployed(irrigation())
+    main, act = plan.domains
+    assert (main.domain, main.synced, act.domain, act.synced) == ("ma", False, "ma-act", True)
+    assert {stream.name for stream in main.wanted.streams} == {
+        "ma-souss-irrigation-dead",
+        "KV_ma-souss-irrigation-state",
+    }
+    assert {stream.name for stream in act.wanted.streams} == {
+        "ma-souss-irrigation-act",
+        "KV_ma-souss-irrigation-ledger",
+    }
+    assert {grant.stage for grant in act.grants} == {"think", "act"}
+    think = next(grant for grant in act.grants if grant.stage == "think")
+    assert think.speaks == ("juris.ma.souss-irrigation.act.*",)
+    assert (think.listens, think.reads, think.buckets) == ((), (), ())
+    for share in plan.domains:
+        assert check_streams(share.wanted, Limits(), servers=1, synced=share.synced) == ()
+
+
+@pytest.mark.parametrize(
+    ("durability", "streams"),
+    [
+        ({"act": "hot"}, {"dead", "state", "ledger"}),
+        ({"act": "stored"}, {"dead", "state", "ledger", "act"}),
+        ({"act": "stored", "think": "stored"}, {"dead", "state", "ledger", "act", "think"}),
+    ],
+)
+def test_lanes_that_are_not_synced_share_the_countrys_engine(durability: dict[str, str], streams: set[str]) -> None:
+    (share,) = deployed(changed(durability=durability)).domains
+    assert {stream.name.rpartition("-")[2] for stream in share.wanted.streams} == streams
+    for grant in share.grants:
+        lane = f"juris.ma.souss-irrigation.{grant.stage}.*"
+        stored = any(stream.name.endswith(f"-{grant.stage}") for stream in share.wanted.streams)
+        assert (lane in grant.listens) is not stored  # a stage pulls from its stream, or listens, never both
+        assert bool(grant.reads) is stored
+
+
+def test_three_copies_are_refused_where_the_country_has_one_server() -> None:
+    plan = deployed(changed(durability={"replicas": 3}))
+    assert {r.rule for r in check_streams(plan.domains[0].wanted, Limits(), servers=1)} == {"replicas"}
+    assert check_streams(plan.domains[0].wanted, Limits(), servers=3) == ()
+
+
+@given(partitions=st.integers(1, 1024), workers=st.integers(1, 256))
+def test_every_partition_has_exactly_one_worker_and_shares_differ_by_at_most_one(partitions: int, workers: int) -> None:
+    shares = shared_partitions(partitions, workers)
+    assert sorted(sum(shares, ())) == list(range(partitions))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def model(version: str, **fields: Any) -> dict[str, Any]:
+    first = raw()["think"]["models"][0]
+    first["versions"] = [{"version": version, "runtime": "python", "callable": "farm.models:thirst"}]
+    return {**first, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        ({}, {}),
+        ({"think__models": [model("2")]}, {StageName.THINK: Step.SWAP}),
+        ({"think__models": [model("2", canary_percent=10.0)]}, {StageName.THINK: Step.SWAP}),
+        ({"think__models": [model("1", threads=2)]}, {StageName.THINK: Step.RESTART}),
+        ({"sense__windows": {"size_s": 30}}, {StageName.SENSE: Step.RESTART}),
+        ({"act__concurrency": 4}, {StageName.ACT: Step.RESTART}),
+        ({"scaling__think": {"workers_max": 4}}, {StageName.THINK: Step.SCALE}),
+        ({"scaling__act": {"hubs": ["tangier"]}}, {StageName.ACT: Step.RESTART}),
+        ({"durability": {"think": "stored"}}, {StageName.SENSE: Step.RESTART, StageName.THINK: Step.RESTART}),
+        ({"latency": {"p99_ms_target": 20}}, {}),
+        ({"exports": []}, {StageName.ACT: Step.RESTART}),
+        ({"origins": {}}, {StageName.SENSE: Step.RESTART}),
+        ({"hubs": ["tangier"]}, dict.fromkeys(StageName, Step.RESTART)),
+    ],
+)
+def test_a_change_touches_only_the_stages_that_it_concerns(
+    fields: dict[str, Any], steps: dict[StageName, Step]
+) -> None:
+    plan = plan_update(irrigation(), changed(**fields), JURISDICTIONS)
+    touched = {update.stage: update.step for update in plan.stages if update.step is not Step.KEEP}
+    assert touched == steps
+    assert all(update.because for update in plan.stages if update.step is not Step.KEEP)
+    assert plan.refusals == ()
+    if not fields:
+        assert plan.changes_nothing
+
+
+def test_a_stage_may_be_removed_and_added() -> None:
+    without = changed(act=None, scaling={}, exports=[])
+    gone = plan_update(changed(exports=[], scaling={}), without, JURISDICTIONS)
+    assert gone.stages[-1].step is Step.STOP
+    assert gone.streams_change
+    back = plan_update(without, changed(exports=[], scaling={}), JURISDICTIONS)
+    assert back.stages[-1].step is Step.START
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"name": "other"}, "name"),
+        ({"sense__partitions": 32}, "partitions"),
+        ({"jurisdiction__process_in": ["MA", "SN"], "jurisdiction__rest_in": ["MA", "SN"]}, "declassification"),
+        ({"durability": {"act": "hot"}}, "durability"),
+    ],
+)
+def test_what_cannot_be_done_to_a_running_pipeline_is_refused_with_a_fix(fields: dict[str, Any], rule: str) -> None:
+    plan = plan_update(irrigation(), changed(**fields), JURISDICTIONS)
+    assert [refusal.rule for refusal in plan.refusals] == [rule]
+    assert plan.refusals[0].nearest_fix
+
+
+def test_a_stricter_tag_is_no_refusal_but_residency_is_proved_again() -> None:
+    plan = plan_update(irrigation(), changed(jurisdiction__classification="restricted"), JURISDICTIONS)
+    assert plan.refusals == ()
+    assert plan.proof_again
