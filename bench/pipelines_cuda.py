@@ -1,6 +1,6 @@
 """What does a GPU change for THINK? The same models on the CPU and on CUDA, in one run, through the same session.
 
-`PYTHONPATH=src python bench/pipelines_cuda.py` runs from a bare checkout; it needs msgspec, numpy, onnx and, with a GPU,
+`PYTHONPATH=src python bench/pipelines_cuda.py` runs from a bare checkout. Needs msgspec, numpy, onnx and, with a GPU,
 onnxruntime-gpu. Where there is no GPU it says so and measures nothing.
 """
 

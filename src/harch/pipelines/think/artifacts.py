@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from harch.pipelines.think.python_session import PythonSession, function_of, sou
 from harch.pipelines.think.sessions import Session
 from harch.pipelines.think.settings import ModelSettings, RuntimeKind, VersionSettings
 from harch.sovereignty.gates import WorkAsk, before_load
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.tag_input import parse_tag
 from harch.sovereignty.tags import DataKind, DataObject, Tag
 from harch.sovereignty.terrain import Site
 
@@ -79,3 +82,16 @@ def _read(path: Path, reference: str) -> bytes:
         raise HarchError(
             "E0503", f"{reference}: {path} cannot be read: {error.strerror}", hint="check `path` and its permissions"
         ) from error
+
+
+def declared_tags(
+    data: Tag | None, jurisdictions: Jurisdictions
+) -> Callable[[ModelSettings, VersionSettings], Tag | None]:
+    """The tag that the settings give a version, else that of its model, else `data`: a model trained on data is bound
+    like the data. A tag that cannot be read raises, as `parse_tag` does."""
+
+    def tag_of(model: ModelSettings, version: VersionSettings) -> Tag | None:
+        raw = version.tag if version.tag is not None else model.tag
+        return data if raw is None else parse_tag(raw, jurisdictions, where=f"{model.name}@{version.version}")
+
+    return tag_of

@@ -45,7 +45,7 @@ class Decided(Struct, frozen=True, kw_only=True, eq=False):
     origin: Origin
     ref: VersionRef
     at_ms: int
-    devices: NDArray[np.uint32]
+    devices: NDArray[np.generic]
     outputs: dict[str, Array]
 
 
@@ -82,6 +82,11 @@ def features_of_message(
     )
     named = dict(zip(names, columns.values, strict=True))
     return Features(columns=named, devices=columns.device, source=origin, priority=header.priority)
+
+
+def decided_of(scored: Scored, *, at_ms: int) -> Decided:
+    """Outputs for an ACT in the same process; nothing is copied."""
+    return Decided(origin=scored.source, ref=scored.ref, at_ms=at_ms, devices=scored.devices, outputs=scored.outputs)
 
 
 def encode_outputs(

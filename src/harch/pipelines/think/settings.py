@@ -6,6 +6,8 @@ Units end the names. Every limit has a default that suits a small model on one c
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any
@@ -167,6 +169,22 @@ def think_problems(settings: ThinkSettings, *, where: str = "think") -> list[Set
                 found.append(SettingsProblem(f"{where}.models[{index}].outputs[{place}]", sentence, hint))
         _check_model(model, f"{where}.models[{index}]", found)
     return found
+
+
+def input_problems(
+    settings: ThinkSettings, features: Collection[str], *, where: str = "think"
+) -> list[SettingsProblem]:
+    """Inputs that SENSE does not give; `features` are the names of its columns."""
+    return [
+        SettingsProblem(
+            f"{where}.models[{index}].inputs[{place}]",
+            f"`{name}` is no feature of SENSE",
+            f"did you mean `{near[0]}`?" if (near := get_close_matches(name, features, n=1)) else _HINT,
+        )
+        for index, model in enumerate(settings.models)
+        for place, name in enumerate(model.inputs)
+        if name not in features
+    ]
 
 
 def _check_model(model: ModelSettings, path: str, found: list[SettingsProblem]) -> None:

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from think_models import DAKAR, DAKHLA, MOROCCO, linear_onnx, settings_of, write_linear
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.artifacts import LoadedModel, load_version
+from harch.pipelines.think.artifacts import LoadedModel, declared_tags, load_version
 from harch.pipelines.think.features import Features
 from harch.pipelines.think.models import Model
 from harch.pipelines.think.onnx_session import OnnxSession
@@ -28,6 +28,7 @@ from harch.pipelines.think.settings import (
     VersionSettings,
 )
 from harch.pipelines.think.stage import ThinkStage
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
 
@@ -224,3 +225,17 @@ def test_a_pipeline_starts_with_every_version_in_its_declared_role(tmp_path: Pat
     stage.load()
     states = {version: str(state) for version, state in stage.models["m"].rollout.states.items()}
     assert states == {"1": "active", "2": "canary", "3": "shadow", "4": "loaded"}
+
+
+def test_a_version_is_bound_by_its_own_tag_else_by_its_models_else_by_that_of_the_data() -> None:
+    tag_of = declared_tags(MOROCCO, shipped_jurisdictions())
+    raw = {"process_in": ["SN"], "rest_in": ["SN"]}
+    plain = VersionSettings(version="1", path="m.onnx", sha256="0" * 64)
+    model = settings_of()
+    assert tag_of(model, plain) == MOROCCO
+    from_model = tag_of(replace(model, tag=raw), plain)
+    assert from_model is not None
+    assert from_model.process_in == ("SN",)
+    own = tag_of(replace(model, tag=raw), replace(plain, tag={"process_in": ["CI"], "rest_in": ["CI"]}))
+    assert own is not None
+    assert own.process_in == ("CI",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.settings import Device, Role, parse_think
+from harch.pipelines.think.settings import Device, Role, input_problems, parse_think
 
 GOOD: dict[str, Any] = {
     "models": [
@@ -104,3 +104,10 @@ def test_an_output_belongs_to_one_model() -> None:
     with pytest.raises(HarchError) as caught:
         parse_think(raw)
     assert caught.value.field == "think.models[1].outputs[0]"
+
+
+def test_an_input_that_sense_does_not_give_is_named_with_the_nearest_that_it_does() -> None:
+    problems = input_problems(parse_think(GOOD), ["moisture.mean", "air_temp_mean"])
+    assert [(problem.path, problem.hint) for problem in problems] == [
+        ("think.models[0].inputs[0]", "did you mean `moisture.mean`?")
+    ]
