@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
 from harch.hub.carbon.views import GridForecast, PastHour, PowerView
 from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
@@ -23,6 +24,10 @@ class CarbonPort(Protocol):
 
     async def past(self, start: datetime, end: datetime) -> list[PastHour]:
         """The grid of this hub, hour by hour."""
+        ...
+
+    def plan(self, *, tenant: str | None) -> CarbonPlanView:
+        """The newest plan; budgets of this tenant only, or of all."""
         ...
 
     async def report(self, query: ReportQuery) -> HubReport: ...

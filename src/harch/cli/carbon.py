@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,7 @@ from harch.cli.carbon_accounts import report, why
 from harch.cli.remote import connect, json_option, remote_options
 
 if TYPE_CHECKING:
-    from harch.sdk.carbon_types import Figure, GridForecast, HubPower, PowerView
+    from harch.sdk.carbon_types import CarbonPlanView, Figure, GridForecast, HubPower, PowerView
 
 HOURS_SHOWN = 24
 GRID, ONSITE, PUE = "grid-average-lifecycle", "onsite-lifecycle", "pue"
@@ -76,6 +77,59 @@ def forecast(hub: str | None, hours: int, as_json: bool) -> None:
         emit_json(found)
     else:
         _show_forecast(found)
+
+
+@command.command("plan")
+@remote_options
+def plan(hub: str | None, as_json: bool) -> None:
+    """Show the plan of a hub: what it rests on, and how much work it holds back.
+
+    CLEANEST is the hour with most own power that nobody takes yet, and of such hours the one in which the grid is
+    cleanest. All of it is forecast.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.carbon.plan()
+    if as_json:
+        emit_json(found)
+    else:
+        _show_plan(found)
+
+
+def _show_plan(found: CarbonPlanView) -> None:
+    from harch.cli.output import clean, note, table
+
+    if found.at is None:
+        click.echo(clean(f"{found.hub_id} has no plan yet; work with slack waits a minute for the first one"))
+        return
+    rows = []
+    for one in found.hubs:
+        steps = range(len(one.grid_g_per_kwh))
+        best = max(steps, key=lambda step: (one.spare_kw[step], -one.grid_g_per_kwh[step], -step))
+        when = found.at + best * timedelta(seconds=found.step_s)
+        rows.append(
+            (
+                one.hub_id,
+                f"{one.grid_g_per_kwh[0]:.0f} g/kWh",
+                f"{one.spare_kw[0]:.0f} kW",
+                f"{when:%a %d %b %H:%M}",
+                f"{one.grid_g_per_kwh[best]:.0f} g/kWh",
+                f"{one.spare_kw[best]:.0f} kW",
+                one.rests_on,
+            )
+        )
+    table(("HUB", "GRID NOW", "SPARE NOW", "CLEANEST (UTC)", "GRID THEN", "SPARE THEN", "RESTS ON"), rows)
+    fresh = "" if found.fresh else "; it is too old, so work starts as if nobody planned"
+    click.echo(
+        f"made {found.at:%Y-%m-%d %H:%M:%S} UTC{fresh}; {found.held} held back, {found.asked_elsewhere} on offer"
+    )
+    for tenant, grams in sorted(found.tenant_g_left.items()):
+        click.echo(clean(f"budget of {tenant}: {grams / 1000:,.3g} kg left this month"))
+    if found.all_g_left is not None:
+        click.echo(f"budget of the hub: {found.all_g_left / 1000:,.3g} kg left this month")
+    for text in found.notes:
+        note(clean(text))
 
 
 def _show_hubs(views: list[PowerView]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from harch.sdk.carbon_types import GridForecast, HubReport, JobCarbon, PowerList, PowerView
+from harch.sdk.carbon_types import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerList, PowerView
 from harch.sdk.data import AsyncRun, Run
 from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
 
@@ -25,6 +25,9 @@ class CarbonOperations:
     def forecast(self, hub: str | None, hours: int) -> Operation[GridForecast]:
         params = {"hours": str(hours)} | ({"hub": hub} if hub is not None else {})
         return decoded((yield from exchange(Request("GET", "/carbon/forecast", params), self.retry)), GridForecast)
+
+    def plan(self) -> Operation[CarbonPlanView]:
+        return decoded((yield from exchange(Request("GET", "/carbon/plan"), self.retry)), CarbonPlanView)
 
     def report(self, filters: Mapping[str, str | None]) -> Operation[HubReport]:
         params = {name: value for name, value in filters.items() if value is not None}
@@ -48,6 +51,10 @@ class Carbon:
     def forecast(self, hub: str | None = None, *, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         """The grid of a hub, of the asked one if absent, in the hours to come."""
         return self._run(self._ops.forecast(hub, hours))
+
+    def plan(self) -> CarbonPlanView:
+        """The asked hub's newest plan of where and when work should run."""
+        return self._run(self._ops.plan())
 
     def report(
         self,
@@ -78,6 +85,9 @@ class AsyncCarbon:
 
     async def forecast(self, hub: str | None = None, *, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         return await self._run(self._ops.forecast(hub, hours))
+
+    async def plan(self) -> CarbonPlanView:
+        return await self._run(self._ops.plan())
 
     async def report(
         self,

@@ -112,6 +112,35 @@ class GridForecast(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class PlannedHub(Struct, frozen=True, kw_only=True):
+    """One hub as a plan sees it, by step; all of it is forecast."""
+
+    hub_id: str
+    rests_on: str = ""
+    figures_at: datetime | None = None
+    pue: float = 1.0
+    transmission_loss: float = 0.0
+    grid_g_per_kwh: tuple[float, ...] = ()
+    spare_kw: tuple[float, ...] = ()
+
+
+class CarbonPlanView(Struct, frozen=True, kw_only=True):
+    """The newest plan of a hub; `at` None: there is none yet."""
+
+    hub_id: str
+    at: datetime | None = None
+    fresh: bool = False
+    applies_to: str = ""
+    step_s: float = 3600.0
+    held: int = 0
+    asked_elsewhere: int = 0
+    decisions: int = 0
+    all_g_left: float | None = None
+    tenant_g_left: dict[str, float] = {}
+    hubs: tuple[PlannedHub, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class HubReport(Struct, frozen=True, kw_only=True):
     """What work used at one hub. `report` is in the words of the GHG Protocol, as is `csv`."""
 

@@ -10,6 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
 from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PastHour, PowerView
 from harch.hub.federation.messages import WorkRow
@@ -111,6 +112,9 @@ class FakeCarbon:
         self.asked = query
         used = Used(kwh=2.0, g=900.0, saved_g=100.0, estimated_share=1.0, jobs_away=3)
         return HubReport(hub_id="dakhla", at=START, not_booked_kwh=0.5, report={"lines": []}, csv="a,b\n", used=used)
+
+    def plan(self, *, tenant: str | None) -> CarbonPlanView:
+        return CarbonPlanView(hub_id="dakhla", at=START, held=2, tenant_g_left={tenant or "all": 5.0})
 
     async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
         return JobCarbon(workload_id=workload_id, hub_id="dakhla", at=START, report={"tenant": tenant})

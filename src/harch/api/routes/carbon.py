@@ -13,6 +13,7 @@ from harch.api.routes.context import Context, Here, Viewer, find_hub, reply
 from harch.api.schema import answers
 from harch.base.errors import HarchError
 from harch.carbon.ledger.report import GroupBy
+from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
 from harch.hub.carbon.views import GridForecast, PowerView
 
@@ -46,6 +47,12 @@ async def carbon_forecast(
     """Always estimated: with intervals, and the errors of a replay over the last days."""
     hub_id = find_hub(here, hub).hub_id if hub is not None else here.hub.hub_id
     return reply(here.hub.carbon.forecast(hub_id, hours))
+
+
+@router.get("/carbon/plan", responses=answers(CarbonPlanView), summary="The hub's plan of where and when work runs")
+async def carbon_plan(caller: Viewer, here: Here) -> Response:
+    """What it rests on, hub by hub and step by step, and how much work it holds back. All of it is forecast."""
+    return reply(here.hub.carbon.plan(tenant=tenant_scope(caller)))
 
 
 @router.get("/carbon/report", responses=answers(HubReport), summary="What work used at this hub, from its ledger")

@@ -26,6 +26,7 @@ from harch.hub.carbon.accounts import Accounts
 from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast, onsite_ahead, plants_ahead
 from harch.hub.carbon.board import open_sources
 from harch.hub.carbon.hours import HourBook, full_hour, known_hours, past_hours
+from harch.hub.carbon.plan_view import CarbonPlanView, plan_view
 from harch.hub.carbon.planner import Planner, intents_heard
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
@@ -156,6 +157,11 @@ class HubCarbon:
         """What was used here. Raises E0201 for what is no month."""
         rows = await self._accounts.rows(*query.span(), tenant=query.tenant, job=query.job)
         return await asyncio.to_thread(hub_report, rows, query, hub_id=self._hub.id, at=self._clock.now())
+
+    def plan(self, *, tenant: str | None) -> CarbonPlanView:
+        """The newest plan of this hub."""
+        memory, clock = self._driver.machine.desk.carbon, self._clock
+        return plan_view(memory, self._hub.id, now=clock.now(), boot_s=clock.boot_s(), tenant=tenant)
 
     async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
         """What one job used here, and what was decided for it, if it is this hub's."""
