@@ -23,8 +23,8 @@ test: $(DEV)     ## Runs the whole test suite
 	@$(BIN)/python -m pytest
 
 check: $(DEV)    ## Static checks and docs tests, under a minute
-	@$(BIN)/ruff check src tests bench
-	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench examples
+	@$(BIN)/ruff format --check src tests bench examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/docs

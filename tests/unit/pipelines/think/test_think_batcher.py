@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.pipelines.think.batcher import Batcher
@@ -33,6 +33,7 @@ ARRIVALS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(SETTINGS, ARRIVALS, st.sampled_from([0.0, 0.001, 0.01]), st.sampled_from([0.0, 0.003, 0.03]))
 def test_each_request_leaves_once_in_order_and_never_late_in_a_batch(
     settings: BatchingSettings, arrivals: list[tuple[int, int, int, int | None]], run_s: float, busy_s: float

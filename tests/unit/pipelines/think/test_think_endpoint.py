@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import uvicorn
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from think_models import DAKHLA, MOROCCO, settings_of, stage_of, write_linear
@@ -252,6 +252,7 @@ def test_a_request_that_makes_no_sense_is_refused_in_words(body: bytes, length: 
     assert words in caught.value.message
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.none() | st.integers(0, 400).map(str))
 def test_noise_is_an_error_and_never_a_crash(noise: bytes, length: str | None) -> None:
     for body in (noise, body_of() + noise, body_of()[: len(noise)]):

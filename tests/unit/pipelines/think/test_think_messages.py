@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from think_models import add, settings_of, stage_of, times
@@ -34,6 +34,7 @@ def scored_of(values: list[float]) -> Scored:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=False), max_size=20))
 def test_outputs_come_out_as_they_went_in(values: list[float]) -> None:
     found = decode_outputs(encode_outputs(scored_of(values), at_ms=123, source=9, seq=1))
@@ -46,6 +47,7 @@ def test_outputs_come_out_as_they_went_in(values: list[float]) -> None:
     assert decided.outputs["z"].tolist() == [-value for value in values]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 7))
 def test_a_bit_that_flips_is_found(place: int, bit: int) -> None:
     message = bytearray(encode_outputs(scored_of([1.0, 2.0]), at_ms=123, source=9, seq=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
@@ -24,6 +24,7 @@ STEPS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_whatever_is_asked_one_version_is_active_and_its_way_back_is_warm(
     steps: list[tuple[str, str, State]],
@@ -110,6 +111,7 @@ def test_latency_and_disagreement_are_judged_over_a_full_window() -> None:
     assert note(other, 100, rows_compared=100, rows_disagreed=6) == "disagreement"
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.001, 20_000), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_a_quantile_is_never_better_than_what_was_measured(latencies_ms: list[float], share: float) -> None:
     histogram = Histogram()
@@ -122,6 +124,7 @@ def test_a_quantile_is_never_better_than_what_was_measured(latencies_ms: list[fl
     assert lower <= exact, "off by more than one bucket"
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50), st.floats(0, 50), st.floats(0, 50))
 def test_a_larger_share_only_adds_devices(devices: list[int], one: float, other: float) -> None:
     ids = np.array(devices, dtype=np.uint32)

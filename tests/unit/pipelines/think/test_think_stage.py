@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from think_models import FunctionSession, add, settings_of, stage_of, times
 
@@ -197,6 +197,7 @@ def test_features_of_many_messages_share_a_run() -> None:
 BATCHES = st.lists(st.lists(st.floats(allow_nan=True, width=32), max_size=30), max_size=8)
 
 
+@settings(deadline=None)
 @given(BATCHES, st.integers(1, 16), st.integers(0, 20), st.sampled_from([None, "2"]))
 def test_every_row_is_accounted_for(batches: list[list[float]], rows_max: int, queue: int, canary: str | None) -> None:
     batching = BatchingSettings(preferred_rows=(1,), rows_max=rows_max, queue_rows_max=rows_max + queue, timeout_ms=5)
