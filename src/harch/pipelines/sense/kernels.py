@@ -63,86 +63,94 @@ def accumulate(
     pane_ns: int,
     first_pane: int,
     panes_open: int,
+    places: Array,  # i64 scratch: the first cell of each event, or -1
+    offsets: Array,  # i64 scratch: its time after the start of its pane
     aside: Array,  # i32 out: places of events that were not added
     reasons: Array,  # u8 out: why, parallel to `aside`
     counts: Array,  # i64 out: one per reason
 ) -> int:
-    """Adds events to their cells; returns how many were set aside, or -1 without touching anything."""
-    n, slots, used = ticks.size, cells.shape[0], picks.size
+    """Adds events to their cells; returns how many were set aside, or -1 without touching anything.
+
+    Two loops, because each is simple enough for the compiler to make it fast: first judge every event and find its
+    cell, then add, value by value.
+    """
+    n, slots, keys, used = ticks.size, cells.shape[0], cells.shape[1], picks.size
     if device.size != n or metric.size != n or values.shape[1] != n or aside.size < n or reasons.size < n:
         return -1
-    if cells.shape[2] != 8 or cells.shape[1] < devices * metrics * used or slots < panes_open or counts.size < 6:
+    if cells.shape[2] != 8 or keys < devices * metrics * used or slots < panes_open or counts.size < 6 or used < 1:
         return -1
-    if low.size != used or high.size != used or pane_ns <= 0 or first_pane < 0 or devices < 0 or metrics < 0:
+    if low.size != used or high.size != used or places.size < n or offsets.size < n:
+        return -1
+    if pane_ns <= 0 or first_pane < 0 or devices < 0 or metrics < 0 or t_first_ns < 0 or tick_ns <= 0:
         return -1
     for j in range(used):
         if picks[j] < 0 or picks[j] >= values.shape[0]:
             return -1
     set_aside = 0
-    pane_start, pane_end, slot = np.int64(0), np.int64(-1), np.int64(0)  # of the last event: most share a pane
+    pane_start, pane_end, base = np.int64(0), np.int64(-1), np.int64(0)  # of the last event: most share a pane
+    first, first_low, first_high = values[picks[0]], low[0], high[0]
     for i in range(n):
-        d, m = np.int64(device[i]), np.int64(metric[i])
-        reason = 0
+        d, m, x = np.int64(device[i]), np.int64(metric[i]), np.float64(first[i])
+        reason = np.int64(0)
         if d >= devices:
-            reason = 1
+            reason = np.int64(1)
         elif m >= metrics:
-            reason = 2
+            reason = np.int64(2)
+        elif not (x >= first_low and x <= first_high):
+            reason = np.int64(3)
+        elif ticks[i] > ticks_max:
+            reason = np.int64(5)
         else:
-            for j in range(used):
-                x = np.float64(values[picks[j], i])
-                if not (x >= low[j] and x <= high[j]):
-                    reason = 3
-        if reason == 0:
-            if ticks[i] > ticks_max:
-                reason = 5
+            at = t_first_ns + np.int64(ticks[i]) * tick_ns
+            if at < pane_start or at >= pane_end:
+                pane = at // pane_ns
+                pane_start = pane * pane_ns
+                pane_end = pane_start + pane_ns
+                base = (pane % slots) * keys
+                if pane < first_pane:
+                    base = np.int64(-4)
+                elif pane >= first_pane + panes_open:
+                    base = np.int64(-5)
+            if at > time_ns_max:
+                reason = np.int64(5)
+            elif base < 0:
+                reason = -base
             else:
-                at = t_first_ns + np.int64(ticks[i]) * tick_ns
-                if at > time_ns_max:
-                    reason = 5
-                else:
-                    if at < pane_start or at >= pane_end:
-                        pane = at // pane_ns
-                        pane_start = pane * pane_ns
-                        pane_end = pane_start + pane_ns
-                        slot = pane % slots
-                        if pane < first_pane:
-                            slot = np.int64(-1)
-                        elif pane >= first_pane + panes_open:
-                            slot = np.int64(-2)
-                    if slot < 0:
-                        reason = 4 if slot == -1 else 5
-                    else:
-                        offset = np.float64(at - pane_start)
-                        key = (d * metrics + m) * used
-                        for j in range(used):
-                            x = np.float64(values[picks[j], i])
-                            k = key + j
-                            if cells[slot, k, 0] == 0.0:
-                                cells[slot, k, 0] = 1.0
-                                cells[slot, k, 1] = x
-                                cells[slot, k, 2] = 0.0
-                                cells[slot, k, 3] = x
-                                cells[slot, k, 4] = x
-                                cells[slot, k, 5] = x
-                                cells[slot, k, 6] = offset
-                                cells[slot, k, 7] = x
-                            else:
-                                shifted = x - cells[slot, k, 7]
-                                cells[slot, k, 0] += 1.0
-                                cells[slot, k, 1] += x
-                                cells[slot, k, 2] += shifted * shifted
-                                if x < cells[slot, k, 3]:
-                                    cells[slot, k, 3] = x
-                                if x > cells[slot, k, 4]:
-                                    cells[slot, k, 4] = x
-                                if offset >= cells[slot, k, 6]:
-                                    cells[slot, k, 5] = x
-                                    cells[slot, k, 6] = offset
-        counts[reason] += 1
+                places[i] = base + (d * metrics + m) * used
+                offsets[i] = at - pane_start
+            for j in range(1, used):
+                y = np.float64(values[picks[j], i])
+                if not (y >= low[j] and y <= high[j]):
+                    reason = np.int64(3)
         if reason != 0:
+            places[i] = -1
+            counts[reason] += 1
             aside[set_aside] = i
             reasons[set_aside] = reason
             set_aside += 1
+    counts[0] += n - set_aside
+    flat = cells.reshape(cells.size)
+    for j in range(used):
+        column = values[picks[j]]
+        for i in range(n):
+            if places[i] < 0:
+                continue
+            x, offset = np.float64(column[i]), np.float64(offsets[i])
+            c = np.uint64((places[i] + j) * 8)  # unsigned: Numba would look for negative indexes else
+            if flat[c] == 0.0:  # a recycled cell is all zeros
+                flat[c + np.uint64(3)] = x
+                flat[c + np.uint64(4)] = x
+                flat[c + np.uint64(6)] = -1.0
+                flat[c + np.uint64(7)] = x
+            shifted = x - flat[c + np.uint64(7)]
+            flat[c] += 1.0
+            flat[c + np.uint64(1)] += x
+            flat[c + np.uint64(2)] += shifted * shifted
+            flat[c + np.uint64(3)] = min(x, flat[c + np.uint64(3)])
+            flat[c + np.uint64(4)] = max(x, flat[c + np.uint64(4)])
+            if offset >= flat[c + np.uint64(6)]:
+                flat[c + np.uint64(5)] = x
+                flat[c + np.uint64(6)] = offset
     return set_aside
 
 

@@ -47,6 +47,8 @@ class SourceBook:
         self._skew_ns = skew_ns
         self._marks: dict[int, SourceMark] = {}
         self._watermark_ns = 0
+        self._least_ns = 0  # of the live sources, when they were last counted
+        self._is_stale = False  # somebody came, ended or came back since then
 
     def admit(self, header: BatchHeader, first_seq: int) -> Admission:
         """Is it the next of its source? `first_seq` is its own number, or the first one of a gap."""
@@ -68,21 +70,32 @@ class SourceBook:
         """The batch is accounted for, whatever became of it."""
         mark = self._mark(header.source, now_s)
         mark.seq = max(mark.seq, header.seq)
-        mark.ended = mark.ended or header.is_end
+        if header.is_end:
+            mark.ended = self._is_stale = True
 
     def advance(self, source: int, watermark_ns: int, now_s: float) -> int:
         """A source has come this far; returns the watermark of all."""
         mark = self._mark(source, now_s)
-        mark.watermark_ns = max(mark.watermark_ns, watermark_ns)
+        was_ns = mark.watermark_ns
+        mark.watermark_ns = max(was_ns, watermark_ns)
+        self._is_stale = self._is_stale or mark.ended
         mark.ended = False
-        return self.watermark_ns(now_s)
+        # Where many sources are live, most of them cannot change the least one: then nothing is counted again.
+        is_least, is_far_ahead = was_ns <= self._least_ns, mark.watermark_ns - self._skew_ns > self._watermark_ns
+        if self._is_stale or is_least or is_far_ahead:
+            return self.watermark_ns(now_s)
+        return self._watermark_ns
 
     def watermark_ns(self, now_s: float) -> int:
+        """Counts all sources; also for time that has passed, in which some have fallen silent."""
         live = [mark.watermark_ns for mark in self._marks.values() if self._is_live(mark, now_s)]
+        self._is_stale = False
         if live:
-            self._watermark_ns = max(self._watermark_ns, min(live), max(live) - self._skew_ns)
+            self._least_ns = min(live)
+            self._watermark_ns = max(self._watermark_ns, self._least_ns, max(live) - self._skew_ns)
         elif self._marks:  # nobody is held back by anybody
-            self._watermark_ns = max(self._watermark_ns, *(mark.watermark_ns for mark in self._marks.values()))
+            self._least_ns = max(mark.watermark_ns for mark in self._marks.values())
+            self._watermark_ns = max(self._watermark_ns, self._least_ns)
         return self._watermark_ns
 
     @property
@@ -96,11 +109,13 @@ class SourceBook:
         """As of a checkpoint. Sources count as live from now on, so that none is overtaken while all start again."""
         self._marks = {one.source: SourceMark(one.seq, one.watermark_ns, now_s, one.ended) for one in saved}
         self._watermark_ns = watermark_ns
+        self._is_stale = True
 
     def _mark(self, source: int, now_s: float) -> SourceMark:
         mark = self._marks.get(source)
         if mark is None:
             mark = self._marks[source] = SourceMark(0, 0, now_s)
+            self._is_stale = True
         mark.seen_s = now_s
         return mark
 

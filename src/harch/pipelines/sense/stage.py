@@ -222,10 +222,12 @@ class SenseStage:
     def _account(
         self, outcome: Outcome, disposition: Disposition, header: BatchHeader, mark_ns: int, now_s: float
     ) -> Outcome:
-        self.state.sources.advance(header.source, mark_ns, now_s)
+        watermark_ns = self.state.sources.advance(header.source, mark_ns, now_s)
         self.state.sources.done(header, now_s)
-        self._move_on(outcome, self.state.sources.watermark_ns(now_s))
-        if self.state.sources.all_ended:
+        if header.is_end:
+            watermark_ns = self.state.sources.watermark_ns(now_s)
+        self._move_on(outcome, watermark_ns)
+        if header.is_end and self.state.sources.all_ended:
             self._move_on(outcome, self.state.windows.all_content_ns())
         outcome.disposition = disposition
         return outcome

@@ -40,6 +40,14 @@ class ClosedWindow(Struct, frozen=True):
     cells: Cells  # (keys, CELL_WIDTH)
 
 
+class _Scratch:
+    """Memory that the kernel needs per event, kept from batch to batch."""
+
+    def __init__(self, events: int) -> None:
+        self.places, self.offsets = np.zeros(events, np.int64), np.zeros(events, np.int64)
+        self.aside, self.reasons = np.zeros(events, np.int32), np.zeros(events, np.uint8)
+
+
 class Windows:
     """The state of all windows of one partition."""
 
@@ -61,7 +69,7 @@ class Windows:
         self.cells: Cells = _aligned_zeros(self._slots, settings.keys)
         self.first_pane = _NOT_STARTED  # the oldest one that still takes events
         self._window: Cells = np.zeros((settings.keys if self._per_window > 1 else 0, CELL_WIDTH))
-        self._aside, self._reasons = np.zeros(0, np.int32), np.zeros(0, np.uint8)
+        self._scratch = _Scratch(0)
 
     def begin(self, first_event_ns: int) -> None:
         """The first event places the ring; others may be older than it by the lateness."""
@@ -70,9 +78,9 @@ class Windows:
 
     def add(self, columns: Columns, *, devices: int, t_first_ns: int, time_ns_max: int) -> Added:
         """Adds a batch. `devices` are known so far; events after `time_ns_max` are told as `future`."""
-        if columns.n > len(self._aside):
-            room = min(EVENTS_MAX, 2 * columns.n)
-            self._aside, self._reasons = np.zeros(room, np.int32), np.zeros(room, np.uint8)
+        if columns.n > len(self._scratch.aside):
+            self._scratch = _Scratch(min(EVENTS_MAX, 2 * columns.n))
+        scratch = self._scratch
         counts = np.zeros(len(REASONS), np.int64)
         aside = accumulate(
             self.cells,
@@ -92,14 +100,16 @@ class Windows:
             self.pane_ns,
             max(0, self.first_pane),
             self._open,
-            self._aside,
-            self._reasons,
+            scratch.places,
+            scratch.offsets,
+            scratch.aside,
+            scratch.reasons,
             counts,
         )
         if aside < 0:
             raise InvariantBroken("a decoded batch fits the windows of its settings", columns.values.shape)
         by_reason = {reason: int(count) for reason, count in zip(REASONS, counts, strict=True) if count}
-        return Added(by_reason, self._aside[:aside].copy(), self._reasons[:aside].copy())
+        return Added(by_reason, scratch.aside[:aside].copy(), scratch.reasons[:aside].copy())
 
     def close_until(self, watermark_ns: int) -> list[int]:
         """The newest panes of windows that are over now. Take each with `window` and then `recycle` it, in order.

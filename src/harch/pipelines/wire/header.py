@@ -38,6 +38,8 @@ class Flags(IntFlag):
 
 _FLAGS_ALL = int(Flags.END | Flags.REPLAY | Flags.WATERMARK_ONLY | Flags.GAP)
 _FLAGS_EMPTY = int(Flags.WATERMARK_ONLY | Flags.GAP)
+# Plain numbers for what is asked of every batch: operators of enums are slow.
+_END_BIT, _WATERMARK_BIT, _GAP_BIT = int(Flags.END), int(Flags.WATERMARK_ONLY), int(Flags.GAP)
 
 
 class Lane(IntEnum):
@@ -48,6 +50,7 @@ class Lane(IntEnum):
     CRITICAL = 2
 
 
+_LANE_MAX = int(Lane.CRITICAL)
 PRIORITY_NEVER_SHED = 0  # commands and safety; higher numbers are given up first
 PRIORITY_MAX = 7
 
@@ -70,15 +73,15 @@ class BatchHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gap(self) -> bool:
-        return bool(self.flags & Flags.GAP)
+        return self.flags & _GAP_BIT != 0
 
     @property
     def is_watermark_only(self) -> bool:
-        return bool(self.flags & Flags.WATERMARK_ONLY)
+        return self.flags & _WATERMARK_BIT != 0
 
     @property
     def is_end(self) -> bool:
-        return bool(self.flags & Flags.END)
+        return self.flags & _END_BIT != 0
 
 
 class Gap(Struct, frozen=True):
@@ -123,15 +126,15 @@ def unpack_header(message: Buffer) -> BatchHeader | Rejection:
         return _no("flags", f"unknown flags {flags & ~_FLAGS_ALL:#04x}")
     if priority > PRIORITY_MAX:
         return _no("priority", f"priority {priority}; the last is {PRIORITY_MAX}")
-    if lane > Lane.CRITICAL:
+    if lane > _LANE_MAX:
         return _no("lane", f"lane {lane} is not known")
     if n > EVENTS_MAX:
         return _no("events", f"{n} events; at most {EVENTS_MAX} in a batch", "send smaller batches")
     if size > PAYLOAD_BYTES_MAX:
         return _no("size", f"{size} bytes of payload; at most {PAYLOAD_BYTES_MAX}", "send smaller batches")
-    if flags & _FLAGS_EMPTY and (n or size != (_GAP.size if flags & Flags.GAP else 0)):
+    if flags & _FLAGS_EMPTY and (n or size != (_GAP.size if flags & _GAP_BIT else 0)):
         return _no("flags", f"a gap or watermark with {n} events and {size} bytes")
-    if seq > SEQ_MAX or (seq == 0 and not flags & Flags.WATERMARK_ONLY):
+    if seq > SEQ_MAX or (seq == 0 and not flags & _WATERMARK_BIT):
         return _no("seq", f"sequence number {seq}; the first is 1")
     if not 0 <= first <= TIME_NS_MAX or not 0 <= mark <= TIME_NS_MAX:
         return _no("time", f"first event at {first} ns, watermark at {mark} ns; times lie between 1970 and 2116")

@@ -1,12 +1,13 @@
-"""Ways in, each with good and hostile input: what can be used arrives, the rest is counted, and the lane goes on."""
+"""Ways in, each with good and hostile input: what can be used arrives, the rest is counted, and the lane goes on.
+
+Sockets and a broker are in tests/integration/test_sense_for_real.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from harch.pipelines.sense.inputs.file import FileInput
 from harch.pipelines.sense.inputs.http import ARROW_TYPE, BATCH_TYPE, HttpInput
 from harch.pipelines.sense.inputs.mqtt import MqttInput
 from harch.pipelines.sense.inputs.nats import NatsInput
-from harch.pipelines.sense.inputs.tcp import TcpInput, frame
 from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import EXPLANATIONS, Quarantine
@@ -185,72 +185,6 @@ async def test_mqtt_payloads_are_numbers_or_rows_and_the_topic_wins() -> None:
     assert events_in(intake.get_nowait()) == 2
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@asynccontextmanager
-async def broker(port: int) -> AsyncIterator[None]:
-    amqtt = pytest.importorskip("amqtt.broker", reason="the broker amqtt is not installed")
-    config = {
-        "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
-        "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
-    }
-    running = amqtt.Broker(config)
-    await running.start()
-    try:
-        yield
-    finally:
-        await running.shutdown()
-
-
-async def test_events_of_a_real_broker_arrive_also_after_it_was_away() -> None:
-    aiomqtt = pytest.importorskip("aiomqtt", reason="the client aiomqtt is not installed")
-    port = free_port()
-    intake = make_intake()
-    source = mqtt_input(intake, port)
-    taken: list[bytes] = []
-
-    def arrived(events: int) -> bool:
-        taken.extend(intake.get_nowait())
-        return events_in(taken) >= events
-
-    async def publish(messages: list[tuple[str, bytes]]) -> None:
-        async with aiomqtt.Client("127.0.0.1", port) as client:
-            for topic, payload in messages:
-                await client.publish(topic, payload, qos=1)
-
-    async with broker(port):
-        task = asyncio.create_task(source.run())
-        await until(lambda: source.connections == 1)
-        good = [("farm/pump-0/flow", str(number).encode()) for number in range(20)]
-        hostile = [("farm/pump-0/flow", b"x" * 1_000_000), ("farm/nobody/flow", b"1"), ("farm/pump-0/flow", b"?")]
-        await until_subscribed(publish, arrived)
-        before = events_in(taken)
-        await publish([*good[:10], *hostile, *good[10:]])
-        await until(lambda: arrived(before + 20))
-        assert intake.quarantine.counts == {"too_large": 1, "unknown_device": 1, "unreadable": 1}
-    await until(lambda: intake.quarantine.counts.get("broker_lost", 0) > 0)
-    async with broker(port):
-        await until(lambda: source.connections == 2)
-        before = events_in(taken)
-        await until_subscribed(publish, lambda events: arrived(before + events))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def until_subscribed(
-    publish: Callable[[list[tuple[str, bytes]]], Awaitable[None]], arrived: Callable[[int], bool]
-) -> None:
-    """A connection is there before its subscription; sends until something comes through."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not arrived(1):
-            await publish([("farm/pump-0/flow", b"1")])
-            await asyncio.sleep(0.1)
-
-
 # Files
 
 
@@ -310,68 +244,6 @@ async def test_a_file_that_is_none_is_an_error_with_a_hint(tmp_path: Path, conte
         path.write_bytes(content)
     with pytest.raises(HarchError, match="E0202"):
         await file_input(path, make_intake()).run()
-
-
-# TCP
-
-
-async def test_batches_over_a_socket_arrive_and_a_broken_stream_harms_only_itself() -> None:
-    intake = make_intake(bytes_max=8 << 20)
-    listener = TcpInput(intake, connections_max=2)
-    task = asyncio.create_task(listener.run())
-    host, port = await asyncio.wait_for(listener.address, PATIENCE_S)
-    _, good = await asyncio.open_connection(host, port)
-    messages = [batch_of(seq, [(0.1 * seq, 0, 0, 1.0)]) for seq in range(1, 6)]
-    good.write(b"".join(frame(message) for message in messages[:2]) + frame(b"x" * 64))
-    for junk in (b"\xff" * 64, b"\x00" * 64, frame(messages[0])[:50]):
-        _, bad = await asyncio.open_connection(host, port)
-        bad.write(junk)
-        bad.write_eof()
-        expected = intake.quarantine.counts.get("bad_frame", 0) + 1
-        await until(lambda wanted=expected: intake.quarantine.counts.get("bad_frame", 0) == wanted)
-        bad.close()
-    good.write(b"".join(frame(message) for message in messages[2:]))
-    taken: list[bytes] = []
-
-    def all_there() -> bool:
-        taken.extend(intake.get_nowait())
-        return len(taken) == 6
-
-    await until(all_there)
-    stage = stage_of()
-    for message in taken:
-        take(stage, message)
-    assert (stage.counters.events_accepted, stage.counters.batches_damaged) == (5, 1)
-    _, second = await asyncio.open_connection(host, port)
-    await until(lambda: listener.connections == 2)
-    await asyncio.open_connection(host, port)
-    await until(lambda: intake.quarantine.counts.get("too_many_connections", 0) == 1)
-    for writer in (good, second):
-        writer.close()
-    await until(lambda: listener.connections == 0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_a_full_intake_makes_the_sender_of_a_socket_wait() -> None:
-    message = batch_of(1, [(0.1, 0, 0, 1.0)] * 1000)
-    intake = make_intake(bytes_max=3 * len(message))
-    listener = TcpInput(intake)
-    task = asyncio.create_task(listener.run())
-    host, port = await asyncio.wait_for(listener.address, PATIENCE_S)
-    _, writer = await asyncio.open_connection(host, port)
-    writer.write(frame(message) * 50)
-    await until(lambda: not intake.has_room(len(message)))
-    taken = 0
-    async with asyncio.timeout(PATIENCE_S):
-        while taken < 50:
-            assert intake.bytes <= 3 * len(message)
-            taken += len(await intake.get())
-    writer.close()
-    await until(lambda: listener.connections == 0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert intake.refused == 0
 
 
 # The message engine

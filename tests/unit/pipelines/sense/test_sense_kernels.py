@@ -55,6 +55,8 @@ def run_kernel(schema: EventSchema, found: list[Event], first_pane: int, t_first
         PANE_NS,
         first_pane,
         OPEN,
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
         aside,
         reasons,
         counts,
@@ -120,7 +122,8 @@ def test_arrays_that_do_not_fit_are_refused_untouched() -> None:
     one = np.array([0.0])
     answer = accumulate(
         cells, columns.ticks, columns.device, columns.metric, columns.values, np.array([0]), one, one, DEVICES, METRICS,
-        0, 1, np.uint64(9), 9, PANE_NS, 0, OPEN, np.zeros(1, np.int32), np.zeros(1, np.uint8), np.zeros(6, np.int64),
+        0, 1, np.uint64(9), 9, PANE_NS, 0, OPEN, np.zeros(1, np.int64), np.zeros(1, np.int64),
+        np.zeros(1, np.int32), np.zeros(1, np.uint8), np.zeros(6, np.int64),
     )  # fmt: skip
     assert answer == -1
     assert not cells.any()
