@@ -161,6 +161,16 @@ async def test_prices_that_nobody_knows_are_assumed_and_nothing_is_bid_on_them(t
         assert (await hub.energy.book(30)).total == 0
 
 
+async def test_a_file_of_prices_that_is_not_there_costs_a_log_line_and_not_the_plan(
+    tmp_path: Path, clock: SimClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="harch.hub"):
+        async with running_hub(tmp_path, clock, PAPER.replace('"modelled"', '"prices.csv"')) as hub:
+            await first_plan(hub, clock)
+            assert any("nothing is bid" in note for note in hub.energy.plan().notes)
+    assert any("prices.csv: cannot be read" in record.message for record in caplog.records)
+
+
 @pytest.mark.parametrize("price", ["nan", "inf", "", "dear"])
 async def test_prices_that_are_none_are_gaps(tmp_path: Path, clock: SimClock, price: str) -> None:
     (tmp_path / "prices.csv").write_text(f"time,per_mwh\n2026-01-01T00:00Z,{price}\n2026-01-01T05:00Z,70\n")

@@ -36,16 +36,16 @@ class MarketThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="market", daemon=True)
-        self._busy = False
+        self.busy = False
 
     async def call(self, work: Coroutine[Any, Any, None], limit_s: float) -> None:
         """Raises TimeoutError after the limit, and at once while an earlier call has not ended."""
-        if self._busy:
+        if self.busy:
             work.close()
             raise TimeoutError("the market has not answered an earlier question")
         if not self._thread.is_alive():
             self._thread.start()
-        self._busy = True
+        self.busy = True
         done = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watched(work), self._loop))
         finished, _ = await asyncio.wait([done], timeout=limit_s)
         if not finished:
@@ -58,7 +58,7 @@ class MarketThread:
         try:
             await work
         finally:
-            self._busy = False
+            self.busy = False
 
     def close(self) -> None:
         """What hangs is left behind: the thread is a daemon."""
@@ -82,6 +82,7 @@ class HubMarket:
             self._adapter = open_adapter(market.adapter, context)
         self._keep, self._desk = keep, None  # type: Keep, TradingDesk | None
         self._send_again = True  # at the start: what the book calls submitted may never have left
+        self._lied = False
         self.stopped_why, self.trouble = market.stopped_why, ""
         self.refused: tuple[Rejection, ...] = ()
         self.planned: tuple[Bid, ...] = ()
@@ -127,7 +128,8 @@ class HubMarket:
 
         Whatever goes wrong ends up in `trouble`; a market that lies is not traded with again.
         """
-        if not self._ready(book, spot):
+        # The book of a round that still hangs is not exchanged under its hands; the call below refuses, too.
+        if not self._ready(None if self._thread.busy else book, spot):
             return
         # Planned before the book was read, perhaps: what was sent for a day is all that is sent for it.
         if self.book.submitted(self._next_day(now)):
@@ -140,7 +142,10 @@ class HubMarket:
         except HarchError as error:
             self._failed(error.message)
             if error.code == LIED:
+                known, self._lied = self._lied, True
                 self.stopped_why = f"the market {self.name} answered what cannot be: {error.message}"
+                if known:  # it says so in every round; one line in the log is enough
+                    return
             raise
         except Exception as error:  # code of others: whatever it raises is told and tried again
             self._failed(f"{type(error).__name__}: {error}")

@@ -26,8 +26,8 @@ from harch.hub.energy import records
 from harch.hub.energy.following import Follower
 from harch.hub.energy.known import known_now, plants_ahead, prices_read
 from harch.hub.energy.market import HubMarket, without_old
-from harch.hub.energy.outlook import step_of, steps_ahead
-from harch.hub.energy.planning import Planned, plan_ahead
+from harch.hub.energy.outlook import Known, step_of, steps_ahead
+from harch.hub.energy.planning import Account, Planned, plan_ahead
 from harch.hub.energy.prices import SpotPrices
 from harch.hub.energy.settings import import_kw_max, open_site
 from harch.hub.energy.shown import bid_views, book_rows, book_sums, is_paper, plan_view, prices_view, refused_views
@@ -78,7 +78,6 @@ class HubEnergy:
         self._solved_ms = 0.0
         self._planned_s = -PLAN_EVERY_S
         self._lacks_forecast = True
-        self.plans_by: dict[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -203,31 +202,29 @@ class HubEnergy:
         now = self._clock.now()
         if self._prices is not None:
             read = prices_read(self._carbon, self._follower.past, self._site, now)
-            self._spot = await asyncio.to_thread(self._prices.known, now, read)
+            self._spot = None  # a file that cannot be read costs a log line; the plan then assumes prices and says so
+            with self._survived("reading prices"):
+                self._spot = await asyncio.to_thread(self._prices.known, now, read)
         source = self._prices.source if self._prices is not None else ""
         known = known_now(self._carbon, self._hub.id, now, self._follower.past, spot=self._spot, prices=source)
         self._lacks_forecast = not known.g_per_kwh_ahead
         account = self._follower.account(now, self._carbon.battery_kwh())
-        steps = steps_ahead(self._site, now)
         started = self._clock.monotonic_s()
         try:
-            self._planned = await asyncio.to_thread(
-                plan_ahead,
-                self._site,
-                known,
-                account,
-                import_kw_max=self._import_kw_max,
-                plants_kwh=plants_ahead(self._site.plants, self._carbon.site, self._model, steps),
-            )
+            self._planned = await asyncio.to_thread(self._planned_from, known, account)
         except HarchError as error:
             self._planned, self._why_none = None, error
             raise
         self._solved_ms = (self._clock.monotonic_s() - started) * 1000
-        planner = str(self._planned.plan.planner)
-        self.plans_by[planner] = self.plans_by.get(planner, 0) + 1
         if self._market is not None:
             assumed = self._planned.expected.prices_assumed
             self._market.plan_bids(self._planned.plan, assumed=assumed, now=now)
+
+    def _planned_from(self, known: Known, account: Account) -> Planned:
+        """In a thread: the optimiser and the model of plants take their time."""
+        steps = steps_ahead(self._site, known.now)
+        plants_kwh = plants_ahead(self._site.plants, self._carbon.site, self._model, steps)
+        return plan_ahead(self._site, known, account, import_kw_max=self._import_kw_max, plants_kwh=plants_kwh)
 
     async def _trade(self, market: HubMarket) -> None:
         now, book = self._clock.now(), None
