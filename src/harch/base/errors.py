@@ -362,12 +362,7 @@ REGISTRY = _registry(
         409,
         "What a stream keeps, and where, cannot be changed once it exists. Make one of another name and replay into it.",
     ),
-    ErrorKind(
-        "E0640",
-        "Stream packages not installed",
-        503,
-        "Streams need optional packages for checksums, kernels and clients of brokers: `pip install 'harch[pipelines]'`.",
-    ),
+    ErrorKind("E0640", "Stream packages not installed", 503, "Streams need `pip install 'harch[pipelines]'`."),
     ErrorKind(
         "E0641",
         "Checkpoint not usable",
@@ -375,12 +370,7 @@ REGISTRY = _registry(
         "The saved state of a stage is damaged, or belongs to another pipeline, partition or set of settings. It is not "
         "loaded in part: start from an older checkpoint, or without one and replay the sources.",
     ),
-    ErrorKind(
-        "E0642",
-        "Stream intake full",
-        429,
-        "The stage is behind its inputs and its queue is full. Nothing was taken; send the same again in a moment.",
-    ),
+    ErrorKind("E0642", "Stream intake full", 429, "The stage is behind and its queue is full. Nothing was taken."),
     ErrorKind(
         "E0650",
         "Worker configuration not usable",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Meta, Struct, field
 from numpy.typing import NDArray
 
-from harch.base.clock import parse_iso
 from harch.pipelines.wire.header import TIME_NS_MAX
 from harch.pipelines.wire.schema import EventSchema, largest
 
@@ -25,7 +24,7 @@ ROW_BYTES_MAX = 64 * 1024
 REJECTED_KEPT_MAX = 100
 _SHOWN_CHARS = 120
 UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_EPOCH = parse_iso("1970-01-01T00:00:00Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Scalar = int | float | str | bool | None
 _ROW = msgspec.json.Decoder(dict[str, _Scalar])
@@ -173,10 +172,7 @@ class RowReader:
     def _time_ns(self, value: object) -> int | str:
         """Nanoseconds, or what is wrong."""
         if isinstance(value, str):
-            try:
-                since: Any = parse_iso(value) - _EPOCH if len(value) <= 40 else None
-            except (ValueError, OverflowError):
-                since = None
+            since = _since_1970(value)
             if since is None:
                 return "is not a time such as 2026-05-01T12:00:00Z"
             ns = (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000
@@ -189,6 +185,15 @@ class RowReader:
         else:
             return "is missing, or not a time"
         return ns if 0 <= ns <= TIME_NS_MAX else "lies before 1970 or after 2116"
+
+
+def _since_1970(text: str) -> timedelta | None:
+    """None for what is no time, or has no zone: guessing one would move events by hours."""
+    try:
+        moment = datetime.fromisoformat(text) if len(text) <= 40 else None
+        return None if moment is None or moment.tzinfo is None else moment - _EPOCH
+    except (ValueError, OverflowError):
+        return None
 
 
 class _Kept:
