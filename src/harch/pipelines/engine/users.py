@@ -72,6 +72,7 @@ def stage_user(grant: StageGrant, public_key: str) -> EngineUser:
         ]
         if bucket in grant.scans:
             publish += [
+                f"$JS.API.CONSUMER.CREATE.KV_{bucket}",  # as nats-py asks for a consumer without a name
                 f"$JS.API.CONSUMER.CREATE.KV_{bucket}.>",
                 f"$JS.API.CONSUMER.DELETE.KV_{bucket}.>",
                 f"$JS.API.CONSUMER.MSG.NEXT.KV_{bucket}.>",

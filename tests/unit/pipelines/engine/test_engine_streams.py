@@ -1,0 +1,217 @@
+"""Do plans change only what differs, do limits refuse early, and does the audit find every kind of violation?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harch.pipelines.engine.audit import DomainPolicy, audit_disk, audit_streams, observe
+from harch.pipelines.engine.layout import Limits
+from harch.pipelines.engine.streams import (
+    ConsumerSpec,
+    Found,
+    Storage,
+    StreamSpec,
+    Verb,
+    Wanted,
+    advisory_stream,
+    bucket_stream,
+    check_streams,
+    plan_streams,
+)
+from harch.sovereignty.gates import Action
+
+MIB = 1 << 20
+ACT = StreamSpec(name="ma-soil-act", country="MA", subjects=("juris.ma.soil.act.*",), max_bytes=MIB)
+READER = ConsumerSpec(stream="ma-soil-act", name="act", filter_subject="juris.ma.soil.act.*")
+WANTED = Wanted(
+    streams=(ACT, bucket_stream("ma-soil-state", "MA", max_bytes=MIB), advisory_stream("MA")), consumers=(READER,)
+)
+POLICY = DomainPolicy(
+    country="MA", domain="ma", account="JURIS_MA", servers=frozenset({"ma-1", "ma-2", "ma-3"}), wanted=WANTED
+)
+
+
+def as_found(wanted: Wanted, *, sparse: bool = False) -> Found:
+    """What JetStream would tell of it: with `sparse`, without all that is false, zero or empty."""
+
+    def told(config: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in config.items() if value or not sparse}
+
+    return Found(
+        streams={spec.name: told(spec.wire()) for spec in wanted.streams},
+        consumers={(spec.stream, spec.name): told(spec.wire()) for spec in wanted.consumers},
+    )
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_plan_creates_what_is_missing_and_then_has_nothing_left_to_do(sparse: bool) -> None:
+    plan = plan_streams(WANTED, Found())
+    assert [change.verb for change in plan.changes] == [Verb.CREATE] * 4
+    assert plan.changes[-1].consumer == "act"
+    assert plan_streams(WANTED, as_found(WANTED, sparse=sparse)).changes == ()
+
+
+def test_only_what_differs_is_updated_unknown_streams_are_told_and_only_named_ones_deleted() -> None:
+    found = as_found(WANTED)
+    larger = Wanted(streams=(msgspec.structs.replace(ACT, max_bytes=2 * MIB), *WANTED.streams[1:]))
+    (change,) = plan_streams(larger, found).changes
+    assert (change.verb, change.stream, change.fields) == (Verb.UPDATE, "ma-soil-act", ("max_bytes",))
+    less = plan_streams(Wanted(streams=(ACT,)), found)
+    assert less.changes == ()
+    assert less.unknown == ("KV_ma-soil-state", "ma-advisories")
+    removed = plan_streams(Wanted(streams=(ACT,)), found, remove=["KV_ma-soil-state", "not-there"])
+    assert [(c.verb, c.stream) for c in removed.changes] == [(Verb.DELETE, "KV_ma-soil-state")]
+    memory = plan_streams(Wanted(streams=(msgspec.structs.replace(ACT, storage=Storage.MEMORY),)), found)
+    assert memory.changes == ()
+    assert [refusal.rule for refusal in memory.refusals] == ["fixed"]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 64), min_size=1, max_size=5),
+    other=st.lists(st.integers(1, 64), min_size=1, max_size=5),
+    copies=st.sampled_from([1, 3]),
+)
+def test_after_applying_a_plan_there_is_nothing_left_to_plan(sizes: list[int], other: list[int], copies: int) -> None:
+    def wanted(numbers: list[int]) -> Wanted:
+        return Wanted(
+            streams=tuple(
+                StreamSpec(
+                    name=f"s{i}",
+                    country="MA",
+                    subjects=(f"juris.ma.p{i}.act.*",),
+                    max_bytes=number * MIB,
+                    replicas=copies,
+                )
+                for i, number in enumerate(numbers)
+            )
+        )
+
+    found = dict(as_found(wanted(other)).streams)
+    for change in plan_streams(wanted(sizes), Found(streams=found)).changes:
+        found[change.stream] = change.config
+    assert plan_streams(wanted(sizes), Found(streams=found)).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"max_bytes": -1}, "max_bytes"),  # unlimited to JetStream, and so to the hub's disk
+        ({"max_bytes": 300 * MIB, "storage": Storage.MEMORY}, "max_bytes"),
+        ({"replicas": 3}, "replicas"),
+        ({"replicas": 2}, "replicas"),
+        ({"max_message_bytes": 16 * MIB}, "max_message_bytes"),
+        ({"subjects": ("juris.sn.soil.act.*",)}, "subject"),
+        ({"subjects": (">",)}, "subject"),
+        ({"subjects": ("$JS.API.>",)}, "subject"),
+        ({"storage": Storage.MEMORY}, "storage"),
+    ],
+)
+def test_what_the_engine_would_refuse_or_regret_is_refused_before(fields: dict[str, Any], rule: str) -> None:
+    wanted = Wanted(streams=(msgspec.structs.replace(ACT, **fields),))
+    assert rule in {found.rule for found in check_streams(wanted, Limits(), servers=1, synced=True)}
+    assert check_streams(WANTED, Limits(), servers=1, synced=True) == ()
+
+
+def test_the_sum_of_all_streams_must_fit_too_with_their_copies() -> None:
+    many = Wanted(
+        streams=tuple(
+            StreamSpec(name=f"s{n}", country="MA", subjects=(f"juris.ma.p{n}.act.*",), max_bytes=1000 * MIB, replicas=3)
+            for n in range(5)
+        )
+    )
+    assert {found.rule for found in check_streams(many, Limits(), servers=3)} == {"file_bytes"}
+    twice = Wanted(streams=(ACT, msgspec.structs.replace(ACT, name="again")))
+    assert {found.rule for found in check_streams(twice, Limits(), servers=1)} == {"subject"}
+    orphan = Wanted(consumers=(READER,))
+    assert {found.rule for found in check_streams(orphan, Limits(), servers=1)} == {"stream"}
+
+
+def info(spec: StreamSpec = ACT, **fields: Any) -> dict[str, Any]:
+    cluster = fields.pop("cluster", {"leader": "ma-1", "replicas": [{"name": "ma-2"}]})
+    return {"config": {**spec.wire(), **fields}, "cluster": cluster}
+
+
+def audited(*infos: dict[str, Any], consumers: list[dict[str, Any]] | None = None) -> set[str]:
+    others = [info(spec) for spec in WANTED.streams if spec.name not in {i["config"]["name"] for i in infos}]
+    observed = [observe(infos[0], consumers or [])] if infos else []
+    observed += [observe(i) for i in (*infos[1:], *others)]
+    return {rejection.rule for violation in audit_streams(POLICY, observed) for rejection in violation.rejections}
+
+
+def test_a_domain_as_planned_has_no_violation() -> None:
+    ours = {"name": "act", "config": {"durable_name": "act"}}
+    assert audited(info(), consumers=[ours]) == set()
+    scan = {"name": "x", "config": {"deliver_subject": "_INBOX.ma-soil-act.1"}}
+    assert audited(info(WANTED.streams[1]), consumers=[scan]) == set()  # the owner of a bucket lists its keys
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"cluster": {"leader": "sn-1"}}, "leader"),
+        ({"cluster": {"leader": "ma-1", "replicas": [{"name": "sn-1"}]}}, "replica"),
+        ({"mirror": {"name": "x"}}, "mirror"),
+        ({"sources": [{"name": "x", "external": {"api": "$JS.sn.API"}}]}, "sources"),
+        ({"republish": {"src": ">", "dest": "out.>"}}, "republish"),
+        ({"subject_transform": {"src": ">", "dest": "out.>"}}, "subject_transform"),
+        ({"placement": {"tags": ["country:sn"]}}, "placement"),
+        ({"subjects": ["juris.ma.soil.act.*", "juris.sn.>"]}, "subject"),
+        ({"subjects": ["juris.ma.>"]}, "subject"),
+        ({"num_replicas": 3}, "config"),
+        ({"deny_delete": False}, "config"),
+        ({"name": "extra"}, "unknown"),
+    ],
+)
+def test_each_kind_of_violation_is_found_paused_and_told(fields: dict[str, Any], rule: str) -> None:
+    observed = [observe(info(**fields))]
+    found = next(v for v in audit_streams(POLICY, observed) if v.subject == fields.get("name", "ma-soil-act"))
+    assert rule in {rejection.rule for rejection in found.rejections}
+    assert found.actions == (Action.PAUSE, Action.ALERT)
+    assert all(rejection.nearest_fix for rejection in found.rejections)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "rule"),
+    [
+        ({"name": "thief", "config": {"durable_name": "thief"}}, "consumer"),
+        ({"name": "act", "config": {"durable_name": "act", "deliver_subject": "elsewhere"}}, "delivery"),
+        ({"name": "x", "config": {"deliver_subject": "_INBOX.x"}}, "consumer"),
+    ],
+)
+def test_consumers_that_nobody_made_are_found(consumer: dict[str, Any], rule: str) -> None:
+    assert rule in audited(info(), consumers=[consumer])
+
+
+def test_missing_and_silent_streams_are_told_but_not_paused() -> None:
+    violations = audit_streams(POLICY, [observe({"config": {"name": "ma-soil-act"}, "unanswered": True})])
+    by_name = {violation.subject: violation for violation in violations}
+    assert by_name["ma-soil-act"].rejections[0].rule == "unanswered"
+    assert by_name["KV_ma-soil-state"].rejections[0].rule == "missing"
+    assert {violation.actions for violation in violations} == {(Action.ALERT,)}
+
+
+def test_what_rests_on_disk_and_is_not_wanted_is_scrubbed() -> None:
+    kept = [("JURIS_MA", "ma-soil-act"), ("JURIS_MA", "old"), ("JURIS_SN", "ma-soil-act"), ("$G", "anything")]
+    found = audit_disk(POLICY, kept)
+    assert [violation.subject for violation in found] == ["old", "ma-soil-act", "anything"]
+    assert all(Action.SCRUB in violation.actions for violation in found)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=5,
+    )
+)
+def test_a_stream_that_is_told_oddly_is_a_violation_and_never_a_crash(value: Any) -> None:
+    config = {**ACT.wire(), "mirror": value, "placement": value}
+    violations = audit_streams(POLICY, [observe({"config": config})])
+    odd = [violation for violation in violations if violation.subject == ACT.name]
+    assert bool(odd) is bool(value)
