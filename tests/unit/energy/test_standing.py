@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harch.energy.procurement.carrying_out import carried_out
 from harch.energy.procurement.plan import PlanFailure, Planner, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import Battery, Problem
+from harch.energy.procurement.problem import Battery, FlexibleLoad, Problem
 from harch.energy.procurement.prudence import plan_prudently
 from harch.energy.procurement.rule import plan_by_rule
 from harch.energy.procurement.standing import Standing, first_step, plan_within
@@ -127,6 +127,35 @@ def test_a_stated_budget_goes_before_prudence() -> None:
     hopeless = made(plan_within(replace(asked, budget_kg=0.01), even(), steps_left=OPEN))
     assert not hopeless.carbon.budget_kept
     assert hopeless.carbon.over_kg == pytest.approx(0.19)
+
+
+def test_a_stated_budget_goes_before_what_more_sun_would_make_a_waste() -> None:
+    """Keeping power for the dirty hour is a risk, but the rule would break the budget for sure."""
+    asked = problem(
+        [50, 50, 100],
+        own_kwh=[0, 9, 0],
+        grid_g_per_kwh=[100, 100, 800],
+        battery=LOSSLESS,
+        stored_kwh=1.0,
+        load_kwh=[1, 1, 9],
+    )
+    assert made(plan_within(asked, even(1.0), steps_left=OPEN)).planner is Planner.RULE
+    bound = made(plan_within(replace(asked, budget_kg=0.2), even(1.0), steps_left=OPEN))
+    assert (bound.planner, bound.carbon.budget_kept) == (Planner.OPTIMISER, True)
+    loose = made(plan_within(replace(asked, budget_kg=99.0), even(1.0), steps_left=OPEN))
+    assert (loose.planner, loose.carbon.budget_kept, loose.carbon.penalty_per_t > 0) == (Planner.RULE, True, True)
+
+
+def test_flexible_load_runs_where_the_plan_puts_it_also_when_the_battery_follows_the_rule() -> None:
+    batch = FlexibleLoad(name="batch", energy_kwh=1, power_kw=1, first=0, last=3)
+    slow = replace(LOSSLESS, power_kw=1)
+    asked = problem([10, 5, 100, 100], grid_g_per_kwh=[100, 100, 800, 800], battery=slow, flexible=(batch,))
+    assert made(plan_within(asked, even(), steps_left=OPEN)).charge_kwh[0] == pytest.approx(1)
+    plan = made(plan_within(asked, even(), steps_left=1))
+    assert plan.planner is Planner.RULE
+    assert plan.flexible_kwh["batch"].tolist() == pytest.approx([0, 1, 0, 0])
+    used = asked.load_kwh + plan.flexible_kwh["batch"] + plan.charge_kwh
+    assert (plan.import_kwh + plan.own_used_kwh + plan.discharge_kwh).tolist() == pytest.approx(used.tolist())
 
 
 def test_a_step_that_comes_otherwise_is_carried_out_as_far_as_it_can_be() -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from harch.energy.procurement.accounts import emitted_by_step_kg
 from harch.energy.procurement.model import first_stored_kwh
 from harch.energy.procurement.plan import PlanFailure, Planner, ProcurementPlan
@@ -96,14 +98,25 @@ def plan_within(
     plan = plan_prudently(expected, credit_kg=standing.credit_kg(expected), planning=planning)
     if isinstance(plan, PlanFailure) or plan.planner is Planner.RULE:
         return plan
-    if _loss_kg(expected, plan) > max(0.0, standing.worst_kg(expected)) + EVEN_KG:
+    judged = _as_planned(expected, plan)
+    if _loss_kg(judged, plan) > max(0.0, standing.worst_kg(judged)) + EVEN_KG:
         why = "the plan would emit more than the rule if own plants gave a quarter more than expected"
-    elif steps_left <= expected.steps.count and not _stays_even(expected, plan, standing):
+    elif steps_left <= judged.steps.count and not _stays_even(judged, plan, standing):
         why = "the accounting period ends soon, and nothing is borrowed from it"
     else:
         return plan
-    rule = plan_by_rule(expected, note=f"by the rule: {why}")
-    return plan if isinstance(rule, PlanFailure) else rule
+    rule = plan_by_rule(judged, note=f"by the rule: {why}")
+    # A budget that somebody stated goes before all of this.
+    if isinstance(rule, PlanFailure) or rule.carbon.over_kg > plan.carbon.over_kg + EVEN_KG:
+        return plan
+    carbon = replace(plan.carbon, emitted_kg=rule.carbon.emitted_kg, over_kg=rule.carbon.over_kg)
+    return replace(rule, carbon=carbon, flexible_kwh=plan.flexible_kwh)
+
+
+def _as_planned(expected: Problem, plan: ProcurementPlan) -> Problem:
+    """With flexible load where the plan puts it: when it runs is no risk, what the battery does is."""
+    flexible = sum(plan.flexible_kwh.values(), np.zeros(expected.steps.count))
+    return replace(expected, load_kwh=expected.load_kwh + flexible, flexible=())
 
 
 def _stays_even(expected: Problem, plan: ProcurementPlan, standing: Standing) -> bool:

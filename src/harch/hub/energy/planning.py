@@ -67,7 +67,8 @@ def plan_ahead(
     )
     left = int((month_end(known.now) - steps.start).total_seconds()) // steps.step_s
     plan = _follow(expected, account.standing, left, planning)
-    shadow = plan.carbon.shadow_per_t if budget_kg is not None and plan.energy_value_per_mwh is not None else None
+    # Without a penalty no optimiser has looked at the budget, and nobody knows what its last tonne is worth.
+    shadow = plan.carbon.shadow_per_t if budget_kg is not None and plan.carbon.penalty_per_t else None
     return Planned(
         made_at=known.now,
         expected=expected,
