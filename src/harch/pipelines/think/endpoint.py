@@ -22,7 +22,7 @@ from harch.pipelines.think.inference_protocol import (
 )
 from harch.pipelines.think.service import ThinkService
 
-BODY_BYTES_MAX = 64 * 1024 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -6,6 +6,7 @@ Only rows that nobody can score are given back as failed, with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from harch.base.rejection import Rejection
 from harch.pipelines.think.counters import Outcome
-from harch.pipelines.think.models import LiveVersion, Route
+from harch.pipelines.think.models import LiveVersion, Route, columns_of
 from harch.pipelines.think.routing import canary_rows
 from harch.pipelines.think.sessions import Array, Session, Tensors, check_outputs, finite_rows, rows_of
 from harch.pipelines.think.settings import ModelSettings
@@ -73,28 +74,57 @@ def score(settings: ModelSettings, route: Route, ask: Ask, *, note: Note, timer_
     return _with_canary(settings, route.canary, chain, ask, every[chosen], every[~chosen], note, timer_ns)
 
 
+def score_apart(route: Route, ask: Ask, scores: Scores, *, timer_ns: TimerNs) -> Scores:
+    """Finds the rows that make a model raise by trying halves of what failed, and scores the others.
+
+    Only so many runs that one or two bad rows are found: a model that is broken altogether is not asked again for every
+    row. Nothing is noted, for the first attempt was.
+    """
+    chain = [live for live in (route.active, route.previous) if live is not None]
+    parts, failed, reason = list(scores.parts), [], scores.reason
+    runs_left = 4 * math.ceil(math.log2(max(len(scores.failed), 2)))
+    waiting = list(np.array_split(scores.failed, 2))
+    while waiting:
+        rows = waiting.pop()
+        runs_left -= 1
+        found = _down_the_chain(chain, ask, rows, lambda live, outcome: None, timer_ns)
+        if found.raised and len(rows) > 1 and runs_left > len(waiting):
+            waiting += np.array_split(rows, 2)
+            continue
+        parts += found.parts
+        failed.append(found.failed)
+        reason = found.reason or reason
+    left = np.sort(np.concatenate(failed))
+    return Scores(parts=parts, failed=left, reason=reason if len(left) else None)
+
+
 def compare(settings: ModelSettings, shadow: LiveVersion, ask: Ask, part: Part, *, timer_ns: TimerNs) -> Outcome:
     """What a shadow would have said about rows that were answered by another. Nobody acts on it."""
     answer, outcome = _run(shadow, ask, part.rows, timer_ns)
     if answer.error:
         return outcome
     both = answer.good
-    differs = disagreement(rows_of(answer.outputs, both), rows_of(part.outputs, both), settings.rollback.tolerance)
-    return _compared(outcome, int(both.sum()), int(differs.sum()))
+    own = Part(live=shadow, rows=part.rows[both], outputs=rows_of(answer.outputs, both))
+    other = Part(live=part.live, rows=own.rows, outputs=rows_of(part.outputs, both))
+    return _compared(outcome, len(own.rows), _disagreeing(settings, own, other))
 
 
 def disagreement(ours: Tensors, theirs: Tensors, tolerance: float) -> NDArray[np.bool_]:
-    """True for rows where any output differs by more than the tolerance, relative to its size but at least to 1."""
-    rows = len(next(iter(ours.values())))
-    differs = np.zeros(rows, dtype=bool)
-    for one, other in zip(ours.values(), theirs.values(), strict=True):
-        if one.dtype.kind == "f":
-            a, b = one.reshape(rows, -1).astype(np.float64), other.reshape(rows, -1).astype(np.float64)
-            scale = np.maximum(1.0, np.maximum(np.abs(a), np.abs(b)))
-            differs |= (np.abs(a - b) > tolerance * scale).any(axis=1)
-        else:
-            differs |= (one.reshape(rows, -1) != other.reshape(rows, -1)).any(axis=1)
+    """True for rows where any column differs by more than the tolerance, relative to its size but at least to 1."""
+    differs = np.zeros(len(next(iter(ours.values()))), dtype=bool)
+    for name, column in ours.items():
+        a, b = column.astype(np.float64), theirs[name].astype(np.float64)
+        scale = np.maximum(1.0, np.maximum(np.abs(a), np.abs(b)))
+        differs |= np.abs(a - b) > tolerance * scale
     return differs
+
+
+def _disagreeing(settings: ModelSettings, own: Part, other: Part) -> int:
+    """By the declared columns: two versions may put the same numbers into tensors of other names and shapes."""
+    if not len(own.rows):
+        return 0
+    ours, theirs = (columns_of(settings, part.live.session, part.outputs, len(own.rows)) for part in (own, other))
+    return int(disagreement(ours, theirs, settings.rollback.tolerance).sum())
 
 
 def _down_the_chain(chain: list[LiveVersion], ask: Ask, rows: Rows, note: Note, timer_ns: TimerNs) -> Scores:
@@ -143,11 +173,10 @@ def _with_canary(
     for part in scores.parts:
         known = np.isin(part.rows, own.rows)
         if known.any():
-            mine = np.searchsorted(own.rows, part.rows[known])
-            differs = disagreement(
-                rows_of(own.outputs, mine), rows_of(part.outputs, known), settings.rollback.tolerance
-            )
-            compared, differed = compared + len(differs), differed + int(differs.sum())
+            rows = part.rows[known]
+            mine = Part(live=canary, rows=rows, outputs=rows_of(own.outputs, np.searchsorted(own.rows, rows)))
+            theirs = Part(live=part.live, rows=rows, outputs=rows_of(part.outputs, known))
+            compared, differed = compared + len(rows), differed + _disagreeing(settings, mine, theirs)
         if not known.all():
             kept.append(Part(live=part.live, rows=part.rows[~known], outputs=rows_of(part.outputs, ~known)))
     note(canary, _compared(outcome, compared, differed))

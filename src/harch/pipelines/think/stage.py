@@ -24,7 +24,7 @@ from harch.pipelines.think.features import Features, matrix_of
 from harch.pipelines.think.models import Model
 from harch.pipelines.think.results import Dropped, RowCounters, Thought
 from harch.pipelines.think.rollout import Change, State
-from harch.pipelines.think.scoring import Part, TimerNs, compare, score
+from harch.pipelines.think.scoring import Part, TimerNs, compare, score, score_apart
 from harch.pipelines.think.sessions import Tensors, check_inputs
 from harch.pipelines.think.settings import PRIORITY_DEFAULT, ModelSettings, Role, ThinkSettings, VersionSettings
 from harch.pipelines.think.work import FeatureWork, JoinedWork, RequestWork, Work, refuse
@@ -243,6 +243,8 @@ class ThinkStage:
             for work in works:
                 self._score(lane, [work], thought)
             return
+        if scores.raised and isinstance(whole, FeatureWork):  # a request is answered as a whole, or not at all
+            scores = score_apart(route, whole.ask, scores, timer_ns=self._timer_ns)
         with self._lock:
             lane.rows.scored += sum(len(part.rows) for part in scores.parts)
             lane.rows.failed += len(scores.failed)

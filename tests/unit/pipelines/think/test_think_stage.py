@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from think_models import FunctionSession, add, settings_of, stage_of, times
 
 from harch.pipelines.think.features import Features
 from harch.pipelines.think.results import Scored, Thought
 from harch.pipelines.think.rollout import State
 from harch.pipelines.think.routing import canary_rows
-from harch.pipelines.think.sessions import Array
+from harch.pipelines.think.sessions import Array, TensorSpec
 from harch.pipelines.think.settings import BatchingSettings, RollbackRules
 from harch.pipelines.think.stage import ThinkStage
 
@@ -160,6 +161,53 @@ def test_one_bad_row_does_not_take_the_rest_of_a_batch_with_it() -> None:
     assert sorted(scored.source for scored in thought.scored) == [0, 2]
     assert [dropped.source for dropped in thought.dropped] == [1]
     assert "negative" in thought.dropped[0].reason.detail
+
+
+@pytest.mark.parametrize("bad_rows", [{0}, {77}, {199}, {20, 21}])
+def test_a_row_that_makes_a_model_raise_is_found_within_its_message(bad_rows: set[int]) -> None:
+    def picky(matrix: Array) -> Array:
+        if (matrix < 0).any():
+            raise ValueError("negative")
+        return matrix[:, 0]
+
+    stage = stage_of(settings_of())
+    add(stage.models["m"], "1", FunctionSession(picky), State.ACTIVE)
+    thought = stage.think(features_of([-1.0 if row in bad_rows else row + 1.0 for row in range(200)]))
+    assert {row: value for row, (_, value) in answers(thought).items()} == {
+        row: row + 1.0 for row in range(200) if row not in bad_rows
+    }
+    assert [dropped.rows.tolist() for dropped in thought.dropped] == [sorted(bad_rows)]
+    assert stage.models["m"].records()[0][1].watch.total.batches_failed == 1, "looking for it is not held against it"
+
+
+def test_a_broken_model_is_not_asked_again_for_every_row() -> None:
+    session = FunctionSession(raising)
+    stage = stage_of(settings_of())
+    add(stage.models["m"], "1", session, State.ACTIVE)
+    thought = stage.think(features_of([1.0] * 4000))
+    assert [len(dropped.rows) for dropped in thought.dropped] == [4000]
+    assert len(session.rows_seen) < 60
+
+
+def test_versions_with_other_tensors_are_compared_by_their_columns() -> None:
+    """The same two numbers, once as one tensor of two columns and once as two tensors: no disagreement, no crash."""
+    two = FunctionSession(lambda matrix: np.repeat(matrix, 2, axis=1))
+    two.outputs = (TensorSpec(name="y", dtype="float32", shape=(None, 2)),)
+    two.run = lambda tensors: {"y": np.repeat(tensors["x"], 2, axis=1)}  # type: ignore[method-assign]
+    apart = FunctionSession(lambda matrix: matrix[:, 0])
+    apart.outputs = tuple(TensorSpec(name=name, dtype="float32", shape=(None, 1)) for name in ("b", "a"))
+    apart.run = lambda tensors: {"b": tensors["x"], "a": tensors["x"]}  # type: ignore[method-assign]
+    rules = RollbackRules(disagreement_percent_max=1.0)
+    stage = stage_of(replace(settings_of(rollback=rules, canary_percent=50), outputs=("a", "b")))
+    model = stage.models["m"]
+    add(model, "1", two, State.ACTIVE)
+    add(model, "2", apart, State.CANARY)
+    add(model, "3", apart, State.SHADOW)
+    stage.think(features_of([float(row) for row in range(1, 101)]))
+    stage.compare_shadows()
+    for _, record in model.records()[1:]:
+        assert record.watch.total.rows_compared > 20
+        assert record.watch.total.rows_disagreed == 0
 
 
 def test_a_shadow_is_compared_after_the_fact_and_answers_nobody() -> None:
