@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -109,3 +110,9 @@ def test_the_published_client_reads_all_its_energy_routes(hub: HubProcess) -> No
         report = client.energy.get_report("dakhla", resource_type="hub")
         assert (report.resource_id, report.region) == ("dakhla", "morocco")
         assert isinstance(client.energy.get_green_windows(region="morocco"), list)
+    settings = {"HARCHOS_API_KEY": hub.key, "HARCHOS_BASE_URL": f"{hub.url}/v1", "HARCHOS_MAX_RETRIES": "0"}
+    command = [sys.executable, "-m", "harchos.cli", "green-windows", "-r", "morocco"]
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
