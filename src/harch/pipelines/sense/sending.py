@@ -17,6 +17,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.wire.credit import Credit
 from harch.pipelines.wire.header import (
+    MESSAGE_BYTES_MAX,
     PRIORITY_NEVER_SHED,
     BatchHeader,
     Flags,
@@ -73,9 +74,15 @@ class Sending:
     """One source towards one receiver. Batches are offered in the order of `next_seq`; `due` says what goes out."""
 
     def __init__(
-        self, hello: BatchHeader, *, buffer_bytes_max: int = BUFFER_BYTES_MAX, heartbeat_s: float = HEARTBEAT_S
+        self,
+        hello: BatchHeader,
+        *,
+        buffer_bytes_max: int = BUFFER_BYTES_MAX,
+        heartbeat_s: float = HEARTBEAT_S,
+        resumes: bool = False,
     ) -> None:
-        """`hello` is a header of this source, of which heartbeats are made."""
+        """`hello` is a header of this source, of which heartbeats are made. `resumes`: it has sent before in another
+        life, so the receiver's count of bytes in this epoch is not ours."""
         self.counters = SendingCounters()
         self.next_seq = 1
         self._template = hello
@@ -90,6 +97,7 @@ class Sending:
         self._checkpointed_seq = 0
         self._sent_s = -heartbeat_s
         self._watermark_ns = hello.watermark_ns
+        self._resumes = resumes
 
     @property
     def is_drained(self) -> bool:
@@ -134,7 +142,10 @@ class Sending:
         if credit.source != self._template.source or credit.epoch < self._epoch:
             return
         if credit.epoch > self._epoch:
-            self._epoch, self._sent_bytes, self._allowed_bytes, self._next = credit.epoch, 0, 0, 0
+            # In the middle of an epoch we take the least window that there is, and count on from there.
+            before = max(0, credit.allowed_bytes - MESSAGE_BYTES_MAX) if self._resumes else 0
+            self._epoch, self._sent_bytes, self._allowed_bytes, self._next = credit.epoch, before, 0, 0
+            self._resumes = False
         self._allowed_bytes = max(self._allowed_bytes, credit.allowed_bytes)
         while self._kept and self._kept[0].was_sent and self._kept[0].last_seq <= credit.checkpointed_seq:
             done = self._kept.pop(0)

@@ -189,9 +189,9 @@ async def test_mqtt_payloads_are_numbers_or_rows_and_the_topic_wins() -> None:
 
 
 def file_input(path: Path, intake: Intake, clock: Any = None, **changed: Any) -> FileInput:
-    after_seq = changed.pop("after_seq", 0)
+    after = {make_edge().source: changed.pop("after_seq", 0)}
     source = FileSource(name="f", path=str(path), rows=FORMAT, **changed)
-    return FileInput(source, SCHEMA, make_edge(), READER, intake, clock or SystemClock(), after_seq=after_seq)
+    return FileInput(source, SCHEMA, make_edge(), READER, intake, clock or SystemClock(), after=after)
 
 
 async def test_a_csv_file_is_played_and_its_bad_lines_are_told(tmp_path: Path) -> None:

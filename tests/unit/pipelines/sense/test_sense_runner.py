@@ -76,23 +76,23 @@ def make_file(path: Path, seconds: int) -> Path:
     return path
 
 
-def file_input(path: Path, stage: SenseStage, intake: Intake, after_seq: int = 0) -> FileInput:
+def file_input(path: Path, stage: SenseStage, intake: Intake, after: dict[int, int]) -> FileInput:
     source = FileSource(name="f", path=str(path), format="ndjson", rows=FORMAT)
     edge = Edge("f", SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
     reader = RowReader(SETTINGS.event_schema, stage.state.devices, FORMAT)
-    return FileInput(source, SETTINGS.event_schema, edge, reader, intake, SystemClock(), after_seq=after_seq)
+    return FileInput(source, SETTINGS.event_schema, edge, reader, intake, SystemClock(), after=after)
 
 
 async def run(path: Path, recorder: Recorder, saved: bytes | None = None) -> SenseStage:
     stage = stage_of(SETTINGS)
     intake = Intake(bytes_max=3000, quarantine=stage.quarantine)
-    after_seq = 0
+    after: dict[int, int] = {}
     clock = SystemClock()
     if saved is not None:
         stage.restore(decode_checkpoint(saved), clock.monotonic_s())
-        after_seq = max(one.seq for one in stage.state.sources.saved())
+        after = {one.source: one.seq for one in stage.state.sources.saved()}
     async with asyncio.timeout(PATIENCE_S):
-        await SenseRunner(stage, intake, recorder, clock).run([file_input(path, stage, intake, after_seq)])
+        await SenseRunner(stage, intake, recorder, clock).run([file_input(path, stage, intake, after)])
     return stage
 
 

@@ -19,9 +19,11 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.pipelines.sense.edge import Edge
 from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.partitions import Edges
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import FileSource
+from harch.pipelines.wire.header import BatchHeader, unpack_header
 from harch.pipelines.wire.rows import ROW_BYTES_MAX, RowReader, Rows
 from harch.pipelines.wire.schema import EventSchema
 
@@ -30,25 +32,28 @@ PACED_CHUNK_LINES = 200  # smaller, so that the pace is kept
 
 
 class FileInput:
-    """One file, once. `after_seq` is the last batch that the stage already has."""
+    """One file, once. `after` says which batch of each source the stage already has."""
 
     def __init__(
         self,
         settings: FileSource,
         schema: EventSchema,
-        edge: Edge,
+        edge: Edge | Edges,
         reader: RowReader,
         intake: Intake,
         clock: Clock,
         *,
-        after_seq: int = 0,
+        after: Mapping[int, int] | None = None,
     ) -> None:
         self._settings = settings
         self._edge = edge
         self._reader = reader
         self._intake = intake
         self._clock = clock
-        self._after_seq = after_seq
+        self._after = dict(after or {})
+        self._is_new = not any(
+            self._after.values()
+        )  # from the first batch on that the stage does not have, the pace is kept
         rows = settings.rows
         self._numeric = {rows.time, rows.flag, *(rows.values.get(column.name, column.name) for column in schema.values)}
         self._began: tuple[int, float] | None = None  # event time and monotonic time of the first event
@@ -59,12 +64,14 @@ class FileInput:
             await self._pace(rows)
             # What a file says is as old as it is: only what lies ahead of the real clock is not believed.
             prepared = self._edge.prepare(rows, round(self._clock.now().timestamp() * NS_PER_S))
-            first_seq = self._edge.seq + 1
             self._edge.commit(prepared, self._intake.quarantine)
-            for seq, message in enumerate(prepared.messages, first_seq):
-                if seq > self._after_seq:
+            for message in prepared.messages:
+                header = unpack_header(message)
+                if isinstance(header, BatchHeader) and header.seq > self._after.get(header.source, 0):
+                    self._is_new = True
                     await self._intake.put(message)
-        await self._intake.put(self._edge.watermark_only(is_end=True))
+        for message in self._edge.ends():
+            await self._intake.put(message)
 
     def _chunks(self) -> Iterator[Rows]:
         size = PACED_CHUNK_LINES if self._settings.speed else CHUNK_LINES
@@ -123,7 +130,7 @@ class FileInput:
             return None
 
     async def _pace(self, rows: Rows) -> None:
-        if not self._settings.speed or not rows.n or self._edge.seq < self._after_seq:
+        if not self._settings.speed or not rows.n or not self._is_new:
             return
         newest_ns = int(np.max(rows.times_ns))
         if self._began is None:

@@ -18,6 +18,7 @@ from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Edge, Prepared
 from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.partitions import Edges
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.wire.arrow import read_arrow
 from harch.pipelines.wire.header import check_payload, unpack_header
@@ -53,7 +54,7 @@ class HttpInput:
 
     def __init__(
         self,
-        edge: Edge,
+        edge: Edge | Edges,
         reader: RowReader,
         format: RowFormat,
         intake: Intake,
