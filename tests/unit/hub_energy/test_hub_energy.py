@@ -27,6 +27,26 @@ budget_kg_per_month = 6000
 energy_kwh = 100
 power_kw = 50
 """
+PRICED = """
+[sources.operator]
+type = "manual"
+[[sources.operator.values]]
+place = "dakhla"
+signal = "price"
+value = 70
+unit = "USD/MWh"
+since = 2025-12-31T00:00:00Z
+until = 2026-12-31T00:00:00Z
+"""
+FLAT = """
+[hubs.dakhla.tariff]
+name = "flat"
+currency = "USD"
+fee_per_mwh = 5
+[hubs.dakhla.tariff.energy]
+kind = "flat"
+price_per_mwh = 90
+"""
 SUNNY = """
 [hubs.dakhla.onsite]
 wind_kw = 30
@@ -101,6 +121,25 @@ async def test_a_budget_has_a_shadow_price_that_the_prices_rest_on(tmp_path: Pat
         assert prices.shadow_per_t is not None
         assert (prices.carbon_per_t, prices.carbon_basis) == (prices.shadow_per_t, "shadow price of the budget")
         assert b'harch_energy_carbon_shadow_price_per_t{currency="USD"}' in hub.metrics_text()
+
+
+async def test_a_stated_contract_is_what_the_hub_asks_for_in_its_bids_to_peers_and_a_modelled_one_is_not(
+    tmp_path: Path, clock: SimClock
+) -> None:
+    def asked(hub: HubService) -> float | None:
+        return hub._driver.machine.desk.spill.price_per_kwh
+
+    async with running_hub(tmp_path, clock) as hub:
+        await first_plan(hub, clock)
+        await clock.advance(61)
+        assert asked(hub) is None
+    async with running_hub(tmp_path, clock, FLAT) as hub:
+        await until(clock, lambda: asked(hub) is not None)
+        assert asked(hub) == pytest.approx(0.095)
+    async with running_hub(tmp_path, clock, carbon=PRICED) as hub:
+        await until(clock, lambda: planned(hub) and asked(hub) is not None)
+        await clock.advance(61)
+        assert asked(hub) == pytest.approx(0.07)
 
 
 async def test_without_the_solver_the_rule_plans_and_says_so(

@@ -80,6 +80,8 @@ class HubCarbon:
         )
         self._written_s = clock.monotonic_s()
         self._power: HubPower | None = None
+        # What the hub's contract asks now, in the currency of bids; serves where no source tells a price.
+        self.contract_per_kwh: float | None = None
         self._forecast: GridForecast | None = None
         self._said: dict[str, bytes] = {}
 
@@ -225,7 +227,8 @@ class HubCarbon:
         self._power = self.power()
         board = self._driver.machine.desk.spill
         board.carbon_g_per_kwh = self._power.marginal_g_per_kwh
-        board.price_per_kwh = bid_price_per_kwh(self._power)
+        told = bid_price_per_kwh(self._power)
+        board.price_per_kwh = self.contract_per_kwh if told is None else told
         self._said = power_said(self._power, self._forecast)
 
     async def _write_if_due(self, *, now: bool = False) -> None:

@@ -20,6 +20,7 @@ from harch.energy.market.book import Book, Row
 from harch.energy.tariffs.prices import SpotSeries
 from harch.energy.tariffs.terms import SpotPrice
 from harch.fleet.model import Fleet, Hub
+from harch.hub.carbon.present import BID_CURRENCY
 from harch.hub.carbon.service import HubCarbon
 from harch.hub.driver import Driver
 from harch.hub.energy import records
@@ -216,6 +217,8 @@ class HubEnergy:
             self._planned, self._why_none = None, error
             raise
         self._solved_ms = (self._clock.monotonic_s() - started) * 1000
+        if self.currency == BID_CURRENCY and not self._site.modelled:
+            self._carbon.contract_per_kwh = float(self._planned.prices.tariff_per_mwh[0]) / 1000
         if self._market is not None:
             assumed = self._planned.expected.prices_assumed
             self._market.plan_bids(self._planned.plan, assumed=assumed, now=now)
