@@ -69,7 +69,7 @@ def test_a_specification_reads_back_as_it_was_written(client: HarchOSClient) -> 
         command=["sleep", "60"],
         env={"A": "b"},
         data_residency=DataResidencyPolicy(allowed_regions=["morocco"], restricted_regions=["senegal"]),
-        carbon_budget_grams=1000,
+        carbon_budget_grams=100_000,  # 16 GPUs for an hour emit some 12 kg: less would be refused
         max_duration_seconds=3600,
         labels={"team": "x"},
         auto_restart=True,

@@ -36,6 +36,7 @@ from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.policy.document import Document
 from harch.sovereignty.policy.trial import PastDecision
 from harch.sovereignty.tags import DataKind
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -228,6 +229,12 @@ class HubPort(Protocol):
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str
     ) -> Workload:
         """Only before the first start; E0304 afterwards."""
+        ...
+
+    async def wish_carbon(
+        self, ref: str, wishes: CarbonWishes, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        """What it wants of its power from now on; E0402 if a limit leaves no hub and hour."""
         ...
 
     async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload: ...

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
 
 from harch.api.dialects.carbon import OptimalHub, OptimizeResult, ZoneForecast, ZoneList, ZoneView
+from harch.api.dialects.carbon_schedule import CarbonAwareSchedule, ScheduleBody
 from harch.api.dialects.energy import Consumption, EnergyReport, EnergySummary, EnergyWindow
 from harch.api.dialects.federation_work import FederationPage
 from harch.api.dialects.fields import WorkloadBody
@@ -34,6 +35,7 @@ from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
+from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon
 from harch.hub.carbon.views import GridForecast
 from harch.hub.closing import HubClosure
@@ -119,7 +121,10 @@ _SCHEMAS: tuple[Any, ...] = (
     PowerList,
     GridForecast,
     HubReport,
+    CarbonAwareSchedule,
+    CarbonPlanView,
     JobCarbon,
+    ScheduleBody,
     PlanView,
     PricesView,
     BidList,

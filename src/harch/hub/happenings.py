@@ -14,6 +14,7 @@ from harch.hub.views import PeerView
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.tags import Tag
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -161,6 +162,14 @@ class SpillDue(Struct, frozen=True, gc=False):
     """A moment has passed: who waits may be offered to others, leases and bids may have ended."""
 
 
+class CarbonWished(Struct, frozen=True, gc=False):
+    """Somebody changes what a workload wants of its power."""
+
+    workload_id: str
+    wishes: CarbonWishes
+    annotations: dict[str, str] = {}
+
+
 class CarbonPlanned(Struct, frozen=True, gc=False):
     """A new plan of where and when work should run, for its power."""
 
@@ -194,6 +203,7 @@ Event = (
     | PeerSaid
     | PeerBack
     | SpillDue
+    | CarbonWished
     | CarbonPlanned
     | CarbonDue
     | HardwareChanged

@@ -18,7 +18,7 @@ from harch.hub import happenings as h
 from harch.hub.catalog import CatalogEntry
 from harch.hub.desk import Closed, Desk
 from harch.hub.moves import Moves
-from harch.hub.routing import carrying_out
+from harch.hub.routing import carrying_out, wishing
 from harch.hub.spill import dealings, guests
 from harch.placement.turns.preemption import PreemptionPlan
 from harch.placement.turns.settings import TurnSettings
@@ -120,6 +120,8 @@ class JobMachine:
                 desk.spill.peers = {peer.hub_id: peer for peer in peers}
             case h.PeerBack(hub_id):
                 dealings.say_again(desk, hub_id)
+            case h.CarbonWished():
+                wishing.wish(desk, event)
             case h.CarbonPlanned(plan):
                 carrying_out.plan_came(desk, plan)
             case h.CarbonDue():

@@ -24,6 +24,7 @@ from harch.hub.store.database import Database
 from harch.hub.views import PeerView, WorkloadPage, WorkloadQuery
 from harch.placement.explanation import Explanation
 from harch.placement.request import Request
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -111,6 +112,12 @@ class HubWorkloads:
         workload.spec = replace(workload.spec, labels=labels)  # finished long ago: the machine has let go of it
         await self._driver.write([rows.save_workload(workload), *rows.save_labels(workload)], [])
         return workload
+
+    async def wish_carbon(
+        self, ref: str, wishes: CarbonWishes, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        return await self._ask(workload, h.CarbonWished(workload.id, wishes, annotations))
 
     async def pause(self, ref: str, *, tenant: str | None) -> Workload:
         workload = await self.workload(ref, tenant=tenant)

@@ -32,6 +32,7 @@ from harch.hub.views import (
     WorkloadQuery,
 )
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
+from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
 from unit.api.fake_energy import FakeEnergy
@@ -238,6 +239,14 @@ class FakeHub:
         if workload.state not in {State.PENDING, State.PAUSED}:
             raise HarchError("E0304", f"`{ref}` is {workload.state}", hint="stop it and submit it again")
         workload.spec, workload.annotations, workload.updated_at = spec, annotations, self.now()
+        return workload
+
+    async def wish_carbon(
+        self, ref: str, wishes: CarbonWishes, *, tenant: str | None, annotations: dict[str, str]
+    ) -> Workload:
+        workload = await self.workload(ref, tenant=tenant)
+        workload.spec = msgspec.structs.replace(workload.spec, carbon=wishes)
+        workload.annotations = workload.annotations | annotations
         return workload
 
     async def relabel(self, ref: str, labels: dict[str, str], *, tenant: str | None) -> Workload:

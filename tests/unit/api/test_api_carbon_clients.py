@@ -52,8 +52,35 @@ async def test_optimize_compares_with_this_hub_at_once(viewer: Client) -> None:
     assert found["carbon_saved_kg"] == found["baseline_carbon_kg"] - found["actual_carbon_kg"] > 0
     strict = (await viewer.post("/carbon/optimize", json=ask | {"carbon_max_gco2": 10})).json()
     assert (strict["action"], strict["selected_hub_id"], strict["carbon_saved_kg"]) == ("reject", None, 0)
-    schedule = await viewer.post("/carbon/optimize", json={"workload_id": "wl_1", "enabled": True})
-    assert (schedule.status_code, schedule.json()["code"]) == (400, "E0201")
+
+
+async def test_the_terraform_client_makes_reads_changes_and_deletes_the_schedule_of_a_workload(
+    user: Client, viewer: Client, hub: FakeHub
+) -> None:
+    workload = (await user.post("/workloads", json={"name": "train"})).json()["id"]
+    body = {
+        "workload_id": workload,
+        "enabled": True,
+        "max_carbon_intensity": 300,
+        "preferred_region": "morocco",
+        "defer_when_high_carbon": True,
+        "green_window_only": False,
+        "sovereignty": "strict",
+    }
+    assert (await viewer.post("/carbon/optimize", json=body)).status_code == 403
+    made = await user.post("/carbon/optimize", json=body)
+    assert made.status_code == 201
+    assert {name: made.json()[name] for name in body} == body
+    assert None not in made.json().values()
+    wishes = hub.store[workload].spec.carbon
+    assert (wishes.aware, wishes.slack_s, wishes.g_per_kwh_max) == (True, 86400, None)
+    path = f"/carbon/optimize/{made.json()['id']}"
+    assert (await viewer.get(path)).json() == made.json()
+    strict = (await user.put(path, json=body | {"green_window_only": True})).json()
+    assert (strict["green_window_only"], hub.store[workload].spec.carbon.g_per_kwh_max) == (True, 300)
+    assert (await user.delete(path)).json()["success"]
+    assert hub.store[workload].spec.carbon.wants_plan is False
+    assert (await viewer.get("/carbon/optimize/sched_none")).status_code == 404
 
 
 async def test_metrics_come_from_the_ledger(viewer: Client, hub: FakeHub) -> None:

@@ -265,3 +265,32 @@ def test_ends_of_work_leave_no_timer_behind(bench: Bench) -> None:
     bench.later(days=9)
     assert not bench.machine.desk.carbon.take_due(bench.now.timestamp(), 1e9)
     assert bench.now > datetime(2026, 1, 1, tzinfo=UTC)
+
+
+# Wishes that change
+
+
+def test_waiting_work_is_weighed_again_when_its_wishes_change_and_running_work_is_left_alone(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=CarbonWishes(aware=True))
+    bench.handle(h.CarbonWished(job.id, SLACK, {"a": "b"}))
+    assert job.carbon is not None
+    assert (job.carbon.held, job.annotations, bench.place()) == (True, {"a": "b"}, [])
+    bench.handle(h.CarbonWished(job.id, CarbonWishes()))
+    assert job.carbon is None
+    bench.run(job)
+    bench.handle(h.CarbonWished(job.id, SLACK))
+    assert (job.state, job.carbon, job.spec.carbon) == (State.RUNNING, None, SLACK)
+
+
+def test_wishes_that_cannot_be_are_refused_and_change_nothing(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    urgent = bench.submit(scheduling_class=SchedulingClass.INFERENCE)
+    with pytest.raises(HarchError, match="never waits") as raised:
+        bench.handle(h.CarbonWished(urgent.id, SLACK))
+    assert (raised.value.code, urgent.spec.carbon) == ("E0201", CarbonWishes())
+    job = bench.submit(carbon=CarbonWishes(aware=True, duration_s=3600))
+    with pytest.raises(HarchError, match="ceiling") as raised:
+        bench.handle(h.CarbonWished(job.id, CarbonWishes(g_per_kwh_max=1, duration_s=3600)))
+    assert (raised.value.code, job.spec.carbon.g_per_kwh_max) == ("E0402", None)
+    assert job.id in bench.machine.desk.scheduler.queue

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from harch.api.access import tenant_scope
+from harch.api.access import require, tenant_scope
 from harch.api.dialects.carbon import (
     GREEN_G_PER_KWH,
     OptimalHub,
@@ -25,7 +25,9 @@ from harch.api.dialects.carbon import (
     zone_forecast,
     zones_of,
 )
+from harch.api.dialects.carbon_schedule import ScheduleBody
 from harch.api.dialects.workload_in import gpu_model
+from harch.api.routes.carbon_schedules import set_schedule
 from harch.api.routes.context import Context, Here, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
@@ -33,7 +35,7 @@ from harch.carbon.ledger.report import GroupBy
 from harch.hub.carbon.advice import Action, Option, advise, green_windows
 from harch.hub.carbon.reports import ReportQuery
 from harch.hub.carbon.views import GridForecast, HubPower, PowerView
-from harch.hub.views import Principal
+from harch.hub.views import Principal, Role
 from harch.sovereignty.countries import COUNTRIES, country_of
 
 router = APIRouter(tags=["carbon, public clients"])
@@ -57,9 +59,10 @@ class HubAsk(Struct, frozen=True, kw_only=True):
     defer_ok: bool = True
 
 
-class OptimizeAsk(Struct, frozen=True, kw_only=True):
+class OptimizeAsk(ScheduleBody, frozen=True, kw_only=True):
+    """For advice; with `workload_id` the schedule of a workload, which is the Terraform client's."""
+
     workload_name: str = ""
-    workload_id: str | None = None
     region: str | None = None
     gpu_count: Annotated[int, Meta(ge=0, le=100_000)] = 1
     gpu_type: str | None = None
@@ -153,16 +156,14 @@ async def find_optimal_hub(request: Request, _: Viewer, here: Here) -> Response:
     openapi_extra=accepts(OptimizeAsk),
     summary="Where and when work would run cleanest",
 )
-async def optimize(request: Request, _: Viewer, here: Here) -> Response:
-    """Advice, as `/carbon/optimal-hub`; kilograms are for the plates of the GPUs over the stated duration."""
+async def optimize(request: Request, caller: Viewer, here: Here) -> Response:
+    """Advice, as `/carbon/optimal-hub`; kilograms are for the plates of the GPUs over the stated duration.
+
+    With `workload_id` it is no advice: the Terraform client makes a carbon schedule of that workload.
+    """
     ask = await read_json(request, here, OptimizeAsk)
-    if ask.workload_id is not None:
-        raise HarchError(
-            "E0201",
-            "schedules of existing workloads are not served here",
-            hint="send `workload_name`, `gpu_count` and `estimated_duration_hours` for advice",
-            field="workload_id",
-        )
+    if ask.workload_id:
+        return reply(await set_schedule(ask, require(caller, Role.USER), here), status=201)
     now = here.clock.now()
     options = _options(here, ask.region, ask.gpu_count, ask.gpu_type)
     home = next((option for option in options if option.hub_id == here.hub.hub_id), None)
@@ -209,6 +210,7 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
     names = {peer.hub_id: peer.summary.name for peer in here.hub.peers() if peer.summary is not None}
     best_g, best_id = hubs[0] if hubs else (0.0, None)
     saved_g = max(0.0, used.saved_g)
+    held = here.hub.carbon.plan(tenant=tenant_scope(caller)).held
     return CarbonMetrics(
         total_carbon_saved_kg=saved_g / 1000,
         total_workloads_optimized=used.jobs_away,
@@ -223,8 +225,8 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
         total_co2_grams=used.g,
         total_energy_kwh=used.kwh,
         avg_intensity=used.g / used.kwh if used.kwh else 0.0,
-        active_schedules=0,
-        deferred_workloads=0,
+        active_schedules=held,
+        deferred_workloads=held,
         green_window_usage_percent=0.0,
         carbon_savings_grams=saved_g,
         carbon_savings_percent=100 * saved_g / (used.g + saved_g) if used.g + saved_g else 0.0,

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 
+HUBS_NAMED_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -99,4 +101,5 @@ def find_hub(context: Context, ref: str) -> PeerView:
     for peer in context.hub.peers():
         if wanted in {peer.hub_id.lower(), peer.summary.name.lower() if peer.summary else ""}:
             return peer
-    raise HarchError("E0305", f"no hub is called `{ref[:64]}`", hint="GET /v1/hubs lists them")
+    known = ", ".join(peer.hub_id for peer in context.hub.peers()[:HUBS_NAMED_MAX])
+    raise HarchError("E0305", f"no hub is called `{ref[:64]}`", hint=f"use one of: {known}")
