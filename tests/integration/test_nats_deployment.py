@@ -84,7 +84,7 @@ async def test_a_pipeline_file_becomes_engines_on_which_its_stages_work_and_only
             await sense.flush()
             await until(lambda: heard == [b"features"], "THINK hears SENSE")
             assert (await sense.publish_stored("$KV.ma-souss-irrigation-state.p5", b"state")).seq == 1
-            assert (await sense.publish_stored(f"{ROOT}.dead.5", b"broken")).stream == "ma-souss-irrigation-dead"
+            assert (await sense.publish_stored(f"{ROOT}.late.5", b"late")).stream == "ma-souss-irrigation-late"
 
             await think_to_act.publish_stored(f"{ROOT}.act.5", b"open", msg_id="1")
             (message,) = await fetch(act, ACT, "act", batch=1, wait_s=10)
@@ -102,7 +102,7 @@ async def test_a_pipeline_file_becomes_engines_on_which_its_stages_work_and_only
             await until(arrives, "the export crosses the border")
             for client, subject in (
                 (sense, "$KV.ma-souss-irrigation-ledger.x"),
-                (think, "$KV.ma-souss-irrigation-state.p5"),
+                (think, "$JS.API.STREAM.PURGE.KV_ma-souss-irrigation-state"),
                 (think_to_act, f"$JS.API.CONSUMER.MSG.NEXT.{ACT}.act"),
                 (act, f"{ROOT}.act.5"),
                 (act, "$JS.API.STREAM.DELETE.KV_ma-souss-irrigation-ledger"),

@@ -59,7 +59,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
             "max_age": int(self.max_age_s * NS),
             "max_msg_size": self.max_message_bytes,
             "max_msgs_per_subject": self.max_per_subject,
-            "duplicate_window": int(self.duplicate_window_s * NS),
+            "duplicate_window": int(min(self.duplicate_window_s, self.max_age_s or self.duplicate_window_s) * NS),
             "allow_direct": self.allow_direct,
             "allow_rollup_hdrs": self.allow_rollup,
             "deny_delete": self.deny_delete,

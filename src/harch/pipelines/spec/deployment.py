@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harch.base.rejection import Rejection
-from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, bucket_stream
+from harch.pipelines.engine.streams import Wanted
 from harch.pipelines.engine.users import StageGrant, export_root, juris_root
 from harch.pipelines.sense.source_settings import NatsSource
 from harch.pipelines.spec.residency import ResidencyProof
 from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.workers.deployment import LaneSizes, act_grants, act_streams, main_grants, main_streams, merged
+from harch.pipelines.workers.names import PipelineNames, names_of
 from harch.sovereignty.routes import quickest_way
 from harch.sovereignty.terrain import Terrain
 
-ACK_WAIT_S = 30.0
-DELIVERIES_MAX = 5
 NEVER_MS = 1e9
+DEVICES = "devices"  # the user that devices and gateways publish events with, where a source is a subject
 
 
 class StagePlacement(Struct, frozen=True, kw_only=True):
@@ -68,12 +69,16 @@ def plan_deployment(
     hubs, rtt_ms = chosen
     site = terrain.site(hubs[spec.stages[0]])
     country = (site.country if site is not None else None) or ""
+    foreign = _foreign_inputs(spec, country)
+    if foreign:
+        return foreign
+    shares = _domains(spec, country)
     return Deployment(
         pipeline=spec.name,
         country=country,
-        placements=tuple(_placement(spec, stage, hubs[stage], country) for stage in spec.stages),
-        domains=_domains(spec, country),
-        exports={f"{export_root(country)}.{spec.name}.{export.name}": export.to for export in spec.exports},
+        placements=tuple(_placement(spec, stage, hubs[stage], shares) for stage in spec.stages),
+        domains=shares,
+        exports=export_subjects(spec, country),
         rtt_ms=rtt_ms,
     )
 
@@ -81,6 +86,16 @@ def plan_deployment(
 def shared_partitions(partitions: int, workers: int) -> tuple[tuple[int, ...], ...]:
     """Partition p belongs to worker p modulo workers: equal shares, and adding one worker moves few."""
     return tuple(tuple(range(first, partitions, workers)) for first in range(workers))
+
+
+def _foreign_inputs(spec: PipelineSpec, country: str) -> tuple[Rejection, ...]:
+    own = f"{juris_root(country)}."
+    fix = f"use a subject below {own}"
+    return tuple(
+        Rejection(f"{spec.name}: source {source.name}", "country", f"`{source.subject}` is not of {country}", fix)
+        for source in spec.sense.sources
+        if isinstance(source, NatsSource) and not source.subject.startswith(own)
+    )
 
 
 def _choose_hubs(
@@ -122,133 +137,77 @@ def _rtt_ms(proof: ResidencyProof, terrain: Terrain, one: str, other: str) -> fl
     return NEVER_MS if way is None else sum(passage.rtt_ms for passage in way)
 
 
-def _placement(spec: PipelineSpec, stage: StageName, hub: str, country: str) -> StagePlacement:
+def _placement(spec: PipelineSpec, stage: StageName, hub: str, shares: tuple[DomainShare, ...]) -> StagePlacement:
     workers = spec.scaling.of(stage).workers_min
+    grants = [grant for share in shares for grant in share.grants if grant.stage == stage.value]
     return StagePlacement(
         stage=stage,
         hub=hub,
         workers=workers,
         partitions=shared_partitions(spec.sense.partitions, workers),
-        listens=_listens(spec, stage, country),
-        speaks=_speaks(spec, stage, country),
+        listens=tuple(subject for grant in grants for subject in grant.listens),
+        speaks=tuple(subject for grant in grants for subject in grant.speaks),
     )
 
 
-def _root(spec: PipelineSpec, country: str) -> str:
-    return f"{juris_root(country)}.{spec.name}"
+def lane_sizes(spec: PipelineSpec) -> LaneSizes:
+    """How much of each lane may be kept on disk."""
+    safe = spec.durability
+    return LaneSizes(
+        features_bytes=safe.stream_bytes_max,
+        outputs_bytes=safe.stream_bytes_max,
+        late_bytes=safe.dead_letters_bytes_max,
+        dead_bytes=safe.dead_letters_bytes_max,
+        state_bytes=safe.state_bytes_max,
+        ledger_bytes=safe.state_bytes_max,
+        ledger_age_s=spec.act.retention_s if spec.act is not None else LaneSizes().ledger_age_s,
+    )
 
 
-def _listens(spec: PipelineSpec, stage: StageName, country: str) -> tuple[str, ...]:
-    root = _root(spec, country)
-    found = [f"{root}.{stage}.*"] if _lane(spec, stage) is Lane.HOT else []
-    if stage is StageName.SENSE:
-        found += [source.subject for source in spec.sense.sources if isinstance(source, NatsSource)]
-    return (*found, f"{root}.credit.{stage}.*")
-
-
-def _speaks(spec: PipelineSpec, stage: StageName, country: str) -> tuple[str, ...]:
-    root = _root(spec, country)
-    later = spec.stages[spec.stages.index(stage) + 1 :]
-    earlier = spec.stages[: spec.stages.index(stage)]
-    found = [f"{root}.{later[0]}.*"] if later else []
-    if stage is StageName.SENSE:
-        found += [f"{root}.sense.*", f"{root}.late.*"]  # what comes in by HTTP or MQTT is spread over the partitions
-    found += [f"{root}.credit.{name}.*" for name in (*earlier[-1:], stage)]
-    found.append(f"{root}.dead.*")
-    if not later:
-        found += [f"{export_root(country)}.{spec.name}.{export.name}" for export in spec.exports]
-    return tuple(found)
-
-
-def _lane(spec: PipelineSpec, stage: StageName) -> Lane:
-    lanes = {StageName.THINK: spec.durability.think, StageName.ACT: spec.durability.act}
-    return lanes.get(stage, Lane.HOT)
+def export_subjects(spec: PipelineSpec, country: str) -> dict[str, tuple[str, ...]]:
+    """Each export's subject, and the countries that receive it."""
+    return {f"{export_root(country)}.{spec.name}.{export.name}": export.to for export in spec.exports}
 
 
 def _domains(spec: PipelineSpec, country: str) -> tuple[DomainShare, ...]:
     """The country's engine, and beside it the one that syncs every write, if ACT is to be that safe."""
-    name = country.lower()
-    synced = StageName.ACT in spec.stages and spec.durability.act is Lane.SYNCED
-    act_here = StageName.ACT in spec.stages and not synced
-    shares = [_share(spec, country, name, synced=False, with_act=act_here, with_rest=True)]
-    if synced:
-        shares.append(_share(spec, country, f"{name}-act", synced=True, with_act=True, with_rest=False))
-    return tuple(shares)
-
-
-def _share(
-    spec: PipelineSpec, country: str, domain: str, *, synced: bool, with_act: bool, with_rest: bool
-) -> DomainShare:
-    root, base = _root(spec, country), f"{country.lower()}-{spec.name}"
-    safe = spec.durability
-    streams: list[StreamSpec] = []
-    consumers: list[ConsumerSpec] = []
-    lanes = [stage for stage in (StageName.THINK, StageName.ACT) if stage in spec.stages]
-    for stage in lanes:
-        here = with_act if stage is StageName.ACT else with_rest
-        if here and _lane(spec, stage) is not Lane.HOT:
-            subject = f"{root}.{stage}.*"
-            streams.append(_stream(f"{base}-{stage}", country, (subject,), safe.stream_bytes_max, safe.replicas))
-            consumers.append(
-                ConsumerSpec(
-                    stream=f"{base}-{stage}",
-                    name=stage.value,
-                    filter_subject=subject,
-                    ack_wait_s=ACK_WAIT_S,
-                    max_deliver=DELIVERIES_MAX,
-                )
-            )
-    if with_rest:
-        aside = (f"{root}.late.*", f"{root}.dead.*")
-        streams.append(_stream(f"{base}-dead", country, aside, safe.dead_letters_bytes_max, safe.replicas))
-        streams.append(bucket_stream(f"{base}-state", country, max_bytes=safe.state_bytes_max, replicas=safe.replicas))
-    if with_act and spec.act is not None:
-        streams.append(
-            bucket_stream(
-                f"{base}-ledger",
-                country,
-                max_bytes=safe.state_bytes_max,
-                replicas=safe.replicas,
-                max_age_s=spec.act.retention_s,
-            )
+    names, sizes, copies = names_of(country, spec.name), lane_sizes(spec), spec.durability.replicas
+    main = _without_hot(spec, main_streams(names, sizes, replicas=copies), names)
+    grants = _with_edges(spec, country, main_grants(names))
+    if StageName.ACT not in spec.stages:
+        return (DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),)
+    act, act_users = act_streams(names, sizes, replicas=copies), act_grants(names)
+    if spec.durability.act is Lane.SYNCED:
+        return (
+            DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),
+            DomainShare(domain=f"{names.country}-act", synced=True, wanted=act, grants=act_users),
         )
-    names = {stream.name for stream in streams}
-    grants = [_grant(spec, stage, country, names, with_rest=with_rest) for stage in spec.stages]
-    return DomainShare(
-        domain=domain,
-        synced=synced,
-        wanted=Wanted(streams=tuple(streams), consumers=tuple(consumers)),
-        grants=tuple(grant for grant in grants if grant is not None),
+    act = act_streams(names, sizes, replicas=copies, shares_server=True)
+    both = Wanted(streams=(*main.streams, *act.streams), consumers=(*main.consumers, *act.consumers))
+    return (DomainShare(domain=names.country, synced=False, wanted=both, grants=merged(grants, act_users)),)
+
+
+def _without_hot(spec: PipelineSpec, wanted: Wanted, names: PipelineNames) -> Wanted:
+    """Features of the hot lane are kept by nobody, so nothing of them may fill a disk."""
+    if spec.durability.think is not Lane.HOT:
+        return wanted
+    return Wanted(
+        streams=tuple(stream for stream in wanted.streams if stream.name != names.features_stream),
+        consumers=tuple(consumer for consumer in wanted.consumers if consumer.stream != names.features_stream),
     )
 
 
-def _grant(
-    spec: PipelineSpec, stage: StageName, country: str, streams: set[str], *, with_rest: bool
-) -> StageGrant | None:
-    """What this stage may do in this domain; nobody who has no business there gets a user."""
-    base = f"{country.lower()}-{spec.name}"
-    own_stream = f"{base}-{stage}"
-    reads = ((own_stream, stage.value),) if own_stream in streams else ()
-    buckets = {StageName.SENSE: f"{base}-state", StageName.ACT: f"{base}-ledger"}
-    bucket = buckets.get(stage, "")
-    has_bucket = f"KV_{bucket}" in streams
-    speaks = _speaks(spec, stage, country)
-    if not with_rest:  # in the synced domain a stage speaks only to what is kept there
-        kept = [subject for subject in speaks if subject.endswith(".act.*")]
-        speaks = tuple(kept) if stage is not StageName.ACT else ()
-        if not (speaks or reads or has_bucket):
-            return None
-    return StageGrant(
-        country=country,
-        pipeline=spec.name,
-        stage=stage.value,
-        listens=_listens(spec, stage, country) if with_rest else (),
-        speaks=speaks,
-        reads=reads,
-        buckets=(bucket,) if has_bucket else (),
-        scans=(bucket,) if has_bucket and stage is StageName.ACT else (),
-    )
-
-
-def _stream(name: str, country: str, subjects: tuple[str, ...], max_bytes: int, replicas: int) -> StreamSpec:
-    return StreamSpec(name=name, country=country, subjects=subjects, max_bytes=max_bytes, replicas=replicas)
+def _with_edges(spec: PipelineSpec, country: str, grants: tuple[StageGrant, ...]) -> tuple[StageGrant, ...]:
+    """The pipeline's own ways in and out: subjects that devices publish to, and exports of its last stage."""
+    inputs = tuple(source.subject for source in spec.sense.sources if isinstance(source, NatsSource))
+    exports = tuple(export_subjects(spec, country))
+    found = []
+    for grant in grants:
+        if grant.stage in ("source", "fused") and inputs:
+            grant = structs.replace(grant, listens=(*grant.listens, *inputs))
+        if grant.stage in (spec.stages[-1].value, "fused") and exports:
+            grant = structs.replace(grant, speaks=(*grant.speaks, *exports))
+        found.append(grant)
+    if inputs:
+        found.append(StageGrant(country=country, pipeline=spec.name, stage=DEVICES, speaks=inputs))
+    return tuple(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import msgspec
 
 from harch.base.errors import HarchError, Problems
 from harch.pipelines.act.settings_check import check_act
+from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.settings import sense_problems
+from harch.pipelines.sense.source_settings import NatsSource
 from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
 from harch.pipelines.spec.shape import PROBLEMS_MAX, Problem, shape_problems
 from harch.pipelines.spec.yaml_text import Document, read_documents
@@ -16,6 +20,7 @@ from harch.sovereignty.tag_input import parse_tag
 from harch.sovereignty.tags import Tag
 
 KIND = "pipeline"
+INPUT_WORD = "in"  # devices publish to juris.<country>.<pipeline>.in.…
 _HINT = "docs/pipelines/spec.md shows every field; nothing was deployed"
 
 
@@ -107,11 +112,45 @@ def _between_problems(spec: PipelineSpec) -> list[Problem]:
             found.append(Problem(f"{path}.hubs", f"`{outside[0]}` is not in the pipeline's `hubs`", "add it there"))
     if spec.durability.think is Lane.SYNCED:
         found.append(Problem("durability.think", "features are not synced one by one", "use `hot` or `stored`"))
+    if spec.durability.act is Lane.HOT:
+        found.append(Problem("durability.act", "commands are never only under way", "use `stored` or `synced`"))
+    found += _source_problems(spec)
+    found += _feature_problems(spec)
     if spec.act is None and spec.think is None:
         found.append(Problem("act", "is missing, as is `think`: nothing would come of the stream", "add one of them"))
     names = [export.name for export in spec.exports]
     if len(set(names)) < len(names):
         found.append(Problem("exports", "two exports have the same name", "names are unique"))
+    return found
+
+
+def _source_problems(spec: PipelineSpec) -> list[Problem]:
+    """A subject outside of the pipeline's own would let it read what is not its."""
+    found = []
+    for index, source in enumerate(spec.sense.sources):
+        if isinstance(source, NatsSource):
+            words = source.subject.split(".")
+            own = len(words) > 4 and words[0] == "juris" and words[2] == spec.name and words[3] == INPUT_WORD
+            if not own or "*" in words[1] or any(not word for word in words):
+                fix = f"use e.g. `juris.ma.{spec.name}.{INPUT_WORD}.>`"
+                sentence = f"`{source.subject[:64]}` is not a subject of this pipeline's input"
+                found.append(Problem(f"sense.sources[{index}].subject", sentence, fix))
+    return found
+
+
+def _feature_problems(spec: PipelineSpec) -> list[Problem]:
+    """Models read columns that SENSE makes; a misspelt one would only show when the first window closes."""
+    if spec.think is None or sense_problems(spec.sense):
+        return []
+    made = [column.name for column in feature_schema(spec.sense).values]
+    found = []
+    for index, model in enumerate(spec.think.models):
+        for place, name in enumerate(model.inputs):
+            if name not in made:
+                near = get_close_matches(name, made, n=1)
+                hint = f"did you mean `{near[0]}`?" if near else f"SENSE makes {', '.join(made[:8])}"
+                path = f"think.models[{index}].inputs[{place}]"
+                found.append(Problem(path, f"SENSE makes no feature `{name}`", hint))
     return found
 
 

@@ -71,7 +71,7 @@ class LatencySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Lane(StrEnum):
     """How safe a message is before its sender goes on."""
 
-    HOT = "hot"  # in memory; replayed by its sender if a receiver dies
+    HOT = "hot"  # on its way; lost if nobody listens, for features that the next window replaces
     STORED = "stored"  # acknowledged by JetStream, on disk within two minutes
     SYNCED = "synced"  # on disk before it is acknowledged
 
@@ -79,8 +79,8 @@ class Lane(StrEnum):
 class DurabilitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The lane into each stage, and how many copies of what is kept."""
 
-    think: Annotated[Lane, Meta(description="From SENSE to THINK: hot or stored.")] = Lane.HOT
-    act: Annotated[Lane, Meta(description="From THINK to ACT, and ACT's ledger.")] = Lane.SYNCED
+    think: Annotated[Lane, Meta(description="From SENSE to THINK: hot or stored.")] = Lane.STORED
+    act: Annotated[Lane, Meta(description="From THINK to ACT, and ACT's ledger: stored or synced.")] = Lane.SYNCED
     replicas: Annotated[Literal[1, 3], Meta(description="Copies of streams; 3 needs three servers in the country.")] = 1
     stream_bytes_max: Annotated[int, Meta(ge=_MIB, le=1 << 40, description="Of each stored lane.")] = 64 * _MIB
     state_bytes_max: Annotated[int, Meta(ge=_MIB, le=1 << 40, description="Of checkpoints and of the ledger.")] = (

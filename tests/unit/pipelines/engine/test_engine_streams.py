@@ -97,6 +97,13 @@ def test_after_applying_a_plan_there_is_nothing_left_to_plan(sizes: list[int], o
     assert plan_streams(wanted(sizes), Found(streams=found)).changes == ()
 
 
+def test_a_stream_that_forgets_soon_remembers_duplicates_no_longer() -> None:
+    """JetStream refuses a window of duplicates that is longer than what it keeps."""
+    for age_s, window_s in ((30.0, 30), (0.0, 120), (3600.0, 120)):
+        wire = bucket_stream("b", "MA", max_bytes=MIB, max_age_s=age_s).wire()
+        assert wire["duplicate_window"] == window_s * 1_000_000_000
+
+
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [

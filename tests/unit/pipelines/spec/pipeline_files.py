@@ -28,6 +28,7 @@ sense:
   sources:
     - {kind: mqtt, name: fields, host: broker.souss.example, topics: ["souss/{device}/{metric}"]}
     - {kind: http, name: weather}
+    - {kind: nats, name: gateways, subject: "juris.ma.souss-irrigation.in.>"}
   devices_max: 200
   metrics: [moisture, flow]
   windows: {size_s: 60}
@@ -35,7 +36,7 @@ sense:
 think:
   models:
     - name: thirst
-      inputs: [moisture_mean, flow_mean]
+      inputs: [moisture.mean, flow.mean]
       outputs: [need_mm]
       versions:
         - {version: "1", runtime: python, callable: "farm.models:thirst"}

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harch.base.errors import HarchError
 from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import check_streams
 from harch.pipelines.spec.deployment import Deployment, plan_deployment, shared_partitions
+from harch.pipelines.spec.parts import parts_at
 from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.settings import PipelineSpec, StageName
 from harch.pipelines.spec.update import Step, plan_update
-from harch.pipelines.wire.subject import Subject, parse_subject
 from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, raw, rules
 
 
@@ -31,11 +32,17 @@ def test_stages_share_a_hub_and_speak_on_subjects_of_their_country() -> None:
     assert len({placement.hub for placement in plan.placements}) == 1
     sense = plan.placements[0]
     assert (sense.workers, sorted(sum(sense.partitions, ()))) == (2, list(range(64)))
-    for placement in plan.placements:
-        for subject in (*placement.listens, *placement.speaks):
-            assert subject.startswith(("juris.ma.souss-irrigation.", "export.agg.ma.souss-irrigation."))
-            if ".credit." not in subject and subject.startswith("juris."):
-                assert isinstance(parse_subject(subject.replace("*", "0")), Subject)
+    for share in plan.domains:
+        for grant in share.grants:
+            for subject in (*grant.listens, *grant.speaks):
+                assert subject.startswith(("juris.ma.souss-irrigation.", "export.agg.ma.souss-irrigation."))
+    think, act = plan.placements[1:]
+    assert "juris.ma.souss-irrigation.think.*" in think.listens
+    assert "juris.ma.souss-irrigation.act.*" in think.speaks
+    assert "export.agg.ma.souss-irrigation.water-used" in act.speaks
+    assert "export.agg.ma.souss-irrigation.water-used" not in think.speaks
+    devices = next(grant for grant in plan.domains[0].grants if grant.stage == "devices")
+    assert (devices.speaks, devices.listens) == (("juris.ma.souss-irrigation.in.>",), ())
     assert plan.exports == {"export.agg.ma.souss-irrigation.water-used": ("SN",)}
 
 
@@ -43,15 +50,11 @@ def test_synced_actions_live_in_a_domain_of_their_own_where_sense_has_no_user() 
     plan = deployed(irrigation())
     main, act = plan.domains
     assert (main.domain, main.synced, act.domain, act.synced) == ("ma", False, "ma-act", True)
-    assert {stream.name for stream in main.wanted.streams} == {
-        "ma-souss-irrigation-dead",
-        "KV_ma-souss-irrigation-state",
-    }
-    assert {stream.name for stream in act.wanted.streams} == {
-        "ma-souss-irrigation-act",
-        "KV_ma-souss-irrigation-ledger",
-    }
-    assert {grant.stage for grant in act.grants} == {"think", "act"}
+    assert "ma-souss-irrigation-act" not in {stream.name for stream in main.wanted.streams}
+    assert {"ma-souss-irrigation-act", "KV_ma-souss-irrigation-ledger"} <= {s.name for s in act.wanted.streams}
+    ledger = next(stream for stream in act.wanted.streams if stream.name.endswith("ledger"))
+    assert ledger.max_age_s == 7 * 86_400
+    assert "sense" not in {grant.stage for grant in act.grants}
     think = next(grant for grant in act.grants if grant.stage == "think")
     assert think.speaks == ("juris.ma.souss-irrigation.act.*",)
     assert (think.listens, think.reads, think.buckets) == ((), (), ())
@@ -59,22 +62,40 @@ def test_synced_actions_live_in_a_domain_of_their_own_where_sense_has_no_user() 
         assert check_streams(share.wanted, Limits(), servers=1, synced=share.synced) == ()
 
 
-@pytest.mark.parametrize(
-    ("durability", "streams"),
-    [
-        ({"act": "hot"}, {"dead", "state", "ledger"}),
-        ({"act": "stored"}, {"dead", "state", "ledger", "act"}),
-        ({"act": "stored", "think": "stored"}, {"dead", "state", "ledger", "act", "think"}),
-    ],
-)
-def test_lanes_that_are_not_synced_share_the_countrys_engine(durability: dict[str, str], streams: set[str]) -> None:
-    (share,) = deployed(changed(durability=durability)).domains
-    assert {stream.name.rpartition("-")[2] for stream in share.wanted.streams} == streams
-    for grant in share.grants:
-        lane = f"juris.ma.souss-irrigation.{grant.stage}.*"
-        stored = any(stream.name.endswith(f"-{grant.stage}") for stream in share.wanted.streams)
-        assert (lane in grant.listens) is not stored  # a stage pulls from its stream, or listens, never both
-        assert bool(grant.reads) is stored
+@pytest.mark.parametrize(("think", "kept"), [("hot", False), ("stored", True)])
+def test_features_of_the_hot_lane_are_kept_by_nobody(think: str, kept: bool) -> None:
+    (share,) = deployed(changed(durability={"act": "stored", "think": think})).domains
+    names = {stream.name for stream in share.wanted.streams}
+    assert ("ma-souss-irrigation-think" in names) is kept
+    assert {"ma-souss-irrigation-act", "KV_ma-souss-irrigation-ledger"} <= names  # one engine has it all
+    assert {consumer.stream for consumer in share.wanted.consumers} <= names
+
+
+def test_a_pipeline_that_only_scores_has_no_engine_of_actions() -> None:
+    (share,) = deployed(changed(act=None, exports=[])).domains
+    assert (share.domain, share.synced) == ("ma", False)
+
+
+def test_a_source_of_another_country_is_refused() -> None:
+    sources = [{"kind": "nats", "name": "gateways", "subject": "juris.sn.souss-irrigation.in.>"}]
+    spec = changed(sense__sources=sources, origins={}, exports=[])
+    refused = plan_deployment(spec, prove_residency(spec, rules(), JURISDICTIONS), rules().terrain)
+    assert isinstance(refused, tuple)
+    assert [rejection.rule for rejection in refused] == ["country"]
+
+
+def test_workers_are_told_what_the_plan_and_the_rules_say() -> None:
+    spec = irrigation()
+    plan = deployed(spec)
+    hub = plan.placements[0].hub
+    parts = parts_at(spec, plan, hub, rules(), JURISDICTIONS, policy_version=3)
+    assert parts.workers == {"source": 1, "sense": 2, "think": 1, "act": 1}
+    assert parts.lane == "durable"
+    assert parts.juris_mask == rules().hubs_in(("MA",))
+    assert parts.juris_mask & parts.country_bits["SN"] == 0
+    assert set(parts.model_tags) == {"thirst@1"}
+    with pytest.raises(HarchError):
+        parts_at(changed(act=None, exports=[]), plan, hub, rules(), JURISDICTIONS, policy_version=3)
 
 
 def test_three_copies_are_refused_where_the_country_has_one_server() -> None:
@@ -107,7 +128,7 @@ def model(version: str, **fields: Any) -> dict[str, Any]:
         ({"act__concurrency": 4}, {StageName.ACT: Step.RESTART}),
         ({"scaling__think": {"workers_max": 4}}, {StageName.THINK: Step.SCALE}),
         ({"scaling__act": {"hubs": ["tangier"]}}, {StageName.ACT: Step.RESTART}),
-        ({"durability": {"think": "stored"}}, {StageName.SENSE: Step.RESTART, StageName.THINK: Step.RESTART}),
+        ({"durability": {"think": "hot"}}, {StageName.SENSE: Step.RESTART, StageName.THINK: Step.RESTART}),
         ({"latency": {"p99_ms_target": 20}}, {}),
         ({"exports": []}, {StageName.ACT: Step.RESTART}),
         ({"origins": {}}, {StageName.SENSE: Step.RESTART}),
@@ -138,10 +159,10 @@ def test_a_stage_may_be_removed_and_added() -> None:
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"name": "other"}, "name"),
+        ({"name": "other", "sense__sources": [], "origins": {}}, "name"),
         ({"sense__partitions": 32}, "partitions"),
         ({"jurisdiction__process_in": ["MA", "SN"], "jurisdiction__rest_in": ["MA", "SN"]}, "declassification"),
-        ({"durability": {"act": "hot"}}, "durability"),
+        ({"durability": {"act": "stored"}}, "durability"),
     ],
 )
 def test_what_cannot_be_done_to_a_running_pipeline_is_refused_with_a_fix(fields: dict[str, Any], rule: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
+from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.file import parse_pipelines, pipeline_problems
+from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.schema import pipeline_schema, pipeline_schema_text
 from harch.pipelines.spec.settings import PipelineSpec, StageName
 from harch.pipelines.spec.shape import shape_problems
-from unit.pipelines.spec.pipeline_files import IRRIGATION, JURISDICTIONS, irrigation, raw
+from unit.pipelines.spec.pipeline_files import IRRIGATION, JURISDICTIONS, irrigation, raw, rules
 
 
 def refused(text: str) -> HarchError:
@@ -74,7 +77,12 @@ def test_every_mistake_is_told_at_once_with_line_path_and_fix() -> None:
         ("workers_min: 2, workers_max: 8", "workers_min: 9, workers_max: 8", "scaling.sense.workers_min"),
         ("partitions: 64", "partitions: 4", "scaling.sense.workers_max"),
         ("when: need_mm > 2", "when: unknown > 2", "act.actions[0].when"),
-        ("inputs: [moisture_mean, flow_mean]", "inputs: [a, a]", "think.models[0].inputs"),
+        ("inputs: [moisture.mean, flow.mean]", "inputs: [flow.mean, flow.mean]", "think.models[0].inputs"),
+        ("inputs: [moisture.mean, flow.mean]", "inputs: [moisture.mien]", "think.models[0].inputs[0]"),
+        ("juris.ma.souss-irrigation.in.>", "juris.ma.other.in.>", "sense.sources[2].subject"),
+        ("juris.ma.souss-irrigation.in.>", "juris.*.souss-irrigation.in.>", "sense.sources[2].subject"),
+        ("juris.ma.souss-irrigation.in.>", "juris.ma.souss-irrigation.act.>", "sense.sources[2].subject"),
+        ("latency: {p99", "durability: {act: hot}\nlatency: {p99", "durability.act"),
         ("windows: {size_s: 60}", "windows: {size_s: 60, slide_s: 7}", "sense.windows.slide_s"),
         ("to: [SN]", "to: [XX]", "exports[0].to"),
         ("latency: {p99", "durability: {think: synced}\nlatency: {p99", "durability.think"),
@@ -171,3 +179,18 @@ def test_the_schema_takes_the_file_and_refuses_what_it_refuses() -> None:
     wrong = yaml.safe_load(IRRIGATION.replace("devices_max", "devices_mx"))
     assert list(validator.iter_errors(wrong))
     assert json.loads(pipeline_schema_text())["required"] == ["kind", "name", "jurisdiction", "sense"]
+
+
+EXAMPLES = sorted((Path(__file__).parents[4] / "examples" / "pipelines").glob("*/pipeline.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_every_example_is_valid_and_may_run_on_the_shipped_fleet(path: Path) -> None:
+    (spec,) = parse_pipelines(path.read_bytes(), path.name, JURISDICTIONS)
+    proof = prove_residency(spec, rules(), JURISDICTIONS)
+    assert proof.rejections == ()
+    assert isinstance(plan_deployment(spec, proof, rules().terrain), Deployment)
+
+
+def test_there_are_three_examples() -> None:
+    assert [path.parent.name for path in EXAMPLES] == ["grid-balancing", "irrigation", "transactions"]

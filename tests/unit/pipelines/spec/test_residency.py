@@ -33,6 +33,7 @@ def test_a_moroccan_pipeline_is_proved_edge_by_edge_and_stays_in_morocco() -> No
     assert edges == {
         (EdgeKind.SOURCE, "fields -> sense"),
         (EdgeKind.SOURCE, "weather -> sense"),
+        (EdgeKind.SOURCE, "gateways -> sense"),
         (EdgeKind.STREAM, "sense -> think"),
         (EdgeKind.STREAM, "think -> act"),
         (EdgeKind.STATE, "sense -> checkpoints"),
@@ -77,7 +78,7 @@ def test_each_way_out_of_the_law_is_refused_with_its_rule_and_a_fix(fields: dict
 def test_a_models_own_tag_limits_where_think_runs_and_without_one_it_is_the_pipelines() -> None:
     model = {
         "name": "thirst",
-        "inputs": ["a"],
+        "inputs": ["flow.mean"],
         "outputs": ["need_mm"],
         "versions": [{"version": "1", "runtime": "python", "callable": "m:f"}],
         "tag": {**WIDE, "process_in": ["SN"], "rest_in": ["SN"]},
