@@ -9,14 +9,15 @@ from msgspec.structs import replace
 from harch.carbon.planning.decisions import Decision, Verb
 from harch.federation.offers import OrderKind
 from harch.hub.desk import Desk
-from harch.hub.routing.choices import choice_of, is_weighable, over_limit, pools_of, weighed
+from harch.hub.routing.choices import choice_of, is_weighable, over_limit, weighed
 from harch.hub.routing.memory import HubPlan
 from harch.hub.routing.telling import describe
 from harch.hub.routing.works import is_movable, waiting_work
 from harch.workloads.carbon import CarbonChoice
 from harch.workloads.lifecycle import State, Workload
 
-TELL_SHIFT = timedelta(minutes=30)  # a planned start that moves by less is not worth a line of history
+SHIFT = timedelta(minutes=30)  # a planned start that moves by less is not worth a line of history, nor a write
+TOLD_AGAIN = timedelta(hours=1)  # then the figures behind an unchanged choice are renewed
 
 
 def plan_came(desk: Desk, plan: HubPlan) -> None:
@@ -78,6 +79,8 @@ def _planned_again(desk: Desk, workload: Workload, decision: Decision, plan: Hub
             desk.changed(workload, "workload.replanned", f"no hub and hour keeps its limits: {decision.reason}")
         return
     starts = decision.verb is Verb.START and decision.room
+    if not starts and _is_as_before(desk, before, decision, plan):
+        return
     choice = choice_of(desk, workload, decision, plan)
     if starts:
         workload.carbon = choice
@@ -86,15 +89,23 @@ def _planned_again(desk: Desk, workload: Workload, decision: Decision, plan: Hub
     if decision.verb is Verb.START:  # nowhere is room for all of it: it keeps its place until its promise nears
         choice = replace(choice, held=True, action=str(Verb.WAIT), start_at=before.release_at or desk.now)
     workload.carbon = choice
-    shifted = before.start_at is None or choice.start_at is None or abs(choice.start_at - before.start_at) >= TELL_SHIFT
-    if shifted or choice.hub_id != before.hub_id or before.refused:
-        desk.changed(workload, "workload.replanned", describe(choice))
+    shifted = before.start_at is None or choice.start_at is None or abs(choice.start_at - before.start_at) >= SHIFT
+    news = shifted or choice.hub_id != before.hub_id or bool(before.refused)
+    desk.changed(workload, "workload.replanned" if news else "", describe(choice))
     desk.carbon.hold(workload, choice, now=desk.now, boot_s=desk.boot_s)
+
+
+def _is_as_before(desk: Desk, before: CarbonChoice, decision: Decision, plan: HubPlan) -> bool:
+    """The same hub at about the same time: most of what thousands of held jobs are told every few minutes."""
+    if decision.verb is not Verb.WAIT or before.start_at is None or before.refused or before.hub_id != decision.hub:
+        return False
+    shift = abs(plan.moment(decision.start_h) - before.start_at)
+    return shift < min(SHIFT, timedelta(seconds=plan.step_s)) and desk.now - before.decided_at < TOLD_AGAIN
 
 
 def _weigh_late(desk: Desk, workload: Workload, plan: HubPlan) -> None:
     """It came while the plan was made."""
-    work = waiting_work(desk, workload, pools_of(plan), planned=True, now=desk.now)
+    work = waiting_work(desk, workload, plan.pools, planned=True, now=desk.now)
     decision = weighed(desk, plan, work)
     if decision is None or (decision.verb is Verb.REFUSE and not is_weighable(plan, work)):
         release(desk, workload, "the plan could not weigh it")

@@ -14,7 +14,6 @@ from harch.base.errors import HarchError
 from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.dispatch import decide
-from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.work import FlexibleWork
 from harch.hub.desk import Desk
 from harch.hub.routing.memory import FIRST_PLAN_S, HubPlan
@@ -36,7 +35,9 @@ def choose(desk: Desk, workload: Workload) -> CarbonChoice | None:
     plan = memory.fresh_plan(desk.now, desk.boot_s)
     if plan is None:
         return _without_plan(desk, workload, planned=planned, limited=limited)
-    work = waiting_work(desk, workload, pools_of(plan), planned=planned, now=desk.now)
+    # Tags of data may change at any time; what else decides is asked again before any offer.
+    known = None if workload.data_ids else memory.hubs_known
+    work = waiting_work(desk, workload, plan.pools, planned=planned, now=desk.now, known=known)
     decision = weighed(desk, plan, work)
     if decision is None:
         return at_once(desk, workload, "the plan could not weigh it")
@@ -79,7 +80,7 @@ def settled(decision: Decision, work: FlexibleWork, book: Book, left_g: float = 
 
 def is_weighable(plan: HubPlan, work: FlexibleWork) -> bool:
     """Whether the plan knows any hub for it; if not, its silence is no refusal."""
-    return any(hub in work.hubs and model == work.model for hub, model in pools_of(plan))
+    return any(hub in work.hubs and model == work.model for hub, model in plan.pools)
 
 
 def choice_of(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan) -> CarbonChoice:
@@ -135,10 +136,6 @@ def over_limit(workload: Workload, why: str) -> HarchError:
     if workload.spec.carbon.g_max is not None and not ceiling:
         hint = "raise `carbon.g_max`, state a shorter `carbon.duration_s`, or give it slack for cleaner hours"
     return HarchError("E0402", f"no hub and hour keeps its limits: {why}", hint=hint, field="carbon")
-
-
-def pools_of(plan: HubPlan) -> dict[tuple[str, str], Pool]:
-    return {pool.key: pool for pool in plan.book.outlook.pools}
 
 
 def _without_plan(desk: Desk, workload: Workload, *, planned: bool, limited: bool) -> CarbonChoice:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision
 from harch.carbon.planning.limits import Budgets
+from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.settings import PlanSettings
 from harch.workloads.carbon import CarbonChoice
 from harch.workloads.lifecycle import Workload
@@ -62,6 +64,10 @@ class HubPlan:
     announced: tuple[Intent, ...] = ()  # what this hub means to start at others
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def pools(self) -> Mapping[tuple[str, str], Pool]:
+        return {pool.key: pool for pool in self.book.outlook.pools}
+
     def moment(self, step: int) -> datetime:
         return self.at + timedelta(seconds=step * self.step_s)
 
@@ -81,6 +87,7 @@ class CarbonMemory:
     plan: HubPlan | None = None
     routes: dict[str, Route] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    hubs_known: dict[object, frozenset[str]] = field(default_factory=dict)  # where work without data may run, by shape
     _plan_s: float = -math.inf  # when it came, by the boot clock
     _reserved: dict[str, float] = field(default_factory=dict)  # grams given out since then, by tenant
     _moved_s: deque[float] = field(default_factory=deque)
@@ -91,7 +98,7 @@ class CarbonMemory:
     # The plan
 
     def planned(self, plan: HubPlan, boot_s: float) -> None:
-        self.plan, self._plan_s, self._reserved = plan, boot_s, {}
+        self.plan, self._plan_s, self._reserved, self.hubs_known = plan, boot_s, {}, {}
 
     def fresh_plan(self, now: datetime, boot_s: float) -> HubPlan | None:
         """None if there is none, or if it is too old by either clock."""

@@ -65,6 +65,7 @@ def release_at(workload: Workload, promise: datetime) -> datetime:
     return promise - timedelta(seconds=min(margin_s, MARGIN_SHARE_MAX * whole_s))
 
 
+KNOWN_MAX = 4096
 HubsKnown = dict[object, frozenset[str]]
 
 
@@ -75,6 +76,8 @@ def hubs_for(desk: Desk, workload: Workload, known: HubsKnown | None = None) -> 
     spec, shape = workload.spec, desk.request(workload).shape
     key = (shape, workload.data_ids, workload.home_fits, may_leave(spec), spec.stop_grace_s)
     if key not in known:
+        if len(known) >= KNOWN_MAX:
+            known.clear()
         known[key] = _hubs_for(desk, workload)
     return known[key]
 
