@@ -96,22 +96,41 @@ class RecordingHook:
         return None if lost else 200
 
 
-@asynccontextmanager
-async def nats_server(folder: Path) -> AsyncIterator[str]:
-    """A JetStream server that syncs before it acknowledges, on a free port."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = folder / "nats.conf"
-    config.write_text(
-        f'listen: "127.0.0.1:-1"\nports_file_dir: "{folder}"\n'
-        f'jetstream {{ store_dir: "{folder}/store", sync_interval: always }}\n'
-    )
-    process = subprocess.Popen(
-        [Path(sys.prefix) / "bin" / "nats-server", "-c", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        ports = folder / f"nats-server_{process.pid}.ports"
+class NatsProcess:
+    """A JetStream server that syncs before it acknowledges; `kill` and `start` again keep its port and its disk."""
+
+    def __init__(self, folder: Path, *, more: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.port, self._more = folder, -1, more
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        config = self.folder / "nats.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\nports_file_dir: "{self.folder}"\n'
+            f'jetstream {{ store_dir: "{self.folder}/store", sync_interval: always }}\n{self._more}\n'
+        )
+        program = Path(sys.prefix) / "bin" / "nats-server"
+        self._process = subprocess.Popen([program, "-c", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ports = self.folder / f"nats-server_{self._process.pid}.ports"
         await until(lambda: ports.exists() and ports.stat().st_size > 0, "the NATS server listens")
-        yield json.loads(ports.read_text())["nats"][0]
+        self.port = int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=20)
+
+
+@asynccontextmanager
+async def nats_server(folder: Path, *, more: str = "") -> AsyncIterator[NatsProcess]:
+    server = NatsProcess(folder, more=more)
+    await server.start()
+    try:
+        yield server
     finally:
-        process.kill()
-        process.wait(timeout=20)
+        server.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from harch.pipelines.act import approvals, ledger, letters
 from harch.pipelines.act.ledger import Entry, State
 from harch.pipelines.act.runner import ActStage
 from harch.pipelines.act.settings import NatsSink as NatsSettings
-from harch.pipelines.act.sinks.base import Effect, Order
+from harch.pipelines.act.sinks.base import Effect, Order, Outcome
 from harch.pipelines.act.sinks.nats import NatsSink
 from harch.pipelines.act.store import Conflict
 from harch.pipelines.act.store_nats import NatsLedger
+from harch.pipelines.engine.users import StageGrant, inbox_of, stage_user
 from integration.act.act_servers import nats_server, until
 from unit.pipelines.act.act_builders import MA, Chain, RecordingSink, act, batch, command
 
@@ -30,8 +32,8 @@ WEEK_S = 7 * 86_400.0
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    async with nats_server(tmp_path / "nats") as address:
-        yield address
+    async with nats_server(tmp_path / "nats") as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -110,11 +112,13 @@ async def test_a_new_process_finds_what_an_old_one_left(store: NatsLedger, clien
 
 
 async def test_without_its_server_the_ledger_refuses_and_nothing_may_be_sent(tmp_path: Path) -> None:
-    async with nats_server(tmp_path / "short") as address:
-        client = await nats.connect(address, allow_reconnect=False, error_cb=_quiet)
+    async with nats_server(tmp_path / "short") as server:
+        client = await nats.connect(server.url, allow_reconnect=False, error_cb=_quiet)
         store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
         assert store.stopped() == ""
-    await until(lambda: store.stopped() != "", "the loss of the server is seen")
+    await until(lambda: not client.is_connected, "the loss of the server is seen")
+    with pytest.raises(HarchError):
+        store.stopped()
     with pytest.raises(HarchError) as caught:
         await store.put(entry(), revision=0)
     assert caught.value.code == "E0675"
@@ -189,3 +193,76 @@ async def test_a_subject_without_a_stream_or_an_answer_is_a_clear_no(url: str) -
         outcome = await sink.execute(order(), lambda: "")
         assert (outcome.effect, outcome.detail) == (Effect.NO, "nobody takes the subject")
         await sink.close()
+
+
+async def test_a_worker_that_may_use_only_its_own_bucket_can_keep_its_ledger(tmp_path: Path) -> None:
+    grant = StageGrant(country="MA", pipeline="soil", stage="act", buckets=("act-ma",), scans=("act-ma",))
+    allowed = stage_user(grant, "")
+    users = f"""authorization {{ users: [
+        {{user: admin, password: admin}},
+        {{user: act, password: act, permissions: {{
+            publish: {{allow: {json.dumps(allowed.publish)}}}, subscribe: {{allow: {json.dumps(allowed.subscribe)}}}
+        }}}}
+    ]}}"""
+    async with nats_server(tmp_path / "nats", more=users) as server:
+        admin = await nats.connect(server.url, user="admin", password="admin")
+        made = await NatsLedger.open(admin, bucket="act-ma", retention_s=WEEK_S)
+        await made.put(entry(1), revision=0)
+        await made.close()
+        inbox = inbox_of(grant.user_name).encode()
+        client = await nats.connect(server.url, user="act", password="act", inbox_prefix=inbox, error_cb=_quiet)
+        store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+        assert [row.entry for row in await store.scan([State.AUTHORISED])] == [entry(1)]
+        stored = await store.put(entry(2), revision=0)
+        assert await store.get(entry(2).cmd_id) == stored
+        with pytest.raises(Conflict):
+            await store.put(entry(2), revision=0)
+        await store.close()
+        await client.close()
+        await admin.close()
+
+
+async def test_a_server_that_is_killed_again_and_again_makes_nothing_happen_twice(tmp_path: Path) -> None:
+    """kill -9 of the ledger's server while commands are under way; the worker goes on when it is back."""
+
+    class Readable(RecordingSink):
+        async def probe(self, order: Order) -> Outcome:
+            return Outcome(Effect.YES if any(one.key == order.key for one in self.orders) else Effect.NO)
+
+    clock, chain = SystemClock(), Chain()
+    sink = Readable(timeout_s=0.5, keeps_keys=False, reads_back=True)
+    settings = act(ttl_s=600, settle_s=0.5, retries={"attempts": 20, "base_s": 0.05, "max_s": 0.2})
+    async with nats_server(tmp_path / "nats") as server:
+        client = await nats.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_quiet)
+        store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
+        stage = ActStage(
+            settings, store=store, sinks={"valve": sink}, clock=clock, worker="w", audit=chain, local_bit=MA
+        )
+        running = asyncio.create_task(stage.run())
+        taken: set[int] = set()
+
+        async def deliver(window: int) -> None:
+            """As a stream would: again, until it was taken."""
+            at_ms = round(clock.now().timestamp() * 1000)
+            while window not in taken:
+                try:
+                    await stage.submit(batch(*[0.9] * 10, window=window, at_ms=at_ms))
+                    taken.add(window)
+                except HarchError:  # the ledger is away
+                    await asyncio.sleep(0.1)
+
+        for kill in range(3):
+            delivery = asyncio.create_task(deliver(kill))
+            before = len(sink.orders)
+            await until(lambda before=before: len(sink.orders) > before, "commands are under way")
+            server.kill()
+            await server.start()
+            await delivery
+        await until(lambda: stage.counters.ends["done"] >= 30, "all are done")
+        running.cancel()
+        await asyncio.wait([running])
+        keys = [one.key for one in sink.orders]
+        assert len(keys) == len(set(keys)) == 30
+        assert {row.entry.state for row in await store.last_done()} == {State.DONE}
+        await store.close()
+        await client.close()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from harch.base.errors import HarchError
 from harch.pipelines.act.counters import Counters
 from harch.pipelines.act.ledger import Entry
 from harch.pipelines.act.settings import ActionSettings
@@ -95,6 +96,11 @@ class Requests:
                 return "the worker was too slow"
             if action is None:  # taking back makes safe: neither the command's time nor a stop holds it up
                 return ""
-            return "its time was over" if entry.command.expired(now_ms) else self.stopped(action)
+            if entry.command.expired(now_ms):
+                return "its time was over"
+            try:
+                return self.stopped(action)
+            except HarchError as error:
+                return error.message
 
         return gate

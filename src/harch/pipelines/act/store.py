@@ -58,7 +58,8 @@ class LedgerStore(Protocol):
         ...
 
     def stopped(self) -> str:
-        """The reason, as last heard. Asked right before each request, so it must not wait."""
+        """The reason, as last heard. Asked right before each request, so it must not wait. Raises E0675 where a stop
+        could not be heard."""
         ...
 
     async def close(self) -> None: ...

@@ -20,12 +20,16 @@ from harch.pipelines.act.store import SCAN_MAX, Conflict, Stored
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
 log = logging.getLogger(__name__)
 
 INDEX_MAX = 1_000_000  # open commands and letters that are kept in mind
-RESYNC_S = 60.0  # the watch is started again, in case it lost something
+HEARTBEAT_S = 5.0
+HEARTBEATS_PER_WATCH = 60  # then the watch is started again, in case it lost something
+QUEUE_MAX = 10_000
 LOAD_TIMEOUT_S = 60.0
 _STOP = "stop"
 _COMMAND = "cmd."
@@ -34,14 +38,15 @@ _COMMAND = "cmd."
 class NatsLedger:
     """A LedgerStore in a JetStream key-value bucket. `open` makes one; the connection stays the caller's."""
 
-    def __init__(self, client: Client, bucket: KeyValue) -> None:
-        self._client = client
-        self._bucket = bucket
+    def __init__(self, client: Client, streams: JetStreamContext, bucket: KeyValue, name: str) -> None:
+        self._client, self._streams = client, streams
+        self._bucket, self._name, self._stream = bucket, name, f"KV_{name}"
         self._index: dict[str, Stored] = {}
         self._done: OrderedDict[str, Stored] = OrderedDict()  # the last SCAN_MAX
         self._stop = ""
         self._loaded = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
+        self._closing = False
 
     @classmethod
     async def open(
@@ -61,6 +66,7 @@ class NatsLedger:
                     KeyValueConfig(
                         bucket=bucket,
                         history=1,
+                        direct=True,  # what workers with narrow rights may ask for
                         ttl=retention_s,
                         storage=StorageType.FILE,
                         replicas=replicas,
@@ -69,7 +75,7 @@ class NatsLedger:
                 )
         except (Error, OSError, TimeoutError) as error:
             raise _unreachable(error) from error
-        ledger = cls(client, found)
+        ledger = cls(client, streams, found, bucket)
         ledger._follower = asyncio.create_task(ledger._follow(), name="act-ledger-watch")
         try:
             async with asyncio.timeout(LOAD_TIMEOUT_S):
@@ -142,13 +148,16 @@ class NatsLedger:
 
     def stopped(self) -> str:
         """Whoever cannot hear a stop must not send."""
-        return self._stop if self._client.is_connected else "the ledger is not reachable"
+        if not self._client.is_connected:
+            raise HarchError("E0675", "the ledger's message server is not connected", hint="is it running?")
+        return self._stop
 
     async def close(self) -> None:
-        if self._follower is not None:
+        self._closing = True
+        while self._follower is not None and not self._follower.done():
+            # More than once: nats-py answers a cancellation on a closed connection with an error of its own.
             self._follower.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._follower
+            await asyncio.wait([self._follower], timeout=0.1)
 
     async def _read_back(self, entry: Entry, body: bytes, revision: int, error: Exception) -> int:
         """The answer to a write got lost. Only an entry that is byte for byte ours counts as written."""
@@ -163,36 +172,66 @@ class NatsLedger:
         """Keeps the index current. Other processes approve and stop through the same bucket."""
         from nats.errors import Error
 
-        while True:
+        while not self._closing:
             try:
-                async with asyncio.timeout(RESYNC_S):
-                    await self._watch()
-            except TimeoutError:
-                continue
-            except (Error, OSError) as error:
+                await self._watch()
+            except (Error, OSError, TimeoutError) as error:
                 log.warning("the watch of the ledger broke and starts again: %s", type(error).__name__)
                 await asyncio.sleep(1.0)
 
     async def _watch(self) -> None:
-        watcher = await self._bucket.watchall()
-        heard: set[str] = set()
-        loading = True
+        """Hears the last state of every key, then each change. A consumer with a name of its own, because a worker may
+        be allowed to make consumers of its own bucket only, and one whose silences and gaps are noticed."""
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        inbox = self._client.new_inbox()
+        queue: asyncio.Queue[Msg] = asyncio.Queue(maxsize=QUEUE_MAX)
+        heard = await self._client.subscribe(inbox, cb=queue.put)
         try:
-            async for update in watcher:
-                if update is None:  # everything that was there has been heard
-                    for gone in set(self._index) - heard if loading else ():
-                        self._index.pop(gone, None)
-                    loading = False
-                    self._loaded.set()
-                elif update.key == _STOP:
-                    self._stop = (update.value or b"").decode()
-                elif update.operation is None and update.value:
-                    stored = Stored(decode_entry(update.value), update.revision or 0)
-                    heard.add(stored.entry.cmd_id)
-                    self._keep(stored)
+            made = await self._streams.add_consumer(
+                self._stream,
+                ConsumerConfig(
+                    name=f"watch-{inbox.rsplit('.', 1)[1]}",
+                    deliver_subject=inbox,
+                    deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+                    filter_subject=f"$KV.{self._name}.>",
+                    ack_policy=AckPolicy.NONE,
+                    idle_heartbeat=HEARTBEAT_S,
+                    inactive_threshold=60.0,
+                    mem_storage=True,
+                    num_replicas=1,
+                ),
+            )
+            await self._listen(queue, made.num_pending or 0)
         finally:
             with contextlib.suppress(Exception):
-                await watcher.stop()  # type: ignore[no-untyped-call] # nats-py leaves it untyped
+                await heard.unsubscribe()
+
+    async def _listen(self, queue: asyncio.Queue[Msg], pending: int) -> None:
+        """Returns when it is time to start again; raises when the server is silent, or something got lost."""
+        known, count, left = set(self._index), 0, HEARTBEATS_PER_WATCH
+        while left and not self._closing:
+            if count == pending and not self._loaded.is_set():
+                self._loaded.set()
+            if count == pending:  # everything that was there has been told; what was not is gone
+                for gone in known:
+                    self._index.pop(gone, None)
+                known.clear()
+            async with asyncio.timeout(3 * HEARTBEAT_S):
+                message = await queue.get()
+            if not message.reply:  # a sign of life, without a message
+                left -= 1
+                continue
+            count += 1
+            if message.metadata.sequence.consumer != count:
+                raise OSError("the watch lost a message")
+            key = message.subject.removeprefix(f"$KV.{self._name}.")
+            if key == _STOP:
+                self._stop = message.data.decode()
+            elif message.data and not (message.headers or {}).get("KV-Operation"):
+                stored = Stored(decode_entry(message.data), message.metadata.sequence.stream)
+                known.discard(stored.entry.cmd_id)
+                self._keep(stored)
 
     def _keep(self, stored: Stored) -> None:
         known = self._index.get(stored.entry.cmd_id)
