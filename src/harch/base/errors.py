@@ -386,6 +386,13 @@ REGISTRY = _registry(
         "A worker was started, but does not say that it is well. Its log says what it waits for.",
     ),
     ErrorKind(
+        "E0652",
+        "Source cannot keep events",
+        507,
+        "A source writes what it accepts to a file before it says yes. The file could not be written, so nothing was "
+        "accepted.",
+    ),
+    ErrorKind(
         "E0670",
         "Actions not valid",
         400,

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from typing import cast
 
 from harch.pipelines.client.errors import ConnectionLost, NatsError, ProtocolError
 from harch.pipelines.client.link import refuse
@@ -31,8 +32,7 @@ class AioLink(asyncio.BufferedProtocol):
         self._room.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by class
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._parser.writable()

@@ -1,0 +1,83 @@
+"""`python -m harch.pipelines.workers STAGE --config FILE`: one worker, until SIGTERM and drained."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harch.base.errors import HarchError
+from harch.pipelines.workers.config import WorkerConfig, read_config
+from harch.pipelines.workers.shell import Shell, StageBody
+
+STAGES = ("source", "sense", "think", "act", "fused")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="harch.pipelines.workers", description=__doc__)
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--config", type=Path, required=True, help="a file of mode 0600 that the hub has written")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request, with its address, is nobody's business
+    try:
+        config = read_config(arguments.config)
+        if config.stage != arguments.stage:
+            raise HarchError(
+                "E0650", f"the configuration is one of `{config.stage}`, not of `{arguments.stage}`", hint="use its own"
+            )
+        run(config)
+    except HarchError as error:
+        logging.getLogger(__name__).error("error[%s]: %s; hint: %s", error.code, error.message, error.hint)
+        return 1
+    return 0
+
+
+def run(config: WorkerConfig) -> None:
+    """The worker on an event loop of its own; uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_run(config))
+    else:
+        uvloop.run(_run(config))
+
+
+async def _run(config: WorkerConfig) -> None:
+    shell = Shell(config)
+    shell.claim_name()
+    await shell.run(_body_of(config))
+
+
+def _body_of(config: WorkerConfig) -> Callable[[Shell], StageBody]:
+    """Imports only what this stage needs."""
+    match config.stage:
+        case "source":
+            from harch.pipelines.workers.source_worker import SourceWorker
+
+            return SourceWorker
+        case "sense":
+            from harch.pipelines.workers.lanes import DurableLane, HotLane
+            from harch.pipelines.workers.sense_worker import SenseWorker
+
+            lane = DurableLane if config.lane == "durable" else HotLane
+            return lambda shell: SenseWorker(shell, lane(shell))
+        case "think":
+            from harch.pipelines.workers.think_worker import ThinkWorker
+
+            return ThinkWorker
+        case "act":
+            from harch.pipelines.workers.act_worker import ActWorker
+
+            return ActWorker
+        case "fused":
+            from harch.pipelines.workers.fused_worker import FusedWorker
+
+            return FusedWorker
+
+
+if __name__ == "__main__":
+    sys.exit(main())

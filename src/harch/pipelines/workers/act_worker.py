@@ -1,0 +1,175 @@
+"""How does an ACT worker run? Outputs in, commands into the ledger, and only then is a message acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.gate import PolicyTable
+from harch.pipelines.workers.actor import Actor, NotYet
+from harch.pipelines.workers.names import ACT_CONSUMER, POLICY_KEY
+from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
+from harch.pipelines.workers.shell import Report, Shell
+from harch.pipelines.workers.status import Latency
+
+MESSAGES_MAX = 64
+PULL_WAIT_S = 0.5
+RETRY_S = 0.5
+KEEP_ALIVE_S = 3.0
+DRAIN_S = 15.0  # for actions that are open; what is left waits in the ledger for the next worker
+
+log = logging.getLogger(__name__)
+
+
+class ActWorker:
+    """The split stage."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._config = shell.config
+        self._actor = Actor(shell)
+        self._stopping = asyncio.Event()
+        self._ready = False
+        self._latency = Latency()
+        self._messages = self._commands = self._dead = self._redelivered = 0
+        self._lag = 0
+        self._puller: Puller | None = None
+
+    async def run(self) -> None:
+        await self._open()
+        stage = asyncio.create_task(self._actor.run(), name="act-stage")
+        lag = asyncio.create_task(self._measure_lag(), name="lag")
+        self._ready = True
+        try:
+            working = asyncio.create_task(self._work(), name="act")
+            await asyncio.wait((working, stage), return_when=asyncio.FIRST_COMPLETED)
+            await working if working.done() else await stage
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self._actor.stage.drain()
+        finally:
+            for task in (stage, lag):
+                task.cancel()
+            await asyncio.gather(stage, lag, return_exceptions=True)
+            await self._actor.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def look(self) -> None:
+        entry = await self._shell.state.get(POLICY_KEY)
+        if entry is not None:
+            self._actor.gate.learn(msgspec.json.decode(entry.value, type=PolicyTable))
+        if self._ready:
+            self._actor.stage.wake()  # a person may have approved something
+
+    def report(self) -> Report:
+        report = Report(
+            counters={
+                "messages": self._messages,
+                "commands": self._commands,
+                "messages_dead": self._dead,
+                "messages_redelivered": self._redelivered,
+            },
+            lag=float(self._lag),
+            done=float(self._messages),
+            latency_ms=self._latency.summary(),
+            latency_counts=tuple(self._latency.histogram.counts),
+            trouble="" if self._ready else "opens its ledger",
+        )
+        if self._ready:
+            report.counters |= self._actor.stage.counters.as_dict()
+            report.gauges = {"open_actions": float(len(self._actor.stage.agenda))}
+        return report
+
+    async def _open(self) -> None:
+        """The ledger may be a moment later than we are."""
+        while True:
+            try:
+                await self._actor.open()
+                return
+            except HarchError as error:
+                if error.code != "E0675" or self._stopping.is_set():
+                    raise
+                log.warning("%s", error.message)
+            await self._shell.clock.sleep(RETRY_S)
+
+    async def _work(self) -> None:
+        shell = self._shell
+        puller = Puller(shell.act_client, shell.names.outputs_stream, ACT_CONSUMER, shell.clock)
+        self._puller = puller
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stopping.is_set():
+                    room = MESSAGES_MAX - len(under_way)
+                    if room <= 0:
+                        await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                        continue
+                    for message in await puller.next(room, PULL_WAIT_S):
+                        task = group.create_task(self._handle(message))
+                        under_way.add(task)
+                        task.add_done_callback(under_way.discard)
+        finally:
+            puller.stop()
+
+    async def _handle(self, message: Message) -> None:
+        began_s = self._shell.clock.monotonic_s()
+        self._redelivered += deliveries(message) > 1
+        alive = asyncio.create_task(self._keep_alive(message))
+        try:
+            if deliveries(message) > self._config.acting.deliveries_max:
+                await self._bury(message, f"{deliveries(message)} deliveries")
+                return
+            taken = await self._take(message)
+            if isinstance(taken, Rejection):
+                await self._bury(message, f"{taken.rule}: {taken.detail}")
+                return
+            acknowledge(self._shell.act_client, message)
+        except NatsError as error:
+            log.warning("outputs come again: %s", error)
+            return
+        finally:
+            alive.cancel()
+        self._messages += 1
+        self._commands += taken
+        self._latency.add((self._shell.clock.monotonic_s() - began_s) * 1000)
+
+    async def _take(self, message: Message) -> int | Rejection:
+        while True:
+            try:
+                return await self._actor.take(message.payload)
+            except NotYet as error:
+                log.info("outputs wait: %s", error)
+            except HarchError as error:
+                if error.code not in ("E0675", "E0677"):
+                    return Rejection("outputs", error.code, error.message)
+                log.warning("outputs wait: %s", error.message)
+            await self._shell.clock.sleep(RETRY_S)
+
+    async def _bury(self, message: Message, why: str) -> None:
+        self._dead += 1
+        self._shell.alert("dead", f"outputs on {message.subject}: {why}")
+        partition = message.subject.rpartition(".")[2]
+        await self._shell.act_client.publish_stored(self._shell.names.dead(partition), message.payload)
+        give_up(self._shell.act_client, message)
+
+    async def _keep_alive(self, message: Message) -> None:
+        while True:
+            await self._shell.clock.sleep(KEEP_ALIVE_S)
+            with contextlib.suppress(NatsError):
+                still_working(self._shell.act_client, message)
+
+    async def _measure_lag(self) -> None:
+        while True:
+            await self._shell.clock.sleep(self._config.status_every_s)
+            if self._puller is not None:
+                with contextlib.suppress(NatsError):
+                    self._lag = await self._puller.pending()

@@ -1,0 +1,187 @@
+"""How does ACT run inside a worker? The stage with its ledger, its sinks and its audit, and outputs made into batches.
+
+The audit of each action goes into a stream of the synced engine, from which the hub takes it into its chain; what
+cannot be written there is not done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.act.command import Command
+from harch.pipelines.act.decisions import DecisionBatch
+from harch.pipelines.act.runner import ActStage
+from harch.pipelines.act.settings import ActSettings
+from harch.pipelines.act.sinks.base import Sink
+from harch.pipelines.act.sinks.build import build_sinks, close_sinks
+from harch.pipelines.act.store import LedgerStore
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.sense.gate import Gate, Verdict
+from harch.pipelines.think.messages import decode_outputs
+from harch.pipelines.wire.checksum import Buffer
+from harch.pipelines.workers.config import EngineAccess, WorkerConfig
+from harch.pipelines.workers.shell import Shell
+from harch.sovereignty.audit.entry import Draft
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+LEDGER_FILE = "ledger.db"
+
+log = logging.getLogger(__name__)
+
+
+class NotYet(Exception):
+    """The policy version of these outputs is not known here yet; they come again."""
+
+
+class Actor:
+    """`open`, then `run` beside `take`; `close` last."""
+
+    def __init__(self, shell: Shell) -> None:
+        if shell.config.act is None:
+            raise HarchError("E0650", "a worker that acts has no actions", hint="let the hub write its configuration")
+        self._shell = shell
+        self._config = shell.config
+        self._settings: ActSettings = shell.config.act
+        self.gate = Gate(shell.config.site.hub, shell.config.policy)
+        self._devices = shell.config.sense.devices
+        self._ledger_client: Client | None = None
+        self._store: LedgerStore | None = None
+        self._sinks: dict[str, Sink] = {}
+        self._stage: ActStage | None = None
+
+    @property
+    def stage(self) -> ActStage:
+        if self._stage is None:
+            raise HarchError("E0675", "the ledger is not open yet", hint="wait until the worker is ready")
+        return self._stage
+
+    async def open(self) -> None:
+        """Raises E0675 without a ledger, E0676 without what a sink needs."""
+        config = self._config
+        self._store = await self._open_ledger()
+        self._sinks = build_sinks(self._settings)
+        number, count = config.share
+        self._stage = ActStage(
+            self._settings,
+            store=self._store,
+            sinks=self._sinks,
+            clock=self._shell.clock,
+            worker=f"{config.worker}-{self._shell.process}",
+            audit=self._audit,
+            local_bit=config.local_bit,
+            country_bits=config.country_bits,
+            owns=lambda command: share_of(command, count) == number,
+            seed=config.seed,
+        )
+
+    async def run(self) -> None:
+        await self.stage.run()
+
+    async def take(self, message: Buffer) -> int | Rejection:
+        """How many commands came of it, once the ledger has them. A Rejection is final. Raises NotYet and E0675."""
+        found = decode_outputs(message)
+        if isinstance(found, Rejection):
+            return found
+        header, decided = found
+        answer = self.gate.decide(header)
+        if answer.verdict is Verdict.HOLD:
+            raise NotYet(answer.detail)
+        if answer.verdict is Verdict.DROP:
+            return Rejection("outputs", answer.reason, answer.detail)
+        origin = decided.origin
+        batch = DecisionBatch(
+            pipeline=origin.pipeline,
+            devices=[self._device(int(number)) for number in decided.devices],
+            columns=decided.outputs,
+            windows=origin.window_end_ns,
+            at_ms=decided.at_ms,
+            juris_mask=self.gate.in_current_numbering(origin.juris_mask, origin.policy_version),
+            policy_version=self.gate.current.version,
+            model=decided.ref.sha256,
+        )
+        taken = await self.stage.submit(batch)
+        return taken.refused if taken.refused is not None else taken.commands
+
+    async def close(self) -> None:
+        await close_sinks(self._sinks)
+        if self._store is not None:
+            await self._store.close()
+        if self._ledger_client is not None:
+            await self._ledger_client.close()
+
+    def _device(self, number: int) -> str:
+        """Devices that have no name in the table are called by their number."""
+        return self._devices[number] if number < len(self._devices) else str(number)
+
+    async def _open_ledger(self) -> LedgerStore:
+        if self._config.acting.ledger == "sqlite":
+            from harch.pipelines.act.store_sqlite import SqliteLedger
+
+            return SqliteLedger(Path(self._config.state_folder) / LEDGER_FILE)
+        from harch.pipelines.act.store_nats import NatsLedger
+
+        self._ledger_client = await connect_ledger(self._config.act_engine, self._config)
+        return await NatsLedger.open(
+            self._ledger_client,
+            bucket=self._shell.names.ledger_bucket,
+            retention_s=self._settings.retention_s,
+        )
+
+    async def _audit(self, draft: Draft) -> None:
+        try:
+            await self._shell.act_client.publish_stored(self._shell.names.audit, msgspec.json.encode(draft))
+        except NatsError as error:
+            raise HarchError(
+                "E0675", f"the audit of actions took no entry: {error}", hint="is the synced message engine running?"
+            ) from error
+
+
+async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = None) -> Client:
+    """A connection as the ledger needs it, also for whoever approves. Raises E0675."""
+    import nats
+    from nats.errors import Error
+
+    options: dict[str, Any] = {}
+    if access.tls is not None:
+        context = ssl.create_default_context(cafile=access.tls.ca)
+        if access.tls.certificate:
+            context.load_cert_chain(access.tls.certificate, access.tls.key)
+        options["tls"] = context
+    try:
+        async with asyncio.timeout(30):
+            return await nats.connect(
+                servers=list(access.servers),
+                name=config.worker if config is not None else access.user,
+                nkeys_seed_str=access.seed,
+                inbox_prefix=inbox_of(access.user).encode(),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.2,
+                error_cb=_quiet,
+                **options,
+            )
+    except (Error, OSError, TimeoutError) as error:
+        raise HarchError(
+            "E0675", f"the ledger's message server is not reachable ({type(error).__name__})", hint="is it running?"
+        ) from error
+
+
+async def _quiet(error: Exception) -> None:
+    log.debug("ledger connection: %s", type(error).__name__)
+
+
+def share_of(command: Command, count: int) -> int:
+    """Which worker carries on the commands of a device: the same one at every worker that asks."""
+    digest = hashlib.sha256(f"{command.pipeline}/{command.device}".encode()).digest()
+    return int.from_bytes(digest[:4], "little") % max(1, count)

@@ -1,0 +1,87 @@
+"""Where do the features of SENSE go? Into THINK's stream, onto its subject, or to a THINK in the same process."""
+
+from __future__ import annotations
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.workers.actor import Actor, NotYet
+from harch.pipelines.workers.partition import Undelivered
+from harch.pipelines.workers.saved import Told
+from harch.pipelines.workers.shell import Shell
+from harch.pipelines.workers.status import Latency
+from harch.pipelines.workers.think_worker import publish_outputs
+from harch.pipelines.workers.thinker import Busy, OutputMessage, Thinker
+
+
+class DurableLane:
+    """JetStream has it when `deliver` returns; what it has already is not stored again."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def deliver(self, partition: int, told: Told) -> None:
+        identity = f"{self._shell.config.pipeline}/{partition}/{told.seq}"
+        try:
+            await self._shell.client.publish_stored(
+                self._shell.names.features(partition), told.message, msg_id=identity
+            )
+        except NatsError as error:
+            raise Undelivered(str(error)) from error
+
+
+class HotLane:
+    """On its way when `deliver` returns, and lost if nobody listens: for features that the next window replaces."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def deliver(self, partition: int, told: Told) -> None:
+        try:
+            self._shell.client.publish(self._shell.names.features(partition), told.message)
+            await self._shell.client.drain()
+        except NatsError as error:
+            raise Undelivered(str(error)) from error
+
+
+class FusedLane:
+    """THINK in the same process, and ACT too if there is an actor; else outputs go into ACT's stream."""
+
+    def __init__(self, shell: Shell, thinker: Thinker, actor: Actor | None) -> None:
+        self._shell = shell
+        self._thinker = thinker
+        self._actor = actor
+        self.dead = self.commands = self.retries = 0
+        self.latency = Latency()
+
+    async def deliver(self, partition: int, told: Told) -> None:
+        began_s = self._shell.clock.monotonic_s()
+        try:
+            outputs = await self._thinker.outputs(told.message, partition)
+            if isinstance(outputs, Rejection):
+                await self._bury(partition, told.message, outputs)
+            elif self._actor is None:
+                await publish_outputs(self._shell, partition, outputs, self._retried)
+            else:
+                await self._act(self._actor, partition, outputs)
+        except (Busy, NotYet, NatsError) as error:
+            raise Undelivered(str(error)) from error
+        except HarchError as error:
+            raise Undelivered(error.message) from error
+        self.latency.add((self._shell.clock.monotonic_s() - began_s) * 1000)
+
+    async def _act(self, actor: Actor, partition: int, outputs: list[OutputMessage]) -> None:
+        for output in outputs:
+            taken = await actor.take(output.message)
+            if isinstance(taken, Rejection):
+                await self._bury(partition, output.message, taken)
+            else:
+                self.commands += taken
+
+    async def _bury(self, partition: int, message: bytes, why: Rejection) -> None:
+        self.dead += 1
+        self._shell.alert("dead", f"partition {partition}: {why.rule}: {why.detail}")
+        await self._shell.client.publish_stored(self._shell.names.dead(partition), message)
+
+    def _retried(self) -> None:
+        self.retries += 1

@@ -1,0 +1,239 @@
+"""How do accepted events get to SENSE? Split by device, kept in the spool, sent on credit, kept until a checkpoint has
+them. A sender that can wait is made to wait when there is no room; of the others the least important is shed, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.sense.edge import Permit
+from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.quarantine import Quarantine, Quarantined
+from harch.pipelines.sense.sending import Sending
+from harch.pipelines.wire.checksum import Buffer
+from harch.pipelines.wire.credit import Credit
+from harch.pipelines.wire.header import BatchHeader, Flags, pack_batch, unpack_header
+from harch.pipelines.wire.schema import EventSchema
+from harch.pipelines.workers.partitioning import Piece, split
+from harch.pipelines.workers.spool import Kept, LineKey, Spool
+
+LINES_MAX = 65_536
+LINE_BYTES_MIN = 1 << 20
+_PIECE_OVERHEAD_BYTES = 64
+
+
+class Outflow:
+    """All lines of one source worker's source: one per sender and partition. Never waits."""
+
+    def __init__(
+        self, spool: Spool, schema: EventSchema, permit: Permit, *, partitions: int, bytes_max: int, can_wait: bool
+    ) -> None:
+        self.permit = permit
+        self.quarantine = Quarantine(100)
+        self.counters: Counter[str] = Counter()
+        self.news = asyncio.Event()
+        self.room = asyncio.Event()
+        self._spool = spool
+        self._schema = schema
+        self._partitions = partitions
+        self._can_wait = can_wait
+        self._line_bytes_max = max(LINE_BYTES_MIN, bytes_max // partitions)
+        self._senders = spool.senders()
+        self._lines: dict[LineKey, Sending] = {}
+        self._ended: dict[int, bytes] = {}  # senders that have ended, with the message that says so
+        for key, saved in spool.lines().items():
+            self._resume(key, saved.last_seq, saved.messages)
+
+    def last_seq(self, source: int) -> int:
+        """The last number of a sender that was accepted, also before a restart."""
+        return self._senders.get(source, 0)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(line.buffered_bytes for line in self._lines.values())
+
+    @property
+    def is_drained(self) -> bool:
+        return all(line.is_drained for line in self._lines.values())
+
+    def totals(self) -> dict[str, int]:
+        found: Counter[str] = Counter(self.counters)
+        for line in self._lines.values():
+            for name in line.counters.__struct_fields__:
+                found[name] += getattr(line.counters, name)
+        return dict(found)
+
+    def accept(self, messages: Sequence[Buffer]) -> bool:
+        """All of them or none. True: they survive this process. What is no message is counted and passed over."""
+        pieces: list[Piece] = []
+        seqs: dict[int, int] = {}
+        for message in messages:
+            self._read(message, pieces, seqs)
+        if not self._has_room(pieces):
+            return False
+        kept = self._stamped(pieces)
+        if kept or seqs:
+            try:
+                self._spool.add(kept, seqs)
+            except HarchError:
+                self.counters["spool_failures"] += 1
+                return False
+        self._senders.update(seqs)
+        for one in kept:
+            self._line(one.source, one.partition, one.message).offer(one.message)
+        self._follow_watermarks(pieces)
+        self.news.set()
+        return True
+
+    def credit(self, partition: int, credit: Credit) -> None:
+        line = self._lines.get((credit.source, partition))
+        if line is not None:
+            line.credit(credit)
+            self._spool.checkpointed(credit.source, partition, credit.checkpointed_seq)
+            self.news.set()
+            self.room.set()
+
+    def due(self, now_s: float) -> Iterable[tuple[int, bytes]]:
+        """(partition, message) to send now."""
+        for (source, partition), line in self._lines.items():
+            for message in line.due(now_s):
+                yield partition, self._with_end(source, line, bytes(message))
+
+    def end(self, source: int, message: bytes) -> None:
+        """Nothing more comes from this sender: told with every heartbeat once all of its batches are safe."""
+        self._ended[source] = message
+
+    def _read(self, message: Buffer, pieces: list[Piece], seqs: dict[int, int]) -> None:
+        header = unpack_header(message)
+        found = split(message, self._schema, self._partitions, self.permit)
+        if isinstance(header, Rejection) or isinstance(found, Rejection):
+            refused = found if isinstance(found, Rejection) else header
+            reason = refused.rule if isinstance(refused, Rejection) else "bad_header"
+            detail = refused.detail if isinstance(refused, Rejection) else ""
+            self.quarantine.add(Quarantined(reason, detail))
+            self.counters["messages_refused"] += 1
+            return
+        if header.is_end:
+            self.end(header.source, bytes(message))
+        if header.is_watermark_only or header.is_gap:
+            self._advance(header)
+            return
+        before = seqs.get(header.source, self._senders.get(header.source, 0))
+        if header.seq <= before:
+            self.counters["batches_repeated"] += 1
+            return
+        if before and header.seq > before + 1:
+            self.counters["sender_holes"] += header.seq - before - 1
+        seqs[header.source] = header.seq
+        pieces += found
+        self.counters["batches_accepted"] += 1
+        self.counters["events_accepted"] += header.n
+
+    def _has_room(self, pieces: list[Piece]) -> bool:
+        """Senders that can wait find a limit before anything is shed; nobody may shed what must not be."""
+        sizes: Counter[LineKey] = Counter()
+        for piece in pieces:
+            sizes[(piece.header.source, piece.partition)] += len(piece.payload) + _PIECE_OVERHEAD_BYTES
+        for key, size in sizes.items():
+            line = self._lines.get(key)
+            if line is None and len(self._lines) >= LINES_MAX:
+                return False
+            full = line is not None and line.buffered_bytes and line.buffered_bytes + size > self._line_bytes_max
+            if full and (self._can_wait or any(piece.header.priority == 0 for piece in pieces)):
+                self.room.clear()
+                return False
+        return True
+
+    def _stamped(self, pieces: list[Piece]) -> list[Kept]:
+        numbers: dict[LineKey, int] = {}
+        kept = []
+        for piece in pieces:
+            key = (piece.header.source, piece.partition)
+            line = self._lines.get(key)
+            seq = numbers.get(key, line.next_seq if line is not None else 1)
+            numbers[key] = seq + 1
+            message = pack_batch(replace(piece.header, seq=seq), piece.payload)
+            kept.append(Kept(key[0], key[1], seq, message))
+        return kept
+
+    def _line(self, source: int, partition: int, message: bytes) -> Sending:
+        key = (source, partition)
+        if key not in self._lines:
+            self._lines[key] = Sending(_hello(message), buffer_bytes_max=self._line_bytes_max)
+        return self._lines[key]
+
+    def _resume(self, key: LineKey, last_seq: int, messages: tuple[bytes, ...]) -> None:
+        hello = _hello(messages[-1]) if messages else _blank(self._schema, self.permit, key[0])
+        line = Sending(hello, buffer_bytes_max=1 << 62, resumes=True)
+        line.next_seq = last_seq - len(messages) + 1
+        for message in messages:
+            line.offer(message)
+        line.next_seq = last_seq + 1
+        self._lines[key] = line
+
+    def _follow_watermarks(self, pieces: list[Piece]) -> None:
+        """Partitions that got nothing of a message still hear how far its sender is."""
+        for source, mark_ns in {piece.header.source: piece.header.watermark_ns for piece in pieces}.items():
+            for (other, _), line in self._lines.items():
+                if other == source:
+                    line.watermark(mark_ns)
+
+    def _advance(self, header: BatchHeader) -> None:
+        for (source, _), line in self._lines.items():
+            if source == header.source:
+                line.watermark(header.watermark_ns)
+        self.news.set()
+
+    def _with_end(self, source: int, line: Sending, message: bytes) -> bytes:
+        if source not in self._ended or not line.is_drained:
+            return message
+        header = unpack_header(message)
+        if isinstance(header, Rejection) or not header.is_watermark_only:
+            return message
+        return pack_batch(replace(header, flags=header.flags | Flags.END))
+
+
+class SpoolIntake(Intake):
+    """What inputs put their messages into: nothing waits here, it is safe or it is refused."""
+
+    def __init__(self, outflow: Outflow) -> None:
+        super().__init__(bytes_max=1, quarantine=outflow.quarantine)
+        self._outflow = outflow
+
+    def try_put(self, messages: Sequence[bytes]) -> bool:
+        taken = self._outflow.accept(messages)
+        self.refused += 0 if taken else len(messages)
+        return taken
+
+    async def put(self, message: bytes) -> None:
+        while not self._outflow.accept((message,)):
+            self._outflow.room.clear()
+            await self._outflow.room.wait()
+
+
+def _hello(message: bytes) -> BatchHeader:
+    header = unpack_header(message)
+    if isinstance(header, Rejection):
+        raise HarchError("E0652", f"a kept batch cannot be read: {header.detail}", hint="remove the spool's file")
+    return replace(header, watermark_ns=0)
+
+
+def _blank(schema: EventSchema, permit: Permit, source: int) -> BatchHeader:
+    return BatchHeader(
+        schema=schema.id,
+        n=0,
+        juris_mask=permit.juris_mask,
+        policy_version=permit.policy_version,
+        source=source,
+        seq=0,
+        t_first_ns=0,
+        watermark_ns=0,
+        payload_len=0,
+        flags=Flags.WATERMARK_ONLY,
+    )

@@ -1,0 +1,123 @@
+"""What is next in a durable lane, without asking for it each time? A standing request to a consumer of JetStream.
+
+Messages come as soon as they are stored; at most `outstanding_max` of them are here and not given to the stage yet. The
+request is made again before it runs out, after each lost connection, and when nothing was heard for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+
+EXPIRES_S = 20.0
+_IDLE = 100
+ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
+
+
+class Puller:
+    """One consumer, one reader. Acknowledge every message that `next` gave, or it comes again."""
+
+    def __init__(
+        self, client: AioClient, stream: str, consumer: str, clock: Clock, *, outstanding_max: int = 128
+    ) -> None:
+        self._client = client
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._info_subject = f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"
+        self._clock = clock
+        self._outstanding_max = outstanding_max
+        self._waiting: deque[Message] = deque()
+        self._asked = 0  # messages that the standing request may still bring
+        self._asked_s = 0.0
+        self._reconnects = -1
+        self._news = asyncio.Event()
+        # One subscription for all requests, so that what an old one still brings is not lost; each has its own reply.
+        self._inbox = client.session.new_reply("pull")
+        self._requests = 0
+        self._sid = client.subscribe(f"{self._inbox}.*", self._arrived)
+        self.is_paused = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def next(self, count_max: int, wait_s: float) -> list[Message]:
+        """What is here, at most `count_max`; waits for the first of them up to `wait_s`."""
+        if not self._waiting:
+            self._ask()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+        found = [self._waiting.popleft() for _ in range(min(count_max, len(self._waiting)))]
+        if not self._waiting:
+            self._news.clear()
+        self._ask()
+        return found
+
+    async def pending(self) -> int:
+        """How many messages wait in the stream for this consumer, ours included. Raises NatsError."""
+        answer = await self._client.request(self._info_subject, b"", timeout_s=2.0)
+        info = msgspec.json.decode(answer.payload, type=dict[str, object])
+        numbers = [info.get("num_pending"), info.get("num_ack_pending")]
+        return sum(number for number in numbers if isinstance(number, int))
+
+    def stop(self) -> None:
+        """No more are asked for; what is here already is given back by being left alone."""
+        self.is_paused = True
+        with contextlib.suppress(NatsError):
+            self._client.unsubscribe(self._sid)
+
+    def _ask(self) -> None:
+        now_s = self._clock.monotonic_s()
+        is_over = now_s - self._asked_s > EXPIRES_S + 2 or self._client.reconnects != self._reconnects
+        if self.is_paused or not (is_over or self._asked <= 0):
+            return
+        room = self._outstanding_max - len(self._waiting)
+        if room < self._outstanding_max // 2 and not is_over:
+            return
+        self._requests += 1
+        body = msgspec.json.encode({"batch": max(1, room), "expires": int(EXPIRES_S * 1e9)})
+        try:
+            self._client.publish(self._subject, body, reply=f"{self._inbox}.{self._requests}")
+        except NatsError:
+            self._asked_s = now_s - EXPIRES_S  # soon again
+            return
+        self._asked, self._asked_s, self._reconnects = max(1, room), now_s, self._client.reconnects
+
+    def _arrived(self, message: Message) -> None:
+        if message.status == 0:
+            self._asked -= 1
+            self._waiting.append(message.kept())
+            self._news.set()
+        elif message.status != _IDLE and message.subject == f"{self._inbox}.{self._requests}":
+            self._asked = 0  # it ran out, or the consumer has moved: ask again
+            self._news.set()
+
+
+def acknowledge(client: AioClient, message: Message) -> None:
+    """Without waiting for an answer: if it is lost, the message comes again and is recognised."""
+    client.publish(message.reply, ACK)
+
+
+def still_working(client: AioClient, message: Message) -> None:
+    client.publish(message.reply, WORKING)
+
+
+def give_up(client: AioClient, message: Message) -> None:
+    client.publish(message.reply, TERM)
+
+
+def deliveries(message: Message) -> int:
+    """How often this message has been delivered, from the subject that acknowledges it."""
+    words = message.reply.split(".")
+    place = 4 if len(words) == 9 else 6 if len(words) in (11, 12) else -1
+    return int(words[place]) if place > 0 and words[place].isdigit() else 1

@@ -1,0 +1,305 @@
+"""How does a SENSE worker run? It holds partitions by lease, feeds each from its subject, and hands features on.
+
+Several of them share the partitions of a pipeline. One that is killed is replaced by whoever takes its leases next:
+state comes from the checkpoint, events since then from the sources, which kept them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
+from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.outcome import SideBatch, StageCounters
+from harch.pipelines.sense.stage import SenseStage
+from harch.pipelines.sense.state import StageName
+from harch.pipelines.wire.columns import encode_columns
+from harch.pipelines.wire.credit import pack_credit
+from harch.pipelines.wire.header import pack_batch
+from harch.pipelines.workers.assignment import Assignment
+from harch.pipelines.workers.bucket import Unreachable
+from harch.pipelines.workers.config import WorkerConfig
+from harch.pipelines.workers.leases import Leases, Renewal
+from harch.pipelines.workers.names import ASSIGNMENT_KEY, POLICY_KEY
+from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
+from harch.pipelines.workers.shell import Report, Shell
+
+TICK_S = 0.02
+UNDELIVERED_PAUSE_S = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class _Held:
+    """A partition with its subscription and its task."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.news = asyncio.Event()
+        self.sid = 0
+        self.lost = ""
+        self.is_leaving = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class SenseWorker:
+    """All partitions that this worker holds now."""
+
+    def __init__(self, shell: Shell, lane: FeatureLane) -> None:
+        self._shell = shell
+        self._config = shell.config
+        self._lane = lane
+        self._settings = shell.config.sense
+        self._leases = Leases(
+            shell.state,
+            shell.config.worker,
+            shell.process,
+            shell.clock,
+            ttl_s=shell.config.leases.ttl_s,
+            inherits=True,  # `claim_name` has shown that no other process of this name lives
+        )
+        self._held: dict[int, _Held] = {}
+        self._tables = {shell.config.policy.version: shell.config.policy}
+        self._policy = shell.config.policy
+        self._wanted: tuple[int, ...] = shell.config.partitions
+        self._wanted_version = 0
+        self._stopping = asyncio.Event()
+        self._refused: dict[int, str] = {}  # partitions whose state we cannot use
+        self._totals = StageCounters()  # of partitions that are no longer held
+        self._lost = 0
+        self._aside_failed = 0
+
+    async def run(self) -> None:
+        _stage_of(self._config, 0, self._policy).warm_up()
+        helpers = [
+            asyncio.create_task(self._tick(), name="tick"),
+            asyncio.create_task(self._renew(), name="renew"),
+        ]
+        try:
+            while not self._stopping.is_set():
+                await self._arrange()
+                await self._pause(self._config.leases.poll_s)
+            await asyncio.gather(*(self._give_back(held) for held in list(self._held.values())))
+        finally:
+            for task in helpers:
+                task.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def look(self) -> None:
+        entry = await self._shell.state.get(ASSIGNMENT_KEY)
+        if entry is not None:
+            assignment = msgspec.json.decode(entry.value, type=Assignment)
+            if assignment.version > self._wanted_version:
+                self._wanted, self._wanted_version = assignment.of(self._config.worker), assignment.version
+        entry = await self._shell.state.get(POLICY_KEY)
+        if entry is not None:
+            table = msgspec.json.decode(entry.value, type=PolicyTable)
+            if table.version > self._policy.version:
+                self._policy = self._tables[table.version] = table
+                for held in self._held.values():
+                    held.partition.learn_policy(table)
+
+    def report(self) -> Report:
+        counters = {name: getattr(self._totals, name) for name in StageCounters.__struct_fields__}
+        reasons: dict[str, int] = {}
+        for held in self._held.values():
+            for name in counters:
+                counters[name] += getattr(held.partition.stage.counters, name)
+            for reason, count in held.partition.stage.quarantine.counts.items():
+                reasons[f"aside_{reason}"] = reasons.get(f"aside_{reason}", 0) + count
+        untold = sum(held.partition.untold for held in self._held.values())
+        missing = [number for number in self._wanted if number not in self._held]
+        trouble = next(iter(self._refused.values()), "")
+        if missing and not trouble and not self._stopping.is_set():
+            trouble = f"waits for partitions {', '.join(map(str, missing[:8]))}"
+        return Report(
+            counters={**counters, **reasons, "partitions_lost": self._lost, "aside_failed": self._aside_failed},
+            gauges={"untold_windows": float(untold)},
+            partitions=tuple(sorted(self._held)),
+            lag=float(untold),
+            done=float(counters["events_in"]),
+            trouble=trouble,
+            details={"assignment": str(self._wanted_version)},
+        )
+
+    # Leases
+
+    async def _renew(self) -> None:
+        """On its own, so that no other wait can make a lease run out."""
+        while True:
+            now_s = self._shell.clock.boot_s()
+            due = [held for held in self._held.values() if not held.lost and held.partition.lease.renew_s <= now_s]
+            answers = await asyncio.gather(*(self._leases.renew(held.partition.lease) for held in due))
+            for held, answer in zip(due, answers, strict=True):
+                if answer is Renewal.LOST:
+                    held.lost = "its lease ran out, or another worker took it"
+            await self._shell.clock.sleep(self._config.leases.ttl_s / 20)
+
+    async def _arrange(self) -> None:
+        """Lets go of what is lost or no longer wanted, and takes what is wanted and free."""
+        for number, held in list(self._held.items()):
+            if held.lost or (held.task is not None and held.task.done()):
+                await self._drop(held)
+            elif number not in self._wanted:
+                await self._give_back(held)
+        wanted = [number for number in self._wanted if number not in self._held]
+        await asyncio.gather(*(self._take(number) for number in wanted))
+
+    async def _take(self, number: int) -> None:
+        lease = await self._leases.take(number)
+        if lease is None:
+            return
+        stage = _stage_of(self._config, number, self._policy)
+        partition = Partition(
+            stage, lease, self._shell.state, self._lane, self._shell.clock, is_exact=self._config.lane == "durable"
+        )
+        try:
+            await partition.open()
+        except (PartitionLost, Unreachable) as error:
+            log.warning("partition %d could not be opened: %s", number, error)
+            await self._leases.give_back(lease)
+            return
+        except HarchError as error:
+            if self._refused.get(number) != error.message:
+                self._refused[number] = error.message
+                self._shell.alert("checkpoint", f"partition {number}: {error.message}")
+            await self._leases.give_back(lease)
+            return
+        self._refused.pop(number, None)
+        held = _Held(partition)
+        held.sid = self._shell.client.subscribe(self._shell.names.events(number), _handler(held))
+        held.task = asyncio.create_task(self._settle(held), name=f"settle-{number}")
+        self._held[number] = held
+        log.info("partition %d is ours, epoch %d", number, lease.epoch)
+
+    async def _drop(self, held: _Held) -> None:
+        """Lost: nothing is saved or given back. What we did since the last checkpoint did not happen."""
+        self._forget(held)
+        if held.task is not None:
+            held.task.cancel()
+            await asyncio.gather(held.task, return_exceptions=True)
+        self._lost += 1
+        log.warning("partition %d is lost: %s", held.partition.number, held.lost or "its task ended")
+
+    async def _give_back(self, held: _Held) -> None:
+        """At the border between two batches: save, deliver, let go."""
+        self._forget(held)
+        held.is_leaving = True
+        held.news.set()
+        if held.task is not None:
+            await asyncio.gather(held.task, return_exceptions=True)
+        try:
+            await held.partition.close()
+        except (PartitionLost, Undelivered) as error:
+            log.warning("partition %d ends without delivering all: %s", held.partition.number, error)
+        counters = held.partition.stage.counters
+        self._totals = StageCounters(
+            *(getattr(self._totals, name) + getattr(counters, name) for name in StageCounters.__struct_fields__)
+        )
+        await self._leases.give_back(held.partition.lease)
+
+    def _forget(self, held: _Held) -> None:
+        self._held.pop(held.partition.number, None)
+        with contextlib.suppress(NatsError):  # the connection is away, and so is the subscription
+            self._shell.client.unsubscribe(held.sid)
+
+    # Work
+
+    async def _tick(self) -> None:
+        """Time passes, credit is granted, and what was set aside is told."""
+        while True:
+            for held in list(self._held.values()):
+                if not held.lost:
+                    self._tick_one(held)
+            await self._shell.clock.sleep(TICK_S)
+
+    def _tick_one(self, held: _Held) -> None:
+        partition = held.partition
+        try:
+            partition.tick()
+        except PartitionLost as error:
+            held.lost = str(error)
+            return
+        if partition.untold:
+            held.news.set()
+        try:
+            for credit in partition.credits():
+                self._shell.client.publish(self._shell.names.credit(partition.number), pack_credit(credit))
+            while partition.aside:
+                self._tell_aside(partition.number, partition.aside.popleft())
+        except NatsError:
+            self._aside_failed += 1  # credit is told again, and what was set aside is counted
+        while partition.alerts:
+            alert = partition.alerts.popleft()
+            self._shell.alert(alert.rule, alert.detail, alert.count)
+        for version in list(partition.fetch_versions):
+            partition.fetch_versions.discard(version)
+            if (table := self._tables.get(version)) is not None:
+                partition.learn_policy(table)
+
+    def _tell_aside(self, number: int, side: SideBatch) -> None:
+        payload = encode_columns(self._settings.event_schema, side.columns)
+        header = msgspec.structs.replace(side.header, n=side.columns.n, payload_len=len(payload))
+        identity = f"late/{self._config.pipeline}/{number}/{header.source}/{header.seq}"
+        message = pack_batch(header, payload)
+        self._shell.client.publish(self._shell.names.late(number), message, headers={"Nats-Msg-Id": identity})
+
+    async def _settle(self, held: _Held) -> None:
+        while not held.lost and not held.is_leaving:
+            try:
+                await held.partition.settle()
+            except PartitionLost as error:
+                held.lost = str(error)
+                return
+            except Undelivered as error:
+                log.warning("partition %d: features wait: %s", held.partition.number, error)
+                await self._shell.clock.sleep(UNDELIVERED_PAUSE_S)
+                continue
+            try:
+                async with asyncio.timeout(self._settings.checkpoint.every_s / 4):
+                    await held.news.wait()
+            except TimeoutError:
+                pass
+            held.news.clear()
+
+    async def _pause(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def _handler(held: _Held) -> Callable[[Message], None]:
+    def handle(message: Message) -> None:
+        if held.lost:
+            return
+        try:
+            held.partition.take(message.payload)
+        except PartitionLost as error:
+            held.lost = str(error)
+            return
+        if held.partition.untold:
+            held.news.set()
+
+    return handle
+
+
+def _stage_of(config: WorkerConfig, number: int, policy: PolicyTable) -> SenseStage:
+    settings = config.sense
+    devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
+    stage = SenseStage(StageName(config.pipeline, number), settings, devices, Gate(config.site.hub, policy))
+    if settings.enrichment is not None and config.enrichment:
+        stage.learn_enrichment(EnrichmentTable.of(1, settings.enrichment.columns, config.enrichment, devices))
+    return stage

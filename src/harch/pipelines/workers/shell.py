@@ -1,0 +1,218 @@
+"""What do all workers have in common? Connections, signals, a status each second, alerts, and an orderly end.
+
+SIGTERM means drain: finish what is there, save it, give leases back. A worker whose supervisor is gone drains too, so
+that nothing runs unattended. A second process of the same name is refused by a lock on a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct, field
+
+from harch.base.clock import Clock, SystemClock
+from harch.base.errors import HarchError
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.workers.bucket import Conflict, NatsBucket, Unreachable
+from harch.pipelines.workers.config import WorkerConfig
+from harch.pipelines.workers.local_engine import connect
+from harch.pipelines.workers.status import Alert, Meter, WorkerStatus, memory_bytes
+
+CONNECT_TIMEOUT_S = 60.0
+DRAIN_S_MAX = 25.0  # below the grace of the supervisor
+ORPHAN_POLL_S = 1.0
+WANTED_POLL_S = 0.5  # what is wanted is looked at so often, and at once when the control subject says so
+
+_SPEAK_TO_ACT = ("think", "act", "fused")  # others have no user at the engine of outputs
+
+log = logging.getLogger(__name__)
+
+
+class Report(Struct, kw_only=True):
+    """What a stage tells about itself for the next status."""
+
+    counters: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    partitions: tuple[int, ...] = ()
+    lag: float = 0.0
+    done: float = 0.0  # a counter: its growth is the rate
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    latency_counts: tuple[int, ...] = ()
+    endpoints: dict[str, str] = field(default_factory=dict)
+    details: dict[str, str] = field(default_factory=dict)
+    trouble: str = ""
+
+
+class StageBody(Protocol):
+    """One stage. `run` returns when it has drained after `stop`; what it raises ends the process."""
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def look(self) -> None:
+        """Something that is wanted may have changed: assignment, models, policy."""
+        ...
+
+    def report(self) -> Report: ...
+
+
+class Shell:
+    """One worker process."""
+
+    def __init__(self, config: WorkerConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self.names = config.names
+        self.clock = clock or SystemClock()
+        self.process = secrets.token_hex(6)
+        self.client = AioClient(config.engine.options(config.worker), clock=self.clock)
+        self.act_client = AioClient(config.act_engine.options(config.worker), clock=self.clock)
+        self.state = NatsBucket(self.client, self.names.state_bucket)
+        self.folder = Path(config.state_folder)
+        self._statuses = NatsBucket(self.client, self.names.status_bucket)
+        self._meter = Meter()
+        self._lock: int | None = None
+        self._draining = False
+        self._looking = asyncio.Event()
+
+    def claim_name(self) -> None:
+        """Raises E0650 while another process of this name lives on this machine. The lock goes with the process."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / f"{self.config.worker}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HarchError(
+                "E0650", f"a worker `{self.config.worker}` runs already", hint="stop it, or give this one another name"
+            ) from None
+
+    async def run(self, make: Callable[[Shell], StageBody]) -> None:
+        """Until SIGTERM and drained. Raises E0601 without an engine, and whatever ends the stage."""
+        await connect(self.client, self.clock, CONNECT_TIMEOUT_S)
+        if self.config.stage in _SPEAK_TO_ACT:
+            await connect(self.act_client, self.clock, CONNECT_TIMEOUT_S)
+        self.client.subscribe(self.names.control, self._told)
+        try:
+            body = make(self)
+            helpers = [
+                asyncio.create_task(self._tell_status(body), name="status"),
+                asyncio.create_task(self._watch_wanted(body), name="wanted"),
+            ]
+            self._on_signal(body)
+            try:
+                running = asyncio.create_task(body.run(), name=self.config.stage)
+                orphan = asyncio.create_task(self._watch_parent(body), name="parent")
+                helpers.append(orphan)
+                await asyncio.wait((running, *helpers), return_when=asyncio.FIRST_COMPLETED)
+                if not running.done():
+                    raise next(task for task in helpers if task.done()).exception() or HarchError(
+                        "E1001", "a part of the worker ended by itself"
+                    )
+                await running
+            finally:
+                for task in helpers:
+                    task.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
+        finally:
+            await self.client.close()
+            await self.act_client.close()
+
+    def alert(self, rule: str, detail: str, count: int = 1) -> None:
+        """Tells whoever listens; also in the log, since nobody may."""
+        log.warning("alert %s: %s (%d)", rule, detail, count)
+        alert = Alert(
+            pipeline=self.config.pipeline,
+            worker=self.config.worker,
+            stage=self.config.stage,
+            rule=rule,
+            detail=detail[:500],
+            count=count,
+            at_ms=self.now_ms(),
+        )
+        with contextlib.suppress(NatsError):  # the log has it
+            self.client.publish(self.names.alerts, msgspec.json.encode(alert))
+
+    def now_ms(self) -> int:
+        return round(self.clock.now().timestamp() * 1000)
+
+    def _on_signal(self, body: StageBody) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._drain, body, f"signal {signum}")
+
+    def _drain(self, body: StageBody, why: str) -> None:
+        if not self._draining:
+            log.info("draining: %s", why)
+            self._draining = True
+            body.stop()
+            asyncio.get_running_loop().call_later(DRAIN_S_MAX, os._exit, 3)  # what is not saved is replayed
+
+    async def _watch_parent(self, body: StageBody) -> None:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            await self.clock.sleep(ORPHAN_POLL_S)
+        self._drain(body, "the supervisor is gone")
+        await asyncio.get_running_loop().create_future()
+
+    def _told(self, message: Message) -> None:
+        self._looking.set()
+
+    async def _watch_wanted(self, body: StageBody) -> None:
+        while True:
+            try:
+                await body.look()
+            except (Unreachable, NatsError, msgspec.MsgspecError) as error:
+                log.warning("what is wanted could not be read: %s", error)
+            try:
+                async with asyncio.timeout(WANTED_POLL_S):
+                    await self._looking.wait()
+            except TimeoutError:
+                pass
+            self._looking.clear()
+
+    async def _tell_status(self, body: StageBody) -> None:
+        while True:
+            status = self._status(body.report())
+            try:
+                await self._statuses.put(self.config.worker, msgspec.json.encode(status))
+            except (Unreachable, Conflict) as error:
+                log.warning("the status could not be told: %s", error)
+            await self.clock.sleep(self.config.status_every_s)
+
+    def _status(self, report: Report) -> WorkerStatus:
+        self._meter.look(self.clock.monotonic_s(), report.done)
+        health = "draining" if self._draining else "trouble" if report.trouble else "ok"
+        config = self.config
+        return WorkerStatus(
+            worker=config.worker,
+            stage=config.stage,
+            pipeline=config.pipeline,
+            at_ms=self.now_ms(),
+            incarnation=self.process,
+            pid=os.getpid(),
+            health=health,
+            trouble=report.trouble,
+            partitions=report.partitions,
+            counters=report.counters,
+            gauges=report.gauges,
+            lag=report.lag,
+            rate=self._meter.rate,
+            busy=self._meter.busy,
+            memory_bytes=memory_bytes(),
+            latency_ms=report.latency_ms,
+            latency_counts=report.latency_counts,
+            endpoints=report.endpoints,
+            details=report.details,
+        )

@@ -1,0 +1,224 @@
+"""How does a source worker run? The ways in of a pipeline, each with its spool and its lines to the partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+from collections.abc import Mapping
+
+from harch.base.rejection import Rejection
+from harch.pipelines.act.sinks.environment import variable
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.devices import DeviceTable
+from harch.pipelines.sense.edge import Edge, Permit, source_number
+from harch.pipelines.sense.inputs.file import FileInput
+from harch.pipelines.sense.inputs.http import HttpInput
+from harch.pipelines.sense.inputs.mqtt import MqttInput
+from harch.pipelines.sense.inputs.nats import NatsInput
+from harch.pipelines.sense.inputs.tcp import TcpInput
+from harch.pipelines.sense.source_settings import FileSource, HttpSource, MqttSource, NatsSource, Source, TcpSource
+from harch.pipelines.wire.credit import unpack_credit
+from harch.pipelines.wire.rows import RowReader
+from harch.pipelines.workers.outflow import Outflow, SpoolIntake
+from harch.pipelines.workers.shell import Report, Shell
+from harch.pipelines.workers.spool import Spool
+from harch.pipelines.workers.web import serve
+
+SEND_POLL_S = 0.02
+TIDY_S = 1.0
+DRAIN_S = 20.0
+
+log = logging.getLogger(__name__)
+
+
+class _Way:
+    """One source of the pipeline, as this worker runs it."""
+
+    def __init__(self, source: Source, outflow: Outflow, spool: Spool) -> None:
+        self.source = source
+        self.outflow = outflow
+        self.spool = spool
+        self.address = ""
+
+
+class SourceWorker:
+    """This worker's share of the pipeline's sources."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._config = shell.config
+        self._settings = shell.config.sense
+        self._permit = Permit(shell.config.juris_mask, shell.config.policy.version)
+        number, count = shell.config.share
+        self._ways = [self._way(source) for source in self._settings.sources[number::count]]
+        self._stopping = asyncio.Event()
+        self._ready = False
+        self._send_failures = 0
+        self._shed_told = 0
+
+    async def run(self) -> None:
+        sid = self._shell.client.subscribe(self._shell.names.credit("*"), self._credited)
+        senders = [asyncio.create_task(self._send(way), name=f"send-{way.source.name}") for way in self._ways]
+        readers = [asyncio.create_task(self._read(way), name=f"read-{way.source.name}") for way in self._ways]
+        tidier = asyncio.create_task(self._tidy(), name="tidy")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stop")
+        self._ready = True
+        try:
+            watched = {stopping, tidier, *senders, *readers}
+            while not stopping.done():
+                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {stopping}:
+                    await task  # raises what ended it; a file that was read to its end just ends
+                watched -= done - {stopping}
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            await self._drain()
+        finally:
+            rest = [*senders, *readers, tidier, stopping]
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
+            self._shell.client.unsubscribe(sid)
+            for way in self._ways:
+                way.spool.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def look(self) -> None:
+        """Nothing is wanted of a source but its configuration. A new numbering of hubs concerns SENSE, which knows the
+        old one too."""
+
+    def report(self) -> Report:
+        counters: dict[str, int] = {}
+        buffered = 0
+        for way in self._ways:
+            for name, count in way.outflow.totals().items():
+                counters[name] = counters.get(name, 0) + count
+            for reason, count in way.outflow.quarantine.counts.items():
+                counters[f"aside_{reason}"] = counters.get(f"aside_{reason}", 0) + count
+            buffered += way.outflow.buffered_bytes
+        shed = counters.get("events_shed", 0)
+        if shed > self._shed_told:
+            self._shell.alert("shed", f"{shed - self._shed_told} events were shed: no credit and no room", shed)
+            self._shed_told = shed
+        return Report(
+            counters={**counters, "send_failures": self._send_failures},
+            gauges={"buffered_bytes": float(buffered)},
+            lag=float(buffered),
+            done=float(counters.get("events_accepted", 0)),
+            endpoints={way.source.name: way.address for way in self._ways if way.address},
+            trouble="" if self._ready else "opens its sources",
+        )
+
+    def _way(self, source: Source) -> _Way:
+        options = self._config.source
+        spool = Spool(self._shell.folder / f"{source.name}.db", synced=options.synced)
+        outflow = Outflow(
+            spool,
+            self._settings.event_schema,
+            self._permit,
+            partitions=self._settings.partitions,
+            bytes_max=options.buffer_bytes_max // max(1, len(self._settings.sources)),
+            can_wait=isinstance(source, HttpSource | TcpSource | FileSource),
+        )
+        return _Way(source, outflow, spool)
+
+    # In
+
+    async def _read(self, way: _Way) -> None:
+        source, settings = way.source, self._settings
+        intake = SpoolIntake(way.outflow)
+        if isinstance(source, TcpSource):
+            tcp = TcpInput(
+                intake, host=self._config.source.host, port=source.port, connections_max=source.connections_max
+            )
+            tcp.address.add_done_callback(lambda found: setattr(way, "address", "tcp://{}:{}".format(*found.result())))
+            await tcp.run()
+            return
+        if isinstance(source, NatsSource):
+            await NatsInput(self._shell.client, source.subject, intake).run()
+            return
+        name = f"{self._config.site.hub}/{source.name}"
+        accepted = way.outflow.last_seq(source_number(name))
+        edge = Edge(
+            name,
+            settings,
+            self._permit,
+            disorder_s=source.disorder_s,
+            priority=source.priority,
+            seq=0 if isinstance(source, FileSource) else accepted,
+        )
+        names = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
+        reader = RowReader(settings.event_schema, names, source.rows)
+        clock, schema = self._shell.clock, settings.event_schema
+        if isinstance(source, FileSource):
+            await FileInput(source, schema, edge, reader, intake, clock, after={edge.source: accepted}).run()
+        elif isinstance(source, MqttSource):
+            password = variable(source.password_secret) if source.password_secret else None
+            await MqttInput(source, schema, edge, reader, intake, clock, password=password).run()
+        else:
+            await self._serve(way, source, edge, reader, intake)
+
+    async def _serve(self, way: _Way, source: HttpSource, edge: Edge, reader: RowReader, intake: SpoolIntake) -> None:
+        app = HttpInput(
+            edge,
+            reader,
+            source.rows,
+            intake,
+            self._shell.clock,
+            body_bytes_max=source.body_bytes_max,
+            authorize=self._is_known,
+        )
+        async with serve(app, self._config.source.host, source.port) as address:
+            way.address = address
+            await asyncio.get_running_loop().create_future()
+
+    def _is_known(self, headers: Mapping[str, str]) -> bool:
+        known = self._config.source.api_keys_sha256
+        shown = hashlib.sha256(headers.get("x-api-key", "").encode()).hexdigest()
+        return not known or any(hmac.compare_digest(shown, one) for one in known)
+
+    # Out
+
+    async def _send(self, way: _Way) -> None:
+        client, names, clock = self._shell.client, self._shell.names, self._shell.clock
+        while True:
+            try:
+                for partition, message in way.outflow.due(clock.monotonic_s()):
+                    client.publish(names.events(partition), message)
+                await client.drain()
+            except NatsError:
+                self._send_failures += 1  # SENSE finds the hole and asks again
+            try:
+                async with asyncio.timeout(SEND_POLL_S):
+                    await way.outflow.news.wait()
+            except TimeoutError:
+                pass
+            way.outflow.news.clear()
+
+    def _credited(self, message: Message) -> None:
+        credit = unpack_credit(message.payload)
+        last = message.subject.rpartition(".")[2]
+        if isinstance(credit, Rejection) or not last.isdigit():
+            return
+        for way in self._ways:
+            way.outflow.credit(int(last), credit)
+
+    async def _tidy(self) -> None:
+        while True:
+            await self._shell.clock.sleep(TIDY_S)
+            for way in self._ways:
+                way.spool.tidy()
+
+    async def _drain(self) -> None:
+        """Until SENSE has all of it in checkpoints; what is left is in the spool, for the next start."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while not all(way.outflow.is_drained for way in self._ways):
+                    await self._shell.clock.sleep(SEND_POLL_S)

@@ -1,0 +1,319 @@
+"""How does a THINK worker run? Features in, outputs into ACT's stream, and only then is a message acknowledged.
+
+Models change between batches: what is wanted stands in the state bucket, and each worker carries it out by itself, also
+after it was started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.features import feature_schema
+from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.think.endpoint import inference_app
+from harch.pipelines.think.rollout import Change
+from harch.pipelines.think.service import ThinkService
+from harch.pipelines.think.settings import ModelSettings, VersionSettings
+from harch.pipelines.think.stage import ThinkStage
+from harch.pipelines.workers.config import WorkerConfig
+from harch.pipelines.workers.model_plan import WantedModels, plan_models
+from harch.pipelines.workers.names import MODELS_KEY, POLICY_KEY, THINK_CONSUMER
+from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
+from harch.pipelines.workers.shell import Report, Shell
+from harch.pipelines.workers.status import Latency
+from harch.pipelines.workers.thinker import Busy, OutputMessage, Thinker
+from harch.pipelines.workers.web import serve
+from harch.sovereignty.tags import Tag
+
+MESSAGES_MAX = 64  # under way at one time
+HOT_MAX = 1024  # messages of the hot lane that wait; beyond it the oldest goes, and is counted
+PULL_WAIT_S = 0.5
+RETRY_S_FIRST, RETRY_S_MAX = 0.05, 2.0
+KEEP_ALIVE_S = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class Models:
+    """The stage with its service, and what is wanted of it."""
+
+    def __init__(self, shell: Shell) -> None:
+        config = shell.config
+        if config.think is None:
+            raise HarchError("E0650", "a worker that thinks has no models", hint="let the hub write its configuration")
+        self._shell = shell
+        self.gate = Gate(config.site.hub, config.policy)
+        self.stage = ThinkStage(
+            config.think,
+            site=config.site,
+            tag_of=lambda model, version: tag_of(config, model, version),
+            folder=Path(config.model_folder),
+            told=self._told,
+        )
+        self.thinker = Thinker(config.pipeline, feature_schema(config.sense), self.gate, shell.clock)
+        self.service = ThinkService(self.stage, shell.clock, self.thinker.handed_over)
+        self.thinker.use(self.service)
+        self.revision = 0
+        self.trouble = ""
+
+    async def load(self) -> None:
+        """What is declared, then what was wanted since. Raises E0907, E0502 and others of the stage."""
+        await asyncio.to_thread(self.stage.load)
+        await self.look()
+
+    async def look(self) -> None:
+        entry = await self._shell.state.get(MODELS_KEY)
+        if entry is not None:
+            wanted = msgspec.json.decode(entry.value, type=WantedModels)
+            if wanted.revision > self.revision:
+                await self._carry_out(wanted)
+        entry = await self._shell.state.get(POLICY_KEY)
+        if entry is not None:
+            self.gate.learn(msgspec.json.decode(entry.value, type=PolicyTable))
+
+    async def _carry_out(self, wanted: WantedModels) -> None:
+        """Loads beside the traffic. What cannot be loaded changes nothing, and is told."""
+        self.trouble = ""
+        for name, versions in wanted.versions.items():
+            try:
+                model = self.stage.model(name)
+                by_name = {one.version: one for one in versions}
+                for step in plan_models(versions, dict(model.rollout.states)):
+                    if step.verb == "load":
+                        await asyncio.to_thread(self.stage.load_version, name, by_name[step.version])
+                    elif step.verb == "promote" and step.to is not None:
+                        model.promote(step.version, step.to, reason=f"wanted, revision {wanted.revision}")
+                    else:
+                        model.retire(step.version, reason=f"not wanted, revision {wanted.revision}")
+            except HarchError as error:
+                self.trouble = f"model {name}: {error.message}"
+                self._shell.alert("model", self.trouble)
+        self.revision = wanted.revision
+
+    def _told(self, model: str, change: Change) -> None:
+        log.info("model %s@%s is %s: %s", model, change.version, change.after, change.reason)
+        if change.by_itself:
+            self._shell.alert("rollback", f"{model}@{change.version} is {change.after}: {change.reason}")
+
+    def report(self) -> Report:
+        counters = {"rows": self.thinker.rows, "messages": self.thinker.messages}
+        counters |= {f"rows_dropped_{rule}": count for rule, count in self.thinker.dropped.items()}
+        details = {"models_revision": str(self.revision)}
+        for name, model in self.stage.models.items():
+            for state, record in model.records():
+                details[f"model.{name}@{record.ref.version}"] = str(state)
+        waiting = sum(self.stage.waiting(name) for name in self.stage.models)
+        return Report(
+            counters=counters,
+            gauges={"rows_waiting": float(waiting)},
+            done=float(self.thinker.rows),
+            details=details,
+            trouble=self.trouble,
+        )
+
+
+class ThinkWorker:
+    """The split stage: a process of its own between SENSE's stream and ACT's."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._config = shell.config
+        self._models = Models(shell)
+        self._stopping = asyncio.Event()
+        self._ready = False
+        self._latency = Latency()
+        self._dead = self._redelivered = self._retries = self._hot_lost = 0
+        self._lag = 0
+        self._endpoint = ""
+        self._hot: deque[Message] = deque(maxlen=HOT_MAX)
+        self._hot_news = asyncio.Event()
+        self._puller: Puller | None = None
+
+    async def run(self) -> None:
+        await self._models.load()
+        service = asyncio.create_task(self._models.service.run(), name="think-service")
+        helpers = [asyncio.create_task(self._measure_lag(), name="lag")]
+        if self._config.thinking.endpoint:
+            helpers.append(asyncio.create_task(self._serve(), name="endpoint"))
+        self._ready = True
+        try:
+            work = self._work_hot() if self._config.lane == "hot" else self._work()
+            working = asyncio.create_task(work, name="think")
+            await asyncio.wait((working, service), return_when=asyncio.FIRST_COMPLETED)
+            await working if working.done() else await service
+        finally:
+            for task in helpers:
+                task.cancel()
+            self._models.service.stop()
+            await asyncio.gather(*helpers, service, return_exceptions=True)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._hot_news.set()
+
+    async def look(self) -> None:
+        if self._ready:
+            await self._models.look()
+
+    def report(self) -> Report:
+        report = self._models.report()
+        report.counters |= {
+            "messages_dead": self._dead,
+            "messages_redelivered": self._redelivered,
+            "publish_retries": self._retries,
+            "hot_lost": self._hot_lost,
+        }
+        report.lag = float(self._lag)
+        report.latency_ms = self._latency.summary()
+        report.latency_counts = tuple(self._latency.histogram.counts)
+        report.endpoints = {"inference": self._endpoint} if self._endpoint else {}
+        report.trouble = report.trouble or ("" if self._ready else "loads its models")
+        return report
+
+    async def _work(self) -> None:
+        """Several messages at a time, each acknowledged alone. On `stop`, what is under way is finished."""
+        shell = self._shell
+        puller = Puller(shell.client, shell.names.features_stream, THINK_CONSUMER, shell.clock)
+        self._puller = puller
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stopping.is_set():
+                    room = MESSAGES_MAX - len(under_way)
+                    if room <= 0:
+                        await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                        continue
+                    for message in await puller.next(room, PULL_WAIT_S):
+                        task = group.create_task(self._handle(message))
+                        under_way.add(task)
+                        task.add_done_callback(under_way.discard)
+        finally:
+            puller.stop()
+
+    async def _work_hot(self) -> None:
+        """Core messages, spread over all THINK workers. They are not stored: what finds no room is counted."""
+        shell = self._shell
+        sid = shell.client.subscribe(shell.names.features("*"), self._hot_arrived, queue="think")
+        try:
+            while not self._stopping.is_set() or self._hot:
+                if not self._hot:
+                    await self._hot_news.wait()
+                    self._hot_news.clear()
+                    continue
+                await self._handle(self._hot.popleft())
+        finally:
+            shell.client.unsubscribe(sid)
+
+    def _hot_arrived(self, message: Message) -> None:
+        self._hot_lost += len(self._hot) == HOT_MAX
+        self._hot.append(message.kept())
+        self._hot_news.set()
+
+    async def _handle(self, message: Message) -> None:
+        began_s = self._shell.clock.monotonic_s()
+        if deliveries(message) > 1:
+            self._redelivered += 1
+        partition = _partition_of(message.subject)
+        alive = asyncio.create_task(self._keep_alive(message)) if message.reply else None
+        try:
+            if deliveries(message) > self._config.thinking.deliveries_max:
+                await self._bury(message, partition, f"{deliveries(message)} deliveries")
+                return
+            outputs = await self._outputs(message, partition)
+            if isinstance(outputs, Rejection):
+                await self._bury(message, partition, f"{outputs.rule}: {outputs.detail}")
+                return
+            await publish_outputs(self._shell, partition, outputs, self._count_retry)
+            if message.reply:
+                acknowledge(self._shell.client, message)
+        except NatsError as error:
+            log.warning("features of partition %d come again: %s", partition, error)
+            return
+        finally:
+            if alive is not None:
+                alive.cancel()
+        self._latency.add((self._shell.clock.monotonic_s() - began_s) * 1000)
+
+    async def _outputs(self, message: Message, partition: int) -> list[OutputMessage] | Rejection:
+        pause_s = RETRY_S_FIRST
+        while True:
+            try:
+                return await self._models.thinker.outputs(message.payload, partition)
+            except Busy:
+                await self._shell.clock.sleep(pause_s)
+                pause_s = min(RETRY_S_MAX, 2 * pause_s)
+
+    async def _bury(self, message: Message, partition: int, why: str) -> None:
+        """Into the dead lane of the same jurisdiction, then never again."""
+        self._dead += 1
+        self._shell.alert("dead", f"features of partition {partition}: {why}")
+        await self._shell.client.publish_stored(self._shell.names.dead(partition), message.payload)
+        if message.reply:
+            give_up(self._shell.client, message)
+
+    async def _keep_alive(self, message: Message) -> None:
+        while True:
+            await self._shell.clock.sleep(KEEP_ALIVE_S)
+            with contextlib.suppress(NatsError):
+                still_working(self._shell.client, message)
+
+    def _count_retry(self) -> None:
+        self._retries += 1
+
+    async def _measure_lag(self) -> None:
+        while self._config.lane == "durable":
+            await self._shell.clock.sleep(self._config.status_every_s)
+            if self._puller is not None:
+                with contextlib.suppress(NatsError):
+                    self._lag = await self._puller.pending()
+
+    async def _serve(self) -> None:
+        options = self._config.thinking
+        app = inference_app(self._models.service)
+        async with serve(app, options.endpoint_host, options.endpoint_port) as address:
+            self._endpoint = address
+            await asyncio.get_running_loop().create_future()
+
+
+async def publish_outputs(
+    shell: Shell, partition: int, outputs: list[OutputMessage], retried: Callable[[], None]
+) -> None:
+    """Returns when ACT's stream has all of them. A full or absent stream is waited for: outputs are never shed."""
+    await asyncio.gather(*(_publish(shell, partition, output, retried) for output in outputs))
+
+
+async def _publish(shell: Shell, partition: int, output: OutputMessage, retried: Callable[[], None]) -> None:
+    pause_s = RETRY_S_FIRST
+    while True:
+        try:
+            await shell.act_client.publish_stored(
+                shell.names.outputs(partition), output.message, msg_id=output.identity
+            )
+            return
+        except NatsError as error:
+            log.warning("outputs of partition %d wait: %s", partition, error)
+            retried()
+        await shell.clock.sleep(pause_s)
+        pause_s = min(RETRY_S_MAX, 2 * pause_s)
+
+
+def tag_of(config: WorkerConfig, model: ModelSettings, version: VersionSettings) -> Tag | None:
+    """The tag of a version, else of its model; None, which permits nothing, if nobody has said."""
+    found = config.model_tags.get(f"{model.name}@{version.version}")
+    return found or config.model_tags.get(model.name)
+
+
+def _partition_of(subject: str) -> int:
+    last = subject.rpartition(".")[2]
+    return int(last) if last.isdigit() else 0
