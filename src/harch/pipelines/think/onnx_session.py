@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harch.base.errors import HarchError
+from harch.pipelines.think.onnx_file import check_is_whole
 from harch.pipelines.think.sessions import Array, Tensors, TensorSpec
 from harch.pipelines.think.settings import Device
 
@@ -23,9 +24,10 @@ _CPU = "CPUExecutionProvider"
 
 
 class OnnxSession:
-    """One model in ONNX Runtime. Weights must be inside the file: what lies beside it is not covered by its hash."""
+    """One model in ONNX Runtime. Weights must be inside the bytes: what lies beside them is not covered by a hash."""
 
     def __init__(self, model: bytes, *, device: Device, threads: int) -> None:
+        check_is_whole(model)
         ort = _runtime()
         providers = _providers(device, ort.get_available_providers())
         options = ort.SessionOptions()

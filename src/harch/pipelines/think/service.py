@@ -30,6 +30,7 @@ class ThinkService:
         self._clock = clock
         self._handed_over = handed_over
         self._news = asyncio.Event()
+        self._waiters: set[asyncio.Future[Answer]] = set()
         self._stopped = False
 
     def submit(self, features: Features) -> list[Dropped]:
@@ -64,13 +65,27 @@ class ThinkService:
             deadline_s=None if timeout_s is None else now_s + timeout_s,
         )
         self._news.set()
-        found = await waiter
+        self._waiters.add(waiter)
+        try:
+            found = await waiter
+        finally:
+            self._waiters.discard(waiter)
         if found.error is not None:
             raise found.error
         return found
 
     async def run(self) -> None:
-        """Until `stop`; what is queued by then is still answered."""
+        """Until `stop`; what is queued by then is still answered. Whoever waits when it ends otherwise hears of it."""
+        try:
+            await self._drive()
+        finally:
+            self._stopped = True
+            gone = HarchError("E0801", "the stage has stopped", hint="ask another worker")
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(gone)
+
+    async def _drive(self) -> None:
         while True:
             now_s = self._clock.monotonic_s()
             wake_s = self.stage.wake_s(now_s=now_s)

@@ -173,6 +173,20 @@ def test_requests_of_many_clients_share_batches(tmp_path: Path) -> None:
     assert total.batches < 64, "each request had a run of its own"
 
 
+async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> None:
+    patient = BatchingSettings(preferred_rows=(64,), delay_ms_max=10_000, timeout_ms=60_000)
+    service = ThinkService(serving_stage(tmp_path, batching=patient), SystemClock())
+    asked = asyncio.create_task(service.infer("m", {"x": ROWS}))
+    driver = asyncio.create_task(service.run())
+    for _ in range(3):  # both have started: one waits for its batch, the other for more requests
+        await asyncio.sleep(0)
+    driver.cancel()
+    with pytest.raises(HarchError, match="E0801"):
+        await asked
+    with pytest.raises(HarchError, match="E0801"):
+        await service.infer("m", {"x": ROWS})
+
+
 def test_a_full_queue_and_a_missed_deadline_have_their_own_answers() -> None:
     stage = stage_of(settings_of(batching=BatchingSettings(preferred_rows=(2,), rows_max=2, queue_rows_max=2)))
     from think_models import add, times

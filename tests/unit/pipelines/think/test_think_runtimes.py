@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 from think_models import DAKAR, DAKHLA, MOROCCO, linear_onnx, settings_of, write_linear
 
 from harch.base.errors import HarchError
 from harch.pipelines.think.artifacts import LoadedModel, declared_tags, load_version
 from harch.pipelines.think.features import Features
 from harch.pipelines.think.models import Model
+from harch.pipelines.think.onnx_file import check_is_whole
 from harch.pipelines.think.onnx_session import OnnxSession
 from harch.pipelines.think.rollout import State
 from harch.pipelines.think.sessions import check_inputs
@@ -98,6 +104,52 @@ def test_what_is_no_model_is_refused_in_words(tmp_path: Path, content: bytes) ->
     assert caught.value.hint
 
 
+def outside(model: onnx.ModelProto) -> bytes:
+    """The model with its weights said to be in a file of the current folder, which ONNX Runtime would read."""
+    for tensor in model.graph.initializer:
+        _move_out(tensor)
+    return bytes(model.SerializeToString())
+
+
+def _move_out(tensor: onnx.TensorProto) -> None:
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+
+
+def inside_a_branch(model: onnx.ModelProto) -> bytes:
+    """The same, hidden in the branch of a condition."""
+    moved = numpy_helper.from_array(np.ones(1, np.float32), "w")
+    _move_out(moved)
+    constant = helper.make_node("Constant", [], ["c"], value=moved)
+    out = helper.make_tensor_value_info("c", TensorProto.FLOAT, [1])
+    branch = helper.make_graph([constant], "branch", [], [out])
+    model.graph.node.append(helper.make_node("If", ["x"], ["z"], then_branch=branch, else_branch=branch))
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("hide", [outside, inside_a_branch])
+def test_weights_that_no_hash_covers_are_refused(
+    hide: Callable[[onnx.ModelProto], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(np.ones(64, np.float32).tobytes())
+    content = hide(onnx.load_from_string(linear_onnx([1.0])))
+    with pytest.raises(HarchError, match="outside of its file"):
+        OnnxSession(content, device=Device.CPU, threads=1)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 255))
+def test_noise_is_refused_or_harmless_but_never_a_crash(noise: bytes, place: int, byte: int) -> None:
+    broken = bytearray(linear_onnx([1.0, 2.0]))
+    broken[place % len(broken)] = byte
+    for content in (noise, bytes(broken), bytes(broken)[:place]):
+        with contextlib.suppress(HarchError):
+            check_is_whole(content)
+    check_is_whole(linear_onnx([1.0]))
+
+
 def test_a_gpu_that_is_not_there_is_an_error_and_not_a_slow_answer() -> None:
     import onnxruntime
 
@@ -112,7 +164,7 @@ def test_a_gpu_that_is_not_there_is_an_error_and_not_a_slow_answer() -> None:
 def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(HarchError, match="not installed") as caught:
-        OnnxSession(b"", device=Device.AUTO, threads=1)
+        OnnxSession(linear_onnx([1.0]), device=Device.AUTO, threads=1)
     assert "harch[inference]" in caught.value.hint
 
 
