@@ -57,8 +57,8 @@ class Route(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Model:
-    """One model of a pipeline. `told` hears of every change of state, e.g. to write it into the audit chain. It is called
-    while the model is locked, so it must be quick and must not call back."""
+    """One model of a pipeline. `told` hears of every change of state, e.g. to write it into the audit chain. It is
+    called while the model is locked, so it must be quick and must not call back."""
 
     def __init__(self, settings: ModelSettings, told: Callable[[str, Change], None]) -> None:
         self.settings = settings
