@@ -9,6 +9,8 @@ from itertools import count
 from harch.pipelines.act.ledger import unresolved
 from harch.pipelines.act.store import Stored
 
+URGENT_MAX = 1  # priorities 0 and 1
+
 
 class Agenda:
     """What one worker has to look at. A command is ready, waits for its time, or is being worked on."""
@@ -29,9 +31,10 @@ class Agenda:
     def __contains__(self, cmd_id: str) -> bool:
         return cmd_id in self._stored
 
-    @property
-    def room(self) -> int:
-        return max(0, self.limit - len(self._stored))
+    def room(self, priority: int) -> int:
+        """How many more fit. The last tenth is kept for what is urgent, so that a flood of the rest cannot block it."""
+        kept = 0 if priority <= URGENT_MAX else self.limit // 10
+        return max(0, self.limit - kept - len(self._stored))
 
     @property
     def next_due_ms(self) -> int | None:

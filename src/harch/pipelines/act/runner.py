@@ -33,6 +33,8 @@ from harch.pipelines.act.store import SCAN_MAX, UNRESOLVED, WAITING, Conflict, L
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0  # how soon approvals and commands of dead workers are found
+POLL_ROWS = 1000
+STEP_BACK_MS_MAX = 10_000
 PRUNE_S = 60.0
 STORE_FAILURE_WAIT_MS = 1000
 
@@ -64,6 +66,7 @@ class ActStage:
         seed: int = 0,
     ) -> None:
         self.settings = settings
+        self._latest_ms = 0
         self.counters = Counters()
         self.agenda = Agenda(settings.queue_max)
         self._store, self._clock, self._audit = store, clock, audit
@@ -111,14 +114,17 @@ class ActStage:
         now_ms = self._now_ms()
         entries = [self._first_look.entry(command, now_ms=now_ms) for command in plan.commands]
         entries += [unmade(one.command, one.reason, now_ms=now_ms) for one in plan.unmade]
-        if not wait and len(entries) > self._free():
+        entries.sort(key=lambda entry: entry.command.priority)
+        if not wait and entries and len(entries) > self._free(entries[-1].command.priority):
             self.counters.refused_full += 1
             raise HarchError("E0677", f"{len(self.agenda)} actions are open", hint="send it again", retry_after_s=1)
         duplicates = 0
         while entries:
+            priority = entries[0].command.priority
             async with self._room:
-                await self._room.wait_for(lambda: self._free() > 0)
-                chunk, entries = entries[: self._free()], entries[self._free() :]
+                await self._room.wait_for(lambda: self._free(priority) > 0)  # noqa: B023 - awaited here
+                fits = sum(entry.command.priority == priority for entry in entries[: self._free(priority)])
+                chunk, entries = entries[:fits], entries[fits:]
                 self._reserved += len(chunk)
             try:
                 duplicates += sum(await asyncio.gather(*(self._write(entry) for entry in chunk)))
@@ -134,8 +140,8 @@ class ActStage:
         self._polled_ms = 0
         self._sooner.set()
 
-    def _free(self) -> int:
-        return max(0, self.agenda.room - self._reserved)
+    def _free(self, priority: int) -> int:
+        return max(0, self.agenda.room(priority) - self._reserved)
 
     async def _write(self, entry: Entry) -> bool:
         """Whether the ledger knew it already. The audit hears of what ends here, before the ledger does."""
@@ -162,7 +168,7 @@ class ActStage:
     async def run(self) -> None:
         """Until cancelled. What a dead worker left is found in the ledger, at the start and at every poll."""
         await self._remember()
-        await self._poll()  # before anybody works: what is unresolved goes first
+        await self._poll(SCAN_MAX)  # before anybody works: what is unresolved goes first
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_after(), name="act-look-after")
             group.create_task(self._prune(), name="act-prune")
@@ -225,11 +231,11 @@ class ActStage:
                 wait.cancel()
             self._sooner.clear()
 
-    async def _poll(self) -> None:
+    async def _poll(self, limit: int = POLL_ROWS) -> None:
         """Finds what other processes changed: approvals, replays, and commands whose worker is gone."""
         try:
-            found = await self._store.scan(UNRESOLVED, limit=SCAN_MAX)
-            found += await self._store.scan(WAITING, limit=max(1, min(self.agenda.room, 1000)))
+            found = await self._store.scan(UNRESOLVED, limit=limit)
+            found += await self._store.scan(WAITING, limit=limit)
         except HarchError as error:
             self.counters.store_failures += 1
             log.warning("the ledger could not be read: %s", error.message)
@@ -238,7 +244,8 @@ class ActStage:
         for stored in found:
             entry = stored.entry
             waits = entry.state is State.AWAIT_CONFIRM and not entry.command.expired(now_ms)
-            if not waits and entry.cmd_id not in self.agenda and self.agenda.room and self._owns(entry.command):
+            fits = self.agenda.room(entry.command.priority) > 0
+            if not waits and entry.cmd_id not in self.agenda and fits and self._owns(entry.command):
                 self.agenda.add(stored, now_ms=now_ms)
                 self._changed.set()
 
@@ -271,4 +278,8 @@ class ActStage:
         return self._store.stopped()
 
     def _now_ms(self) -> int:
-        return round(self._clock.now().timestamp() * 1000)
+        """A clock that is set back a little stands still instead: a command must not become younger in mid-turn."""
+        now_ms = round(self._clock.now().timestamp() * 1000)
+        if not 0 < self._latest_ms - now_ms <= STEP_BACK_MS_MAX:
+            self._latest_ms = now_ms
+        return self._latest_ms

@@ -50,6 +50,13 @@ def test_a_device_in_doubt_after_a_restart_is_cleared_up_before_anything_new() -
     assert second.entry.command.window == 2
 
 
+def test_a_flood_leaves_room_for_what_is_urgent() -> None:
+    agenda = Agenda(20)
+    for number in range(18):
+        agenda.add(stored(number), now_ms=0)
+    assert (agenda.room(5), agenda.room(1), agenda.room(0)) == (0, 2, 2)
+
+
 @given(
     jobs=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 300), st.booleans(), st.booleans()),
@@ -85,4 +92,4 @@ def test_everything_gets_its_turn_and_no_device_two_at_a_time(
             else:
                 agenda.settle(closed(one), now_ms=now_ms)
     assert len(agenda) == 0
-    assert agenda.room == 100
+    assert agenda.room(0) == 100

@@ -542,6 +542,32 @@ async def test_a_sender_that_waits_gets_all_of_a_large_batch_through_a_small_que
     assert len(field.valve.orders) == 25
 
 
+async def test_an_urgent_command_gets_in_while_others_wait_for_room() -> None:
+    settings = act(queue_max=20)
+    urgent = structs.replace(settings.actions[0], name="alarm", priority=0, when="score > 0.8")
+    field = Field(structs.replace(settings, actions=(settings.actions[0], urgent)))
+    flood = asyncio.create_task(field.stage.submit(field.batch(*[0.6] * 30)))
+    await field.clock.advance(0)
+    assert len(field.entries()) == 18
+    taken = asyncio.create_task(field.stage.submit(field.batch(0.9, devices=["hot"])))
+    await field.clock.advance(0)
+    assert [entry.command.action for entry in field.entries()].count("alarm") == 1
+    async with field.running():
+        await asyncio.wait_for(asyncio.gather(flood, taken), 20)
+        await field.stage.drain()
+    assert len(field.valve.orders) == 32
+    assert field.valve.orders[0].action == "alarm"
+
+
+async def test_a_clock_that_is_set_back_does_not_make_commands_younger() -> None:
+    field = Field(act())
+    before = field.stage._now_ms()
+    field.clock._elapsed_s -= 5
+    assert field.stage._now_ms() == before
+    field.clock._elapsed_s -= 3600
+    assert field.stage._now_ms() < before
+
+
 async def test_the_most_urgent_goes_first() -> None:
     settings = act()
     urgent = structs.replace(settings.actions[0], name="alarm", priority=0, when="score > 0.8")
