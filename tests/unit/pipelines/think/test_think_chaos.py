@@ -50,16 +50,17 @@ def session_of(kind: str, factor: float) -> FunctionSession:
 
 
 @settings(deadline=None)
-@given(STEPS, st.booleans(), st.integers(1, 40))
+@given(STEPS, st.sampled_from(KINDS), st.booleans(), st.integers(1, 40))
 def test_each_row_is_answered_once_by_the_version_that_its_output_names(
-    steps: list[tuple], compares: bool, rows_max: int
+    steps: list[tuple], canary: str, compares: bool, rows_max: int
 ) -> None:
     rules = RollbackRules(rows=50, disagreement_percent_max=30.0 if compares else None)
     batching = BatchingSettings(preferred_rows=(1,), rows_max=rows_max, queue_rows_max=100_000)
     stage = stage_of(settings_of(rollback=rules, canary_percent=40, batching=batching))
     model = stage.models["m"]
     add(model, "0", session_of("good", 1.0), State.ACTIVE)
-    versions, given_rows, seen = 1, 0, Counter()
+    add(model, "1", session_of(canary, 2.0), State.CANARY)
+    versions, given_rows, seen = 2, 0, Counter()
     sent: Counter[tuple[int, int]] = Counter()
 
     def collect(thought: Thought) -> None:
