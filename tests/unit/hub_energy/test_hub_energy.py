@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.energy.procurement import linear
+from harch.carbon.planning import linear
 from harch.hub.energy import planning
 from harch.hub.service import HubService
 from harch.testing.clock import START, SimClock

@@ -159,7 +159,7 @@ class _Builder:
         return used
 
     def _battery(self, balance: Index) -> tuple[Index, Index, Index, Index, Index]:
-        none = np.zeros(0, dtype=np.int32)
+        none = np.zeros(0, dtype=np.int64)
         battery, program, count = self.problem.battery, self.program, self.count
         if battery is None:
             return none, none, none, none, none
@@ -186,7 +186,7 @@ class _Builder:
 
     def _battery_sales(self, battery: Battery, balance: Index, discharge: Index) -> Index:
         if not battery.to_grid:
-            return np.zeros(0, dtype=np.int32)
+            return np.zeros(0, dtype=np.int64)
         most = np.where(self.open.selling, battery.power_kw * self.hours, 0.0)
         sold = self.program.columns(self.count, cost=-self.sale_per_kwh, high=most)
         self.program.entries(balance, sold, -1.0)
@@ -212,7 +212,7 @@ class _Builder:
     def _budget(self, imported: Index, ppas: tuple[Index, ...]) -> tuple[Index, Index]:
         problem, program = self.problem, self.program
         if problem.budget_kg is None:
-            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         over = program.columns(1, cost=self.penalty_per_kg)
         row = program.rows(1, high=problem.budget_kg)
         weight = problem.fade / 1000 if problem.budget_fades else np.full(self.count, 1 / 1000)
