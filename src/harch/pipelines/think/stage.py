@@ -99,6 +99,15 @@ class ThinkStage:
         self.model(name)
         return self._lanes[name].batcher.rows_waiting
 
+    @property
+    def run_s_expected(self) -> float:
+        """How long the slowest model's batch takes, as far as is known."""
+        return max(lane.batcher.run_s_expected for lane in self._lanes.values())
+
+    @property
+    def shadows_wait(self) -> bool:
+        return any(lane.for_shadows for lane in self._lanes.values())
+
     def audit(self, tag_of: Callable[[str, str], Tag | None]) -> list[tuple[str, str, tuple[Rejection, ...]]]:
         """Asks the law again about everything in memory: `tag_of(model, version)` is the tag of today. What may not be
         here is retired and its session dropped; a model whose active version goes is paused. Answers what went."""

@@ -17,7 +17,7 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from think_models import DAKHLA, MOROCCO, settings_of, stage_of, write_linear
+from think_models import DAKHLA, MOROCCO, FunctionSession, add, settings_of, stage_of, times, write_linear
 from tritonclient.utils import InferenceServerException
 
 from harch.base.clock import SystemClock
@@ -173,6 +173,33 @@ def test_requests_of_many_clients_share_batches(tmp_path: Path) -> None:
     assert total.batches < 64, "each request had a run of its own"
 
 
+@pytest.mark.parametrize(("run_ms", "inline"), [(0.1, True), (50.0, False)])
+async def test_quick_models_run_in_the_loop_and_slow_ones_beside_it(run_ms: float, inline: bool) -> None:
+    ticks = iter(range(0, 10**15, round(run_ms * 1e6)))
+    ran_in: list[int] = []
+
+    def remember(matrix: np.ndarray) -> np.ndarray:
+        ran_in.append(threading.get_ident())
+        return matrix[:, 0]
+
+    stage = ThinkStage(
+        ThinkSettings(models=(settings_of(),)),
+        site=DAKHLA,
+        tag_of=lambda model, version: MOROCCO,
+        folder=Path(),
+        timer_ns=lambda: next(ticks),
+    )
+    add(stage.models["m"], "1", FunctionSession(remember), State.ACTIVE)
+    service = ThinkService(stage, SystemClock())
+    driver = asyncio.create_task(service.run())
+    for number in range(3):
+        answer = await service.infer("m", {"x": np.full((1, 1), number + 1.0, np.float32)})
+        assert answer.tensors["y"].tolist() == [number + 1.0]
+    service.stop()
+    await driver
+    assert [one == threading.get_ident() for one in ran_in[1:]] == [inline, inline]
+
+
 async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> None:
     patient = BatchingSettings(preferred_rows=(64,), delay_ms_max=10_000, timeout_ms=60_000)
     service = ThinkService(serving_stage(tmp_path, batching=patient), SystemClock())
@@ -189,8 +216,6 @@ async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> No
 
 def test_a_full_queue_and_a_missed_deadline_have_their_own_answers() -> None:
     stage = stage_of(settings_of(batching=BatchingSettings(preferred_rows=(2,), rows_max=2, queue_rows_max=2)))
-    from think_models import add, times
-
     add(stage.models["m"], "1", times(2), State.ACTIVE)
     two = {"x": np.ones((2, 1), np.float32)}
     stage.ask("m", two, ticket="first", now_s=0.0, deadline_s=0.5)
