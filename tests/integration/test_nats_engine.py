@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 from nats_world import ACT_MA, LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, until, world
 
@@ -14,10 +15,13 @@ from harch.base.errors import HarchError
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
 from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
+from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.external import EngineSettings, check_engine, client_options
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.layout import Layout, Limits
 from harch.pipelines.engine.log_lines import Happening
+from harch.pipelines.engine.server import user_names
 from harch.pipelines.engine.streams import Wanted, plan_streams
+from harch.pipelines.engine.users import EngineUser, StageGrant
 
 
 async def start_morocco(made: World, *, synced: bool = False) -> None:
@@ -161,3 +165,34 @@ async def test_an_engine_run_by_others_is_used_by_url_after_it_has_shown_that_it
                 assert {rejection.rule for rejection in wrong} == {"domain"}
             too_much = await check_engine(control, control, domain="ma")  # as if a worker could do all of it
             assert {rejection.rule for rejection in too_much} == {"permissions"}
+
+
+async def test_users_come_and_go_without_a_restart_and_what_needs_one_gets_one(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        engine = made.servers["ma-1"]
+        pid = engine.pid
+        domain = made.layout.domains[0]
+        think = StageGrant(country="MA", pipeline="soil", stage="think", listens=("juris.ma.soil.think.*",))
+
+        def layout(*users: EngineUser, limits: Limits = LIMITS) -> Layout:
+            return Layout(domains=(msgspec.structs.replace(domain, users=users),), limits=limits)
+
+        async with AioClient(made.options("ma-1", SENSE_MA.user_name)) as sense:
+            more = layout(*domain.users, made.worker(think))
+            assert await engine.reload(server_config(more, "ma-1"), user_names(more))
+            async with AioClient(made.options("ma-1", think.user_name)) as newcomer:
+                await newcomer.flush()
+                fewer = layout(*domain.users)
+                assert await engine.reload(server_config(fewer, "ma-1"), user_names(fewer))
+                await until(lambda: not newcomer.is_connected, "whose key is taken away is cut off")
+            with pytest.raises(AuthorizationFailed):
+                await AioClient(made.options("ma-1", think.user_name)).connect()
+            await sense.flush()
+            assert sense.reconnects == 0
+            assert engine.pid == pid
+            assert await engine.reload(server_config(fewer, "ma-1"), user_names(fewer))  # the same again: nothing to do
+
+            moved = server_config(fewer, "ma-1").replace(domain.servers[0].store, str(tmp_path / "elsewhere"))
+            assert not await engine.reload(moved, user_names(fewer))
+            assert engine.pid != pid

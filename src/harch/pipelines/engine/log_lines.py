@@ -68,6 +68,13 @@ def read_line(line: str, server: str, users: Mapping[str, str]) -> EngineEvent |
     return None
 
 
+def reread_outcome(line: str) -> bool | None:
+    """Whether the server took a new configuration, if the line is about that."""
+    if "Reloaded server configuration" in line:
+        return True
+    return False if "Failed to reload server configuration" in line else None
+
+
 def _user(key: str | None, users: Mapping[str, str]) -> str:
     return users.get(key, f"{key[:8]}…") if key else ""
 

@@ -65,6 +65,13 @@ class EngineProcess:
     def _status(self) -> int | None:
         return self._child.wait() if self._child is not None else None
 
+    def reread(self, config_sha256: str, record_path: Path) -> None:
+        """Asks it to read its configuration again, and remembers which one that is."""
+        self.record = msgspec.structs.replace(self.record, config_sha256=config_sha256)
+        write_record(record_path, self.record)
+        if not self.has_ended:
+            kill_process(self.record.pid, signal.SIGHUP)
+
     async def stop(self, grace_s: float) -> None:
         """Asks politely, waits, then insists. Only ever this process, by its id and start."""
         waiting = asyncio.ensure_future(self.ended())
@@ -76,6 +83,10 @@ class EngineProcess:
                 return
         waiting.cancel()
         raise HarchError("E0603", f"process {self.record.pid} does not end", hint="look at it; it may wait for a disk")
+
+
+def write_record(path: Path, record: ProcessRecord) -> None:
+    write_secret(path, msgspec.json.encode(record).decode())
 
 
 def _finish(over: asyncio.Future[None]) -> None:
@@ -90,7 +101,7 @@ def start_process(program: Path, config: Path, config_sha256: str, record_path: 
             [program, "-c", config], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
         )
     record = ProcessRecord(child.pid, start_ticks(child.pid), config_sha256)
-    write_secret(record_path, msgspec.json.encode(record).decode())
+    write_record(record_path, record)
     return EngineProcess(record, child)
 
 

@@ -11,11 +11,12 @@ from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.engine.layout import Layout, Server
-from harch.pipelines.engine.log_lines import EngineEvent, Happening, LineCutter, read_line
+from harch.pipelines.engine.log_lines import EngineEvent, Happening, LineCutter, read_line, reread_outcome
 from harch.pipelines.engine.process import EngineProcess, found_running, start_process
 
 READY_TIMEOUT_S = 30.0
 STOP_GRACE_S = 10.0
+RELOAD_TIMEOUT_S = 10.0
 BACKOFF_S_FIRST, BACKOFF_S_MAX = 0.2, 10.0
 STEADY_S = 30.0  # after so long without an end, the next pause is short again
 LOG_POLL_S = 0.2
@@ -53,11 +54,12 @@ class EngineServer:
         self._record = folder / f"{server.name}.pid"
         self._output = folder / f"{server.name}.out"
         self._program = program
-        self._users = users
+        self._users = dict(users)
         self._on_event = on_event
         self._clock = clock or SystemClock()
         self._process: EngineProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._reread: asyncio.Future[bool] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -84,6 +86,35 @@ class EngineServer:
             await self.stop()
             raise
         self._tasks.append(asyncio.create_task(self._supervise(), name=f"engine-{self.server.name}"))
+
+    async def reload(self, config_text: str, users: Mapping[str, str]) -> bool:
+        """Another configuration for the running server: users come and go, connections of the others stay. What NATS
+        cannot change so (ports, the store) takes a restart, and then the answer is False."""
+        self._users = dict(users)
+        if config_text == self._config_text:
+            return True
+        self._config_text = config_text
+        self._config_sha256 = hashlib.sha256(config_text.encode()).hexdigest()
+        write_secret(self._config, config_text)
+        process = self._process
+        if process is None:
+            return False
+        self._reread = asyncio.get_running_loop().create_future()
+        process.reread(self._config_sha256, self._record)
+        try:
+            async with asyncio.timeout(RELOAD_TIMEOUT_S):
+                if await self._reread:
+                    return True
+        except TimeoutError:
+            pass
+        finally:
+            self._reread = None
+        starts = self.starts
+        await process.stop(STOP_GRACE_S)  # the supervisor starts it again, with the new configuration
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            while self.starts == starts or not await self.is_ready():
+                await self._clock.sleep(POLL_S)
+        return False
 
     async def stop(self) -> None:
         """Ends the supervision first, so that nothing starts the server again, and then the server."""
@@ -154,10 +185,16 @@ class EngineServer:
                 data = self._log_bytes(offset)
                 offset += len(data)
                 for line in cutter.feed(data):
-                    event = read_line(line, self.server.name, self._users)
-                    if event is not None:
-                        self._on_event(event)
+                    self._hear(line)
             await self._clock.sleep(LOG_POLL_S)
+
+    def _hear(self, line: str) -> None:
+        outcome = reread_outcome(line)
+        if outcome is not None and self._reread is not None and not self._reread.done():
+            self._reread.set_result(outcome)
+        event = read_line(line, self.server.name, self._users)
+        if event is not None:
+            self._on_event(event)
 
     def _log_bytes(self, offset: int) -> bytes:
         with Path(self.server.log_file).open("rb") as file:
