@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 from example_models import EXAMPLES, NAMES, columns_of, decide, spec_in, training_of
 
+from harch.fleet.file import shipped_fleet
 from harch.pipelines.sense.features import FeatureMaker
+from harch.pipelines.spec.deployment import Deployment, plan_deployment
+from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.think.settings import input_problems
+from harch.sovereignty.compiled import Rules
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.terrain import terrain_of
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,3 +107,15 @@ def test_a_model_other_than_the_trained_one_is_not_served(name: str, tmp_path: P
     (tmp_path / "pipeline.yaml").write_bytes((EXAMPLES / name / "pipeline.yaml").read_bytes())
     with pytest.raises(Exception, match="E0502"):
         decide(tmp_path, {"x": np.zeros(1)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_residency_of_every_edge_is_proved_and_there_is_a_place_for_each_stage(name: str) -> None:
+    fleet, jurisdictions = shipped_fleet("five-hubs"), shipped_jurisdictions()
+    terrain = terrain_of(fleet, jurisdictions)
+    spec = spec_in(EXAMPLES / name / "pipeline.yaml")
+    proof = prove_residency(spec, Rules(terrain), jurisdictions)
+    assert proof.rejections == ()
+    deployment = plan_deployment(spec, proof, terrain)
+    assert isinstance(deployment, Deployment)
+    assert deployment.country == "MA"
