@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harch.base.errors import HarchError
 from harch.pipelines.act.settings import SqlSink as Settings
 from harch.pipelines.act.sinks.base import Effect, Order
 from harch.pipelines.act.sinks.sql import SqlSink
@@ -117,9 +116,3 @@ async def test_a_locked_database_is_a_no_and_not_a_guess(bank: sqlite3.Connectio
     assert (outcome.effect, outcome.retry) == (Effect.NO, True)
     assert amount(bank) == 0
     await sink.close()
-
-
-def test_postgresql_says_what_it_needs() -> None:
-    with pytest.raises(HarchError) as caught:
-        SqlSink(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
-    assert caught.value.code == "E0676"

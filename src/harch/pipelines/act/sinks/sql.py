@@ -156,5 +156,5 @@ def _psycopg() -> Any:
     try:
         return import_module("psycopg")
     except ImportError as error:
-        hint = "install it beside harch: pip install 'psycopg[binary]'"
+        hint = "pip install 'harch[postgresql]'"
         raise HarchError("E0676", "PostgreSQL needs the package `psycopg`", hint=hint) from error
