@@ -25,6 +25,7 @@ from harch.base.errors import HarchError
 from harch.pipelines.think.endpoint import inference_app
 from harch.pipelines.think.inference_protocol import read_call, read_infer
 from harch.pipelines.think.rollout import State
+from harch.pipelines.think.routing import canary_rows
 from harch.pipelines.think.service import ThinkService
 from harch.pipelines.think.settings import BatchingSettings, Role, ThinkSettings
 from harch.pipelines.think.stage import ThinkStage
@@ -212,6 +213,23 @@ async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> No
         await asked
     with pytest.raises(HarchError, match="E0801"):
         await service.infer("m", {"x": ROWS})
+
+
+def test_a_request_that_names_its_device_is_answered_by_the_version_of_that_device() -> None:
+    stage = stage_of(settings_of(canary_percent=30))
+    add(stage.models["m"], "1", times(1), State.ACTIVE)
+    add(stage.models["m"], "2", times(2), State.CANARY)
+    one = {"x": np.ones((1, 1), np.float32)}
+    for device in (*range(40), "pump-1", "pump-2"):
+        stage.ask("m", one, ticket=device, now_s=0.0, device=device)
+    stage.ask("m", one, ticket="nobody", now_s=0.0)
+    answers = stage.step(now_s=0.0).answers
+    found = {answer.ticket: answer.ref.version for answer in answers if answer.ref is not None}
+    assert len(found) == len(answers) == 43
+    assert found.pop("nobody") == "1"
+    for device, version in found.items():
+        assert version == ("2" if canary_rows(np.array([device]), "m", 30)[0] else "1")
+    assert set(found.values()) == {"1", "2"}
 
 
 def test_a_full_queue_and_a_missed_deadline_have_their_own_answers() -> None:
