@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harch.pipelines.act import ledger
+from harch.pipelines.act.agenda import Agenda
 from harch.pipelines.act.attempt import Worker
 from harch.pipelines.act.command import Command, Step, digest, make_command
 from harch.pipelines.act.counters import Counters
@@ -77,6 +78,7 @@ class SimStore:
 @dataclass
 class Effected:
     key: str
+    device: str
     sent_ms: int
     args: dict[str, Any]
     undo: bool
@@ -90,6 +92,7 @@ class SimSink:
     keeps_keys: bool
     reads_back: bool
     timeout_s: float = TIMEOUT_S
+    last_only: bool = False  # a look finds only what was done last to the device
     effects: list[Effected] = field(default_factory=list)
     under_way: list[tuple[int, int, Order]] = field(default_factory=list)
 
@@ -125,7 +128,8 @@ class SimSink:
         await _Turn()
         if self.world.random.random() < self.world.trouble / 3:
             return Outcome(Effect.MAYBE, "no answer")
-        return Outcome(Effect.YES if any(one.key == order.key for one in self.effects) else Effect.NO)
+        seen = [one.key for one in self.effects if one.device == order.device]
+        return Outcome(Effect.YES if order.key in (seen[-1:] if self.last_only else seen) else Effect.NO)
 
     async def close(self) -> None: ...
 
@@ -138,7 +142,7 @@ class SimSink:
         if self.keeps_keys and any(one.key == order.key for one in self.effects):
             return
         self.world.judge_send(order)
-        self.effects.append(Effected(order.key, sent_ms, dict(order.args), order.undo))
+        self.effects.append(Effected(order.key, order.device, sent_ms, dict(order.args), order.undo))
 
 
 class World:
@@ -290,3 +294,58 @@ class World:
             left = [index for index, was in enumerate(done) if was and not undone[index]]
             if left and "not taken back" not in entry.reason:  # a person is told so
                 self.problems.append(f"{cmd_id}: dead ({entry.reason}), but steps {left} stand")
+
+
+class DeviceWorld(World):
+    """One worker that dies and comes back, several commands at a time, and devices that show only their last value."""
+
+    DEVICES, AT_A_TIME = 2, 3
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, mode=Mode.TRANSACTIONAL, keeps_keys=False, reads_back=True)
+        self.sinks["sink0"].last_only = True
+        self.begin()
+
+    def begin(self) -> None:
+        """A new process: what the ledger says is all it knows."""
+        self.workers.clear()
+        self.running.clear()
+        self.start_worker()
+        self.agenda = Agenda(1000)
+        rows = [row for row in self.store.rows.values() if not row.entry.closed]
+        for row in sorted(rows, key=lambda row: not ledger.unresolved(row.entry)):
+            self.agenda.add(row, now_ms=self.now_ms)
+
+    def command(self, number: int) -> Command:
+        return make_command(
+            pipeline="p", device=f"d{number % self.DEVICES}", action="open", steps=(Step("sink0", {"value": number}),),
+            window=number, mode=Mode.TRANSACTIONAL, issued_ms=self.now_ms, ttl_s=TTL_S,
+        )  # fmt: skip
+
+    def deliver(self, command: Command) -> None:
+        new = command.cmd_id not in self.store.rows
+        super().deliver(command)
+        if new:
+            self.agenda.add(self.store.rows[command.cmd_id], now_ms=self.now_ms)
+
+    def turn(self) -> None:
+        for sink in self.sinks.values():
+            sink.arrive()
+        self.pass_ms(self.random.randrange(self.turn_ms_max))
+        if self.random.random() < self.deaths:
+            for _, coroutine in self.running.values():
+                coroutine.close()
+            self.begin()
+            return
+        self.agenda.ripen(now_ms=self.now_ms)
+        (worker,) = self.workers.values()
+        if len(self.running) < self.AT_A_TIME and (stored := self.agenda.take()) is not None:
+            self.running[stored.entry.cmd_id] = (stored.entry.cmd_id, worker.advance(stored))
+        if not self.running:
+            return
+        cmd_id, coroutine = self.running[self.random.choice(sorted(self.running))]
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            del self.running[cmd_id]
+            self.agenda.settle(end.value, now_ms=self.now_ms)

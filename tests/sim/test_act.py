@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from harch.pipelines.act.command import Command
 from harch.pipelines.act.ledger import State
 from harch.pipelines.act.settings import Mode
-from sim.act_world import World
+from sim.act_world import DeviceWorld, World
 
 STORIES = 2000 if os.environ.get("HARCH_SOAK") else 60
 COMMANDS, TURNS = 4, 400
@@ -21,8 +22,12 @@ SINKS = [
 
 
 def story(seed: int, *, mode: Mode, keeps_keys: bool, reads_back: bool, steps: int = 1) -> World:
-    world = World(seed, mode=mode, keeps_keys=keeps_keys, reads_back=reads_back, steps=steps)
-    commands = []
+    return tell(World(seed, mode=mode, keeps_keys=keeps_keys, reads_back=reads_back, steps=steps))
+
+
+def tell(world: World) -> World:
+    mode = world.action.mode
+    commands: list[Command] = []
     for turn in range(TURNS):
         if turn % (TURNS // COMMANDS) == 0:
             commands.append(world.command(len(commands)))
@@ -62,6 +67,22 @@ def test_what_is_fired_and_forgotten_is_tried_once(keeps_keys: bool, reads_back:
         world = story(seed, mode=Mode.FIRE_AND_FORGET, keeps_keys=keeps_keys, reads_back=reads_back)
         assert world.problems == [], f"seed {seed}"
         assert all(row.entry.attempts <= 1 for row in world.store.rows.values())
+
+
+def test_devices_that_show_only_their_last_value_are_not_commanded_twice_either() -> None:
+    ends: set[State] = set()
+    for seed in range(3 * STORIES):
+        world = tell(DeviceWorld(seed))
+        assert world.problems == [], f"seed {seed}"
+        ends |= {row.entry.state for row in world.store.rows.values()}
+    assert {State.DONE, State.DEAD} <= ends
+
+
+def test_without_holding_back_other_commands_such_a_device_would_be_misread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a device in doubt that takes other commands hides what became of the one in doubt."""
+    monkeypatch.setattr("harch.pipelines.act.agenda.unresolved", lambda _: False)
+    problems = [problem for seed in range(3 * STORIES) for problem in tell(DeviceWorld(seed)).problems]
+    assert any("times" in problem for problem in problems)
 
 
 def test_the_simulation_finds_a_ledger_that_sends_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
