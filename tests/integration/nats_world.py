@@ -111,9 +111,8 @@ class World:
     async def start(self, layout: Layout, *, configs: dict[str, str] | None = None) -> None:
         """All servers at once. `configs` replaces the generated text of some of them (unsafe layouts)."""
         self.layout = layout
-        secrets = EngineSecrets(
-            link_seeds={self.keys.public_key("link"): self.keys.seed("link")}, cluster_word=self.keys.word("cluster")
-        )
+        seeds = {self.keys.public_key(name): self.keys.seed(name) for name in ("link", "link-sn-ma")}
+        secrets = EngineSecrets(link_seeds=seeds, cluster_word=self.keys.word("cluster"))
         for domain in layout.domains:
             for server in domain.servers:
                 text = (configs or {}).get(server.name) or server_config(layout, server.name, secrets)

@@ -14,9 +14,8 @@ from harch.pipelines.client.pull import acknowledge, fetch
 from harch.pipelines.engine.audit import DomainPolicy
 from harch.pipelines.engine.auditor import StreamAuditor
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.layout import Layout
 from harch.pipelines.engine.streams import check_streams, plan_streams
-from harch.pipelines.spec.assembly import assemble_domain, assemble_link
+from harch.pipelines.spec.assembly import assemble_layout
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.residency import prove_residency
 from harch.sovereignty.gates import Violation
@@ -37,18 +36,20 @@ def deployment() -> Deployment:
 
 async def deploy(made: World, told: list[Violation]) -> None:
     """The country's engine, the one that syncs, and Senegal's, which receives the export."""
-    plans = [deployment()]
-    hot, wanted_hot = assemble_domain("ma", "MA", (made.server("ma-1", border=True),), plans, made.keys.public_key)
-    act, wanted_act = assemble_domain("ma-act", "MA", (made.server("ma-act-1"),), plans, made.keys.public_key)
-    senegal, _ = assemble_domain("sn", "SN", (made.server("sn-1"),), [], made.keys.public_key)
-    border_url = f"127.0.0.1:{hot.servers[0].border_port}"
-    link = assemble_link(senegal, hot, border_url, plans, made.keys.public_key("link"))
-    assert act.synced
-    assert not hot.synced
+    servers = {
+        "ma": (made.server("ma-1", border=True),),
+        "ma-act": (made.server("ma-act-1"),),
+        "sn": (made.server("sn-1"),),
+    }
+    assembled = assemble_layout(servers, [deployment()], made.keys.public_key, LIMITS)
+    (link,) = assembled.layout.links
+    assert (link.dialler, link.acceptor) == ("sn", "ma")
     assert link.acceptor_sends == ("export.agg.ma.souss-irrigation.water-used",)
     assert link.dialler_sends == ()
-    await made.start(Layout(domains=(hot, act, senegal), links=(link,), limits=LIMITS))
-    for domain, wanted in ((hot, wanted_hot), (act, wanted_act)):
+    assert [domain.synced for domain in assembled.layout.domains] == [False, True, False]
+    await made.start(assembled.layout)
+    for domain in assembled.layout.domains[:2]:
+        wanted = assembled.wanted[domain.name]
         assert check_streams(wanted, LIMITS, servers=1, synced=domain.synced) == ()
         async with AioClient(made.controller_options(domain.servers[0].name, "MA")) as control:
             admin = JetStreamAdmin(control)
