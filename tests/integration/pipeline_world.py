@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from nats_world import until
 
 from harch.base.clock import SystemClock
 from harch.base.rejection import Rejection
@@ -35,7 +36,6 @@ from harch.pipelines.workers.puller import Puller, acknowledge
 from harch.pipelines.workers.status import WorkerStatus
 from harch.sovereignty.tags import Classification, Tag
 from harch.sovereignty.terrain import Site
-from tests.integration.nats_world import until
 
 MIB = 1 << 20
 DEVICES = 12
@@ -124,7 +124,6 @@ class RecordingSink:
     """An HTTP server that writes down every request that it carries out: each key once, as it promises."""
 
     def __init__(self) -> None:
-        self.effects: list[tuple[str, str, int, float]] = []  # device, action, window is in the key; key last
         self.keys: Counter[str] = Counter()
         self.carried_out: dict[str, dict[str, object]] = {}
         self._server: asyncio.Server | None = None
@@ -132,7 +131,7 @@ class RecordingSink:
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = "http://127.0.0.1:{}/valve".format(self._server.sockets[0].getsockname()[1])
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/valve"
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -159,6 +158,7 @@ class PipelineWorld:
         self.pipeline = pipeline
         self.sink = sink
         self.accepted = 0  # events that a source said yes to
+        self.refused = 0  # posts that it did not say yes to
         self.rows: Counter[tuple[int, int]] = Counter()  # events in features, by window end and device
         self.windows: Counter[tuple[int, int, int]] = Counter()  # how often each (partition, seq, end) was told
         self.newest_ns = 0
@@ -262,6 +262,39 @@ class PipelineWorld:
                         self.rows[(header.t_first_ns, int(device))] += int(np.float64(count))
                 with contextlib.suppress(Exception):
                     acknowledge(client, message)
+
+    @contextlib.asynccontextmanager
+    async def feeding(self, pause_s: float = 0.03) -> AsyncIterator[None]:
+        """Posts one event of every device again and again; what a source did not say yes to is not sent twice."""
+        stop = asyncio.Event()
+        feeder = asyncio.create_task(self._feed(stop, pause_s))
+        try:
+            yield
+        finally:
+            stop.set()
+            await feeder
+
+    async def _feed(self, stop: asyncio.Event, pause_s: float) -> None:
+        async with httpx.AsyncClient() as client:
+            url = await self.address("web")
+            while not stop.is_set():
+                if not await self.post(client, url, self.moment()):
+                    self.refused += 1
+                    url = await self.address("web")
+                await asyncio.sleep(pause_s)
+
+    async def settled(self) -> int:
+        """Closes all windows and waits until everything accepted is in features, and every row of them acted on.
+
+        Answers the end of the last window that counts."""
+        async with httpx.AsyncClient() as client:
+            end_ns = await self.close_windows(client, await self.address("web"))
+        await until(lambda: self.counted(end_ns) >= self.accepted, "all accepted events are in features")
+        await until(lambda: len(self.sink.carried_out) >= self.acted_on(end_ns), "every row has its action")
+        return end_ns
+
+    def acted_on(self, end_ns: int) -> int:
+        return sum(window_ns <= end_ns for window_ns, _ in self.rows)
 
 
 @contextlib.asynccontextmanager

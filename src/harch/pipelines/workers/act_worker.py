@@ -22,7 +22,7 @@ from harch.pipelines.workers.status import Latency
 MESSAGES_MAX = 64
 PULL_WAIT_S = 0.5
 RETRY_S = 0.5
-KEEP_ALIVE_S = 3.0
+KEEP_ALIVE_S = 1.5
 DRAIN_S = 15.0  # for actions that are open; what is left waits in the ledger for the next worker
 
 log = logging.getLogger(__name__)

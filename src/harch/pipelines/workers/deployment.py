@@ -14,6 +14,7 @@ from harch.pipelines.workers.names import ACT_CONSUMER, THINK_CONSUMER, Pipeline
 
 MIB = 1 << 20
 STATUS_AGE_S = 30.0  # a worker that says nothing for this long is no longer listed
+ACK_WAIT_S = 5.0  # a worker that lives says so several times in it
 _UNLIMITED = -1  # deliveries: workers count themselves, and put poison into the dead lane
 
 
@@ -53,7 +54,7 @@ def main_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1) -
                 stream=names.features_stream,
                 name=THINK_CONSUMER,
                 filter_subject=names.features("*"),
-                ack_wait_s=10.0,
+                ack_wait_s=ACK_WAIT_S,
                 max_deliver=_UNLIMITED,
                 max_ack_pending=1024,
             ),
@@ -99,7 +100,7 @@ def act_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, sh
                 stream=names.outputs_stream,
                 name=ACT_CONSUMER,
                 filter_subject=names.outputs("*"),
-                ack_wait_s=10.0,
+                ack_wait_s=ACK_WAIT_S,
                 max_deliver=_UNLIMITED,
                 max_ack_pending=1024,
             ),

@@ -132,24 +132,29 @@ class LocalPipeline:
             raise as_harch_error(error, "reading the status of workers") from error
 
     async def ready(self, workers: list[str] | None = None, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Returns when these workers, or all of them, say that they are well. Raises E0651."""
+        """Returns when these workers, or all of them and with all partitions, say that they are well. Raises E0651."""
         wanted = set(self.workers if workers is None else workers)
         until_s = self._clock.monotonic_s() + timeout_s
         while True:
+            missing = "the message engine"
             with contextlib.suppress(HarchError):
-                pids = {worker.worker: worker.pid for worker in self.workers.values()}
-                well = {
-                    one.worker
-                    for one in await self.statuses()
-                    if one.health == "ok" and pids.get(one.worker) == one.pid
-                }
-                if wanted <= well:
-                    return
-                missing = sorted(wanted - well)
+                missing = self._missing(wanted, await self.statuses(), all_held=workers is None)
+            if not missing:
+                return
             if self._clock.monotonic_s() > until_s:
-                log = self.workers[missing[0]].log_file if missing[0] in self.workers else self.folder
-                raise HarchError("E0651", f"`{missing[0]}` does not become ready", hint=f"see {log}")
+                log = self.workers[missing].log_file if missing in self.workers else self.folder
+                raise HarchError("E0651", f"`{missing}` does not become ready", hint=f"see {log}")
             await self._clock.sleep(POLL_S)
+
+    def _missing(self, wanted: set[str], statuses: list[WorkerStatus], *, all_held: bool) -> str:
+        """Who is not well yet; with `all_held`, also a partition that nobody holds."""
+        pids = {worker.worker: worker.pid for worker in self.workers.values()}
+        well = [one for one in statuses if one.health == "ok" and pids.get(one.worker) == one.pid]
+        if absent := sorted(wanted - {one.worker for one in well}):
+            return absent[0]
+        held = {number for one in well for number in one.partitions}
+        unheld = sorted(set(range(self.parts.sense.partitions)) - held) if all_held and self._holders() else []
+        return f"partition {unheld[0]}" if unheld else ""
 
     async def _add(self, stage: StageName) -> str:
         number = self._started.get(stage, 0)
@@ -179,11 +184,13 @@ class LocalPipeline:
 
     async def _assign(self) -> None:
         """Partitions to those workers that are there now."""
-        holders = [name for name, worker in self.workers.items() if worker.stage == self.parts.sensing_stage]
-        after = reassigned(self._assignment, self.parts.sense.partitions, holders)
+        after = reassigned(self._assignment, self.parts.sense.partitions, self._holders())
         if after is not self._assignment:
             self._assignment = after
             await self._want(ASSIGNMENT_KEY, msgspec.json.encode(after))
+
+    def _holders(self) -> list[str]:
+        return [name for name, worker in self.workers.items() if worker.stage == self.parts.sensing_stage]
 
     async def _want(self, key: str, value: bytes) -> None:
         client = self.engine.admin.client

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
@@ -25,6 +25,7 @@ from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
 from harch.pipelines.engine.users import CONTROLLER, StageGrant, controller_user, inbox_of, stage_user
+from harch.pipelines.sense.source_settings import NatsSource
 from harch.pipelines.workers.config import EngineAccess, StageName
 from harch.pipelines.workers.deployment import act_grants, act_streams, main_grants, main_streams, merged
 from harch.pipelines.workers.parts import PipelineParts
@@ -62,7 +63,7 @@ class LocalEngine:
         self._synced_act = synced_act
         ports = _ports(folder / "ports.json")
         name = parts.country.lower()
-        main, act = main_grants(parts.names), act_grants(parts.names)
+        main, act = _with_inputs(parts, main_grants(parts.names)), act_grants(parts.names)
         domains: tuple[Domain, ...]
         if synced_act:
             domains = (self._domain(name, ports.main, main), self._domain(f"{name}-act", ports.act, act, synced=True))
@@ -95,11 +96,8 @@ class LocalEngine:
             client = AioClient(self._controller(server.url), clock=self._clock)
             await connect(client, self._clock, CONNECT_TIMEOUT_S)
             self._clients.append(client)
-        parts = self._parts
-        main, act = (
-            main_streams(parts.names, parts.sizes),
-            act_streams(parts.names, parts.sizes, shares_server=not self._synced_act),
-        )
+        main = self._main_streams()
+        act = act_streams(self._parts.names, self._parts.sizes, shares_server=not self._synced_act)
         if self._synced_act:
             await self._apply(self.admin, main)
             await self._apply(self.act_admin, act)
@@ -162,6 +160,16 @@ class LocalEngine:
             clock=self._clock,
         )
 
+    def _main_streams(self) -> Wanted:
+        """Features of the hot lane are kept by nobody."""
+        wanted, unkept = main_streams(self._parts.names, self._parts.sizes), self._parts.names.features_stream
+        if self._parts.lane != "hot":
+            return wanted
+        return Wanted(
+            streams=tuple(stream for stream in wanted.streams if stream.name != unkept),
+            consumers=tuple(consumer for consumer in wanted.consumers if consumer.stream != unkept),
+        )
+
     async def _apply(self, admin: JetStreamAdmin, wanted: Wanted) -> None:
         if refused := check_streams(wanted, self._limits, servers=1):
             first = refused[0]
@@ -183,6 +191,15 @@ async def connect(client: AioClient, clock: Clock, timeout_s: float) -> None:
             if clock.monotonic_s() >= until_s:
                 raise as_harch_error(error, f"connecting to {client.options.servers[0]}") from error
         await clock.sleep(0.2)
+
+
+def _with_inputs(parts: PipelineParts, grants: tuple[StageGrant, ...]) -> tuple[StageGrant, ...]:
+    """Subjects that the pipeline's own NATS sources read."""
+    inputs = tuple(source.subject for source in parts.sense.sources if isinstance(source, NatsSource))
+    return tuple(
+        structs.replace(grant, listens=(*grant.listens, *inputs)) if grant.stage == "source" else grant
+        for grant in grants
+    )
 
 
 def _ports(path: Path) -> _Ports:

@@ -40,7 +40,7 @@ MESSAGES_MAX = 64  # under way at one time
 HOT_MAX = 1024  # messages of the hot lane that wait; beyond it the oldest goes, and is counted
 PULL_WAIT_S = 0.5
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 2.0
-KEEP_ALIVE_S = 3.0
+KEEP_ALIVE_S = 1.5
 
 log = logging.getLogger(__name__)
 
