@@ -19,6 +19,7 @@ def assign(desk: Desk, assignment: Assignment) -> None:
         workload.attempt += 1
         workload.epoch += workload.epoch > 0  # what a peer says of an earlier one is void from now on
         workload.runner_hub, workload.runner_placement = "", ()
+    desk.carbon.forget(workload.id)
     workload.placement = assignment.tasks
     workload.placement_why = assignment.why
     workload.placement_score = assignment.parts

@@ -18,11 +18,13 @@ from harch.hub.desk import Desk, may_leave
 from harch.hub.driver import Driver
 from harch.hub.explain import explain
 from harch.hub.policy.service import HubPolicies
+from harch.hub.routing.choices import preview
+from harch.hub.routing.telling import sentences
 from harch.hub.secretbox import SecretBox
 from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.views import PeerView, WorkloadPage, WorkloadQuery
-from harch.placement.explanation import Explanation
+from harch.placement.explanation import Explanation, Verdict
 from harch.placement.request import Request
 from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import Workload
@@ -162,7 +164,16 @@ class HubWorkloads:
         guard = self._desk.guard
         hubs = guard.hubs_allowed(guard.ask(spec.name, spec, tenant=tenant)) if spec.data else None
         request = Request.of(spec.name, spec, hubs_allowed=hubs)
-        return explain(self._desk, request, self._peers(), None, may_leave=may_leave(spec))
+        found = explain(self._desk, request, self._peers(), None, may_leave=may_leave(spec))
+        if found.verdict is Verdict.NEVER_FITS:
+            return found
+        self._desk.begin(self._clock.now(), self._clock.boot_s())
+        try:
+            data_ids = tuple(data.id for data in guard.ask(spec.name, spec, tenant=tenant).reads) if spec.data else ()
+            choice = preview(self._desk, spec, tenant=tenant, data_ids=data_ids)
+        except HarchError as error:
+            return replace(found, verdict=Verdict.NEVER_FITS, sentence=f"{error.message}; {error.hint}")
+        return found if choice is None else replace(found, power=sentences(choice, self._clock.now()))
 
     async def why(self, ref: str, *, tenant: str | None) -> Explanation:
         workload = await self.workload(ref, tenant=tenant)

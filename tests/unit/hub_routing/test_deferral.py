@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.carbon.planning.settings import AppliesTo, BudgetsEntry, PlanningEntry, PlanSettings
 from harch.hub import happenings as h
 from harch.hub.machine import JobMachine
+from harch.hub.routing.choices import preview
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import ExitReason, State, Workload
@@ -294,3 +296,38 @@ def test_wishes_that_cannot_be_are_refused_and_change_nothing(bench: Bench) -> N
         bench.handle(h.CarbonWished(job.id, CarbonWishes(g_per_kwh_max=1, duration_s=3600)))
     assert (raised.value.code, job.spec.carbon.g_per_kwh_max) == ("E0402", None)
     assert job.id in bench.machine.desk.scheduler.queue
+
+
+def test_a_promise_that_full_hardware_breaks_is_told(bench: Bench) -> None:
+    everything = [bench.submit(gpus=8) for _ in range(4)]
+    bench.place()
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(gpus=8, carbon=SLACK)
+    assert job.carbon is not None
+    bench.now = job.carbon.release_at or bench.now
+    bench.handle(h.CarbonDue())
+    assert bench.place() == []
+    bench.now = job.carbon.start_by or bench.now
+    bench.handle(h.CarbonDue())
+    assert kinds(bench, job)[-1] == "workload.promise_missed"
+    bench.end(everything[0])
+    assert bench.place()
+    assert not bench.machine.desk.carbon.watched
+
+
+def test_a_dry_run_tells_what_would_be_decided_and_changes_nothing(bench: Bench) -> None:
+    planned(bench, CLEAN_LATER)
+    desk = bench.machine.desk
+    before = desk.carbon.plan
+    assert before is not None
+    load = before.book._load_kw.copy()
+    spec = bench.submit(carbon=SLACK).spec
+    after_one = before.book._load_kw.copy()
+    choice = preview(desk, replace(spec, name="other"), tenant="t", data_ids=())
+    assert choice is not None
+    assert choice.held
+    assert before.book._load_kw == pytest.approx(after_one)
+    assert after_one.sum() > load.sum()
+    assert "other" not in desk.carbon.held
+    with pytest.raises(HarchError, match="ceiling"):
+        preview(desk, replace(spec, carbon=CarbonWishes(g_per_kwh_max=1)), tenant="t", data_ids=())

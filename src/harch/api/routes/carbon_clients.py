@@ -214,7 +214,7 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
     return CarbonMetrics(
         total_carbon_saved_kg=saved_g / 1000,
         total_workloads_optimized=used.jobs_away,
-        total_workloads_deferred=0,
+        total_workloads_deferred=await _deferred(here, tenant_scope(caller), since),
         average_carbon_intensity_gco2_kwh=used.g / used.kwh if used.kwh else 0.0,
         best_hub_id=best_id,
         best_hub_name=names.get(best_id or "", best_id or ""),
@@ -232,6 +232,12 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
         carbon_savings_percent=100 * saved_g / (used.g + saved_g) if used.g + saved_g else 0.0,
         estimated_share=used.estimated_share,
     )
+
+
+async def _deferred(here: Context, tenant: str | None, since: datetime) -> int:
+    """By the hub's history, as far back as it reaches, at most a thousand."""
+    found = await here.hub.events(after=0, limit=1000, tenant=tenant, subject=None, kind="workload.deferred")
+    return sum(event.at >= since for event in found)
 
 
 def _options(here: Context, region: str | None, gpus: int, gpu_type: str | None) -> list[Option]:

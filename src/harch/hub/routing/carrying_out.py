@@ -40,7 +40,7 @@ def time_passed(desk: Desk) -> None:
     memory = desk.carbon
     for workload_id in memory.take_due(desk.now_s, desk.boot_s):
         workload = desk.registry.workloads.get(workload_id)
-        asked = workload_id in memory.routes
+        asked, watched = workload_id in memory.routes, workload_id in memory.watched
         memory.forget(workload_id)
         if workload is None or workload.carbon is None or workload.state is not State.PENDING or workload.leased:
             continue
@@ -48,6 +48,9 @@ def time_passed(desk: Desk) -> None:
             workload.carbon = replace(workload.carbon, asked_there=True)
             desk.changed(workload)
             desk.enqueue(workload)
+        elif watched:
+            late = "it joined the queue in time, and nothing has come free for it"
+            desk.changed(workload, "workload.promise_missed", f"{describe(workload.carbon)}; {late}")
         elif workload.carbon.held:
             release(desk, workload, _why_released(desk, workload.carbon))
 

@@ -20,6 +20,7 @@ from harch.hub.routing.memory import FIRST_PLAN_S, HubPlan
 from harch.hub.routing.works import is_limited, is_planned, release_at, start_by, waiting_work
 from harch.workloads.carbon import CarbonChoice, CarbonOption
 from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import WorkloadSpec
 
 GAIN_SHARE_MIN = 0.05  # of what starting at once at home emits; less is within the error of any forecast
 NO_PLAN = "the hub has no plan: it starts as if nobody planned"
@@ -47,6 +48,30 @@ def choose(desk: Desk, workload: Workload) -> CarbonChoice | None:
         return at_once(desk, workload, decision.reason)
     choice = choice_of(desk, workload, decision, plan)
     memory.reserve(workload.tenant, choice.reserved_g)
+    return choice
+
+
+def preview(desk: Desk, spec: WorkloadSpec, *, tenant: str, data_ids: tuple[str, ...]) -> CarbonChoice | None:
+    """What would be decided for work that nobody has submitted. Raises E0402 as a submission would; changes nothing."""
+    memory = desk.carbon
+    workload = Workload(
+        id=spec.name,
+        tenant=tenant,
+        owner_hub=desk.hub.id,
+        spec=spec,
+        created_at=desk.now,
+        updated_at=desk.now,
+        data_ids=data_ids,
+    )
+    reserved = dict(memory.reserved)
+    choice = choose(desk, workload)
+    memory.reserved = reserved
+    plan, chosen = memory.plan, choice.chosen if choice is not None else None
+    if plan is not None and choice is not None and chosen is not None:
+        planned = is_planned(spec, memory.settings)
+        work = waiting_work(desk, workload, plan.pools, planned=planned, now=desk.now, known=memory.hubs_known)
+        step = round((chosen.start_at - plan.at).total_seconds() / plan.step_s)
+        plan.book.enter(work, chosen.hub_id, step, sign=-1)
     return choice
 
 

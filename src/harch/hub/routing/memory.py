@@ -87,9 +87,10 @@ class CarbonMemory:
     plan: HubPlan | None = None
     routes: dict[str, Route] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    watched: set[str] = field(default_factory=set)  # in the queue, promised to start
     hubs_known: dict[object, frozenset[str]] = field(default_factory=dict)  # where work without data may run, by shape
+    reserved: dict[str, float] = field(default_factory=dict)  # grams given out since the plan came, by tenant
     _plan_s: float = -math.inf  # when it came, by the boot clock
-    _reserved: dict[str, float] = field(default_factory=dict)  # grams given out since then, by tenant
     _moved_s: deque[float] = field(default_factory=deque)
     _timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # time of day, boot clock
     _by_time: list[tuple[float, str]] = field(default_factory=list)
@@ -98,7 +99,7 @@ class CarbonMemory:
     # The plan
 
     def planned(self, plan: HubPlan, boot_s: float) -> None:
-        self.plan, self._plan_s, self._reserved, self.hubs_known = plan, boot_s, {}, {}
+        self.plan, self._plan_s, self.reserved, self.hubs_known = plan, boot_s, {}, {}
 
     def fresh_plan(self, now: datetime, boot_s: float) -> HubPlan | None:
         """None if there is none, or if it is too old by either clock."""
@@ -116,13 +117,13 @@ class CarbonMemory:
             return Budgets()
         left = plan.tenant_g_left.get(tenant)
         return Budgets(
-            tenant_g_left={} if left is None else {tenant: left - self._reserved.get(tenant, 0.0)},
-            all_g_left=None if plan.all_g_left is None else plan.all_g_left - sum(self._reserved.values()),
+            tenant_g_left={} if left is None else {tenant: left - self.reserved.get(tenant, 0.0)},
+            all_g_left=None if plan.all_g_left is None else plan.all_g_left - sum(self.reserved.values()),
         )
 
     def reserve(self, tenant: str, grams: float) -> None:
         if self.settings.has_budgets:
-            self._reserved[tenant] = self._reserved.get(tenant, 0.0) + grams
+            self.reserved[tenant] = self.reserved.get(tenant, 0.0) + grams
 
     # Who waits
 
@@ -140,6 +141,9 @@ class CarbonMemory:
         if hubs:
             self.routes[workload.id] = Route(hubs)
             self._set_timer(workload.id, math.inf, boot_s + ASK_THERE_S)
+        elif choice.start_by is not None and not workload.attempt and choice.start_by > now:
+            self.watched.add(workload.id)
+            self._set_timer(workload.id, choice.start_by.timestamp(), math.inf)
         return bool(hubs)
 
     def hold(self, workload: Workload, choice: CarbonChoice, *, now: datetime, boot_s: float) -> None:
@@ -152,6 +156,7 @@ class CarbonMemory:
     def forget(self, workload_id: str) -> None:
         """It waits no longer, or for something else."""
         self.held.discard(workload_id)
+        self.watched.discard(workload_id)
         self.routes.pop(workload_id, None)
         self._timers.pop(workload_id, None)
 
@@ -175,10 +180,12 @@ class CarbonMemory:
         self._timers[workload_id] = (time_s, boot_s)
         if time_s < math.inf:
             heapq.heappush(self._by_time, (time_s, workload_id))
-        heapq.heappush(self._by_boot, (boot_s, workload_id))
-        if len(self._by_boot) > 1000 + 4 * len(self._timers):  # most of it is about timers that were set anew
+        if boot_s < math.inf:
+            heapq.heappush(self._by_boot, (boot_s, workload_id))
+        # Beyond this, most of it is about timers that were set anew.
+        if len(self._by_boot) + len(self._by_time) > 1000 + 4 * len(self._timers):
             self._by_time = _live(((times[0], key) for key, times in self._timers.items() if times[0] < math.inf))
-            self._by_boot = _live((times[1], key) for key, times in self._timers.items())
+            self._by_boot = _live((times[1], key) for key, times in self._timers.items() if times[1] < math.inf)
 
     # Moves
 
