@@ -93,7 +93,8 @@ def audit_streams(policy: DomainPolicy, observed: Iterable[ObservedStream]) -> t
             *_consumers(policy, stream),
         ]
         if reasons:
-            violations.append(_violation(policy, stream.name, _PAUSE, reasons))
+            harmless = all(reason.rule == "config" for reason in reasons)  # of size or safety, not of place
+            violations.append(_violation(policy, stream.name, _TELL if harmless else _PAUSE, reasons))
     for name in specs:
         if name not in seen:
             missing = Rejection(name, "missing", "is wanted and not there", "apply the plan of streams again")
