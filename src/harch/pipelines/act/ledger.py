@@ -212,6 +212,7 @@ def step_undone(entry: Entry, *, now_ms: int) -> Entry:
 
 def failed(entry: Entry, reason: str, *, now_ms: int, due_ms: int) -> Entry:
     """The last request had no effect, or repeating it has none (then `maybe_sent` stays); again at `due_ms`."""
+    _must(entry, State.AUTHORISED, State.FAILED, State.INTENT, State.SENT, State.UNKNOWN)
     claimed_before = entry.state in (State.INTENT, State.SENT, State.UNKNOWN)
     # What was refused before it was claimed counts as an attempt, too.
     attempts = entry.attempts if claimed_before or entry.undoing else entry.attempts + 1
@@ -236,6 +237,7 @@ def delayed(entry: Entry, *, due_ms: int) -> Entry:
 
 def given_up(entry: Entry, reason: str, *, now_ms: int, letter: bool, maybe_sent: bool) -> Entry:
     """No further attempt by itself. With a letter the command is DEAD; else it ends as what is known of it."""
+    _must(entry, *State)
     end = State.DEAD if letter else State.UNKNOWN if maybe_sent else State.FAILED
     return _to(entry, end, now_ms, closed=True, letter=letter, maybe_sent=maybe_sent, reason=reason)
 
@@ -273,7 +275,7 @@ def not_possible(entry: Entry, what: str) -> HarchError:
 
 
 def _must(entry: Entry, *states: State) -> None:
-    if entry.state not in states:
+    if entry.closed or entry.state not in states:
         raise InvariantBroken("no such way between states", entry.cmd_id, entry.state)
 
 
