@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
+import ipaddress
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
@@ -50,6 +56,38 @@ WANTED_MA = Wanted(
     ),
     consumers=(ConsumerSpec(stream="ma-soil-act", name="act", filter_subject="juris.ma.soil.act.*"),),
 )
+
+
+def identity(folder: Path) -> ServerTls:
+    """An authority of its own and one certificate for 127.0.0.1, as a hub has them."""
+    now = dt.datetime.now(dt.UTC)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+
+    def certificate(subject: x509.Name, public: ec.EllipticCurvePublicKey, *, is_ca: bool) -> x509.Certificate:
+        names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(ca_name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+
+    pem = serialization.Encoding.PEM
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
+    folder.mkdir()
+    (folder / "ca.pem").write_bytes(certificate(ca_name, ca_key.public_key(), is_ca=True).public_bytes(pem))
+    (folder / "hub.pem").write_bytes(certificate(name, key.public_key(), is_ca=False).public_bytes(pem))
+    (folder / "hub.key").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return ServerTls(certificate=str(folder / "hub.pem"), key=str(folder / "hub.key"), ca=str(folder / "ca.pem"))
 
 
 def free_ports(count: int) -> list[int]:
@@ -169,9 +207,9 @@ def border(made: World, morocco: Server) -> BorderLink:
     )
 
 
-async def two_countries(made: World) -> None:
+async def two_countries(made: World, *, tls: ServerTls | None = None, other_tls: ServerTls | None = None) -> None:
     """Morocco accepts a border link, Senegal dials it."""
-    morocco, senegal = made.server("ma-1", border=True), made.server("sn-1")
+    morocco, senegal = made.server("ma-1", border=True, tls=tls), made.server("sn-1", tls=other_tls or tls)
     sn_users = (made.controller("SN"), made.worker(WORK_SN))
     layout = Layout(
         domains=(

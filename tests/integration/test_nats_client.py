@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import ipaddress
 import os
 import signal
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from nats_world import LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, until, world
+from nats_world import LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, identity, until, world
 
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.blocking import BlockingClient
@@ -27,10 +22,11 @@ from harch.pipelines.client.errors import (
     NoResponders,
     PermissionDenied,
     RequestTimeout,
+    SlowConsumer,
     TooLarge,
 )
 from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
-from harch.pipelines.engine.layout import Layout, ServerTls
+from harch.pipelines.engine.layout import Layout
 from harch.pipelines.engine.streams import plan_streams
 
 HOT = "juris.ma.soil.sense.0"  # the sense worker listens here, the controller publishes
@@ -94,6 +90,17 @@ def test_a_blocking_request_gets_its_own_answer_while_messages_wait_their_turn(m
             sense.request("$JS.API.STREAM.NAMES", b"")
         with pytest.raises(RequestTimeout):
             source.request(HOT, b"sense hears this and says nothing", timeout_s=0.1)
+
+
+def test_what_comes_while_waiting_is_kept_only_up_to_a_limit(made: World) -> None:
+    options = msgspec.structs.replace(made.options("ma-1", SENSE_MA.user_name), pending_bytes_max=10_000)
+    with BlockingClient(options) as sense, BlockingClient(made.controller_options("ma-1", "MA")) as source:
+        sense.subscribe("juris.ma.soil.sense.*")
+        sense.flush()
+        source.publish_many((HOT, bytes(1000)) for _ in range(50))
+        source.flush()
+        with pytest.raises(SlowConsumer):
+            sense.flush()
 
 
 @pytest.mark.parametrize("kind", ["blocking", "aio"])
@@ -193,38 +200,6 @@ async def test_a_hostile_server_is_left_at_once(tmp_path: Path) -> None:
         with pytest.raises(NatsError):
             await asyncio.to_thread(BlockingClient(options).connect)
         server.close()
-
-
-def identity(folder: Path) -> ServerTls:
-    """An authority of its own and one certificate for 127.0.0.1, as a hub has them."""
-    now = dt.datetime.now(dt.UTC)
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-
-    def certificate(subject: x509.Name, public: ec.EllipticCurvePublicKey, *, is_ca: bool) -> x509.Certificate:
-        names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(ca_name)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(ca_key, hashes.SHA256())
-        )
-
-    pem = serialization.Encoding.PEM
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
-    folder.mkdir()
-    (folder / "ca.pem").write_bytes(certificate(ca_name, ca_key.public_key(), is_ca=True).public_bytes(pem))
-    (folder / "hub.pem").write_bytes(certificate(name, key.public_key(), is_ca=False).public_bytes(pem))
-    (folder / "hub.key").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return ServerTls(certificate=str(folder / "hub.pem"), key=str(folder / "hub.key"), ca=str(folder / "ca.pem"))
 
 
 async def test_over_tls_both_sides_show_certificates_and_strangers_get_no_further(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from nats_world import (
     WORK_SN,
     World,
     admin_of,
+    identity,
     is_answered,
     two_countries,
     until,
@@ -28,7 +29,7 @@ from nats_world import (
 
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed
-from harch.pipelines.client.options import ClientOptions
+from harch.pipelines.client.options import ClientOptions, TlsFiles
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.audit import DomainPolicy
 from harch.pipelines.engine.auditor import StreamAuditor, kept_streams
@@ -299,6 +300,22 @@ async def test_senegal_cannot_speak_for_morocco(ours: World) -> None:
     assert set(heard) == {"export.agg.sn.fish"}
     await control.close()
     await forger.close()
+
+
+async def test_over_tls_a_border_link_needs_a_certificate_of_the_right_authority(tmp_path: Path) -> None:
+    files, stranger = identity(tmp_path / "tls"), identity(tmp_path / "stranger")
+    trust = TlsFiles(ca=files.ca, certificate=files.certificate, key=files.key)
+    async with world(tmp_path / "right") as made:
+        await two_countries(made, tls=files)
+        sense = AioClient(made.options("ma-1", SENSE_MA.user_name, tls=trust))
+        senegal = AioClient(made.options("sn-1", WORK_SN.user_name, tls=trust))
+        async with sense, senegal:
+            await linked(made, sense, "export.agg.ma.soil", b"mean of a region", senegal)
+    async with world(tmp_path / "wrong") as made:
+        await two_countries(made, tls=files, other_tls=stranger)
+        log = Path(made.servers["ma-1"].server.log_file)
+        await until(lambda: "TLS Handshake Failure" in log.read_text(), "the stranger ends at the handshake")
+        assert "JetStream using domains" not in log.read_text()  # said of every link that comes about
 
 
 PLANTED: dict[str, tuple[str, object]] = {
