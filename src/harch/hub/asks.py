@@ -134,7 +134,11 @@ def stop(desk: Desk, event: h.StopAsked) -> None:
     if event.hide and not workload.hidden:
         workload.hidden = True
         desk.changed(workload, "workload.deleted", "deleted")
-    if workload.state.is_final or workload.stop_as is not None:
+    if workload.state.is_final or workload.stop_as not in (None, State.PENDING):
+        return
+    if workload.stop_as is State.PENDING:  # it stops for others already, or to go on later: now it will not go on
+        workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
+        desk.changed(workload, "workload.stopping", event.reason)
         return
     workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
     if workload.leased:

@@ -117,3 +117,12 @@ def test_what_ended_well_before_the_signal_has_simply_completed(bench: Bench) ->
     bench.end(job)
     assert job.state is State.COMPLETED
     assert not bench.machine.desk.carbon.held
+
+
+def test_work_that_is_being_suspended_can_still_be_stopped_for_good(bench: Bench) -> None:
+    job = running(bench)
+    suspend(bench, job)
+    bench.handle(h.StopAsked(job.id, "no longer wanted"))
+    bench.end(job, reason=ExitReason.STOPPED, code=None)
+    assert job.state is State.CANCELLED
+    assert not bench.machine.desk.carbon.held

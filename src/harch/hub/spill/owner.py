@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from msgspec.structs import replace
+
 from harch.federation.bidding import PeerOffer
 from harch.federation.offers import (
     NEEDS_PER_ASK_MAX,
@@ -32,6 +34,8 @@ def lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
     board = desk.spill
     desk.scheduler.withdraw(workload.id)
     desk.carbon.forget(workload.id)
+    if workload.carbon is not None:  # if it comes back, home comes first
+        workload.carbon = replace(workload.carbon, asked_there=True)
     workload.attempt += 1
     workload.epoch += 1
     workload.leased, workload.lease_s = True, board.terms.length_s(workload.spec)
