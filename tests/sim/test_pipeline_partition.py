@@ -34,15 +34,17 @@ def test_deaths_stalls_lost_answers_and_late_writes_together(seed: int) -> None:
     _judge(world)
 
 
-@pytest.mark.parametrize("seed", range(200 if _SOAK else 25))
-def test_what_the_features_say_is_what_was_counted_also_where_the_order_of_arrival_decides(seed: int) -> None:
-    world = World(seed, workers=2, trouble=0.05, are_apart=True)
-    world.run(700, deaths=0.004)
-    world.finish()
-    assert world.events_in == sum(world.truth.values())
-    assert sum(world.lane.counts().values()) == world.accepted, "a window was told otherwise than it was closed"
-    assert world.lane.contradictions == []
-    assert world.accepted < world.events_in, "nothing was late, so this shows nothing"
+def test_what_the_features_say_is_what_was_counted_also_where_the_order_of_arrival_decides() -> None:
+    late = 0
+    for seed in range(200 if _SOAK else 25):
+        world = World(seed, workers=2, trouble=0.05, are_apart=True)
+        world.run(700, deaths=0.004)
+        world.finish()
+        assert world.events_in == sum(world.truth.values())
+        assert sum(world.lane.counts().values()) == world.accepted, "a window was told otherwise than it was closed"
+        assert world.lane.contradictions == []
+        late += world.events_in - world.accepted
+    assert late > 0, "nothing was late, so this shows nothing"
 
 
 def test_a_stalled_holder_is_replaced_and_what_it_does_afterwards_changes_nothing() -> None:
