@@ -109,7 +109,8 @@ class Actor:
             at_ms=decided.at_ms,
             juris_mask=self.gate.in_current_numbering(origin.juris_mask, origin.policy_version),
             policy_version=self.gate.current.version,
-            model=decided.ref.sha256,
+            model=decided.ref.model,
+            model_hash=decided.ref.sha256,
         )
         taken = await self.stage.submit(batch)
         return taken.refused if taken.refused is not None else taken.commands
