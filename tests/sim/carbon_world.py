@@ -43,8 +43,11 @@ def plan_at(hub: SimHub, told: Told) -> None:
     desk.begin(hub.now, hub.boot_s)
     summary = summarise(desk, not_ready="", version="", started_at=START, now=hub.now, url="")
     own = PeerView(hub_id=hub.name, url="", reachable=True, age_s=0.0, summary=summary, own=True)
-    made = make_plan(take(desk, hub.fleet, [own, *desk.spill.peers.values()], told, now=hub.now))
+    snapshot = take(desk, hub.fleet, [own, *desk.spill.peers.values()], told, now=hub.now)
+    made, again = make_plan(snapshot), make_plan(snapshot)
     if made is not None:
+        assert again is not None
+        assert made.decisions == again.decisions, "equal snapshots give equal plans"
         hub.handle(h.CarbonPlanned(made))
 
 

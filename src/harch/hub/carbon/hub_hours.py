@@ -22,6 +22,7 @@ from harch.hub.routing.memory import Figures
 
 G_PER_KWH_MAX = 2000.0  # beyond any grid or plant
 KW_MAX = 1e7
+PRICE_MAX = 1e6  # per MWh; it may be negative
 PUE_MAX = 5.0
 SAID_HOLDS = timedelta(minutes=15)  # what a hub said of its power longer ago says nothing about now
 FORECAST_HOLDS = timedelta(hours=6)
@@ -87,7 +88,7 @@ def hub_outlook(
         onsite_g_per_kwh=own_g if own_g is not None and _within(own_g, G_PER_KWH_MAX) else ONSITE_G_PER_KWH,
         pue=pue,
         transmission_loss=loss,
-        price_per_mwh=np.full(steps, price) if price is not None and math.isfinite(price) else None,
+        price_per_mwh=np.full(steps, price) if price is not None and _within(abs(price), PRICE_MAX) else None,
         rests_on=rests_on,
     )
     return HubOutlook(plan_hours, Figures(f"{rests_on}; {grid.value:.0f} g/kWh now", grid.at))
