@@ -60,6 +60,13 @@ class _Compiled:
     when: Expression
     steps: tuple[tuple[str, Template, Template | None], ...]
 
+    def concerns(self, batch: DecisionBatch) -> bool:
+        """Each output belongs to one model, so a batch with none of the rule's outputs is that of another model. With
+        some of them it is a mistake, which the caller makes a letter of."""
+        if self.settings.model:
+            return self.settings.model == batch.model
+        return not self.when.names or not self.when.names.isdisjoint(batch.columns)
+
 
 class Planner:
     """The actions of a pipeline, read once."""
@@ -85,11 +92,11 @@ class Planner:
         windows = np.broadcast_to(np.asarray(batch.windows, dtype=np.int64), (count,))
         at_ms = np.broadcast_to(np.asarray(batch.at_ms, dtype=np.int64), (count,))
         for action in self._actions:
-            if action.settings.model not in ("", batch.model):
+            if not action.concerns(batch):
                 continue
             missing = sorted(action.when.names - set(batch.columns))
             if missing and count:
-                reason = f"model `{batch.model}` gives no output `{missing[0]}`; does the action need a `model`?"
+                reason = f"model `{batch.model}` gives no output `{missing[0]}`"
                 command = self._command(action, batch, ALL_DEVICES, (), int(windows[0]), int(at_ms[0]))
                 plan.unmade.append(Unmade(command, reason))
                 continue

@@ -146,7 +146,7 @@ class ActionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: Name
     when: Annotated[str, Meta(min_length=1, max_length=500)]
     ttl_s: Annotated[float, Meta(gt=0, le=TTL_S_MAX)]
-    model: Annotated[str, Meta(max_length=128)] = ""  # whose outputs `when` is about; needed where there are several
+    model: Annotated[str, Meta(max_length=128)] = ""  # whose outputs `when` is about; else those that have its outputs
     mode: Mode = Mode.TRANSACTIONAL
     sink: str = ""
     args: Arguments = {}

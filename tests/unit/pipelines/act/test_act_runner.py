@@ -248,7 +248,7 @@ async def test_a_row_without_its_argument_becomes_a_letter_once() -> None:
 
 
 async def test_a_rule_about_an_output_that_is_not_there_becomes_a_letter() -> None:
-    field = Field(act(when="risk > 1"))
+    field = Field(act(when="score > 0.5 and risk > 1"))
     async with field.running():
         await field.stage.submit(field.batch(0.9, 0.8))
     (letter,) = await letters.letters(field.store)
@@ -579,10 +579,11 @@ async def test_the_most_urgent_goes_first() -> None:
 
 
 async def test_an_action_about_another_model_is_not_asked() -> None:
-    field = Field(act(model="frost", when="cold > 0.5"))
-    async with field.running():
-        assert (await field.stage.submit(field.batch(0.9))).commands == 0
-    assert field.entries() == []
+    for settings in (act(model="frost"), act(when="cold > 0.5", args={})):
+        field = Field(settings)
+        async with field.running():
+            assert (await field.stage.submit(field.batch(0.9))).commands == 0
+        assert field.entries() == []
 
 
 async def test_what_think_decided_is_taken_as_it_comes() -> None:
