@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from nats_world import LIMITS, MIB, SENSE_MA, World, admin_of, is_answered, until, world
+from nats_world import LIMITS, MIB, SENSE_MA, World, identity, is_answered, until, world
 
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.options import TlsFiles
 from harch.pipelines.engine.audit import DomainPolicy, audit_streams, observe
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
 from harch.pipelines.engine.layout import Domain, Layout
 from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, plan_streams
+from harch.pipelines.engine.users import CONTROLLER
 
 CRITICAL = Wanted(
     streams=(
@@ -41,9 +43,14 @@ async def apply(admin: JetStreamAdmin, wanted: Wanted) -> None:
 
 async def test_with_three_copies_kill_9_of_the_leader_loses_nothing_acknowledged(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
-        servers = tuple(made.server(f"ma-{number}", cluster=True) for number in (1, 2, 3))
+        files = identity(tmp_path / "tls")  # as between hubs: routes and clients over TLS, certificates on both sides
+        servers = tuple(made.server(f"ma-{number}", cluster=True, tls=files) for number in (1, 2, 3))
         await made.start(Layout(domains=(made.morocco(*servers),), limits=LIMITS))
-        control, admin = await admin_of(made, "ma-1,ma-2,ma-3", "MA")
+        trust = TlsFiles(ca=files.ca, certificate=files.certificate, key=files.key)
+        everywhere = "ma-1,ma-2,ma-3"
+        control = AioClient(made.options(everywhere, CONTROLLER, key="ma-harch", tls=trust))
+        await control.connect()
+        admin = JetStreamAdmin(control)
         await apply(admin, CRITICAL)
         info = (await admin.streams())[0]
         seen = observe(info)
@@ -56,7 +63,7 @@ async def test_with_three_copies_kill_9_of_the_leader_loses_nothing_acknowledged
             wanted=CRITICAL,
         )
         assert audit_streams(policy, [observe(info, await admin.consumers("ma-soil-act"))]) == ()
-        worker = AioClient(made.options("ma-1,ma-2,ma-3", SENSE_MA.user_name))
+        worker = AioClient(made.options(everywhere, SENSE_MA.user_name, tls=trust))
         await worker.connect()
         acknowledged: set[str] = set()
 

@@ -357,6 +357,27 @@ REGISTRY = _registry(
         409,
         "What it keeps, and how, is fixed. Make another one and replay into it.",
     ),
+    ErrorKind("E0610", "Pipeline not found", 404, "No pipeline, or no worker of it, has this name at this hub."),
+    ErrorKind(
+        "E0611",
+        "Pipeline cannot be changed so",
+        409,
+        "While it runs, some things are fixed, e.g. its partitions. The message names each, and what to do first.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
+        "E0612",
+        "Pipeline belongs to another hub",
+        409,
+        "The residency of its data or its file leaves this hub out. A pipeline is applied at the hub that runs it.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
+        "E0613",
+        "File of a pipeline not usable",
+        409,
+        "A model's file is missing, is another one than its hash says, or belongs to a version that runs.",
+    ),
     ErrorKind("E0640", "Stream packages not installed", 503, "Streams need `pip install 'harch[pipelines]'`."),
     ErrorKind(
         "E0641",
@@ -568,14 +589,6 @@ REGISTRY = _registry(
         "without it.",
     ),
     ErrorKind("E0935", "Policy bundle not found", 404, "No bundle is active in that role at this hub."),
-    ErrorKind(
-        "E0940",
-        "Data of a pipeline may not flow so",
-        403,
-        "An edge of the pipeline would bring data, a checkpoint, a dead letter or an export to where its tag does not "
-        "permit it, or no hub is left for a stage. Every edge is listed with its reason and the nearest fix.",
-        EXIT_REFUSED,
-    ),
     # E10: the server itself
     ErrorKind(
         "E1001", "Internal error", 500, "A fault of HarchOS. The hub's log has the details under the request id."

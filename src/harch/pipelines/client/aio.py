@@ -100,7 +100,8 @@ class AioClient:
             await self._link.writable()
 
     def subscribe(self, subject: str, handler: Handler, queue: str = "") -> int:
-        """`handler` is called for each message, on the loop; it must be short and keep no view."""
+        """`handler` is called for each message, on the loop. It must be short, keep no view and raise nothing: an
+        error in it is a fault of the program and ends the connection."""
         sid, command = self.session.subscribe(subject, queue)
         self._handlers[sid] = handler
         if self.is_connected:
@@ -192,11 +193,11 @@ class AioClient:
                 await self._open()
                 self.reconnects += 1
                 failures = 0
-            except ConnectionLost:
-                failures += 1
             except AuthorizationFailed as error:
                 self.refusals.append(error)
                 return
+            except NatsError:  # gone, or something else answers at its address for now
+                failures += 1
 
     def _event(self, event: Event) -> None:
         if isinstance(event, Message):

@@ -291,7 +291,7 @@ class BlockingClient:
                 try:
                     self.connect()
                     self.reconnects += 1
-                except ConnectionLost:
+                except (ConnectionLost, ProtocolError):
                     self._failures += 1
                     self._attempt_at_s = 0.0
             return True
