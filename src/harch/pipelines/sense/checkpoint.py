@@ -106,10 +106,10 @@ def unusable(why: str) -> HarchError:
 
 def _decompressed(body: bytes) -> bytes:
     library = _zstandard()
-    size = library.frame_content_size(body)
-    if not 0 <= size <= STATE_BYTES_MAX:
-        raise unusable(f"it claims {size} bytes of state; at most {STATE_BYTES_MAX}")
     try:
+        size = library.frame_content_size(body)
+        if not 0 <= size <= STATE_BYTES_MAX:
+            raise unusable(f"it claims {size} bytes of state; at most {STATE_BYTES_MAX}")
         opened: bytes = library.ZstdDecompressor().decompress(body, max_output_size=STATE_BYTES_MAX)
     except library.ZstdError as error:
         raise unusable(f"it cannot be decompressed: {error}") from error

@@ -12,7 +12,7 @@ from harch.pipelines.wire.header import BatchHeader
 
 
 class Disposition(Enum):
-    """Everything but HOLE, HELD and DAMAGED is accounted for: the source need not send it again."""
+    """Everything but HOLE, HELD, AHEAD and DAMAGED is accounted for: the source need not send it again."""
 
     TAKEN = "taken"
     DUPLICATE = "duplicate"
@@ -21,6 +21,7 @@ class Disposition(Enum):
     GAP = "gap"  # the source has shed batches and says so
     WATERMARK = "watermark"
     HELD = "held"  # until the table of its policy version is there
+    AHEAD = "ahead"  # it waits for slower sources
     HOLE = "hole"  # batches before it are missing
     DAMAGED = "damaged"  # not a message, or damaged: the sender is to send it again
 
@@ -50,6 +51,7 @@ class Outcome(Struct, kw_only=True):
     alerts: list[StageAlert] = field(default_factory=list)
     fetch_versions: set[int] = field(default_factory=set)  # policy tables that are needed
     missing: tuple[int, int] | None = None  # (source, first missing seq) of a HOLE
+    released: list[tuple[int, int]] = field(default_factory=list)  # (source, bytes) of what was AHEAD until now
 
 
 class StageCounters(Struct):

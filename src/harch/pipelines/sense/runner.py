@@ -74,8 +74,11 @@ def turn(
         found.add(outcome)
         if receiving is not None:
             _count(receiving, message, outcome, now_s)
-    found.add(stage.tick(now_ns=now_ns, now_s=now_s))
+    passed = stage.tick(now_ns=now_ns, now_s=now_s)
+    found.add(passed)
     if receiving is not None:
+        for source, size in passed.released:
+            receiving.taken(source, size, now_s)
         found.credits = receiving.due(now_s)
     return found
 
@@ -152,6 +155,7 @@ def _count(receiving: Receiving, message: Buffer, outcome: Outcome, now_s: float
         return  # its source is not to be believed; the hole that it leaves will be seen
     header = unpack_header(message)
     if isinstance(header, BatchHeader):
-        receiving.taken(header.source, len(message), now_s)
+        waits = outcome.disposition is Disposition.AHEAD  # it gets no credit for more until it was taken
+        receiving.taken(header.source, 0 if waits else len(message), now_s)
         if outcome.disposition is Disposition.HOLE:
             receiving.hole(header.source, now_s)

@@ -17,6 +17,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.wire.credit import Credit
 from harch.pipelines.wire.header import (
+    HEADER_BYTES,
     MESSAGE_BYTES_MAX,
     PRIORITY_NEVER_SHED,
     BatchHeader,
@@ -25,6 +26,7 @@ from harch.pipelines.wire.header import (
     as_replay,
     pack_batch,
     pack_gap,
+    read_gap,
     unpack_header,
 )
 
@@ -113,18 +115,21 @@ class Sending:
         return Pressure.BIGGER_BATCHES if self._next < len(self._kept) else Pressure.NONE
 
     def offer(self, message: bytes) -> Offered:
-        """A packed batch with the number `next_seq`."""
+        """A packed batch with the number `next_seq`, or a gap of a former life that begins with it."""
         header = unpack_header(message)
-        if isinstance(header, Rejection) or header.seq != self.next_seq:
-            raise InvariantBroken("a source offers its own batches in order", self.next_seq, header)
-        new = _Kept(header.seq, header.seq, header.n, header.priority, message, header)
+        if isinstance(header, Rejection):
+            raise InvariantBroken("a source offers its own batches", header.rule, header.detail)
+        gap = read_gap(header, message[HEADER_BYTES:]) if header.is_gap else Gap(header.seq, header.seq, header.n)
+        if isinstance(gap, Rejection) or gap.first_seq != self.next_seq:
+            raise InvariantBroken("a source offers its batches in order", self.next_seq, header)
+        new = _Kept(gap.first_seq, gap.last_seq, gap.events, header.priority, message, header)
         fits = self._make_room(new)
         if not fits and header.priority == PRIORITY_NEVER_SHED:
             self.counters.batches_refused += 1
             return Offered.REFUSED
-        self.next_seq += 1
-        self.counters.batches_offered += 1
-        self.counters.events_offered += header.n
+        self.next_seq = gap.last_seq + 1
+        self.counters.batches_offered += gap.last_seq - gap.first_seq + 1
+        self.counters.events_offered += gap.events
         self._template = header
         self._watermark_ns = max(self._watermark_ns, header.watermark_ns)
         self._kept.append(new)
@@ -132,6 +137,13 @@ class Sending:
         if not fits:
             self._shed(len(self._kept) - 1)
         return Offered.KEPT if fits else Offered.SHED
+
+    def gaps(self) -> list[tuple[Gap, bytes]]:
+        """What was shed and is not told yet, with the message that tells it."""
+        waiting = self._kept[self._next :]
+        return [
+            (Gap(kept.first_seq, kept.last_seq, kept.events), kept.message) for kept in waiting if kept.header.is_gap
+        ]
 
     def watermark(self, watermark_ns: int) -> None:
         """Nothing older will be offered; told with the next heartbeat, so that an idle source holds nobody back."""

@@ -36,7 +36,7 @@ class WindowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     size_s: Annotated[float, Meta(ge=0.001, le=86_400)] = 1.0
     slide_s: Annotated[float, Meta(ge=0.001, le=86_400)] | None = None
     lateness_s: Seconds = 0.5  # a window waits this long for stragglers
-    skew_s: Seconds = 2.0  # how far sources may be apart; one that is further behind no longer holds windows open
+    skew_s: Seconds = 2.0  # how far sources may be apart; one that is further ahead waits for the others
     future_s: Seconds = 2.0  # events further ahead of the clock than this are not believed
 
     @property
@@ -53,10 +53,15 @@ class WindowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return round(self.lateness_s * NS_PER_S)
 
     @property
-    def panes_open(self) -> int:
-        """Panes that take events at one time: stragglers, sources that are apart, and the present one."""
+    def panes_begun(self) -> int:
+        """Panes in which a batch may begin: those of stragglers, of sources that are apart, and the present one."""
         waited_ns = round((self.lateness_s + self.skew_s) * NS_PER_S)
         return -(-waited_ns // self.pane_ns) + 2
+
+    @property
+    def panes_open(self) -> int:
+        """Panes that take events at one time; a batch may cover as much time as sources may be apart."""
+        return self.panes_begun + -(-round(self.skew_s * NS_PER_S) // self.pane_ns)
 
     @property
     def slots(self) -> int:
@@ -95,6 +100,7 @@ class SenseLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     intake_bytes_max: Annotated[int, Meta(ge=1 << 16, le=4 << 30)] = 64 << 20
     hold_bytes_max: Annotated[int, Meta(ge=0, le=1 << 30)] = 32 << 20  # batches whose policy version is not known yet
     hold_s_max: Seconds = 5.0
+    ahead_bytes_max: Annotated[int, Meta(ge=0, le=4 << 30)] = 128 << 20  # batches that wait for slower sources
     sources_max: Annotated[int, Meta(ge=1, le=65_536)] = 1024
     quarantine_kept: Annotated[int, Meta(ge=0, le=10_000)] = 100  # per reason
     event_ids_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 0  # 0: rows are not deduplicated by an id
@@ -118,6 +124,7 @@ class SenseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rows_per: Literal["device", "metric"] = "device"  # of the features: one row per device, or per device and metric
     windows: WindowSettings = WindowSettings()
     source_idle_s: Annotated[float, Meta(gt=0, le=86_400)] = 5.0  # a silent source holds windows open this long
+    start_wait_s: Seconds = 0.0  # without a checkpoint no window closes so long, until all sources have said hello
     forecast: ForecastSettings | None = None
     enrichment: EnrichmentSettings | None = None
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = 1

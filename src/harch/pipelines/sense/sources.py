@@ -2,12 +2,13 @@
 
 `seq` is gapless per source: the next one is new, a lower one is a repeat, a higher one means that something is missing
 and has to be sent again before we go on. The watermark of the stage is the least of its live sources; a source that is
-silent for too long, has ended, or is further behind the first one than `skew_ns`, no longer holds the others back. It
-never goes backwards.
+silent for too long, has ended, comes in further behind than `skew_ns`, or is left behind, does not hold the others
+back. It never goes backwards.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 from msgspec import Struct
@@ -29,6 +30,9 @@ class SourceMark(Struct):
     watermark_ns: int
     seen_s: float
     ended: bool = False
+    moved_s: float = 0.0  # when its watermark last moved
+    is_new: bool = True
+    is_left_behind: bool = False
 
 
 class SavedSource(Struct, frozen=True, array_like=True):
@@ -41,10 +45,12 @@ class SavedSource(Struct, frozen=True, array_like=True):
 class SourceBook:
     """All sources of one partition, at most `sources_max`."""
 
-    def __init__(self, *, sources_max: int, idle_s: float, skew_ns: int) -> None:
+    def __init__(self, *, sources_max: int, idle_s: float, skew_ns: int, start_wait_s: float = 0.0) -> None:
         self._sources_max = sources_max
         self._idle_s = idle_s
         self._skew_ns = skew_ns
+        self._start_wait_s = start_wait_s
+        self._counts_from_s = math.inf  # before, it is not known yet who will come
         self._marks: dict[int, SourceMark] = {}
         self._watermark_ns = 0
         self._least_ns = 0  # of the live sources, when they were last counted
@@ -77,26 +83,51 @@ class SourceBook:
         """A source has come this far; returns the watermark of all."""
         mark = self._mark(source, now_s)
         was_ns = mark.watermark_ns
-        mark.watermark_ns = max(was_ns, watermark_ns)
-        self._is_stale = self._is_stale or mark.ended
+        if watermark_ns > was_ns:
+            mark.watermark_ns, mark.moved_s = watermark_ns, now_s
+        is_behind = mark.watermark_ns < self._watermark_ns - self._skew_ns
+        if mark.ended or (mark.is_left_behind and not is_behind):
+            self._is_stale = True
         mark.ended = False
+        mark.is_left_behind = is_behind and (mark.is_left_behind or mark.is_new)
+        mark.is_new = False
         # Where many sources are live, most of them cannot change the least one: then nothing is counted again.
-        is_least, is_far_ahead = was_ns <= self._least_ns, mark.watermark_ns - self._skew_ns > self._watermark_ns
-        if self._is_stale or is_least or is_far_ahead:
+        if self._is_stale or was_ns <= self._least_ns:
             return self.watermark_ns(now_s)
         return self._watermark_ns
 
     def watermark_ns(self, now_s: float) -> int:
         """Counts all sources; also for time that has passed, in which some have fallen silent."""
-        live = [mark.watermark_ns for mark in self._marks.values() if self._is_live(mark, now_s)]
+        if now_s < self._counts_from_s:
+            return self._watermark_ns
+        live = [mark.watermark_ns for mark in self._marks.values() if self._is_counted(mark, now_s)]
         self._is_stale = False
         if live:
             self._least_ns = min(live)
-            self._watermark_ns = max(self._watermark_ns, self._least_ns, max(live) - self._skew_ns)
+            self._watermark_ns = max(self._watermark_ns, self._least_ns)
         elif self._marks:  # nobody is held back by anybody
             self._least_ns = max(mark.watermark_ns for mark in self._marks.values())
             self._watermark_ns = max(self._watermark_ns, self._least_ns)
         return self._watermark_ns
+
+    def touch(self, source: int, now_s: float) -> None:
+        """A sign of life that says nothing new."""
+        if source in self._marks:
+            self._marks[source].seen_s = now_s
+
+    def leave_behind(self, needed_ns: int, now_s: float, *, patience_s: float) -> None:
+        """Sources that are not as far as `needed_ns`, and did not move for so long, no longer hold the others back.
+
+        One of them counts again when it is within the skew.
+        """
+        for mark in self._marks.values():
+            if mark.watermark_ns < needed_ns and now_s - mark.moved_s >= patience_s:
+                mark.is_left_behind = self._is_stale = True
+
+    @property
+    def least_ns(self) -> int:
+        """How far the slowest source was that counted, when they were last counted; 0 if it did not say."""
+        return self._least_ns
 
     @property
     def all_ended(self) -> bool:
@@ -107,20 +138,24 @@ class SourceBook:
 
     def restore(self, saved: list[SavedSource], watermark_ns: int, now_s: float) -> None:
         """As of a checkpoint. Sources count as live from now on, so that none is overtaken while all start again."""
-        self._marks = {one.source: SourceMark(one.seq, one.watermark_ns, now_s, one.ended) for one in saved}
+        self._marks = {
+            one.source: SourceMark(one.seq, one.watermark_ns, now_s, one.ended, now_s, is_new=False) for one in saved
+        }
         self._watermark_ns = watermark_ns
+        self._counts_from_s = now_s  # the checkpoint knows who is there
         self._is_stale = True
 
     def _mark(self, source: int, now_s: float) -> SourceMark:
         mark = self._marks.get(source)
         if mark is None:
-            mark = self._marks[source] = SourceMark(0, 0, now_s)
+            mark = self._marks[source] = SourceMark(0, 0, now_s, moved_s=now_s)
             self._is_stale = True
+            self._counts_from_s = min(self._counts_from_s, now_s + self._start_wait_s)
         mark.seen_s = now_s
         return mark
 
-    def _is_live(self, mark: SourceMark, now_s: float) -> bool:
-        return not mark.ended and now_s - mark.seen_s <= self._idle_s
+    def _is_counted(self, mark: SourceMark, now_s: float) -> bool:
+        return not mark.ended and not mark.is_left_behind and now_s - mark.seen_s <= self._idle_s
 
     def _forget_one(self) -> bool:
         """Makes room by forgetting a source that has ended; one that may come back is never forgotten."""

@@ -1,7 +1,8 @@
 """What does SENSE do with a message? The whole stage of one partition as a machine without input or output.
 
-`take` is seven numbered steps. Messages and times come in, an `Outcome` comes out; somebody else reads sockets, fetches
-policy tables, stores checkpoints and passes features on. So it runs alone, or in one process with THINK, or in a test.
+`take` is three numbered steps here and five in `taking`. Messages and times come in, an `Outcome` comes out; somebody
+else reads sockets, fetches policy tables, stores checkpoints and passes features on. So it runs alone, or in one
+process with THINK, or in a test.
 """
 
 from __future__ import annotations
@@ -9,20 +10,30 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from harch.base.rejection import Rejection
+from harch.pipelines.sense.ahead import Ahead
 from harch.pipelines.sense.books import Books
 from harch.pipelines.sense.checkpoint import Checkpoint
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
-from harch.pipelines.sense.features import FeatureBatch, FeatureMaker
 from harch.pipelines.sense.gate import Gate, GateAnswer, PolicyTable, Verdict
 from harch.pipelines.sense.holding import Held, Holding
 from harch.pipelines.sense.outcome import Disposition, Outcome, StageCounters
 from harch.pipelines.sense.quarantine import Quarantine
-from harch.pipelines.sense.settings import NS_PER_S, SenseSettings
+from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.sense.sources import Admission
 from harch.pipelines.sense.state import StageName, StageState
+from harch.pipelines.sense.taking import Taking, gap_of
 from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.wire.columns import Columns, decode_columns
-from harch.pipelines.wire.header import BatchHeader, Gap, check_payload, read_gap, unpack_header
+from harch.pipelines.wire.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    Gap,
+    check_payload,
+    read_gap,
+    unpack_header,
+)
+
+STALLED_S = 1.0  # who holds others back and does not move for so long is left behind
 
 
 class SenseStage:
@@ -34,17 +45,15 @@ class SenseStage:
         self.gate = gate
         self.state = StageState(name, settings, devices)
         self.books = Books(settings.limits.quarantine_kept)
-        self.enrichment: EnrichmentTable | None = None
-        self._schema = settings.event_schema
-        self._maker = FeatureMaker(settings)
-        self._future_ns = round(settings.windows.future_s * NS_PER_S)
+        self._taking = Taking(settings, self.state, gate, self.books)
         self._holding = Holding(bytes_max=settings.limits.hold_bytes_max, age_s_max=settings.limits.hold_s_max)
-        self._watermark_ns = 0
+        self._ahead = Ahead(bytes_max=settings.limits.ahead_bytes_max, age_s_max=settings.source_idle_s)
+        self._released: list[tuple[int, int]] = []
         self._checkpoint_s: float | None = None
 
     @property
     def watermark_ns(self) -> int:
-        return self._watermark_ns
+        return self._taking.watermark_ns
 
     @property
     def counters(self) -> StageCounters:
@@ -57,6 +66,7 @@ class SenseStage:
     def take(self, message: Buffer, *, now_ns: int, now_s: float) -> Outcome:
         """One message. `now_ns` is wall time, `now_s` monotonic. The message may be reused after the call."""
         outcome = self._take(message, now_ns, now_s, since_s=now_s)
+        self._release(outcome, now_ns, now_s)
         outcome.alerts += self.books.alerts_due(now_s)
         return outcome
 
@@ -69,18 +79,32 @@ class SenseStage:
         payload = check_payload(header, message)
         if isinstance(payload, Rejection):
             return self._damaged(outcome, "bad_checksum", payload, now_ns)
+        if header.is_gap and isinstance(gap := read_gap(header, payload), Rejection):
+            return self._damaged(outcome, "bad_header", gap, now_ns)
         # 2. May it be here? Nothing of it is decoded or kept before this is answered with yes.
         answer = self.gate.decide(header)
         if answer.verdict is Verdict.HOLD or self._holding.holds_source(header.source):
             return self._hold(outcome, header, message, now_ns, now_s, since_s)
-        return self._decided(outcome, header, payload, answer, now_ns, now_s)
+        # 3. Its turn: behind those of its source that wait for slower sources, or now.
+        if self._ahead.holds_source(header.source):
+            return self._queue(outcome, header, message, gap_of(header, payload), now_s)
+        self._taking.take(outcome, header, payload, answer, now_ns, now_s)
+        if outcome.disposition is Disposition.AHEAD:
+            self._ahead.put(Held(header, bytes(message), now_s))
+        return outcome
 
     def tick(self, *, now_ns: int, now_s: float) -> Outcome:
         """Lets time pass: silent sources stop holding windows open, held messages run out."""
         outcome = Outcome()
         for held in self._holding.expired(now_s):
             self._give_up(outcome, held, now_ns, now_s)
-        self._move_on(outcome, self.state.sources.watermark_ns(now_s))
+        if self._ahead:
+            needed_ns = self.state.windows.watermark_for(self._ahead.heads()[0].header.t_first_ns)
+            patience_s = 0.0 if self._ahead.is_overdue(now_s) else STALLED_S
+            self.state.sources.leave_behind(needed_ns, now_s, patience_s=patience_s)
+        self._taking.move_on(outcome, self.state.sources.watermark_ns(now_s))
+        self._release(outcome, now_ns, now_s)
+        outcome.released, self._released = self._released, []
         outcome.fetch_versions = self._holding.versions()
         outcome.alerts += self.books.alerts_due(now_s)
         return outcome
@@ -95,18 +119,19 @@ class SenseStage:
 
     def learn_enrichment(self, table: EnrichmentTable) -> None:
         """From the next window on. An older version than the present one is passed over."""
-        if self.enrichment is None or table.version > self.enrichment.version:
-            self.enrichment = table
+        known = self._taking.enrichment
+        if known is None or table.version > known.version:
+            self._taking.enrichment = table
 
     def flush(self) -> Outcome:
         """Closes all windows, whatever the watermark: at the end of a replay, or before a stage goes for good."""
         outcome = Outcome()
-        self._move_on(outcome, self.state.windows.all_content_ns())
+        self._taking.move_on(outcome, self.state.windows.all_content_ns())
         return outcome
 
     def warm_up(self) -> None:
         """Compiles the kernels for these settings on no events, so that the first batch does not wait for it."""
-        columns = decode_columns(self._schema, 0, b"")
+        columns = decode_columns(self.settings.event_schema, 0, b"")
         if isinstance(columns, Columns):
             self.state.windows.add(columns, devices=0, t_first_ns=0, time_ns_max=0)
 
@@ -122,7 +147,7 @@ class SenseStage:
     def snapshot(self) -> Checkpoint:
         """The state between two messages, as a copy. Held messages are not in it: their sources send them again."""
         return self.state.save(
-            watermark_ns=self._watermark_ns,
+            watermark_ns=self.watermark_ns,
             policy_version=self.gate.current.version,
             counters=asdict(self.counters),
             quarantine=dict(self.quarantine.counts),
@@ -136,137 +161,36 @@ class SenseStage:
         known = {name: saved.counters.get(name, 0) for name in StageCounters.__struct_fields__}
         self.books.counters = StageCounters(**known)
         self.quarantine.counts = dict(saved.quarantine)
-        self._watermark_ns = saved.watermark_ns
+        self._taking.watermark_ns = saved.watermark_ns
 
-    def _decided(
-        self,
-        outcome: Outcome,
-        header: BatchHeader,
-        payload: memoryview,
-        answer: GateAnswer,
-        now_ns: int,
-        now_s: float,
-    ) -> Outcome:
-        # 3. Is it the next of its source? Repeats were counted once, and after a hole we would count wrongly.
-        gap = read_gap(header, payload) if header.is_gap else Gap(header.seq, header.seq, 0)
-        if isinstance(gap, Rejection):
-            return self._damaged(outcome, "bad_header", gap, now_ns)
-        if not self._admitted(outcome, header, gap.first_seq, now_ns):
-            return outcome
-        limit_ns = now_ns + self._future_ns
-        if header.watermark_ns > limit_ns:
-            detail = f"watermark {(header.watermark_ns - now_ns) / NS_PER_S:.1f} s ahead of the clock"
-            self.books.batch_aside(header, "watermark_in_future", detail, now_ns, count=1)
-        mark_ns = min(header.watermark_ns, limit_ns)
-        if header.is_gap:
-            self.counters.batches_shed += gap.last_seq - gap.first_seq + 1
-            self.counters.events_shed += gap.events
-            return self._account(outcome, Disposition.GAP, header, mark_ns, now_s)
-        if header.is_watermark_only:
-            return self._account(outcome, Disposition.WATERMARK, header, mark_ns, now_s)
-        self.counters.batches_in += 1
-        self.counters.events_in += header.n
-        # 4. Drop what may not be here; its watermark counts, so that windows do not wait for what will not come.
-        if answer.verdict is Verdict.DROP:
-            self.counters.events_dropped += header.n
-            self.books.batch_aside(header, answer.reason, answer.detail, now_ns)
-            self.books.alert(answer.reason, answer.detail, max(1, header.n))
-            return self._account(outcome, Disposition.DROPPED, header, mark_ns, now_s)
-        # 5. Read its columns.
-        columns = self._columns(header, payload, now_ns)
-        if columns is None:
-            self.counters.events_refused += header.n
-            return self._account(outcome, Disposition.REFUSED, header, mark_ns, now_s)
-        # 6. Nothing of this source is older than its first event: close what that closes, then add its events.
-        before_ns = min(mark_ns, header.t_first_ns)
-        self._move_on(outcome, self.state.sources.advance(header.source, before_ns, now_s))
-        self.state.windows.begin(min(header.t_first_ns, limit_ns))
-        self.state.permit(self.gate.in_current_numbering(header.juris_mask, header.policy_version), header.t_first_ns)
-        added = self.state.windows.add(
-            columns, devices=self.state.devices.version, t_first_ns=header.t_first_ns, time_ns_max=limit_ns
-        )
-        if side := self.books.events_told(header, columns, added, now_ns):
-            outcome.aside.append(side)
-        # 7. Account for it, and close what its watermark closes.
-        return self._account(outcome, Disposition.TAKEN, header, mark_ns, now_s)
-
-    def _admitted(self, outcome: Outcome, header: BatchHeader, first_seq: int, now_ns: int) -> bool:
-        admission = self.state.sources.admit(header, first_seq)
+    def _queue(self, outcome: Outcome, header: BatchHeader, message: Buffer, gap: Gap, now_s: float) -> Outcome:
+        """Behind a batch of its own source that waits already."""
+        self.state.sources.touch(header.source, now_s)
+        admission = self._ahead.admit(header, gap.first_seq)
         if admission is Admission.NEXT:
-            return True
-        if admission is Admission.DUPLICATE:
-            self.counters.batches_duplicate += 1
-            outcome.disposition = Disposition.DUPLICATE
-        elif admission is Admission.HOLE:
-            self.counters.holes += 1
-            outcome.disposition = Disposition.HOLE
-            outcome.missing = (header.source, self.state.sources.seq_of(header.source) + 1)
+            self._ahead.put(Held(header, bytes(message), now_s))
+            outcome.disposition = Disposition.AHEAD
+        elif admission is Admission.DUPLICATE and header.is_watermark_only:
+            outcome.disposition = Disposition.WATERMARK  # it is told when those before it were taken
         else:
-            outcome.disposition = Disposition.REFUSED
-            detail = f"source {header.source} is one too many"
-            self.books.batch_aside(header, "too_many_sources", detail, now_ns)
-            self.books.alert("too_many_sources", detail, 1)
-        return False
-
-    def _columns(self, header: BatchHeader, payload: memoryview, now_ns: int) -> Columns | None:
-        if header.schema != self._schema.id:
-            detail = f"schema {header.schema:#010x}; this pipeline reads {self._schema.id:#010x}"
-            self.books.batch_aside(header, "unknown_schema", detail, now_ns)
-            return None
-        columns = decode_columns(self._schema, header.n, payload)
-        if isinstance(columns, Rejection):
-            self.books.batch_aside(header, "bad_columns", columns.detail, now_ns)
-            return None
-        return columns
-
-    def _account(
-        self, outcome: Outcome, disposition: Disposition, header: BatchHeader, mark_ns: int, now_s: float
-    ) -> Outcome:
-        watermark_ns = self.state.sources.advance(header.source, mark_ns, now_s)
-        self.state.sources.done(header, now_s)
-        if header.is_end:
-            watermark_ns = self.state.sources.watermark_ns(now_s)
-        self._move_on(outcome, watermark_ns)
-        if header.is_end and self.state.sources.all_ended:
-            self._move_on(outcome, self.state.windows.all_content_ns())
-        outcome.disposition = disposition
+            self._taking.not_next(outcome, header, admission)
         return outcome
 
-    def _move_on(self, outcome: Outcome, watermark_ns: int) -> None:
-        """Closes windows up to the watermark and makes features of them."""
-        if watermark_ns <= self._watermark_ns:
-            return
-        self._watermark_ns = watermark_ns
-        state = self.state
-        for pane in state.windows.close_until(watermark_ns):
-            closed = state.windows.window(pane)
-            if state.forecast is not None:
-                state.forecast.pane_closed(pane, state.windows.pane(pane))
-            if closed is not None:
-                forecast = state.forecast.columns() if state.forecast else None
-                device, metric, matrix = self._maker.rows(closed.cells, forecast, self.enrichment)
-                outcome.features.append(
-                    FeatureBatch(
-                        pipeline=self.name.pipeline,
-                        partition=self.name.partition,
-                        window_start_ns=closed.start_ns,
-                        window_end_ns=closed.end_ns,
-                        seq=state.next_seq,
-                        juris_mask=state.window_mask(pane),
-                        policy_version=self.gate.current.version,
-                        device=device,
-                        metric=metric,
-                        names=self._maker.names,
-                        matrix=matrix,
-                        device_version=state.devices.version,
-                        enrichment_version=self.enrichment.version if self.enrichment else 0,
-                    )
-                )
-                state.next_seq += 1
-                self.counters.windows_closed += 1
-                self.counters.rows_out += len(device)
-            state.recycle(pane)
-        state.windows.skip_to(watermark_ns)
+    def _release(self, outcome: Outcome, now_ns: int, now_s: float) -> None:
+        """Takes what no longer is ahead; each may move the watermark on, so that more can follow."""
+        disposition, has_moved = outcome.disposition, True
+        while self._ahead and has_moved:
+            has_moved, before_ns = False, self.watermark_ns
+            for held in self._ahead.heads():
+                answer = self.gate.decide(held.header)
+                payload = memoryview(held.message)[HEADER_BYTES:]
+                self._taking.take(outcome, held.header, payload, answer, now_ns, now_s)
+                if outcome.disposition is not Disposition.AHEAD:
+                    self._ahead.pop(held.header.source)
+                    self._released.append((held.header.source, len(held.message)))
+                    has_moved = True
+            has_moved = has_moved or self.watermark_ns > before_ns  # also one that goes on waiting may let others in
+        outcome.disposition = disposition
 
     def _hold(
         self, outcome: Outcome, header: BatchHeader, message: Buffer, now_ns: int, now_s: float, since_s: float
@@ -287,7 +211,7 @@ class SenseStage:
         answer = GateAnswer(Verdict.DROP, "policy_unknown", f"version {held.header.policy_version} did not arrive")
         payload = check_payload(held.header, held.message)
         if isinstance(payload, memoryview):
-            self._decided(outcome, held.header, payload, answer, now_ns, now_s)
+            self._taking.take(outcome, held.header, payload, answer, now_ns, now_s)
 
     def _damaged(self, outcome: Outcome, reason: str, why: Rejection, now_ns: int) -> Outcome:
         self.books.damaged(reason, f"{why.rule}: {why.detail}", now_ns)

@@ -43,6 +43,7 @@ class StageState:
             sources_max=settings.limits.sources_max,
             idle_s=settings.source_idle_s,
             skew_ns=round(settings.windows.skew_s * NS_PER_S),
+            start_wait_s=settings.start_wait_s,
         )
         self.pane_masks = [MASK_ALL] * settings.windows.slots
         self.history_mask = MASK_ALL  # of all that went into the histories of the forecast

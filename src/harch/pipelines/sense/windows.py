@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harch.base.errors import InvariantBroken
 from harch.pipelines.sense.kernels import CELL_WIDTH, COUNT, REASONS, accumulate, merge_panes
-from harch.pipelines.sense.settings import SenseSettings
+from harch.pipelines.sense.settings import NS_PER_S, SenseSettings
 from harch.pipelines.wire.columns import Columns
 from harch.pipelines.wire.header import EVENTS_MAX, TIME_NS_MAX
 
@@ -65,16 +65,19 @@ class Windows:
         self._ticks_max: Any = np.uint64(TIME_NS_MAX // schema.tick_ns)  # unsigned, like the column
         self.pane_ns = self._settings.pane_ns
         self._slots, self._open = self._settings.slots, self._settings.panes_open
+        self._begun = self._settings.panes_begun
         self._per_window = self._settings.panes_per_window
         self.cells: Cells = _aligned_zeros(self._slots, settings.keys)
         self.first_pane = _NOT_STARTED  # the oldest one that still takes events
         self._window: Cells = np.zeros((settings.keys if self._per_window > 1 else 0, CELL_WIDTH))
         self._scratch = _Scratch(0)
 
-    def begin(self, first_event_ns: int) -> None:
-        """The first event places the ring; others may be older than it by the lateness."""
+    def begin(self, first_event_ns: int, watermark_ns: int = 0) -> None:
+        """The first event places the ring; those of other sources may be older by the lateness and the skew."""
         if self.first_pane == _NOT_STARTED:
-            self.first_pane = max(0, first_event_ns - self._settings.lateness_ns) // self.pane_ns
+            older_ns = self._settings.lateness_ns + round(self._settings.skew_s * NS_PER_S)
+            self.first_pane = max(0, first_event_ns - older_ns) // self.pane_ns
+            self.skip_to(watermark_ns)
 
     def add(self, columns: Columns, *, devices: int, t_first_ns: int, time_ns_max: int) -> Added:
         """Adds a batch. `devices` are known so far; events after `time_ns_max` are told as `future`."""
@@ -110,6 +113,15 @@ class Windows:
             raise InvariantBroken("a decoded batch fits the windows of its settings", columns.values.shape)
         by_reason = {reason: int(count) for reason, count in zip(REASONS, counts, strict=True) if count}
         return Added(by_reason, scratch.aside[:aside].copy(), scratch.reasons[:aside].copy())
+
+    def is_ahead(self, t_first_ns: int) -> bool:
+        """True if a batch that starts here might reach beyond the open windows."""
+        return self.first_pane != _NOT_STARTED and t_first_ns // self.pane_ns >= self.first_pane + self._begun
+
+    def watermark_for(self, t_first_ns: int) -> int:
+        """The least watermark with which a batch that starts here is no longer ahead."""
+        pane = t_first_ns // self.pane_ns - self._begun + 1
+        return max(0, pane * self.pane_ns + self._settings.lateness_ns)
 
     def close_until(self, watermark_ns: int) -> list[int]:
         """The newest panes of windows that are over now. Take each with `window` and then `recycle` it, in order.

@@ -12,7 +12,13 @@ from harch.pipelines.sense.checkpoint import decode_checkpoint, encode_checkpoin
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
 from harch.pipelines.sense.features import encode_features, feature_schema
 from harch.pipelines.sense.outcome import Disposition
-from harch.pipelines.sense.settings import EnrichmentSettings, ForecastSettings, SenseSettings, WindowSettings
+from harch.pipelines.sense.settings import (
+    EnrichmentSettings,
+    ForecastSettings,
+    SenseLimits,
+    SenseSettings,
+    WindowSettings,
+)
 from harch.pipelines.wire.columns import Columns, decode_columns
 from harch.pipelines.wire.header import BatchHeader, Flags, Gap, check_payload, pack_gap, unpack_header
 from harch.pipelines.wire.schema import schema_problems
@@ -149,6 +155,75 @@ def test_a_source_that_is_too_far_behind_comes_late_and_does_not_stop_the_others
     outcomes = [take(stage, batch_of(seq, [(99.0 + seq, 0, 0, 1.0)], source=1)) for seq in range(2, 8)]
     assert sum(len(outcome.features) for outcome in outcomes) >= 2
     assert stage.quarantine.counts == {"late": 1}
+
+
+def test_a_source_that_is_far_ahead_waits_for_the_others_and_nobody_is_late() -> None:
+    stage = stage_of()
+    take(stage, empty_of(0, 0.0, source=1))
+    take(stage, empty_of(0, 0.0, source=2))
+    fast = [take(stage, batch_of(seq, [(float(seq), 0, 0, 1.0)], source=1)) for seq in range(1, 11)]
+    assert [outcome.disposition for outcome in fast[-2:]] == [Disposition.AHEAD] * 2
+    assert take(stage, batch_of(10, [(10.0, 0, 0, 1.0)], source=1)).disposition is Disposition.DUPLICATE
+    assert take(stage, batch_of(12, [(12.0, 0, 0, 1.0)], source=1)).disposition is Disposition.HOLE
+    slow = [take(stage, batch_of(seq, [(float(seq), 1, 0, 1.0)], source=2)) for seq in range(1, 11)]
+    ticked = stage.tick(now_ns=T0 + 1000 * S, now_s=1000.0)
+    waited = sum(outcome.disposition is Disposition.AHEAD for outcome in fast)
+    assert [source for source, _ in ticked.released] == [1] * waited
+    rows = rows_of([*fast, *slow, ticked, stage.flush()])
+    assert {(end, device): row["flow.count"] for (end, device), row in rows.items()} == {
+        (seq + 1.0, device): 1.0 for seq in range(1, 11) for device in (0, 1)
+    }
+    assert stage.quarantine.counts == {}
+    assert stage.counters.events_in == 20
+
+
+def test_who_stalls_or_fills_the_memory_of_those_that_wait_is_left_behind() -> None:
+    for limits, now_s in ((SenseLimits(), 1002.0), (SenseLimits(ahead_bytes_max=100), 1000.0)):
+        stage = stage_of(settings_of(limits=limits))
+        take(stage, empty_of(0, 0.0, source=2))
+        for seq in range(1, 11):
+            take(stage, batch_of(seq, [(float(seq), 0, 0, 1.0)], source=1))
+        assert stage.counters.events_accepted < 10
+        stage.tick(now_ns=T0 + 1000 * S, now_s=now_s)
+        assert stage.counters.events_accepted == 10
+
+
+def test_gaps_and_the_end_of_a_source_keep_their_place_behind_what_waits() -> None:
+    stage = stage_of()
+    take(stage, empty_of(0, 0.0, source=2))
+    take(stage, batch_of(1, [(0.1, 0, 0, 1.0)]))
+    take(stage, batch_of(2, [(50.0, 0, 0, 1.0)]))
+    header = unpack_header(batch_of(3, [(50.1, 0, 0, 1.0)]))
+    assert isinstance(header, BatchHeader)
+    waits = [pack_gap(header, Gap(3, 5, 7)), batch_of(6, [(50.2, 0, 0, 1.0)]), empty_of(6, 60.0, flags=5)]
+    assert [take(stage, message).disposition for message in waits] == [Disposition.AHEAD] * 3
+    assert take(stage, empty_of(6, 60.0)).disposition is Disposition.WATERMARK
+    assert stage.counters.batches_shed == 0
+    outcome = take(stage, empty_of(0, 0.0, source=2, flags=5))
+    assert list(rows_of([outcome])) == [(1.0, 0), (51.0, 0)]
+    assert (stage.counters.batches_shed, stage.counters.events_accepted) == (3, 3)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_however_sources_that_are_known_interleave_nothing_of_them_is_late(data: st.DataObject) -> None:
+    stage = stage_of(settings_of(windows=WindowSettings(size_s=1.0, lateness_s=0.0, skew_s=2.0)))
+    queues = {}
+    for source in (1, 2, 3):
+        take(stage, empty_of(0, 0.0, source=source))
+        times = sorted(data.draw(st.lists(st.floats(0, 40), max_size=12), label=f"source {source}"))
+        queues[source] = [batch_of(seq, [(time, 0, 0, 1.0)], source=source) for seq, time in enumerate(times, 1)]
+        queues[source].append(empty_of(len(times), 40.0, source=source, flags=5))
+    sent = sum(len(queue) - 1 for queue in queues.values())
+    outcomes = []
+    while queues:
+        source = data.draw(st.sampled_from(sorted(queues)))
+        outcomes.append(take(stage, queues[source].pop(0)))
+        if not queues[source]:
+            del queues[source]
+    assert stage.quarantine.counts == {}
+    assert stage.counters.events_accepted == sent
+    assert sum(row["flow.count"] for row in rows_of(outcomes).values()) == sent
 
 
 def test_when_all_sources_have_ended_nothing_is_left_open() -> None:
