@@ -10,7 +10,7 @@ from harch.pipelines.act import audit, ledger
 from harch.pipelines.act.attempt import AuditCallback
 from harch.pipelines.act.command import Step
 from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.store import LedgerStore, find, replace
+from harch.pipelines.act.store import SCAN_MAX, LedgerStore, find, replace
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 async def waiting(store: LedgerStore, *, now: datetime, limit: int = 100) -> list[Waiting]:
     """What can still be approved, most urgent first, then what expires first."""
     now_ms = _ms(now)
-    found = await store.scan([State.AWAIT_CONFIRM], limit=max(limit, 1000))
+    found = await store.scan([State.AWAIT_CONFIRM], limit=SCAN_MAX)  # the most urgent may be the newest
     shown = [view(one.entry) for one in found if not one.entry.command.expired(now_ms)]
     return sorted(shown, key=lambda one: (one.priority, one.expires_ms, one.cmd_id))[:limit]
 

@@ -28,7 +28,7 @@ from harch.pipelines.act.ledger import Entry, State
 from harch.pipelines.act.requests import Requests
 from harch.pipelines.act.settings import ActionSettings, ActSettings, Mode
 from harch.pipelines.act.sinks.base import Sink
-from harch.pipelines.act.store import SCAN_MAX, UNRESOLVED, WAITING, Conflict, LedgerStore, Stored
+from harch.pipelines.act.store import SCAN_MAX, UNRESOLVED, Conflict, LedgerStore, Stored
 
 log = logging.getLogger(__name__)
 
@@ -234,8 +234,11 @@ class ActStage:
     async def _poll(self, limit: int = POLL_ROWS) -> None:
         """Finds what other processes changed: approvals, replays, and commands whose worker is gone."""
         try:
-            found = await self._store.scan(UNRESOLVED, limit=limit)
-            found += await self._store.scan(WAITING, limit=limit)
+            # One by one: thousands that wait for a person must not hide the one that was approved just now.
+            known = len(self.agenda)
+            found = await self._store.scan(UNRESOLVED, limit=limit + known)
+            found += await self._store.scan([State.AUTHORISED], limit=limit + known)
+            found += await self._store.scan([State.AWAIT_CONFIRM], limit=limit)
         except HarchError as error:
             self.counters.store_failures += 1
             log.warning("the ledger could not be read: %s", error.message)

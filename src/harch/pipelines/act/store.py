@@ -12,9 +12,8 @@ from harch.pipelines.act.ledger import Entry, State
 
 SCAN_MAX = 10_000  # rows that one scan may give
 
-# The states that somebody has to look at again; those in which a device may be in the middle of it come first.
+# The states in which a device may be in the middle of it.
 UNRESOLVED = (State.INTENT, State.SENT, State.UNKNOWN, State.FAILED)
-WAITING = (State.AWAIT_CONFIRM, State.AUTHORISED)
 
 
 class Stored(Struct, frozen=True):

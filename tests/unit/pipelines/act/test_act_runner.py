@@ -18,7 +18,7 @@ from harch.pipelines.act import approvals, letters
 from harch.pipelines.act.command import Command, Step
 from harch.pipelines.act.decisions import DecisionBatch, decision_batch
 from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.runner import ActStage
+from harch.pipelines.act.runner import POLL_ROWS, ActStage
 from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.act.sinks.base import Effect, Outcome, Prepared
 from harch.pipelines.act.store import Stored
@@ -277,6 +277,17 @@ async def test_nothing_is_sent_before_a_person_approves_exactly_that() -> None:
     assert field.states() == [State.DONE]
     assert field.chain.kinds(one.cmd_id)[0] == "action.approved allowed"
     assert field.entries()[0].approved_by == "amina"
+
+
+async def test_a_thousand_that_wait_do_not_hide_the_one_that_was_approved() -> None:
+    field = Field(act(**CONFIRM, ttl_s=600))
+    async with field.running():
+        await field.stage.submit(field.batch(*[0.9] * (POLL_ROWS + 50)))
+        await field.clock.advance(1)
+        one = (await approvals.waiting(field.store, now=field.now))[0]
+        await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+        await field.clock.advance(3)
+    assert [order.cmd_id for order in field.valve.orders] == [one.cmd_id]
 
 
 async def test_an_approval_that_comes_too_late_is_refused_and_the_command_expires() -> None:
