@@ -9,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
+from harch.carbon.planning.decisions import Decision, Verb
 from harch.carbon.planning.settings import AppliesTo, BudgetsEntry, PlanningEntry, PlanSettings
 from harch.hub import happenings as h
 from harch.hub.machine import JobMachine
 from harch.hub.routing.choices import preview
+from harch.hub.routing.memory import HubPlan
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import ExitReason, State, Workload
@@ -331,3 +333,15 @@ def test_a_dry_run_tells_what_would_be_decided_and_changes_nothing(bench: Bench)
     assert "other" not in desk.carbon.held
     with pytest.raises(HarchError, match="ceiling"):
         preview(desk, replace(spec, carbon=CarbonWishes(g_per_kwh_max=1)), tenant="t", data_ids=())
+
+
+@pytest.mark.parametrize("in_plan", [True, False])
+def test_a_plan_that_lost_sight_of_its_hub_neither_holds_nor_refuses_work(bench: Bench, in_plan: bool) -> None:
+    """No figure of the home hub could be believed: then the promise, and its limit, are not for this plan to judge."""
+    planned(bench, CLEAN_LATER)
+    job = bench.submit(carbon=replace(SLACK, g_per_kwh_max=300))
+    blind = plan(bench.now, {"dakar": 20.0})
+    lost = Decision(job.id, Verb.REFUSE, None, 0, 5.0, reason="no allowed hub has GPUs of model h100-80gb")
+    decisions = {job.id: lost} if in_plan else {}
+    bench.handle(h.CarbonPlanned(HubPlan(at=blind.at, book=blind.book, decisions=decisions, figures=blind.figures)))
+    assert [start.task.key.workload_id for start in bench.place()] == [job.id]

@@ -77,7 +77,10 @@ def _planned_again(desk: Desk, workload: Workload, decision: Decision, plan: Hub
     if before is None:
         return
     if decision.verb is Verb.REFUSE:
-        if before.refused != decision.reason and before.start_by is not None:
+        work = waiting_work(desk, workload, plan.pools, planned=True, now=desk.now)
+        if not is_weighable(plan, work):  # its hubs are not in the plan: that is no reason to wait, nor to refuse
+            release(desk, workload, f"the plan could not weigh it: {decision.reason}")
+        elif before.refused != decision.reason and before.start_by is not None:
             workload.carbon = replace(before, refused=decision.reason, decided_at=desk.now)
             desk.changed(workload, "workload.replanned", f"no hub and hour keeps its limits: {decision.reason}")
         return
@@ -110,7 +113,7 @@ def _weigh_late(desk: Desk, workload: Workload, plan: HubPlan) -> None:
     """It came while the plan was made."""
     work = waiting_work(desk, workload, plan.pools, planned=True, now=desk.now)
     decision = weighed(desk, plan, work)
-    if decision is None or (decision.verb is Verb.REFUSE and not is_weighable(plan, work)):
+    if decision is None:
         release(desk, workload, "the plan could not weigh it")
     else:
         _planned_again(desk, workload, decision, plan)
