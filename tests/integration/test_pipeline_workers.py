@@ -78,6 +78,7 @@ async def test_a_new_model_and_new_sense_workers_under_load_then_a_drain_that_le
             await pipeline.renew("sense")
             assert sorted(pipeline.workers) == ["act-0", "sense-2", "sense-3", "source-0", "think-0"]
             await pipeline.scale("think", 2)
+            await pipeline.ready()
             before = world.accepted
             await until(lambda: world.accepted > before + 20 * DEVICES, "events go on")
         assert world.refused == 0, "no sender noticed anything"

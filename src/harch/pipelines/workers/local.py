@@ -68,8 +68,7 @@ class LocalPipeline:
         await self.engine.start()
         await self._remember()
         for stage in STAGES:
-            for _ in range(self.parts.workers.get(stage, 0)):
-                await self._add(stage)
+            await self._add_all(stage, self.parts.workers.get(stage, 0))
         await self._assign()
 
     async def stop(self, *, drain: bool = True) -> None:
@@ -90,11 +89,16 @@ class LocalPipeline:
         if not 0 <= count <= WORKERS_MAX:
             raise HarchError("E0201", f"{count} workers of {stage}", hint=f"use 0 to {WORKERS_MAX}")
         there = [worker.worker for worker in self.workers.values() if worker.stage == stage]
-        for _ in range(count - len(there)):
-            await self._add(stage)
-        gone = [self.workers.pop(name) for name in there[count:]]
-        await self._assign()
-        await asyncio.gather(*(worker.stop() for worker in gone))
+        if stage == "source" and count != len(there):
+            await self._end(there)  # two of them cannot read the same source, not even for a moment
+            await self._add_all(stage, count)
+        elif stage == "act" and count != len(there):
+            await self.ready(await self._add_all(stage, count))  # each with its share of the devices
+            await self._end(there)
+        else:
+            for _ in range(count - len(there)):
+                await self._add(stage)
+            await self._end(there[count:])
 
     async def renew(self, stage: StageName, parts: PipelineParts | None = None) -> None:
         """New processes in place of the old ones, with new code or settings: each takes over when it is ready.
@@ -103,16 +107,13 @@ class LocalPipeline:
         """
         if parts is not None:
             self.parts = parts
-        if stage == "source":
-            await self.scale(stage, 0)
-            await self.scale(stage, self.parts.workers.get(stage, 0))
-            return
         old = [name for name, worker in self.workers.items() if worker.stage == stage]
-        new = [await self._add(stage) for _ in old]
-        await self.ready(new)
-        gone = [self.workers.pop(name) for name in old]
-        await self._assign()
-        await asyncio.gather(*(worker.stop() for worker in gone))
+        if stage == "source":
+            await self._end(old)
+            await self._add_all(stage, len(old))
+        else:
+            await self.ready(await self._add_all(stage, len(old)))
+            await self._end(old)
 
     async def serve_models(self, versions: Mapping[str, tuple[VersionSettings, ...]]) -> int:
         """The versions that THINK should serve from now on, by model. Answers the revision that workers will report."""
@@ -156,14 +157,22 @@ class LocalPipeline:
         unheld = sorted(set(range(self.parts.sense.partitions)) - held) if all_held and self._holders() else []
         return f"partition {unheld[0]}" if unheld else ""
 
-    async def _add(self, stage: StageName) -> str:
+    async def _add_all(self, stage: StageName, count: int) -> list[str]:
+        return [await self._add(stage, (number, count)) for number in range(count)]
+
+    async def _end(self, workers: list[str]) -> None:
+        """Partitions go to those who stay; then each ends when it has finished."""
+        gone = [self.workers.pop(name) for name in workers]
+        await self._assign()
+        await asyncio.gather(*(worker.stop() for worker in gone))
+
+    async def _add(self, stage: StageName, share: tuple[int, int] = (0, 1)) -> str:
         number = self._started.get(stage, 0)
         self._started[stage] = number + 1
         name = f"{stage}-{number}"
         engine, act_engine = self.engine.access(stage)
         state = self.folder / "state" / stage
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        share = (number % max(1, self.parts.workers.get(stage, 1)), max(1, self.parts.workers.get(stage, 1)))
         config = worker_config(
             self.parts, stage, name, engine=engine, act_engine=act_engine, state_folder=str(state), share=share
         )

@@ -18,7 +18,7 @@ from harch.pipelines.sense.quarantine import Quarantine, Quarantined
 from harch.pipelines.sense.sending import Sending
 from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.wire.credit import Credit
-from harch.pipelines.wire.header import BatchHeader, Flags, pack_batch, unpack_header
+from harch.pipelines.wire.header import HEADER_BYTES, BatchHeader, Flags, Gap, pack_batch, read_gap, unpack_header
 from harch.pipelines.wire.schema import EventSchema
 from harch.pipelines.workers.partitioning import Piece, split
 from harch.pipelines.workers.spool import Kept, LineKey, Spool
@@ -86,7 +86,11 @@ class Outflow:
                 return False
         self._senders.update(seqs)
         for one in kept:
-            self._line(one.source, one.partition, one.message).offer(one.message)
+            line = self._line(one.source, one.partition, one.message)
+            shed = line.counters.batches_shed
+            line.offer(one.message)
+            if line.counters.batches_shed > shed:
+                self._give_room_back(one.source, one.partition, line)
         self._follow_watermarks(pieces)
         self.news.set()
         return True
@@ -170,12 +174,21 @@ class Outflow:
 
     def _resume(self, key: LineKey, last_seq: int, messages: tuple[bytes, ...]) -> None:
         hello = _hello(messages[-1]) if messages else _blank(self._schema, self.permit, key[0])
-        line = Sending(hello, buffer_bytes_max=1 << 62, resumes=True)
-        line.next_seq = last_seq - len(messages) + 1
+        # Nothing that was accepted before is shed for having been accepted before.
+        room = self._line_bytes_max + sum(len(message) for message in messages)
+        line = Sending(hello, buffer_bytes_max=room, resumes=True)
+        line.next_seq = _first_seq(messages[0]) if messages else last_seq + 1
         for message in messages:
             line.offer(message)
-        line.next_seq = last_seq + 1
         self._lines[key] = line
+
+    def _give_room_back(self, source: int, partition: int, line: Sending) -> None:
+        """What was shed takes no room in the file either: the gap stands in its place."""
+        try:
+            for gap, message in line.gaps():
+                self._spool.replace(source, partition, gap.first_seq, gap.last_seq, message)
+        except HarchError:
+            self.counters["spool_failures"] += 1  # it is sent again after a restart, and is no harm then
 
     def _follow_watermarks(self, pieces: list[Piece]) -> None:
         """Partitions that got nothing of a message still hear how far its sender is."""
@@ -222,6 +235,12 @@ def _hello(message: bytes) -> BatchHeader:
     if isinstance(header, Rejection):
         raise HarchError("E0652", f"a kept batch cannot be read: {header.detail}", hint="remove the spool's file")
     return replace(header, watermark_ns=0)
+
+
+def _first_seq(message: bytes) -> int:
+    header = _hello(message)
+    gap = read_gap(header, message[HEADER_BYTES:]) if header.is_gap else None
+    return gap.first_seq if isinstance(gap, Gap) else header.seq
 
 
 def _blank(schema: EventSchema, permit: Permit, source: int) -> BatchHeader:

@@ -29,6 +29,7 @@ from harch.pipelines.workers.bucket import Bucket, Conflict, Unreachable
 from harch.pipelines.workers.leases import Lease
 from harch.pipelines.workers.names import checkpoint_key
 from harch.pipelines.workers.saved import Told, decode_saved, encode_saved
+from harch.pipelines.workers.status import Latency
 
 OUTBOX_MAX = 256  # windows that nobody took yet; beyond it no source gets credit
 ASIDE_MAX = 1024
@@ -71,6 +72,8 @@ class Partition:
         self._fresh: list[Told] = []  # not saved yet
         self._outbox: deque[Told] = deque()  # saved, not delivered yet
         self._credits: list[Credit] = []
+        self._made_s: dict[int, float] = {}  # when the features of a window were made
+        self.latency = Latency()  # from there until the lane had them
 
     async def open(self) -> None:
         """Reads what was saved and makes it ours. Raises PartitionLost, Unreachable or E0641."""
@@ -132,7 +135,9 @@ class Partition:
         while self._outbox:
             self._check_lease()
             await self._lane.deliver(self.number, self._outbox[0])
-            self._outbox.popleft()
+            seq = self._outbox.popleft().seq
+            if (made_s := self._made_s.pop(seq, None)) is not None:
+                self.latency.add((self._clock.monotonic_s() - made_s) * 1000)
 
     async def close(self) -> None:
         """The last value before the lease is given back: nothing has to be replayed."""
@@ -150,6 +155,7 @@ class Partition:
         for batch in found.features:
             message = encode_features(batch, self._schema, source=self.stage.name.source, lane=lane)
             (self._fresh if self._is_exact else self._outbox).append(Told(batch.seq, message))
+            self._made_s[batch.seq] = self._clock.monotonic_s()
         self.alerts.extend(found.alerts)
         self.aside.extend(found.aside)
         self.fetch_versions |= found.fetch_versions

@@ -22,6 +22,7 @@ from harch.pipelines.workers.config import (
 )
 from harch.pipelines.workers.deployment import LaneSizes
 from harch.pipelines.workers.names import PipelineNames, names_of
+from harch.pipelines.workers.scaling import ScalingRules
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
 
@@ -53,6 +54,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
     thinking: ThinkOptions = ThinkOptions()
     acting: ActOptions = ActOptions()
     status_every_s: float = 1.0
+    scaling: dict[StageName, ScalingRules] = {}  # stages that are not named keep the number of workers they have
     seed: int = 0
 
     @property

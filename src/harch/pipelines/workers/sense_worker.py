@@ -31,6 +31,7 @@ from harch.pipelines.workers.leases import Leases, Renewal
 from harch.pipelines.workers.names import ASSIGNMENT_KEY, POLICY_KEY
 from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
 from harch.pipelines.workers.shell import Report, Shell
+from harch.pipelines.workers.status import Latency
 
 TICK_S = 0.02
 UNDELIVERED_PAUSE_S = 0.2
@@ -119,6 +120,9 @@ class SenseWorker:
             for reason, count in held.partition.stage.quarantine.counts.items():
                 reasons[f"aside_{reason}"] = reasons.get(f"aside_{reason}", 0) + count
         untold = sum(held.partition.untold for held in self._held.values())
+        latency = Latency()
+        for held in self._held.values():
+            latency.join(held.partition.latency)
         missing = [number for number in self._wanted if number not in self._held]
         trouble = next(iter(self._refused.values()), "")
         if missing and not trouble and not self._stopping.is_set():
@@ -129,6 +133,9 @@ class SenseWorker:
             partitions=tuple(sorted(self._held)),
             lag=float(untold),
             done=float(counters["events_in"]),
+            drained=float(counters["windows_closed"]),
+            latency_ms=latency.summary(),
+            latency_counts=tuple(latency.histogram.counts),
             trouble=trouble,
             details={"assignment": str(self._wanted_version)},
         )

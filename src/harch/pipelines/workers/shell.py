@@ -48,6 +48,7 @@ class Report(Struct, kw_only=True):
     partitions: tuple[int, ...] = ()
     lag: float = 0.0
     done: float = 0.0  # a counter: its growth is the rate
+    drained: float = 0.0  # a counter of what `lag` counts
     latency_ms: dict[str, float] = field(default_factory=dict)
     latency_counts: tuple[int, ...] = ()
     endpoints: dict[str, str] = field(default_factory=dict)
@@ -192,7 +193,7 @@ class Shell:
             await self.clock.sleep(self.config.status_every_s)
 
     def _status(self, report: Report) -> WorkerStatus:
-        self._meter.look(self.clock.monotonic_s(), report.done)
+        self._meter.look(self.clock.monotonic_s(), report.done, report.drained)
         health = "draining" if self._draining else "trouble" if report.trouble else "ok"
         config = self.config
         return WorkerStatus(
@@ -209,6 +210,7 @@ class Shell:
             gauges=report.gauges,
             lag=report.lag,
             rate=self._meter.rate,
+            drain_rate=self._meter.drain_rate,
             busy=self._meter.busy,
             memory_bytes=memory_bytes(),
             latency_ms=report.latency_ms,

@@ -3,8 +3,9 @@ is told to. It is written before a sender hears yes."""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -71,8 +72,7 @@ class Spool:
     def add(self, batches: Iterable[Kept], senders: Mapping[int, int]) -> None:
         """All of it or nothing. Raises E0652."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._written():
                 for one in batches:
                     self._db.execute(
                         "INSERT INTO kept VALUES (?, ?, ?, ?)", (one.source, one.partition, one.seq, one.message)
@@ -80,32 +80,33 @@ class Spool:
                     self._db.execute("REPLACE INTO line VALUES (?, ?, ?)", (one.source, one.partition, one.seq))
                 self._db.executemany("REPLACE INTO sender VALUES (?, ?)", senders.items())
                 self._forget()
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
         except sqlite3.Error as error:
             raise _failed(self._path, error) from error
+        self._forgettable.clear()
 
     def replace(self, source: int, partition: int, first_seq: int, last_seq: int, gap: bytes) -> None:
-        """What was shed needs no room any more; the gap in its place is told instead."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute(
-            "DELETE FROM kept WHERE source = ? AND partition = ? AND seq BETWEEN ? AND ?",
-            (source, partition, first_seq, last_seq),
-        )
-        self._db.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (source, partition, last_seq, gap))
-        self._db.execute("COMMIT")
+        """What was shed needs no room any more; the gap in its place is told instead. Raises E0652."""
+        try:
+            with self._written():
+                self._db.execute(
+                    "DELETE FROM kept WHERE source = ? AND partition = ? AND seq BETWEEN ? AND ?",
+                    (source, partition, first_seq, last_seq),
+                )
+                self._db.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (source, partition, last_seq, gap))
+        except sqlite3.Error as error:
+            raise _failed(self._path, error) from error
 
     def checkpointed(self, source: int, partition: int, seq: int) -> None:
         """No longer needed; forgotten with the next write, or by `tidy`."""
         self._forgettable[(source, partition)] = seq
 
     def tidy(self) -> None:
+        """A disk that is full is tried again with the next write."""
         if self._forgettable:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._forget()
-            self._db.execute("COMMIT")
+            with contextlib.suppress(sqlite3.OperationalError):
+                with self._written():
+                    self._forget()
+                self._forgettable.clear()
 
     def close(self) -> None:
         self.tidy()
@@ -116,7 +117,18 @@ class Spool:
             self._db.execute(
                 "DELETE FROM kept WHERE source = ? AND partition = ? AND seq <= ?", (source, partition, seq)
             )
-        self._forgettable.clear()
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        """One transaction: all or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
 
 def _failed(path: Path, error: sqlite3.Error) -> HarchError:

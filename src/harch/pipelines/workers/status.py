@@ -36,7 +36,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     gauges: dict[str, float] = {}
     lag: float = 0.0
-    rate: float = 0.0
+    rate: float = 0.0  # events or rows per second
+    drain_rate: float = 0.0  # of what `lag` counts, per second
     busy: float = 0.0
     memory_bytes: int = 0
     latency_ms: dict[str, float] = {}  # p50, p99, max of what the stage measures
@@ -51,17 +52,20 @@ class Meter(Struct):
     at_s: float = 0.0
     cpu_s: float = 0.0
     done: float = 0.0
+    drained: float = 0.0
     busy: float = 0.0
     rate: float = 0.0
+    drain_rate: float = 0.0
 
-    def look(self, now_s: float, done: float) -> None:
+    def look(self, now_s: float, done: float, drained: float) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s = usage.ru_utime + usage.ru_stime
         passed_s = now_s - self.at_s
         if self.at_s and passed_s > 0:
             self.busy = min(1.0, max(0.0, (cpu_s - self.cpu_s) / passed_s))
             self.rate = max(0.0, (done - self.done) / passed_s)
-        self.at_s, self.cpu_s, self.done = now_s, cpu_s, done
+            self.drain_rate = max(0.0, (drained - self.drained) / passed_s)
+        self.at_s, self.cpu_s, self.done, self.drained = now_s, cpu_s, done, drained
 
 
 class Latency(Struct):
@@ -73,6 +77,12 @@ class Latency(Struct):
     def add(self, latency_ms: float) -> None:
         self.histogram.add(latency_ms)
         self.max_ms = max(self.max_ms, latency_ms)
+
+    def join(self, other: Latency) -> None:
+        """Adds what another one has measured."""
+        both = zip(self.histogram.counts, other.histogram.counts, strict=True)
+        self.histogram.counts = [mine + theirs for mine, theirs in both]
+        self.max_ms = max(self.max_ms, other.max_ms)
 
     def summary(self) -> dict[str, float]:
         last = LATENCY_BOUNDS_MS[-1]

@@ -118,6 +118,7 @@ class Models:
             counters=counters,
             gauges={"rows_waiting": float(waiting)},
             done=float(self.thinker.rows),
+            drained=float(self.thinker.messages),
             details=details,
             trouble=self.trouble,
         )
