@@ -32,7 +32,7 @@ def test_every_reason_of_the_quarantine_is_in_the_table_and_no_other() -> None:
 def test_defaults_and_shipped_schemas_are_those_of_the_code() -> None:
     settings = SenseSettings()
     for name, default in re.findall(r"^\| `(?:windows\.)?(\w+_s)` \| ([\d.]+) \|", PAGE, re.MULTILINE):
-        owner = settings if name == "source_idle_s" else settings.windows
+        owner = settings if name in ("source_idle_s", "start_wait_s") else settings.windows
         assert float(default) == getattr(owner, name), name
     shown = dict(re.findall(r"^\| `(\w+)` \| (\d+) \| `ts`", PAGE, re.MULTILINE))
     assert shown == {schema.name: str(schema.event_bytes) for schema in SHIPPED.values()}

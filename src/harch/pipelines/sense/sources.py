@@ -31,7 +31,7 @@ class SourceMark(Struct):
     seen_s: float
     ended: bool = False
     moved_s: float = 0.0  # when its watermark last moved
-    is_new: bool = True
+    is_new: bool = True  # it comes in, or comes back
     is_left_behind: bool = False
 
 
@@ -86,11 +86,10 @@ class SourceBook:
         if watermark_ns > was_ns:
             mark.watermark_ns, mark.moved_s = watermark_ns, now_s
         is_behind = mark.watermark_ns < self._watermark_ns - self._skew_ns
-        if mark.ended or (mark.is_left_behind and not is_behind):
+        if mark.is_new or mark.ended or (mark.is_left_behind and not is_behind):
             self._is_stale = True
-        mark.ended = False
-        mark.is_left_behind = is_behind and (mark.is_left_behind or mark.is_new)
-        mark.is_new = False
+        mark.is_left_behind = is_behind and (mark.is_left_behind or mark.is_new or mark.ended)
+        mark.is_new = mark.ended = False
         # Where many sources are live, most of them cannot change the least one: then nothing is counted again.
         if self._is_stale or was_ns <= self._least_ns:
             return self.watermark_ns(now_s)
@@ -114,6 +113,12 @@ class SourceBook:
         """A sign of life that says nothing new."""
         if source in self._marks:
             self._marks[source].seen_s = now_s
+
+    def forgive(self, deaf_s: float) -> None:
+        """We did not listen for so long: nobody was silent or stood still meanwhile."""
+        for mark in self._marks.values():
+            mark.seen_s += deaf_s
+            mark.moved_s += deaf_s
 
     def leave_behind(self, needed_ns: int, now_s: float, *, patience_s: float) -> None:
         """Sources that are not as far as `needed_ns`, and did not move for so long, no longer hold the others back.
@@ -151,6 +156,8 @@ class SourceBook:
             mark = self._marks[source] = SourceMark(0, 0, now_s, moved_s=now_s)
             self._is_stale = True
             self._counts_from_s = min(self._counts_from_s, now_s + self._start_wait_s)
+        elif now_s - mark.seen_s > self._idle_s:
+            mark.is_new = True  # it was away: as if it came in now
         mark.seen_s = now_s
         return mark
 

@@ -33,6 +33,7 @@ from harch.pipelines.wire.header import (
     unpack_header,
 )
 
+DEAF_S = 1.0  # without a message or a tick for so long, the stage itself has paused
 STALLED_S = 1.0  # who holds others back and does not move for so long is left behind
 
 
@@ -50,6 +51,7 @@ class SenseStage:
         self._ahead = Ahead(bytes_max=settings.limits.ahead_bytes_max, age_s_max=settings.source_idle_s)
         self._released: list[tuple[int, int]] = []
         self._checkpoint_s: float | None = None
+        self._listened_s: float | None = None
 
     @property
     def watermark_ns(self) -> int:
@@ -65,6 +67,7 @@ class SenseStage:
 
     def take(self, message: Buffer, *, now_ns: int, now_s: float) -> Outcome:
         """One message. `now_ns` is wall time, `now_s` monotonic. The message may be reused after the call."""
+        self._listen(now_s)
         outcome = self._take(message, now_ns, now_s, since_s=now_s)
         self._release(outcome, now_ns, now_s)
         outcome.alerts += self.books.alerts_due(now_s)
@@ -95,6 +98,7 @@ class SenseStage:
 
     def tick(self, *, now_ns: int, now_s: float) -> Outcome:
         """Lets time pass: silent sources stop holding windows open, held messages run out."""
+        self._listen(now_s)
         outcome = Outcome()
         for held in self._holding.expired(now_s):
             self._give_up(outcome, held, now_ns, now_s)
@@ -162,6 +166,12 @@ class SenseStage:
         self.books.counters = StageCounters(**known)
         self.quarantine.counts = dict(saved.quarantine)
         self._taking.watermark_ns = saved.watermark_ns
+
+    def _listen(self, now_s: float) -> None:
+        """Silence counts only while we listen: after a pause of our own all sources have something to say at once."""
+        if self._listened_s is not None and now_s - self._listened_s > DEAF_S:
+            self.state.sources.forgive(now_s - self._listened_s)
+        self._listened_s = now_s
 
     def _queue(self, outcome: Outcome, header: BatchHeader, message: Buffer, gap: Gap, now_s: float) -> Outcome:
         """Behind a batch of its own source that waits already."""

@@ -88,3 +88,11 @@ def rows_of(outcomes: Iterable[Outcome]) -> dict[tuple[float, int], dict[str, fl
             for device, row in zip(batch.device, batch.matrix, strict=True):
                 found[(batch.window_end_ns - T0) / S, int(device)] = dict(zip(batch.names, row.tolist(), strict=True))
     return found
+
+
+def pass_time(stage: SenseStage, from_s: float, to_s: float) -> list[Outcome]:
+    """Time passes while the stage listens."""
+    return [
+        stage.tick(now_ns=T0 + round(float(now_s) * S), now_s=float(now_s))
+        for now_s in (*np.arange(from_s, to_s, 0.5), to_s)
+    ]

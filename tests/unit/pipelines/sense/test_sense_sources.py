@@ -33,9 +33,10 @@ def test_the_watermark_is_the_least_of_those_that_count_and_never_goes_back(
         now_s += wait_s
         expected = max(expected, plain_watermark(marks, now_s))
         assert book.watermark_ns(now_s) == expected  # time passes: who is silent no longer counts
-        mine = marks.setdefault(source, Told())
+        mine = marks.setdefault(source, Told(seen_s=now_s))
         is_behind = max(mine.mark_ns, mark_ns) < expected - SKEW_NS
-        is_left_behind = is_behind and (mine.is_left_behind or mine.is_new)
+        comes_in = mine.is_new or mine.ended or now_s - mine.seen_s > IDLE_S
+        is_left_behind = is_behind and (mine.is_left_behind or comes_in)
         marks[source] = Told(max(mine.mark_ns, mark_ns), now_s, is_left_behind=is_left_behind, is_new=False)
         expected = max(expected, plain_watermark(marks, now_s))
         assert book.advance(source, mark_ns, now_s) == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sense_world import HERE, T0, S, batch_of, empty_of, rows_of, settings_of, stage_of, take
+from sense_world import HERE, T0, S, batch_of, empty_of, pass_time, rows_of, settings_of, stage_of, take
 
 from harch.pipelines.sense.checkpoint import decode_checkpoint, encode_checkpoint
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
@@ -143,9 +143,36 @@ def test_the_slowest_live_source_holds_windows_open_until_it_is_silent_for_too_l
     stage = stage_of()
     take(stage, batch_of(1, [(0.2, 0, 0, 1.0)], source=1), at_s=0.2)
     take(stage, batch_of(1, [(0.2, 1, 0, 1.0)], source=2), at_s=0.2)
+    pass_time(stage, 0.2, 1.8)
     assert not take(stage, batch_of(2, [(1.9, 0, 0, 1.0)], source=1, mark_s=1.9), at_s=1.9).features
-    assert not stage.tick(now_ns=T0 + 5 * S, now_s=5.1).features
-    assert stage.tick(now_ns=T0 + 6 * S, now_s=5.3).features
+    assert not any(outcome.features for outcome in pass_time(stage, 1.9, 5.1))
+    assert rows_of(pass_time(stage, 5.1, 5.3))
+
+
+def test_a_pause_of_the_stage_itself_makes_no_source_silent() -> None:
+    stage = stage_of()
+    take(stage, batch_of(1, [(0.2, 0, 0, 1.0)], source=1), at_s=0.2)
+    take(stage, batch_of(1, [(0.2, 1, 0, 1.0)], source=2), at_s=0.2)
+    for seq in range(2, 12):  # after a minute: all of the first source, then all of the second one
+        take(stage, batch_of(seq, [(float(seq), 0, 0, 1.0)], source=1), at_s=60.0)
+    for seq in range(2, 12):
+        take(stage, batch_of(seq, [(float(seq), 1, 0, 1.0)], source=2), at_s=60.0)
+    assert stage.quarantine.counts == {}
+    assert stage.counters.events_accepted == 22
+
+
+def test_a_source_that_comes_back_far_behind_does_not_hold_the_others_back() -> None:
+    stage = stage_of()
+    take(stage, batch_of(1, [(0.2, 0, 0, 1.0)], source=1), at_s=100.0)
+    take(stage, batch_of(1, [(0.2, 1, 0, 1.0)], source=2), at_s=100.0)
+    for seq in range(2, 22):
+        take(stage, batch_of(seq, [(float(seq), 0, 0, 1.0)], source=1), at_s=99.5 + seq / 2)
+        pass_time(stage, 99.5 + seq / 2, 99.9 + seq / 2)
+    closed = stage.counters.windows_closed
+    assert closed > 10
+    take(stage, empty_of(1, 0.2, source=2), at_s=110.6)
+    take(stage, batch_of(22, [(30.0, 0, 0, 1.0)], source=1), at_s=110.7)
+    assert stage.counters.windows_closed > closed
 
 
 def test_a_source_that_is_too_far_behind_comes_late_and_does_not_stop_the_others() -> None:
@@ -184,7 +211,7 @@ def test_who_stalls_or_fills_the_memory_of_those_that_wait_is_left_behind() -> N
         for seq in range(1, 11):
             take(stage, batch_of(seq, [(float(seq), 0, 0, 1.0)], source=1))
         assert stage.counters.events_accepted < 10
-        stage.tick(now_ns=T0 + 1000 * S, now_s=now_s)
+        pass_time(stage, 1000.0, now_s)
         assert stage.counters.events_accepted == 10
 
 
