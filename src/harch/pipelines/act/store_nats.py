@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INDEX_MAX = 1_000_000  # open commands and letters that are kept in mind
-HEARTBEAT_S = 5.0
-HEARTBEATS_PER_WATCH = 60  # then the watch is started again, in case it lost something
+HEARTBEAT_S = 2.0
+HEARTBEATS_PER_WATCH = 150  # then the watch is started again, in case it lost something
 QUEUE_MAX = 10_000
 LOAD_TIMEOUT_S = 60.0
 _STOP = "stop"
