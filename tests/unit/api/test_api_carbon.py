@@ -32,7 +32,17 @@ async def test_what_cannot_be_told_is_refused_with_a_reason(viewer: Client, nobo
     ):
         answer = await viewer.get("/carbon/forecast", params=params)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
+    lost = (await viewer.get("/carbon/forecast", params={"hub": "mars"})).json()
+    assert "use one of: dakhla" in lost["error"]["detail"] + lost.get("details", "")
     assert (await nobody.get("/carbon/now")).status_code == 401
+
+
+async def test_the_plan_of_a_hub_shows_each_tenant_its_own_budget(viewer: Client, operator: Client) -> None:
+    own = (await viewer.get("/carbon/plan")).json()
+    every = (await operator.get("/carbon/plan")).json()
+    assert own["held"] == 2
+    assert every["tenant_g_left"] == {"all": 5}
+    assert "all" not in own["tenant_g_left"]
 
 
 async def test_people_see_the_report_of_their_own_tenant_and_operators_of_all(
