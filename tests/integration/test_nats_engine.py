@@ -20,7 +20,7 @@ from harch.pipelines.engine.external import EngineSettings, check_engine, client
 from harch.pipelines.engine.layout import Layout, Limits
 from harch.pipelines.engine.log_lines import Happening
 from harch.pipelines.engine.server import user_names
-from harch.pipelines.engine.streams import Wanted, plan_streams
+from harch.pipelines.engine.streams import Verb, Wanted, plan_streams
 from harch.pipelines.engine.users import EngineUser, StageGrant
 
 
@@ -145,6 +145,30 @@ async def test_streams_beyond_the_limits_of_the_engine_are_refused_by_the_engine
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         with pytest.raises(JetStreamRefused):
             await control.publish_stored("juris.ma.soil.act.0", b"x", expected_last_subject_seq=99)
+        await control.close()
+
+
+async def test_changed_streams_and_consumers_are_updated_in_place_and_removed_when_named(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        await start_morocco(made)
+        control, admin = await admin_of(made, "ma-1", "MA")
+        await admin.apply(plan_streams(WANTED_MA, await admin.found()))
+        await control.publish_stored("juris.ma.soil.act.0", b"kept")
+        stream, *others = WANTED_MA.streams
+        larger = Wanted(
+            streams=(msgspec.structs.replace(stream, max_bytes=stream.max_bytes * 2, max_age_s=3600.0), *others),
+            consumers=(msgspec.structs.replace(WANTED_MA.consumers[0], ack_wait_s=5.0, max_deliver=9),),
+        )
+        plan = plan_streams(larger, await admin.found())
+        assert [(change.verb, change.fields) for change in plan.changes] == [
+            (Verb.UPDATE, ("max_bytes", "max_age")),
+            (Verb.UPDATE, ("ack_wait", "max_deliver")),
+        ]
+        await admin.apply(plan)
+        assert plan_streams(larger, await admin.found()).changes == ()
+        assert (await admin.call(f"STREAM.INFO.{stream.name}"))["state"]["messages"] == 1
+        await admin.apply(plan_streams(Wanted(), await admin.found(), remove=[stream.name]))
+        assert stream.name not in (await admin.found()).streams
         await control.close()
 
 
