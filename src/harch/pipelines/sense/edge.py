@@ -39,7 +39,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     newest_ns: int
     event_ids: tuple[str, ...]
     aside: tuple[tuple[Quarantined, int], ...]  # examples with the count that each stands for
-    parts: tuple[Prepared, ...] = ()  # one per partition, where a source feeds several
 
     @property
     def bytes(self) -> int:
@@ -95,10 +94,6 @@ class Edge:
             self._recent.remember(prepared.event_ids)
         for example, count in prepared.aside:
             quarantine.add(example, count)
-
-    def ends(self) -> list[bytes]:
-        """What a source says last."""
-        return [self.watermark_only(is_end=True)]
 
     def watermark_only(self, *, is_end: bool = False, now_ns: int | None = None) -> bytes:
         """A message without events: how far the source is; with `now_ns`, that it is as far as the clock."""

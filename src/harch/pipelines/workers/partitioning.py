@@ -24,7 +24,7 @@ class Piece(Struct, frozen=True):
 
 
 def partition_of(devices: NDArray[np.generic], partitions: int) -> NDArray[np.int64]:
-    """The partition of each device number, as `sense.partitions` has it for one device."""
+    """The partition of each device number: neighbours go to different ones."""
     return devices.astype(np.int64) % partitions
 
 

@@ -19,7 +19,6 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.pipelines.sense.edge import Edge
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.partitions import Edges
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import FileSource
@@ -38,7 +37,7 @@ class FileInput:
         self,
         settings: FileSource,
         schema: EventSchema,
-        edge: Edge | Edges,
+        edge: Edge,
         reader: RowReader,
         intake: Intake,
         clock: Clock,
@@ -70,8 +69,7 @@ class FileInput:
                 if isinstance(header, BatchHeader) and header.seq > self._after.get(header.source, 0):
                     self._is_new = True
                     await self._intake.put(message)
-        for message in self._edge.ends():
-            await self._intake.put(message)
+        await self._intake.put(self._edge.watermark_only(is_end=True))
 
     def _chunks(self) -> Iterator[Rows]:
         size = PACED_CHUNK_LINES if self._settings.speed else CHUNK_LINES

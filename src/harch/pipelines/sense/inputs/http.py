@@ -18,7 +18,6 @@ from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Edge, Prepared
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.partitions import Edges
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.wire.arrow import read_arrow
 from harch.pipelines.wire.header import check_payload, unpack_header
@@ -54,7 +53,7 @@ class HttpInput:
 
     def __init__(
         self,
-        edge: Edge | Edges,
+        edge: Edge,
         reader: RowReader,
         format: RowFormat,
         intake: Intake,

@@ -20,7 +20,6 @@ from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Edge
 from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.partitions import Edges
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import MqttSource
@@ -41,7 +40,7 @@ class MqttInput:
         self,
         settings: MqttSource,
         schema: EventSchema,
-        edge: Edge | Edges,
+        edge: Edge,
         reader: RowReader,
         intake: Intake,
         clock: Clock,
