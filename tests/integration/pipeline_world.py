@@ -19,6 +19,7 @@ from harch.base.clock import SystemClock
 from harch.base.rejection import Rejection
 from harch.pipelines.act.settings import ActionSettings, ActSettings, HttpSink
 from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.pull import stored_seq
 from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import ConsumerSpec
 from harch.pipelines.sense.features import feature_schema
@@ -164,6 +165,7 @@ class PipelineWorld:
         self.newest_ns = 0
         self._clock = SystemClock()
         self._tap: asyncio.Task[None] | None = None
+        self._stored: set[int] = set()  # numbers in the stream that were seen
 
     async def start(self) -> None:
         await self.pipeline.start()
@@ -248,6 +250,9 @@ class PipelineWorld:
         schema = feature_schema(self.pipeline.parts.sense)
         while True:
             for message in await puller.next(64, 0.5):
+                if (stored := stored_seq(message)) in self._stored:
+                    continue  # the same one delivered again, since our acknowledgement got lost
+                self._stored.add(stored)
                 header = unpack_header(message.payload)
                 assert isinstance(header, BatchHeader)
                 payload = check_payload(header, message.payload)
