@@ -417,10 +417,7 @@ REGISTRY = _registry(
     ),
     ErrorKind("E0671", "Command not found", 404, "The ledger of actions has no command of this id, or forgot it."),
     ErrorKind(
-        "E0672",
-        "Not possible for this command",
-        409,
-        "The state of the command does not allow this: it was approved, refused, carried out, or its time is over.",
+        "E0672", "Not possible for this command", 409, "It was approved, refused or carried out, or its time is over."
     ),
     ErrorKind(
         "E0673",
@@ -438,12 +435,7 @@ REGISTRY = _registry(
         "with the statement that it was not carried out, or drop the letter.",
         EXIT_REFUSED,
     ),
-    ErrorKind(
-        "E0675",
-        "Ledger of actions not reachable",
-        503,
-        "The ledger took no write or gave no answer. Nothing is sent without it.",
-    ),
+    ErrorKind("E0675", "Ledger of actions not reachable", 503, "It gave no answer. Nothing is sent without it."),
     ErrorKind(
         "E0676",
         "Sink not usable",
@@ -452,10 +444,7 @@ REGISTRY = _registry(
         "not set, or its address does not exist.",
     ),
     ErrorKind(
-        "E0677",
-        "Too many open actions",
-        429,
-        "The queue of actions is full. Nothing of this batch was taken, and nothing was thrown away: send it again.",
+        "E0677", "Too many open actions", 429, "The queue is full. Nothing of the batch was taken: send it again."
     ),
     ErrorKind(
         "E0442",
