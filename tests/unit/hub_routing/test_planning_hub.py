@@ -176,12 +176,19 @@ async def test_the_promise_is_kept_by_a_hub_that_was_restarted_and_whose_planner
 async def test_new_plans_come_every_few_minutes_and_soon_after_a_great_change(started: Callable[..., Running]) -> None:
     run = started()
     await run.first_plan()
-    first = run.memory.plan
-    await run.clock.advance(20.0)
-    assert run.memory.plan is first
+    await settled(lambda: CARBON_AHEAD in run.hub.carbon.said())
+    planner = run.hub.carbon.planner
+    await planner.plan()
+    assert not planner.is_due()
+    was = planner._planned_with["dakhla"]
+    for g_per_kwh, due in ((was * 1.1, False), (was * 1.5, True), (was * 0.6, True)):
+        planner._planned_with["dakhla"] = g_per_kwh
+        assert planner.is_due() is due
+    planner._planned_with.clear()  # as if the hub had been heard for the first time
+    assert planner.is_due()
+    await planner.plan()
+    assert not planner.is_due()
     await run.next_plan(600.0)
-    assert first is not None
-    assert run.plan.at > first.at
 
 
 @pytest.mark.parametrize(

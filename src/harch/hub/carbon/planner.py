@@ -53,6 +53,7 @@ class Planner:
         self._settings, self._peers, self._told = settings, peers, told
         self._planned_s: float | None = None
         self._planned_with: dict[str, float] = {}
+        self._forecasts: set[str] = set()
         self._spent, self._spent_s, self._month = Spent(), -LEDGER_LOOK_S, ""
         # Hubs plan at different moments, so that each knows what the others mean to do.
         self._offset_s = zlib.crc32(hub_id.encode()) / 2**32 * settings.planning.every_s / 2
@@ -85,7 +86,7 @@ class Planner:
         self._planned_s = now_s + (self._offset_s if self._planned_s is None else 0.0)
         await self._add_up()
         told, now = self._told(), self._clock.now()
-        self._planned_with = _marginal(told)
+        self._planned_with, self._forecasts = _marginal(told), set(told.forecasts)
         desk = self._driver.machine.desk
         snapshot = take(desk, self._fleet, self._peers(), told, now=now)
         if self._settings.has_budgets:
@@ -108,8 +109,11 @@ class Planner:
             self._spent_s, self._month = self._clock.monotonic_s(), month_of(now)
 
     def _has_changed(self) -> bool:
-        """Somewhere one more kWh emits much more or less than when the plan was made."""
-        before, now = self._planned_with, _marginal(self._told())
+        """A hub or its forecast is new, or one more kWh emits much more or less than when the plan was made."""
+        told = self._told()
+        before, now = self._planned_with, _marginal(told)
+        if not now.keys() <= before.keys() or not told.forecasts.keys() <= self._forecasts:
+            return True
         return any(
             abs(g - before[hub]) > CHANGE_SHARE * max(before[hub], 1.0) for hub, g in now.items() if hub in before
         )
