@@ -137,7 +137,9 @@ class SenseStage:
         """Compiles the kernels for these settings on no events, so that the first batch does not wait for it."""
         columns = decode_columns(self.settings.event_schema, 0, b"")
         if isinstance(columns, Columns):
-            self.state.windows.add(columns, devices=0, t_first_ns=0, time_ns_max=0)
+            self.state.windows.warm_up(columns)
+        if self.state.forecast is not None:
+            self.state.forecast.refresh()
 
     def checkpoint_due(self, now_s: float) -> bool:
         """True at most every `checkpoint.every_s`; the first call starts the count."""

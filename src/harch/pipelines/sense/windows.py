@@ -123,6 +123,11 @@ class Windows:
         pane = t_first_ns // self.pane_ns - self._begun + 1
         return max(0, pane * self.pane_ns + self._settings.lateness_ns)
 
+    def warm_up(self, no_events: Columns) -> None:
+        """Compiles what this needs, and changes nothing."""
+        self.add(no_events, devices=0, t_first_ns=0, time_ns_max=0)
+        merge_panes(self.cells, np.zeros(0, np.int64), self.pane_ns, self._window)
+
     def close_until(self, watermark_ns: int) -> list[int]:
         """The newest panes of windows that are over now. Take each with `window` and then `recycle` it, in order.
 

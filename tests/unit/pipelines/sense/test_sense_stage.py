@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sense_world import HERE, T0, S, batch_of, empty_of, pass_time, rows_of, settings_of, stage_of, take
+from sense_world import HERE, T0, S, batch_of, columns_of, empty_of, pass_time, rows_of, settings_of, stage_of, take
 
 from harch.pipelines.sense.checkpoint import decode_checkpoint, encode_checkpoint
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
 from harch.pipelines.sense.features import encode_features, feature_schema
+from harch.pipelines.sense.kernels import accumulate, holt, merge_panes
 from harch.pipelines.sense.outcome import Disposition
 from harch.pipelines.sense.settings import (
     EnrichmentSettings,
@@ -19,7 +20,7 @@ from harch.pipelines.sense.settings import (
     SenseSettings,
     WindowSettings,
 )
-from harch.pipelines.wire.columns import Columns, decode_columns
+from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, Flags, Gap, check_payload, pack_gap, unpack_header
 from harch.pipelines.wire.schema import schema_problems
 
@@ -353,6 +354,27 @@ def test_a_forecast_continues_the_trend_of_the_history() -> None:
     assert last["trend_per_s"] == pytest.approx(2.0 / 60)
     assert last["forecast"] == pytest.approx(last["level"] + 20.0, rel=1e-6)
     assert math.isnan(told[0]["forecast"])
+
+
+@pytest.mark.parametrize("schema", ["compact", "wide"])
+def test_after_the_warm_up_nothing_is_compiled_any_more(schema: str) -> None:
+    chosen = settings_of(
+        schema=schema,
+        windows=WindowSettings(size_s=2.0, slide_s=1.0),
+        forecast=ForecastSettings(span_s=20, step_s=4),
+    )
+    stage = stage_of(chosen)
+    stage.warm_up()
+    compiled = [len(kernel.signatures) for kernel in (accumulate, merge_panes, holt)]  # type: ignore[attr-defined]
+    rng = np.random.default_rng(1)
+    _, columns = columns_of([(at, 0, 0, 1.0) for at in rng.uniform(0, 1, 50)], chosen.event_schema)
+    payload = b"?" + encode_columns(chosen.event_schema, columns)  # at an odd address, as a client may deliver it
+    decoded = decode_columns(chosen.event_schema, 50, memoryview(payload)[1:])
+    assert isinstance(decoded, Columns)
+    stage.state.windows.begin(T0)
+    stage.state.windows.add(decoded, devices=3, t_first_ns=T0, time_ns_max=T0 + 9 * S)
+    assert stage.flush().features
+    assert compiled == [len(kernel.signatures) for kernel in (accumulate, merge_panes, holt)]  # type: ignore[attr-defined]
 
 
 @st.composite
