@@ -370,19 +370,12 @@ async def test_the_audit_finds_every_planted_violation_pauses_the_stream_and_tel
     assert paused["act"] is True
     assert any(Action.PAUSE in violation.actions for violation in told if violation.subject == STREAM)
 
-    seen = auditor.audits
-    async with auditor.changing(policy):  # a plan is being applied: half a change is told to nobody
-        await admin.call("STREAM.CREATE.half", {"name": "half", "subjects": ["juris.ma.half.act.*"], "max_bytes": MIB})
-        await asyncio.sleep(SETTLE_S)
-        assert "half" not in {violation.subject for violation in told}
-        await admin.call("STREAM.DELETE.half")
-    await until(lambda: auditor.audits > seen, "audits go on afterwards")
-    assert "half" not in {violation.subject for violation in told}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await auditor.audit()  # in case it was cancelled on its way
     count = len(told)
     await auditor.audit()
     assert len(told) == count  # what is known is not told again
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
     await control.close()
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from harch.base.clock import Clock, SystemClock
@@ -43,7 +42,6 @@ class StreamAuditor:
         self._clock = clock or SystemClock()
         self._told: frozenset[Violation] = frozenset()
         self._changed = asyncio.Event()
-        self._looking = asyncio.Lock()
 
     async def run(self) -> None:
         """Until cancelled. An engine that does not answer is asked again; the last verdict stands meanwhile."""
@@ -59,20 +57,9 @@ class StreamAuditor:
             for sid in sids:
                 self._admin.client.unsubscribe(sid)
 
-    @contextlib.asynccontextmanager
-    async def changing(self, policy: DomainPolicy) -> AsyncIterator[None]:
-        """While streams are being changed to fit a new policy nobody looks: half a change is no violation."""
-        async with self._looking:
-            yield
-            self.policy = policy
-        self._changed.set()
-
     async def audit(self) -> tuple[Violation, ...]:
-        """One look at everything: all violations, new ones paused and told."""
-        async with self._looking:
-            return await self._audit()
-
-    async def _audit(self) -> tuple[Violation, ...]:
+        """One look at everything: all violations, new ones paused and told. Not while streams are being changed: half
+        a change looks like a violation."""
         observed = []
         for info in await self._admin.streams():
             name = info["config"]["name"]
