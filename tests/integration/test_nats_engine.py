@@ -128,7 +128,7 @@ async def test_a_broken_configuration_is_told_with_the_servers_own_words(tmp_pat
         layout = Layout(domains=(made.morocco(server),), limits=LIMITS)
         with pytest.raises(HarchError) as caught:
             await made.start(layout, configs={"ma-1": '{"listen": "127.0.0.1:nonsense"}'})
-        assert caught.value.code == "E0603"
+        assert caught.value.code == "E0703"
         assert "nonsense" in caught.value.hint or "port" in caught.value.hint
 
 
@@ -141,7 +141,7 @@ async def test_streams_beyond_the_limits_of_the_engine_are_refused_by_the_engine
         )
         with pytest.raises(HarchError) as caught:
             await admin.apply(plan_streams(Wanted(streams=(huge,)), await admin.found()))
-        assert caught.value.code == "E0605"
+        assert caught.value.code == "E0705"
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         with pytest.raises(JetStreamRefused):
             await control.publish_stored("juris.ma.soil.act.0", b"x", expected_last_subject_seq=99)

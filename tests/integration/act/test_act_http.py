@@ -138,5 +138,5 @@ async def test_a_hostile_device_name_stays_one_part_of_the_path(hook: RecordingH
 def test_a_variable_that_is_not_set_is_told_by_its_name_only() -> None:
     with pytest.raises(HarchError) as caught:
         HttpSink(Settings(url="http://h/x", headers={"Authorization": "env:MISSING"}), environment={})
-    assert caught.value.code == "E0676"
+    assert caught.value.code == "E0776"
     assert "MISSING" in caught.value.message

@@ -121,7 +121,7 @@ async def test_without_its_server_the_ledger_refuses_and_nothing_may_be_sent(tmp
         store.stopped()
     with pytest.raises(HarchError) as caught:
         await store.put(entry(), revision=0)
-    assert caught.value.code == "E0675"
+    assert caught.value.code == "E0775"
     await store.close()
     await client.close()
 

@@ -129,4 +129,4 @@ def test_without_its_package_postgresql_says_what_it_needs(monkeypatch: pytest.M
     monkeypatch.setattr("harch.pipelines.act.sinks.sql.import_module", missing)
     with pytest.raises(HarchError) as caught:
         SqlSink(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
-    assert caught.value.code == "E0676"
+    assert caught.value.code == "E0776"

@@ -59,7 +59,7 @@ def view(entry: Entry) -> Waiting:
 async def approve(
     store: LedgerStore, cmd_id: str, digest: str, *, by: str, now: datetime, audit_to: AuditCallback
 ) -> Entry:
-    """Raises E0671, E0672, E0673. The audit hears of it before it counts; the worker checks everything again."""
+    """Raises E0771, E0772, E0773. The audit hears of it before it counts; the worker checks everything again."""
     stored = await find(store, cmd_id)
     entry = ledger.approved(stored.entry, digest, by, now_ms=_ms(now))
     await audit_to(audit.person(entry, by=by))
@@ -69,7 +69,7 @@ async def approve(
 async def reject(
     store: LedgerStore, cmd_id: str, *, by: str, reason: str = "", now: datetime, audit_to: AuditCallback
 ) -> Entry:
-    """Raises E0671 or E0672."""
+    """Raises E0771 or E0772."""
     stored = await find(store, cmd_id)
     if stored.entry.state is not State.AWAIT_CONFIRM:
         raise ledger.not_possible(stored.entry, "rejected")

@@ -89,16 +89,16 @@ def authorised(entry: Entry, *, now_ms: int) -> Entry:
 
 
 def approved(entry: Entry, approved_digest: str, by: str, *, now_ms: int) -> Entry:
-    """A person approves exactly this. Raises E0672 or E0673, and then nothing is approved."""
+    """A person approves exactly this. Raises E0772 or E0773, and then nothing is approved."""
     if entry.state is not State.AWAIT_CONFIRM:
         raise not_possible(entry, "approved")
     if entry.command.expired(now_ms):
-        raise HarchError("E0672", "the command's time is over", hint="wait for the next decision")
+        raise HarchError("E0772", "the command's time is over", hint="wait for the next decision")
     if not by.strip():
         raise HarchError("E0201", "an approval needs the name of a person", field="by", hint="say who approves")
     if approved_digest != entry.digest or digest(entry.command) != entry.digest:
         raise HarchError(
-            "E0673",
+            "E0773",
             f"`{approved_digest[:16]}…` is not the hash of the command that waits",
             hint="list the waiting commands again and approve the hash shown",
         )
@@ -243,18 +243,18 @@ def given_up(entry: Entry, reason: str, *, now_ms: int, letter: bool, maybe_sent
 
 
 def replayed(entry: Entry, *, now_ms: int, not_carried_out: bool) -> Entry:
-    """A dead command gets a new set of attempts, under the same id. Raises E0672 or E0674."""
+    """A dead command gets a new set of attempts, under the same id. Raises E0772 or E0774."""
     if entry.state is not State.DEAD or not entry.letter:
         raise not_possible(entry, "replayed")
     if not entry.command.steps:
-        raise HarchError("E0672", "no command could be made of this input", hint=f"mend the cause: {entry.reason}")
+        raise HarchError("E0772", "no command could be made of this input", hint=f"mend the cause: {entry.reason}")
     if entry.undo_attempts:
-        raise HarchError("E0672", "it was taken back, and its keys are spent", hint="wait for the next decision")
+        raise HarchError("E0772", "it was taken back, and its keys are spent", hint="wait for the next decision")
     if entry.command.expired(now_ms):
-        raise HarchError("E0672", "the command's time is over", hint="drop the letter")
+        raise HarchError("E0772", "the command's time is over", hint="drop the letter")
     if entry.maybe_sent and not not_carried_out:
         raise HarchError(
-            "E0674", "it may have been carried out", hint="look at the device, then replay with `not_carried_out`"
+            "E0774", "it may have been carried out", hint="look at the device, then replay with `not_carried_out`"
         )
     return _to(
         entry, State.AUTHORISED, now_ms, closed=False, letter=False, attempts=0, questions=0, due_ms=0,
@@ -271,7 +271,7 @@ def dropped(entry: Entry, *, now_ms: int) -> Entry:
 
 def not_possible(entry: Entry, what: str) -> HarchError:
     told = f"is {entry.state}" + (f" ({entry.reason})" if entry.reason else "")
-    return HarchError("E0672", f"command `{entry.cmd_id[:16]}…` {told} and cannot be {what}", hint="list it again")
+    return HarchError("E0772", f"command `{entry.cmd_id[:16]}…` {told} and cannot be {what}", hint="list it again")
 
 
 def _must(entry: Entry, *states: State) -> None:

@@ -46,7 +46,7 @@ async def letters(store: LedgerStore, *, limit: int = 100) -> list[Letter]:
 async def replay(store: LedgerStore, cmd_id: str, *, now: datetime, not_carried_out: bool = False) -> Entry:
     """A new set of attempts under the same id; time and interlocks are checked as if it were new.
 
-    `not_carried_out`: a person looked at the device and says so. Raises E0671, E0672, E0674.
+    `not_carried_out`: a person looked at the device and says so. Raises E0771, E0772, E0774.
     """
     stored = await find(store, cmd_id)
     entry = ledger.replayed(stored.entry, now_ms=round(now.timestamp() * 1000), not_carried_out=not_carried_out)
@@ -54,6 +54,6 @@ async def replay(store: LedgerStore, cmd_id: str, *, now: datetime, not_carried_
 
 
 async def drop(store: LedgerStore, cmd_id: str, *, now: datetime) -> Entry:
-    """Forgets the letter; the ledger keeps the end of the command. Raises E0671 or E0672."""
+    """Forgets the letter; the ledger keeps the end of the command. Raises E0771 or E0772."""
     stored = await find(store, cmd_id)
     return await replace(store, stored, ledger.dropped(stored.entry, now_ms=round(now.timestamp() * 1000)))

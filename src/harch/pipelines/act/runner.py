@@ -102,7 +102,7 @@ class ActStage:
     # In
 
     async def submit(self, batch: DecisionBatch, *, wait: bool = True) -> Taken:
-        """Returns when all commands are in the ledger. Without `wait`, a full queue is E0677 and nothing was taken."""
+        """Returns when all commands are in the ledger. Without `wait`, a full queue is E0777 and nothing was taken."""
         if not batch.juris_mask & self._local_bit:
             self.counters.foreign += 1
             detail = f"mask {batch.juris_mask:x} does not hold the bit of this place ({self._local_bit:x})"
@@ -117,7 +117,7 @@ class ActStage:
         entries.sort(key=lambda entry: entry.command.priority)
         if not wait and entries and len(entries) > self._free(entries[-1].command.priority):
             self.counters.refused_full += 1
-            raise HarchError("E0677", f"{len(self.agenda)} actions are open", hint="send it again", retry_after_s=1)
+            raise HarchError("E0777", f"{len(self.agenda)} actions are open", hint="send it again", retry_after_s=1)
         duplicates = 0
         while entries:
             priority = entries[0].command.priority

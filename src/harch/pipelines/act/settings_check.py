@@ -24,7 +24,7 @@ from harch.pipelines.act.settings import (
 )
 from harch.pipelines.act.templates import Template, read_template
 
-CODE = "E0670"
+CODE = "E0770"
 _AT = re.compile(r" - at (`key` in )?`\$(.*)`$")
 HINT = "docs/pipelines/act.md describes every key and shows an example"
 
@@ -32,7 +32,7 @@ HINT = "docs/pipelines/act.md describes every key and shows an example"
 def read_act(raw: object, *, where: str = "act", outputs: Collection[str] | None = None) -> ActSettings:
     """Checks the `act` part of a pipeline. `outputs`: the names that the models give, when they are known.
 
-    Raises HarchError E0670 with every problem found.
+    Raises HarchError E0770 with every problem found.
     """
     try:
         settings = msgspec.convert(raw, ActSettings)

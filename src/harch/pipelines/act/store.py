@@ -28,7 +28,7 @@ class Conflict(Exception):
 
 
 class LedgerStore(Protocol):
-    """A place for entries. Failures other than Conflict are HarchError E0675, and then a write may or may not be there.
+    """A place for entries. Failures other than Conflict are HarchError E0775, and then a write may or may not be there.
 
     Two promises hold everything up: of two writes that name the same revision one is refused, and a durable write that
     returned is there after a power cut.
@@ -57,7 +57,7 @@ class LedgerStore(Protocol):
         ...
 
     def stopped(self) -> str:
-        """The reason, as last heard. Asked right before each request, so it must not wait. Raises E0675 where a stop
+        """The reason, as last heard. Asked right before each request, so it must not wait. Raises E0775 where a stop
         could not be heard."""
         ...
 
@@ -65,16 +65,16 @@ class LedgerStore(Protocol):
 
 
 async def find(store: LedgerStore, cmd_id: str) -> Stored:
-    """For people: raises E0671 where there is none."""
+    """For people: raises E0771 where there is none."""
     stored = await store.get(cmd_id)
     if stored is None:
-        raise HarchError("E0671", f"the ledger has no command `{cmd_id[:64]}`", hint="list the commands again")
+        raise HarchError("E0771", f"the ledger has no command `{cmd_id[:64]}`", hint="list the commands again")
     return stored
 
 
 async def replace(store: LedgerStore, stored: Stored, entry: Entry) -> Entry:
-    """For people: raises E0672 where somebody else was faster."""
+    """For people: raises E0772 where somebody else was faster."""
     try:
         return (await store.put(entry, revision=stored.revision)).entry
     except Conflict as error:
-        raise HarchError("E0672", "somebody else changed the command in this moment", hint="list it again") from error
+        raise HarchError("E0772", "somebody else changed the command in this moment", hint="list it again") from error

@@ -52,7 +52,7 @@ class NatsLedger:
     async def open(
         cls, client: Client, *, bucket: str, retention_s: float, replicas: int = 1, domain: str | None = None
     ) -> NatsLedger:
-        """Opens the bucket, or makes it. `retention_s` counts from the last change of an entry. Raises E0675."""
+        """Opens the bucket, or makes it. `retention_s` counts from the last change of an entry. Raises E0775."""
         from nats.errors import Error
         from nats.js.api import KeyValueConfig, StorageType
         from nats.js.errors import BucketNotFoundError
@@ -149,7 +149,7 @@ class NatsLedger:
     def stopped(self) -> str:
         """Whoever cannot hear a stop must not send."""
         if not self._client.is_connected:
-            raise HarchError("E0675", "the ledger's message server is not connected", hint="is it running?")
+            raise HarchError("E0775", "the ledger's message server is not connected", hint="is it running?")
         return self._stop
 
     async def close(self) -> None:
@@ -249,7 +249,7 @@ class NatsLedger:
 
 def _unreachable(error: BaseException) -> HarchError:
     return HarchError(
-        "E0675",
+        "E0775",
         f"the ledger's message server gave no answer ({type(error).__name__})",
         hint="is it running, with JetStream, and does this user have the bucket?",
     )

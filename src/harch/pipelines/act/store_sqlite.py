@@ -171,7 +171,7 @@ class SqliteLedger:
         write = _Write(run)
         if len(self._queue) >= WRITES_QUEUED_MAX:
             write.done.set_exception(
-                HarchError("E0675", "the ledger's disk cannot keep up", hint="try again", retry_after_s=2)
+                HarchError("E0775", "the ledger's disk cannot keep up", hint="try again", retry_after_s=2)
             )
             return write.done
         self._queue.append(write)
@@ -229,5 +229,5 @@ class SqliteLedger:
 
     def _unreachable(self, error: BaseException) -> HarchError:
         return HarchError(
-            "E0675", f"{self._path}: {error}", hint="check that the disk has room and the file is writable"
+            "E0775", f"{self._path}: {error}", hint="check that the disk has room and the file is writable"
         )

@@ -1,6 +1,6 @@
 """What can go wrong between us and the message engine? Typed errors, so that callers react to the kind and not to text.
 
-They are ordinary exceptions of the hot lane; what reaches a person is wrapped as E0601 (`as_harch_error`).
+They are ordinary exceptions of the hot lane; what reaches a person is wrapped as E0701 (`as_harch_error`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class JetStreamRefused(NatsError):
 def as_harch_error(error: NatsError, doing: str) -> HarchError:
     """For people: what was tried, what the engine said, and where to look."""
     return HarchError(
-        "E0601",
+        "E0701",
         f"{doing}: {str(error) or type(error).__name__}",
         hint="the message engine's log has the line; a missing permission shows there as `Permissions Violation`",
     )

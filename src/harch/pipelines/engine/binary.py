@@ -19,28 +19,28 @@ _HINT = "pip install 'harch[pipelines]', or name the program in HARCH_NATS_SERVE
 
 
 def find_nats_server() -> Path:
-    """The program that will be started. `HARCH_NATS_SERVER` wins; then the wheel; then the PATH. Raises E0602."""
+    """The program that will be started. `HARCH_NATS_SERVER` wins; then the wheel; then the PATH. Raises E0702."""
     named = os.environ.get("HARCH_NATS_SERVER")
     for candidate in (
         (Path(named),) if named else (*_from_wheel(), Path(sys.prefix) / "bin" / "nats-server", *_on_path())
     ):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    raise HarchError("E0602", "no `nats-server` was found", hint=_HINT)
+    raise HarchError("E0702", "no `nats-server` was found", hint=_HINT)
 
 
 def version_of(program: Path) -> tuple[int, int, int]:
-    """Raises E0602 for what is no `nats-server`, or one that is too old for the rules that we rely on."""
+    """Raises E0702 for what is no `nats-server`, or one that is too old for the rules that we rely on."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise HarchError("E0602", f"{program} does not run: {error}", hint=_HINT) from error
+        raise HarchError("E0702", f"{program} does not run: {error}", hint=_HINT) from error
     match = _VERSION.search(said)
     if match is None:
-        raise HarchError("E0602", f"{program} does not say that it is a nats-server", hint=_HINT)
+        raise HarchError("E0702", f"{program} does not say that it is a nats-server", hint=_HINT)
     version = (int(match[1]), int(match[2]), int(match[3]))
     if version[:2] < VERSION_MIN:
-        raise HarchError("E0602", f"{program} is version {match[0]}; at least 2.15 is needed", hint=_HINT)
+        raise HarchError("E0702", f"{program} is version {match[0]}; at least 2.15 is needed", hint=_HINT)
     return version
 
 

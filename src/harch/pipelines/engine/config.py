@@ -35,7 +35,7 @@ class EngineSecrets(Struct, frozen=True, kw_only=True):
 
 
 def server_config(layout: Layout, server_name: str, secrets: EngineSecrets | None = None) -> str:
-    """The text of the file, to be kept at mode 0600. Raises E0604 if the layout is not safe."""
+    """The text of the file, to be kept at mode 0600. Raises E0704 if the layout is not safe."""
     check_layout(layout)
     known = secrets or EngineSecrets()
     for domain in layout.domains:

@@ -39,12 +39,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def client_options(settings: EngineSettings, user: str, *, urls: tuple[str, ...] = ()) -> ClientOptions:
-    """How this user connects: its key, its inbox, TLS where there is an authority. Raises E0604 without its key."""
+    """How this user connects: its key, its inbox, TLS where there is an authority. Raises E0704 without its key."""
     path = Path(settings.key_folder) / f"{user}.key"
     try:
         seed = read_secret(path)
     except FileNotFoundError as error:
-        raise HarchError("E0604", f"there is no key of `{user}`", hint=f"put its seed into {path}") from error
+        raise HarchError("E0704", f"there is no key of `{user}`", hint=f"put its seed into {path}") from error
     tls = TlsFiles(ca=settings.ca, certificate=settings.certificate, key=settings.key) if settings.ca else None
     return ClientOptions(
         servers=urls or settings.urls,

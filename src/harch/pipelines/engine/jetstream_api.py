@@ -58,17 +58,17 @@ class JetStreamAdmin:
         return Found(streams=streams, consumers=consumers)
 
     async def apply(self, plan: StreamPlan) -> None:
-        """All steps in order. Raises E0606 and does nothing if the plan has a refusal; E0605 if the engine says no."""
+        """All steps in order. Raises E0706 and does nothing if the plan has a refusal; E0705 if the engine says no."""
         if plan.refusals:
             first = plan.refusals[0]
-            raise HarchError("E0606", f"{first.subject}: {first.detail}", hint=first.nearest_fix)
+            raise HarchError("E0706", f"{first.subject}: {first.detail}", hint=first.nearest_fix)
         for change in plan.changes:
             try:
                 await self._apply(change)
             except JetStreamRefused as error:
                 what = f"{change.stream}/{change.consumer}" if change.consumer else change.stream
                 raise HarchError(
-                    "E0605", f"{change.verb} {what}: {error.description}", hint="see the limits of the engine"
+                    "E0705", f"{change.verb} {what}: {error.description}", hint="see the limits of the engine"
                 ) from error
             except NatsError as error:
                 raise as_harch_error(error, f"{change.verb} {change.stream}") from error

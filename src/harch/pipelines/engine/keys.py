@@ -32,7 +32,7 @@ class KeyFolder:
         try:
             public_key(text)
         except NatsError as error:
-            raise HarchError("E0604", f"{path} holds no key: {error}", hint="remove it; a new one is made") from error
+            raise HarchError("E0704", f"{path} holds no key: {error}", hint="remove it; a new one is made") from error
         return text.strip()
 
     def public_key(self, name: str) -> str:
@@ -53,15 +53,15 @@ class KeyFolder:
 
     def _path(self, name: str) -> Path:
         if not _NAME.match(name):
-            raise HarchError("E0604", f"`{name[:64]}` is not a name of a user", hint="use a-z, 0-9 and -")
+            raise HarchError("E0704", f"`{name[:64]}` is not a name of a user", hint="use a-z, 0-9 and -")
         return self._folder / f"{name}.key"
 
 
 def read_secret(path: Path) -> str:
-    """The text of a secret file, or E0604 if others may read it."""
+    """The text of a secret file, or E0704 if others may read it."""
     with path.open(encoding="utf-8") as file:
         if os.fstat(file.fileno()).st_mode & 0o077:
-            raise HarchError("E0604", f"{path} may be read by others", hint=f"remove it, or chmod 600 {path}")
+            raise HarchError("E0704", f"{path} may be read by others", hint=f"remove it, or chmod 600 {path}")
         return file.read(_SEED_CHARS_MAX).strip()
 
 

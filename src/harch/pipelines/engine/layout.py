@@ -93,7 +93,7 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 
 def check_layout(layout: Layout) -> None:
-    """Raises E0604 with everything that is unsafe or impossible."""
+    """Raises E0704 with everything that is unsafe or impossible."""
     problems = Problems()
     names = [domain.name for domain in layout.domains]
     servers = [server.name for domain in layout.domains for server in domain.servers]
@@ -108,7 +108,7 @@ def check_layout(layout: Layout) -> None:
         problems.add("limits.pending_bytes_max", "must hold at least two of the largest messages")
     if problems:
         raise HarchError(
-            "E0604",
+            "E0704",
             str(problems),
             hint="docs/pipelines/engine.md tells what a layout needs",
             field=problems.found[0][0],

@@ -82,7 +82,7 @@ class EngineProcess:
             if done:
                 return
         waiting.cancel()
-        raise HarchError("E0603", f"process {self.record.pid} does not end", hint="look at it; it may wait for a disk")
+        raise HarchError("E0703", f"process {self.record.pid} does not end", hint="look at it; it may wait for a disk")
 
 
 def write_record(path: Path, record: ProcessRecord) -> None:

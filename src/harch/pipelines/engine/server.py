@@ -72,7 +72,7 @@ class EngineServer:
 
     async def start(self) -> None:
         """Returns when it is ready. A server that still runs from before is kept if its configuration is the same,
-        and stopped by its id if it is not. Raises E0603."""
+        and stopped by its id if it is not. Raises E0703."""
         self._prepare()
         self._tasks.append(asyncio.create_task(self._read_log(self._log_size()), name=f"log-{self.server.name}"))
         running = found_running(self._record)
@@ -159,7 +159,7 @@ class EngineServer:
         deadline_s = self._clock.monotonic_s() + READY_TIMEOUT_S
         while not await self.is_ready():
             if process.has_ended or self._clock.monotonic_s() > deadline_s:
-                raise HarchError("E0603", f"{self.server.name} does not become ready", hint=self._last_words())
+                raise HarchError("E0703", f"{self.server.name} does not become ready", hint=self._last_words())
             await self._clock.sleep(POLL_S)
         self._tell(Happening.STARTED, f"pid {process.record.pid}")
 

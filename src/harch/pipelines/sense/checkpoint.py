@@ -1,7 +1,7 @@
 """How does a stage survive its own end? Its state, the last number of each source and the watermark in one value.
 
 One value, so that no crash can separate them: whoever starts from it skips what is in it and takes what is not. Only
-cells in use are saved. What is read back is checked like any input: it is loaded whole or not at all (E0641).
+cells in use are saved. What is read back is checked like any input: it is loaded whole or not at all (E0741).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def encode_checkpoint(checkpoint: Checkpoint, *, compress: bool = False) -> byte
 
 
 def decode_checkpoint(value: Buffer) -> Checkpoint:
-    """The checkpoint, or E0641."""
+    """The checkpoint, or E0741."""
     view = bytes(value)
     if len(view) < _HEAD_BYTES or view[:4] != _MAGIC:
         raise unusable("this is not a checkpoint")
@@ -101,7 +101,7 @@ def fingerprint_of(settings: SenseSettings) -> str:
 
 
 def unusable(why: str) -> HarchError:
-    return HarchError("E0641", why, hint="start from an older checkpoint, or without one and replay the sources")
+    return HarchError("E0741", why, hint="start from an older checkpoint, or without one and replay the sources")
 
 
 def _decompressed(body: bytes) -> bytes:
@@ -121,6 +121,6 @@ def _zstandard() -> Any:
         import zstandard
     except ImportError as missing:
         raise HarchError(
-            "E0640", "the package `zstandard` is not installed", hint="pip install 'harch[pipelines]'"
+            "E0740", "the package `zstandard` is not installed", hint="pip install 'harch[pipelines]'"
         ) from missing
     return zstandard

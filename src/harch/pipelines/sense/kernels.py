@@ -21,7 +21,7 @@ try:
     from numba import njit
 except ImportError as missing:
     raise HarchError(
-        "E0640", "the package `numba` is not installed", hint="pip install 'harch[pipelines]'"
+        "E0740", "the package `numba` is not installed", hint="pip install 'harch[pipelines]'"
     ) from missing
 
 Array = NDArray[Any]

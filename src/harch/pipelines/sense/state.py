@@ -104,7 +104,7 @@ class StageState:
         )
 
     def load(self, saved: Checkpoint, now_s: float) -> None:
-        """Fills a new state. E0641 if the checkpoint is not of this stage, these settings or these devices."""
+        """Fills a new state. E0741 if the checkpoint is not of this stage, these settings or these devices."""
         if (saved.pipeline, saved.partition) != (self.name.pipeline, self.name.partition):
             raise unusable(f"it belongs to `{saved.pipeline}`, partition {saved.partition}")
         if saved.fingerprint != fingerprint_of(self._settings):

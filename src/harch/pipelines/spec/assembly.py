@@ -59,7 +59,7 @@ def assemble_layout(
     plans = list(deployments)
     missing = sorted({share.domain for plan in plans for share in plan.domains} - set(servers))
     if missing:
-        raise HarchError("E0604", f"no server is named for the domain `{missing[0]}`", hint="name one in that country")
+        raise HarchError("E0704", f"no server is named for the domain `{missing[0]}`", hint="name one in that country")
     domains: list[Domain] = []
     wanted: dict[str, Wanted] = {}
     for name, found in servers.items():

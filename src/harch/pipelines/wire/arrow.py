@@ -50,6 +50,6 @@ def _library() -> Any:
         import pyarrow.ipc
     except ImportError as missing:
         raise HarchError(
-            "E0640", "the package `pyarrow` is not installed", hint="pip install 'harch[pipelines]'"
+            "E0740", "the package `pyarrow` is not installed", hint="pip install 'harch[pipelines]'"
         ) from missing
     return pyarrow

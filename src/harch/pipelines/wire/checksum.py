@@ -21,7 +21,7 @@ def _function() -> Callable[[Buffer, int], int]:
         from crc32c import crc32c as function
     except ImportError as missing:
         raise HarchError(
-            "E0640",
+            "E0740",
             "the package `crc32c` is not installed, so batches cannot be checked",
             hint="pip install 'harch[pipelines]'",
         ) from missing

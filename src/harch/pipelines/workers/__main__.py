@@ -27,7 +27,7 @@ def main() -> int:
         config = read_config(arguments.config)
         if config.stage != arguments.stage:
             raise HarchError(
-                "E0650", f"the configuration is one of `{config.stage}`, not of `{arguments.stage}`", hint="use its own"
+                "E0750", f"the configuration is one of `{config.stage}`, not of `{arguments.stage}`", hint="use its own"
             )
         run(config)
     except HarchError as error:

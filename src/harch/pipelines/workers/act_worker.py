@@ -97,7 +97,7 @@ class ActWorker:
                 await self._actor.open()
                 return
             except HarchError as error:
-                if error.code != "E0675" or self._stopping.is_set():
+                if error.code != "E0775" or self._stopping.is_set():
                     raise
                 log.warning("%s", error.message)
             await self._shell.clock.sleep(RETRY_S)
@@ -150,7 +150,7 @@ class ActWorker:
             except NotYet as error:
                 log.info("outputs wait: %s", error)
             except HarchError as error:
-                if error.code not in ("E0675", "E0677"):
+                if error.code not in ("E0775", "E0777"):
                     return Rejection("outputs", error.code, error.message)
                 log.warning("outputs wait: %s", error.message)
             await self._shell.clock.sleep(RETRY_S)

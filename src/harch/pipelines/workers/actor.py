@@ -50,7 +50,7 @@ class Actor:
 
     def __init__(self, shell: Shell) -> None:
         if shell.config.act is None:
-            raise HarchError("E0650", "a worker that acts has no actions", hint="let the hub write its configuration")
+            raise HarchError("E0750", "a worker that acts has no actions", hint="let the hub write its configuration")
         self._shell = shell
         self._config = shell.config
         self._settings: ActSettings = shell.config.act
@@ -64,11 +64,11 @@ class Actor:
     @property
     def stage(self) -> ActStage:
         if self._stage is None:
-            raise HarchError("E0675", "the ledger is not open yet", hint="wait until the worker is ready")
+            raise HarchError("E0775", "the ledger is not open yet", hint="wait until the worker is ready")
         return self._stage
 
     async def open(self) -> None:
-        """Raises E0675 without a ledger, E0676 without what a sink needs."""
+        """Raises E0775 without a ledger, E0776 without what a sink needs."""
         config = self._config
         self._store = await self._open_ledger()
         self._sinks = build_sinks(self._settings)
@@ -90,7 +90,7 @@ class Actor:
         await self.stage.run()
 
     async def take(self, message: Buffer) -> int | Rejection:
-        """How many commands came of it, once the ledger has them. A Rejection is final. Raises NotYet and E0675."""
+        """How many commands came of it, once the ledger has them. A Rejection is final. Raises NotYet and E0775."""
         found = decode_outputs(message)
         if isinstance(found, Rejection):
             return found
@@ -145,12 +145,12 @@ class Actor:
             await self._shell.act_client.publish_stored(self._shell.names.audit, msgspec.json.encode(draft))
         except NatsError as error:
             raise HarchError(
-                "E0675", f"the audit of actions took no entry: {error}", hint="is the synced message engine running?"
+                "E0775", f"the audit of actions took no entry: {error}", hint="is the synced message engine running?"
             ) from error
 
 
 async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = None) -> Client:
-    """A connection as the ledger needs it, also for whoever approves. Raises E0675."""
+    """A connection as the ledger needs it, also for whoever approves. Raises E0775."""
     import nats
     from nats.errors import Error
 
@@ -174,7 +174,7 @@ async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = Non
             )
     except (Error, OSError, TimeoutError) as error:
         raise HarchError(
-            "E0675", f"the ledger's message server is not reachable ({type(error).__name__})", hint="is it running?"
+            "E0775", f"the ledger's message server is not reachable ({type(error).__name__})", hint="is it running?"
         ) from error
 
 

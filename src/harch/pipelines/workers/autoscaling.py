@@ -59,7 +59,7 @@ class Autoscaler:
                 continue
 
     async def look(self) -> None:
-        """One look at all stages. Raises E0601 while the engine is away."""
+        """One look at all stages. Raises E0701 while the engine is away."""
         statuses = await self._pipeline.statuses()
         for stage, rules in self._pipeline.parts.scaling.items():
             workers = sum(worker.stage == stage for worker in self._pipeline.workers.values())

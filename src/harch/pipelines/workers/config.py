@@ -132,14 +132,14 @@ def write_config(path: Path, config: WorkerConfig) -> None:
 
 
 def read_config(path: Path) -> WorkerConfig:
-    """Raises E0650 for what is no configuration, and for one that others may read."""
+    """Raises E0750 for what is no configuration, and for one that others may read."""
     try:
         if path.stat().st_mode & 0o077:
-            raise HarchError("E0650", f"{path} may be read by others", hint=f"chmod 600 {path}")
+            raise HarchError("E0750", f"{path} may be read by others", hint=f"chmod 600 {path}")
         if path.stat().st_size > CONFIG_BYTES_MAX:
-            raise HarchError("E0650", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="is it a configuration?")
+            raise HarchError("E0750", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="is it a configuration?")
         return msgspec.json.decode(path.read_bytes(), type=WorkerConfig)
     except OSError as error:
-        raise HarchError("E0650", f"{path} cannot be read: {error.strerror}", hint="the hub writes it") from error
+        raise HarchError("E0750", f"{path} cannot be read: {error.strerror}", hint="the hub writes it") from error
     except msgspec.MsgspecError as error:
-        raise HarchError("E0650", f"{path}: {error}", hint="let the hub write it again") from error
+        raise HarchError("E0750", f"{path}: {error}", hint="let the hub write it again") from error

@@ -126,14 +126,14 @@ class LocalPipeline:
         await self._want(POLICY_KEY, msgspec.json.encode(table))
 
     async def statuses(self) -> list[WorkerStatus]:
-        """What the workers said last. Raises E0601 while the engine is away."""
+        """What the workers said last. Raises E0701 while the engine is away."""
         try:
             return await read_statuses(self.engine.admin, self.parts.names)
         except NatsError as error:
             raise as_harch_error(error, "reading the status of workers") from error
 
     async def ready(self, workers: list[str] | None = None, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Returns when these workers, or all of them and with all partitions, say that they are well. Raises E0651."""
+        """Returns when these workers, or all of them and with all partitions, say that they are well. Raises E0751."""
         wanted = set(self.workers if workers is None else workers)
         until_s = self._clock.monotonic_s() + timeout_s
         while True:
@@ -144,7 +144,7 @@ class LocalPipeline:
                 return
             if self._clock.monotonic_s() > until_s:
                 log = self.workers[missing].log_file if missing in self.workers else self.folder
-                raise HarchError("E0651", f"`{missing}` does not become ready", hint=f"see {log}")
+                raise HarchError("E0751", f"`{missing}` does not become ready", hint=f"see {log}")
             await self._clock.sleep(POLL_S)
 
     def _missing(self, wanted: set[str], statuses: list[WorkerStatus], *, all_held: bool) -> str:

@@ -90,7 +90,7 @@ class LocalEngine:
         return JetStreamAdmin(self._clients[-1])
 
     async def start(self) -> None:
-        """Returns when the engines are ready and have the streams of the pipeline. Raises E0602 to E0606."""
+        """Returns when the engines are ready and have the streams of the pipeline. Raises E0702 to E0706."""
         await asyncio.gather(*(server.start() for server in self._servers))
         for server in self._servers:
             client = AioClient(self._controller(server.url), clock=self._clock)
@@ -173,7 +173,7 @@ class LocalEngine:
     async def _apply(self, admin: JetStreamAdmin, wanted: Wanted) -> None:
         if refused := check_streams(wanted, self._limits, servers=1):
             first = refused[0]
-            raise HarchError("E0605", f"{first.subject}: {first.detail}", hint=first.nearest_fix)
+            raise HarchError("E0705", f"{first.subject}: {first.detail}", hint=first.nearest_fix)
         try:
             await admin.apply(plan_streams(wanted, await admin.found()))
         except NatsError as error:
@@ -181,7 +181,7 @@ class LocalEngine:
 
 
 async def connect(client: AioClient, clock: Clock, timeout_s: float) -> None:
-    """Tries again while the engine is not there yet. Raises E0601 when time is up."""
+    """Tries again while the engine is not there yet. Raises E0701 when time is up."""
     until_s = clock.monotonic_s() + timeout_s
     while True:
         try:

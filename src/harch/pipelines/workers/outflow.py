@@ -5,11 +5,13 @@ them. A sender that can wait is made to wait when there is no room; of the other
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Permit
@@ -46,7 +48,8 @@ class Outflow:
         self._line_bytes_max = max(LINE_BYTES_MIN, bytes_max // partitions)
         self._senders = spool.senders()
         self._lines: dict[LineKey, Sending] = {}
-        self._ended: dict[int, bytes] = {}  # senders that have ended, with the message that says so
+        self._ended: set[int] = set()
+        self._heard_s: dict[int, float] = {}  # when each sender was heard last
         for key, saved in spool.lines().items():
             self._resume(key, saved.last_seq, saved.messages)
 
@@ -69,7 +72,7 @@ class Outflow:
                 found[name] += getattr(line.counters, name)
         return dict(found)
 
-    def accept(self, messages: Sequence[Buffer]) -> bool:
+    def accept(self, messages: Sequence[Buffer], now_s: float) -> bool:
         """All of them or none. True: they survive this process. What is no message is counted and passed over."""
         pieces: list[Piece] = []
         seqs: dict[int, int] = {}
@@ -85,6 +88,7 @@ class Outflow:
                 self.counters["spool_failures"] += 1
                 return False
         self._senders.update(seqs)
+        self._heard_s.update(dict.fromkeys(seqs, now_s))
         for one in kept:
             line = self._line(one.source, one.partition, one.message)
             shed = line.counters.batches_shed
@@ -103,15 +107,25 @@ class Outflow:
             self.news.set()
             self.room.set()
 
-    def due(self, now_s: float) -> Iterable[tuple[int, bytes]]:
-        """(partition, message) to send now."""
+    def due(self, now_s: float, *, idle_s: float = math.inf) -> Iterable[tuple[int, bytes]]:
+        """(partition, message) to send now. A sender that is silent for `idle_s`, with all of its batches safe, gets no
+        heartbeats: it must not hold the windows of others open. Its next batch wakes its lines."""
         for (source, partition), line in self._lines.items():
+            is_silent = now_s - self._heard_s.setdefault(source, now_s) > idle_s and source not in self._ended
+            if is_silent and line.is_drained:
+                continue
             for message in line.due(now_s):
                 yield partition, self._with_end(source, line, bytes(message))
 
-    def end(self, source: int, message: bytes) -> None:
-        """Nothing more comes from this sender: told with every heartbeat once all of its batches are safe."""
-        self._ended[source] = message
+    def heard_s(self, source: int) -> float:
+        """When this sender was heard last; never: before everything."""
+        return self._heard_s.get(source, -math.inf)
+
+    def advance(self, source: int, mark_ns: int) -> None:
+        """Nothing older than this comes from a sender any more; told with its next heartbeat."""
+        for (other, _), line in self._lines.items():
+            if other == source:
+                line.watermark(mark_ns)
 
     def _read(self, message: Buffer, pieces: list[Piece], seqs: dict[int, int]) -> None:
         header = unpack_header(message)
@@ -124,9 +138,11 @@ class Outflow:
             self.counters["messages_refused"] += 1
             return
         if header.is_end:
-            self.end(header.source, bytes(message))
+            self._ended.add(header.source)
+        else:
+            self._ended.discard(header.source)
         if header.is_watermark_only or header.is_gap:
-            self._advance(header)
+            self._hear_watermark(header)
             return
         before = seqs.get(header.source, self._senders.get(header.source, 0))
         if header.seq <= before:
@@ -193,14 +209,10 @@ class Outflow:
     def _follow_watermarks(self, pieces: list[Piece]) -> None:
         """Partitions that got nothing of a message still hear how far its sender is."""
         for source, mark_ns in {piece.header.source: piece.header.watermark_ns for piece in pieces}.items():
-            for (other, _), line in self._lines.items():
-                if other == source:
-                    line.watermark(mark_ns)
+            self.advance(source, mark_ns)
 
-    def _advance(self, header: BatchHeader) -> None:
-        for (source, _), line in self._lines.items():
-            if source == header.source:
-                line.watermark(header.watermark_ns)
+    def _hear_watermark(self, header: BatchHeader) -> None:
+        self.advance(header.source, header.watermark_ns)
         self.news.set()
 
     def _with_end(self, source: int, line: Sending, message: bytes) -> bytes:
@@ -215,17 +227,18 @@ class Outflow:
 class SpoolIntake(Intake):
     """What inputs put their messages into: nothing waits here, it is safe or it is refused."""
 
-    def __init__(self, outflow: Outflow) -> None:
+    def __init__(self, outflow: Outflow, clock: Clock) -> None:
         super().__init__(bytes_max=1, quarantine=outflow.quarantine)
         self._outflow = outflow
+        self._clock = clock
 
     def try_put(self, messages: Sequence[bytes]) -> bool:
-        taken = self._outflow.accept(messages)
+        taken = self._outflow.accept(messages, self._clock.monotonic_s())
         self.refused += 0 if taken else len(messages)
         return taken
 
     async def put(self, message: bytes) -> None:
-        while not self._outflow.accept((message,)):
+        while not self._outflow.accept((message,), self._clock.monotonic_s()):
             self._outflow.room.clear()
             await self._outflow.room.wait()
 
@@ -233,7 +246,7 @@ class SpoolIntake(Intake):
 def _hello(message: bytes) -> BatchHeader:
     header = unpack_header(message)
     if isinstance(header, Rejection):
-        raise HarchError("E0652", f"a kept batch cannot be read: {header.detail}", hint="remove the spool's file")
+        raise HarchError("E0752", f"a kept batch cannot be read: {header.detail}", hint="remove the spool's file")
     return replace(header, watermark_ns=0)
 
 

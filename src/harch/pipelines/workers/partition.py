@@ -76,7 +76,7 @@ class Partition:
         self.latency = Latency()  # from there until the lane had them
 
     async def open(self) -> None:
-        """Reads what was saved and makes it ours. Raises PartitionLost, Unreachable or E0641."""
+        """Reads what was saved and makes it ours. Raises PartitionLost, Unreachable or E0741."""
         entry = await self._bucket.get(checkpoint_key(self.number))
         checkpoint: Checkpoint | None = None
         if entry is not None:

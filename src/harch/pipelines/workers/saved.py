@@ -34,7 +34,7 @@ class SavedPartition(Struct, frozen=True, array_like=True):
 
 
 def encode_saved(epoch: int, checkpoint: Checkpoint | None, outbox: list[Told], *, compress: bool) -> bytes:
-    """Raises E0641 where it is larger than a value may be: nothing of it could be stored."""
+    """Raises E0741 where it is larger than a value may be: nothing of it could be stored."""
     state = encode_checkpoint(checkpoint, compress=compress) if checkpoint is not None else b""
     body = msgspec.msgpack.encode(SavedPartition(epoch, state, outbox))
     if len(body) + _HEAD_BYTES > SAVED_BYTES_MAX:
@@ -43,7 +43,7 @@ def encode_saved(epoch: int, checkpoint: Checkpoint | None, outbox: list[Told], 
 
 
 def decode_saved(value: bytes) -> tuple[SavedPartition, Checkpoint | None]:
-    """Raises E0641 for what is damaged."""
+    """Raises E0741 for what is damaged."""
     body = value[_HEAD_BYTES:]
     if value[: len(_MAGIC)] != _MAGIC or crc32c(body) != int.from_bytes(value[len(_MAGIC) : _HEAD_BYTES], "little"):
         raise unusable("the saved partition is damaged")

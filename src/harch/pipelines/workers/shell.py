@@ -89,18 +89,18 @@ class Shell:
         self._looking = asyncio.Event()
 
     def claim_name(self) -> None:
-        """Raises E0650 while another process of this name lives on this machine. The lock goes with the process."""
+        """Raises E0750 while another process of this name lives on this machine. The lock goes with the process."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self.folder / f"{self.config.worker}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise HarchError(
-                "E0650", f"a worker `{self.config.worker}` runs already", hint="stop it, or give this one another name"
+                "E0750", f"a worker `{self.config.worker}` runs already", hint="stop it, or give this one another name"
             ) from None
 
     async def run(self, make: Callable[[Shell], StageBody]) -> None:
-        """Until SIGTERM and drained. Raises E0601 without an engine, and whatever ends the stage."""
+        """Until SIGTERM and drained. Raises E0701 without an engine, and whatever ends the stage."""
         await connect(self.client, self.clock, CONNECT_TIMEOUT_S)
         if self.config.stage in _SPEAK_TO_ACT:
             await connect(self.act_client, self.clock, CONNECT_TIMEOUT_S)

@@ -70,7 +70,7 @@ class Spool:
         return {key: SavedLine(seq, tuple(found.get(key, ()))) for key, seq in last.items()}
 
     def add(self, batches: Iterable[Kept], senders: Mapping[int, int]) -> None:
-        """All of it or nothing. Raises E0652."""
+        """All of it or nothing. Raises E0752."""
         try:
             with self._written():
                 for one in batches:
@@ -85,7 +85,7 @@ class Spool:
         self._forgettable.clear()
 
     def replace(self, source: int, partition: int, first_seq: int, last_seq: int, gap: bytes) -> None:
-        """What was shed needs no room any more; the gap in its place is told instead. Raises E0652."""
+        """What was shed needs no room any more; the gap in its place is told instead. Raises E0752."""
         try:
             with self._written():
                 self._db.execute(
@@ -132,4 +132,4 @@ class Spool:
 
 
 def _failed(path: Path, error: sqlite3.Error) -> HarchError:
-    return HarchError("E0652", f"{path}: {error}", hint="is the disk full, or the folder not writable?")
+    return HarchError("E0752", f"{path}: {error}", hint="is the disk full, or the folder not writable?")

@@ -51,7 +51,7 @@ class Models:
     def __init__(self, shell: Shell) -> None:
         config = shell.config
         if config.think is None:
-            raise HarchError("E0650", "a worker that thinks has no models", hint="let the hub write its configuration")
+            raise HarchError("E0750", "a worker that thinks has no models", hint="let the hub write its configuration")
         self._shell = shell
         self.gate = Gate(config.site.hub, config.policy)
         self.stage = ThinkStage(

@@ -201,7 +201,7 @@ async def test_a_letter_is_replayed_under_the_same_id_and_dropped() -> None:
         await field.stage.submit(field.batch(0.9, 0.8, at_ms=field.now_ms - 2_000))
         with pytest.raises(HarchError) as caught:
             await letters.drop(field.store, second.cmd_id, now=field.now)
-        assert caught.value.code == "E0672"
+        assert caught.value.code == "E0772"
     assert len(field.valve.orders) == 3, "the dropped one is still known"
 
 
@@ -215,7 +215,7 @@ async def test_a_letter_whose_time_is_over_is_not_replayed() -> None:
         await field.clock.advance(5)
         with pytest.raises(HarchError) as caught:
             await letters.replay(field.store, letter.cmd_id, now=field.now)
-    assert caught.value.code == "E0672"
+    assert caught.value.code == "E0772"
     assert len(field.valve.orders) == 1
 
 
@@ -229,7 +229,7 @@ async def test_a_letter_of_unknown_outcome_needs_a_person_who_looked() -> None:
         assert letter.maybe_sent
         with pytest.raises(HarchError) as caught:
             await letters.replay(field.store, letter.cmd_id, now=field.now)
-        assert caught.value.code == "E0674"
+        assert caught.value.code == "E0774"
         await letters.replay(field.store, letter.cmd_id, now=field.now, not_carried_out=True)
         await field.clock.advance(3)
     assert len(field.valve.orders) == 2
@@ -268,7 +268,7 @@ async def test_nothing_is_sent_before_a_person_approves_exactly_that() -> None:
         assert field.valve.orders == []
         with pytest.raises(HarchError) as caught:
             await approvals.approve(field.store, one.cmd_id, "0" * 64, by="amina", now=field.now, audit_to=field.chain)
-        assert caught.value.code == "E0673"
+        assert caught.value.code == "E0773"
         await field.clock.advance(5)
         assert field.valve.orders == []
         await approvals.approve(field.store, one.cmd_id, one.digest, by="amina", now=field.now, audit_to=field.chain)
@@ -299,7 +299,7 @@ async def test_an_approval_that_comes_too_late_is_refused_and_the_command_expire
         assert await approvals.waiting(field.store, now=field.now) == []
         with pytest.raises(HarchError) as caught:
             await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
-        assert caught.value.code == "E0672"
+        assert caught.value.code == "E0772"
         await field.clock.advance(2)
     assert field.states() == [State.EXPIRED]
     assert field.valve.orders == []
@@ -539,7 +539,7 @@ async def test_a_full_queue_tells_the_sender_and_takes_nothing() -> None:
     field = Field(act(queue_max=2))
     with pytest.raises(HarchError) as caught:
         await field.stage.submit(field.batch(0.9, 0.9, 0.9), wait=False)
-    assert caught.value.code == "E0677"
+    assert caught.value.code == "E0777"
     assert field.entries() == []
     assert field.stage.counters.refused_full == 1
 

@@ -43,7 +43,7 @@ def good() -> dict[str, Any]:
 def problems(raw: object, **kwargs: Any) -> dict[str, str]:
     with pytest.raises(HarchError) as caught:
         read_act(raw, **kwargs)
-    assert caught.value.code == "E0670"
+    assert caught.value.code == "E0770"
     assert caught.value.hint
     found = caught.value.meta["problems"]
     assert isinstance(found, list)

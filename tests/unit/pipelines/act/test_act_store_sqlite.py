@@ -141,13 +141,13 @@ async def test_a_file_that_is_no_ledger_is_an_error_for_people(tmp_path: Path) -
     path.write_bytes(b"x" * 4096)
     with pytest.raises(HarchError) as caught:
         SqliteLedger(path)
-    assert caught.value.code == "E0675"
+    assert caught.value.code == "E0775"
 
 
 async def test_a_disk_that_fails_fails_the_write_and_the_next_one_is_tried_anew(store: SqliteLedger) -> None:
     store._writer.execute("PRAGMA max_page_count = 1")
     with pytest.raises(HarchError) as caught:
         await asyncio.gather(*(store.put(entry(number), revision=0) for number in range(100)))
-    assert caught.value.code == "E0675"
+    assert caught.value.code == "E0775"
     store._writer.execute("PRAGMA max_page_count = 100000")
     await store.put(entry(7), revision=0)

@@ -158,6 +158,6 @@ def test_publish_headers_say_only_what_was_asked() -> None:
 
 def test_people_get_a_code_and_a_hint() -> None:
     error = as_harch_error(PermissionDenied("no"), "publishing to `a`")
-    assert error.code == "E0601"
+    assert error.code == "E0701"
     assert "publishing to `a`" in str(error)
     assert error.hint

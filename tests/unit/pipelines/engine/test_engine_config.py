@@ -131,7 +131,7 @@ def test_a_synced_domain_syncs_every_write_and_a_cluster_asks_for_its_word() -> 
 def test_a_layout_that_would_leak_or_not_run_is_refused_with_its_place(layout: Layout, word: str) -> None:
     with pytest.raises(HarchError) as caught:
         config(layout)
-    assert caught.value.code == "E0604"
+    assert caught.value.code == "E0704"
     assert word in str(caught.value)
 
 
@@ -223,7 +223,7 @@ def test_the_program_is_found_and_one_that_is_none_is_refused(tmp_path: Path, mo
         monkeypatch.setenv("HARCH_NATS_SERVER", str(fake))
         with pytest.raises(HarchError) as caught:
             version_of(find_nats_server())
-        assert caught.value.code == "E0602"
+        assert caught.value.code == "E0702"
     monkeypatch.setenv("HARCH_NATS_SERVER", str(tmp_path / "missing"))
     with pytest.raises(HarchError):
         find_nats_server()

@@ -56,14 +56,14 @@ def test_a_flipped_bit_makes_it_unusable(bit: int) -> None:
     damaged[bit // 8] ^= 1 << bit % 8
     with pytest.raises(HarchError) as refused:
         decode_checkpoint(damaged)
-    assert refused.value.code in ("E0641",)
+    assert refused.value.code in ("E0741",)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_other_bytes_are_no_checkpoint(junk: bytes) -> None:
     for value in (junk, b"HRCK\x01\x00" + junk, b"HRCK\x01\x01" + junk):
-        with pytest.raises(HarchError, match="E0641"):
+        with pytest.raises(HarchError, match="E0741"):
             decode_checkpoint(value)
 
 
@@ -91,7 +91,7 @@ def test_a_forged_history_is_refused() -> None:
     assert SNAPSHOT.forecast is not None
     for changed in ({"history_keys": b"\x7f" * 8 + SNAPSHOT.forecast.history_keys[8:]}, {"filled": 99}, {"sum": b""}):
         forged = replace(SNAPSHOT, forecast=replace(SNAPSHOT.forecast, **changed))
-        with pytest.raises(HarchError, match="E0641"):
+        with pytest.raises(HarchError, match="E0741"):
             stage_of(SETTINGS).restore(forged, 0.0)
 
 
@@ -105,7 +105,7 @@ def test_a_forged_history_is_refused() -> None:
     ],
 )
 def test_state_of_other_settings_is_not_mistaken_for_ours(other: SenseSettings) -> None:
-    with pytest.raises(HarchError, match="E0641"):
+    with pytest.raises(HarchError, match="E0741"):
         stage_of(other).restore(SNAPSHOT, 0.0)
 
 

@@ -107,7 +107,7 @@ async def test_http_turns_away_what_is_too_much_and_takes_nothing_of_it() -> Non
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://sense") as client:
         assert (await client.post("/v1/events", json=ROW)).status_code == 202
         full = await client.post("/v1/events", json=[ROW] * 5)
-        assert (full.status_code, full.json()["code"], full.headers["retry-after"]) == (429, "E0642", "1")
+        assert (full.status_code, full.json()["code"], full.headers["retry-after"]) == (429, "E0742", "1")
         assert edge.seq == 1
         intake.get_nowait()
         assert (await client.post("/v1/events", json=[ROW] * 5)).status_code == 202

@@ -77,4 +77,4 @@ def test_pipelines_of_one_country_share_its_domains_with_users_of_their_own() ->
 def test_a_domain_without_a_server_is_refused() -> None:
     with pytest.raises(HarchError) as caught:
         assemble_layout({"ma": SERVERS["ma"]}, [deployed()], key)
-    assert caught.value.code == "E0604"
+    assert caught.value.code == "E0704"

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harch.base.errors import HarchError
 from harch.pipelines.sense.edge import Permit
+from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.wire.credit import Credit
 from harch.pipelines.wire.header import BatchHeader, Flags, Gap, check_payload, read_gap, unpack_header
 from harch.pipelines.wire.schema import COMPACT
 from harch.pipelines.workers.outflow import LINE_BYTES_MIN, Outflow, SpoolIntake
 from harch.pipelines.workers.spool import Kept, Spool
+from harch.testing.clock import SimClock
 from unit.pipelines.workers.batches import batch
 
 _EVENTS = 10_000  # 160 kB a batch: six of them fill a line of the least size
 
 
-def _outflow(folder: Path, *, partitions: int = 1, can_wait: bool = True) -> Outflow:
+class _Outflow(Outflow):
+    """At a time that does not matter."""
+
+    def accept(self, messages: Sequence[Buffer], now_s: float = 0.0) -> bool:
+        return super().accept(messages, now_s)
+
+
+def _outflow(folder: Path, *, partitions: int = 1, can_wait: bool = True) -> _Outflow:
     spool = Spool(folder / "s.db", synced=False)
-    return Outflow(spool, COMPACT, Permit(1, 1), partitions=partitions, bytes_max=1, can_wait=can_wait)
+    return _Outflow(spool, COMPACT, Permit(1, 1), partitions=partitions, bytes_max=1, can_wait=can_wait)
 
 
 def _sent(outflow: Outflow, now_s: float = 100.0) -> list[tuple[int, BatchHeader]]:
@@ -156,9 +166,30 @@ def test_the_end_of_a_sender_is_told_once_all_it_sent_is_safe(tmp_path: Path) ->
     assert any(header.is_end for header in _headers(outflow, 2.0))
 
 
+def test_a_silent_sender_whose_batches_are_safe_holds_nobody_back(tmp_path: Path) -> None:
+    outflow = _outflow(tmp_path)
+    outflow.accept([batch(1, [0])], 10.0)
+    _grant(outflow)
+    assert list(outflow.due(20.0, idle_s=5.0)), "its batch is not safe yet"
+    _grant(outflow, checkpointed=1)
+    assert list(outflow.due(20.0, idle_s=5.0)) == []
+    outflow.accept([batch(2, [0])], 21.0)
+    assert [header.seq for header in _headers(outflow, 21.0)] == [2]
+
+
+def test_a_sender_that_speaks_of_now_moves_its_watermark_with_the_clock(tmp_path: Path) -> None:
+    outflow = _outflow(tmp_path, partitions=2)
+    outflow.accept([batch(1, [0, 1])])
+    for partition in (0, 1):
+        _grant(outflow, partition=partition)
+    _sent(outflow)
+    outflow.advance(7, 2 * 10**18)
+    assert [header.watermark_ns for header in _headers(outflow, 200.0)] == [2 * 10**18] * 2
+
+
 async def test_an_input_that_can_wait_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     outflow = _outflow(tmp_path)
-    intake = SpoolIntake(outflow)
+    intake = SpoolIntake(outflow, SimClock())
     seq = 1
     while intake.try_put((batch(seq, [0] * _EVENTS),)):
         seq += 1
@@ -175,7 +206,7 @@ def test_a_spool_that_cannot_write_accepts_nothing(tmp_path: Path) -> None:
     spool.add([Kept(1, 0, 1, b"x")], {1: 1})
     with pytest.raises(HarchError) as refused:
         spool.add([Kept(1, 0, 2, b"y"), Kept(1, 0, 1, b"again")], {1: 2})
-    assert refused.value.code == "E0652"
+    assert refused.value.code == "E0752"
     assert spool.senders() == {1: 1}
     assert spool.lines()[(1, 0)].messages == (b"x",)
 

@@ -45,7 +45,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(HarchError) as refused:
         read_config(path)
-    assert refused.value.code == "E0650"
+    assert refused.value.code == "E0750"
     assert _SEED not in str(refused.value)
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(HarchError) as refused:
         read_config(path)
-    assert refused.value.code == "E0650"
+    assert refused.value.code == "E0750"
 
 
 def test_no_key_is_shown() -> None:

@@ -9,7 +9,7 @@ from harch.pipelines.act.sinks.base import Sink
 
 
 def build_sinks(settings: spec.ActSettings, *, environment: Mapping[str, str] | None = None) -> dict[str, Sink]:
-    """Opens no connection. Raises E0676 for a missing package or variable."""
+    """Opens no connection. Raises E0776 for a missing package or variable."""
     longest_ttl_s = max((action.ttl_s for action in settings.actions), default=0.0)
     return {name: _build(sink, longest_ttl_s, environment) for name, sink in settings.sinks.items()}
 

@@ -31,7 +31,7 @@ class ModbusSink:
             from pymodbus.client import AsyncModbusTcpClient
         except ImportError as error:
             hint = "pip install 'harch[pipelines]'"
-            raise HarchError("E0676", "Modbus needs the package `pymodbus`", hint=hint) from error
+            raise HarchError("E0776", "Modbus needs the package `pymodbus`", hint=hint) from error
         self._settings = settings
         self._client: AsyncModbusTcpClient = AsyncModbusTcpClient(
             settings.host, port=settings.port, timeout=settings.timeout_s, retries=0, reconnect_delay=0

@@ -33,7 +33,7 @@ class MqttSink:
             import aiomqtt
         except ImportError as error:
             raise HarchError(
-                "E0676", "MQTT needs the package `aiomqtt`", hint="pip install 'harch[pipelines]'"
+                "E0776", "MQTT needs the package `aiomqtt`", hint="pip install 'harch[pipelines]'"
             ) from error
         self._mqtt = aiomqtt
         self._settings = settings

@@ -118,7 +118,7 @@ class NatsSink:
             import nats
         except ImportError as error:
             raise HarchError(
-                "E0676", "NATS needs the package `nats-py`", hint="pip install 'harch[pipelines]'"
+                "E0776", "NATS needs the package `nats-py`", hint="pip install 'harch[pipelines]'"
             ) from error
         # Nothing is held back while the server is away: a command that leaves later than its gate said is none.
         return await nats.connect(

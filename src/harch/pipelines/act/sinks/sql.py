@@ -157,4 +157,4 @@ def _psycopg() -> Any:
         return import_module("psycopg")
     except ImportError as error:
         hint = "pip install 'harch[postgresql]'"
-        raise HarchError("E0676", "PostgreSQL needs the package `psycopg`", hint=hint) from error
+        raise HarchError("E0776", "PostgreSQL needs the package `psycopg`", hint=hint) from error

@@ -151,7 +151,7 @@ class HttpInput:
         return HarchError("E0204", f"a body of {size} bytes or more", hint=hint)
 
     def _full(self) -> HarchError:
-        return HarchError("E0642", "the stage is behind; nothing of this body was taken", hint="try again in a second")
+        return HarchError("E0742", "the stage is behind; nothing of this body was taken", hint="try again in a second")
 
 
 def _answer(prepared: Prepared) -> _Taken:

@@ -161,6 +161,6 @@ def _library() -> Any:
         import aiomqtt
     except ImportError as missing:
         raise HarchError(
-            "E0640", "the package `aiomqtt` is not installed", hint="pip install 'harch[pipelines]'"
+            "E0740", "the package `aiomqtt` is not installed", hint="pip install 'harch[pipelines]'"
         ) from missing
     return aiomqtt

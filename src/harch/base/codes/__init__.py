@@ -1,0 +1,1 @@
+"""Every error code, by family. `harch.base.errors.REGISTRY` puts them together."""
