@@ -304,7 +304,11 @@ class PipelineWorld:
 
 @contextlib.asynccontextmanager
 async def fields(
-    folder: Path, change: Callable[[PipelineParts], PipelineParts] = lambda parts: parts, **options: object
+    folder: Path,
+    change: Callable[[PipelineParts], PipelineParts] = lambda parts: parts,
+    *,
+    synced_act: bool = True,
+    **options: object,
 ) -> AsyncIterator[PipelineWorld]:
     """The running pipeline. `change` changes its parts before it starts."""
     models = folder / "models"
@@ -314,7 +318,7 @@ async def fields(
     await sink.start()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(models), *sys.path])}
     parts = change(parts_of(sink.url, **options))  # type: ignore[arg-type]
-    pipeline = LocalPipeline(parts, folder / "pipeline", limits=LIMITS, environment=environment)
+    pipeline = LocalPipeline(parts, folder / "pipeline", limits=LIMITS, synced_act=synced_act, environment=environment)
     made = PipelineWorld(pipeline, sink)
     try:
         await made.start()

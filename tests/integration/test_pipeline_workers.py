@@ -18,7 +18,7 @@ from harch.pipelines.sense.inputs.tcp import frame
 from harch.pipelines.wire.columns import Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
 from harch.pipelines.workers.bucket import NatsBucket
-from harch.pipelines.workers.config import ActOptions, ThinkOptions
+from harch.pipelines.workers.config import ActOptions, StageName, ThinkOptions
 from harch.pipelines.workers.names import lease_key
 from harch.pipelines.workers.parts import PipelineParts
 
@@ -102,7 +102,8 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
     def on_file(parts: PipelineParts) -> PipelineParts:
         return structs.replace(parts, acting=ActOptions(ledger="sqlite"))
 
-    async with fields(tmp_path, on_file, workers={"source": 1, "fused": 1}, partitions=1) as world:
+    workers: dict[StageName, int] = {"source": 1, "fused": 1}
+    async with fields(tmp_path, on_file, workers=workers, partitions=1, synced_act=False) as world:
         host, port = (await world.address("fast")).removeprefix("tcp://").split(":")
         url = await world.address("web")
         _, writer = await asyncio.open_connection(host, int(port))

@@ -31,12 +31,13 @@ class ModelStep(Struct, frozen=True):
 
 
 def plan_models(wanted: Sequence[VersionSettings], states: Mapping[str, State]) -> list[ModelStep]:
-    """Load first, then the active version, then the other roles; only then take away what nobody wants.
+    """Load first, then the active version; then take away what nobody wants, and fill the other roles.
 
-    So there is an active version at every moment, and no event finds none.
+    So there is an active version at every moment, and no event finds none; and a new shadow finds its place free.
     """
     there = {version: state for version, state in states.items() if state is not State.RETIRED}
     loads: list[ModelStep] = []
+    activations: list[ModelStep] = []
     promotions: list[ModelStep] = []
     for one in sorted(wanted, key=lambda one: one.role is not Role.ACTIVE):
         goal, now = _STATES[one.role], there.get(one.version)
@@ -47,7 +48,8 @@ def plan_models(wanted: Sequence[VersionSettings], states: Mapping[str, State]) 
         elif _ORDER[now] > _ORDER[goal]:  # roles go forward only: it starts again
             loads += [ModelStep("retire", one.version), ModelStep("load", one.version)]
         if goal is not State.LOADED:
-            promotions.append(ModelStep("promote", one.version, goal))
+            steps = activations if goal is State.ACTIVE else promotions
+            steps.append(ModelStep("promote", one.version, goal))
     named = {one.version for one in wanted}
     keeps_active = any(one.role is Role.ACTIVE for one in wanted)
     replaced = {version for version, state in there.items() if state is State.ACTIVE}
@@ -56,4 +58,4 @@ def plan_models(wanted: Sequence[VersionSettings], states: Mapping[str, State]) 
         for version in there
         if version not in named and not (version in replaced and (keeps_active or not named))
     ]
-    return [*loads, *promotions, *retirements]
+    return [*loads, *activations, *retirements, *promotions]

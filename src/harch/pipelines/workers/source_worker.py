@@ -20,6 +20,7 @@ from harch.pipelines.sense.inputs.http import HttpInput
 from harch.pipelines.sense.inputs.mqtt import MqttInput
 from harch.pipelines.sense.inputs.nats import NatsInput
 from harch.pipelines.sense.inputs.tcp import TcpInput
+from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import FileSource, HttpSource, MqttSource, NatsSource, Source, TcpSource
 from harch.pipelines.wire.credit import unpack_credit
 from harch.pipelines.wire.rows import RowReader
@@ -133,7 +134,7 @@ class SourceWorker:
 
     async def _read(self, way: _Way) -> None:
         source, settings = way.source, self._settings
-        intake = SpoolIntake(way.outflow)
+        intake = SpoolIntake(way.outflow, self._shell.clock)
         if isinstance(source, TcpSource):
             tcp = TcpInput(
                 intake, host=self._config.source.host, port=source.port, connections_max=source.connections_max
@@ -144,7 +145,7 @@ class SourceWorker:
         if isinstance(source, NatsSource):
             await NatsInput(self._shell.client, source.subject, intake).run()
             return
-        name = f"{self._config.site.hub}/{source.name}"
+        name = self._name_of(source)
         accepted = way.outflow.last_seq(source_number(name))
         edge = Edge(
             name,
@@ -190,7 +191,8 @@ class SourceWorker:
         client, names, clock = self._shell.client, self._shell.names, self._shell.clock
         while True:
             try:
-                for partition, message in way.outflow.due(clock.monotonic_s()):
+                self._follow_clock(way)
+                for partition, message in way.outflow.due(clock.monotonic_s(), idle_s=self._settings.source_idle_s):
                     client.publish(names.events(partition), message)
                 await client.drain()
             except NatsError:
@@ -201,6 +203,20 @@ class SourceWorker:
             except TimeoutError:
                 pass
             way.outflow.news.clear()
+
+    def _follow_clock(self, way: _Way) -> None:
+        """Who posts or publishes as things happen, and is silent, has nothing old to say: its last windows close."""
+        if not isinstance(way.source, HttpSource | MqttSource):
+            return
+        source = source_number(self._name_of(way.source))
+        quiet_s = self._shell.clock.monotonic_s() - way.outflow.heard_s(source)
+        if self._settings.source_idle_s < quiet_s < 2 * self._settings.source_idle_s:
+            behind_s = self._settings.source_idle_s + way.source.disorder_s
+            way.outflow.advance(source, round((self._shell.clock.now().timestamp() - behind_s) * NS_PER_S))
+
+    def _name_of(self, source: Source) -> str:
+        """Sources of two hubs are two sources, whatever they are called."""
+        return f"{self._config.site.hub}/{source.name}"
 
     def _credited(self, message: Message) -> None:
         credit = unpack_credit(message.payload)
