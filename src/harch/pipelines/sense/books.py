@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from harch.pipelines.sense.kernels import REASONS
 from harch.pipelines.sense.outcome import SideBatch, StageAlert, StageCounters
 from harch.pipelines.sense.quarantine import Quarantine, Quarantined
@@ -10,7 +12,6 @@ from harch.pipelines.wire.columns import Columns, select
 from harch.pipelines.wire.header import BatchHeader
 
 ALERT_EVERY_S = 1.0  # per rule; a flood of bad batches is one alert with a count
-_SHOWN_PER_BATCH = 5
 _LATE, _FUTURE = REASONS.index("late"), REASONS.index("future")
 
 
@@ -38,12 +39,15 @@ class Books:
         accepted = added.counts.get("accepted", 0)
         self.counters.events_accepted += accepted
         self.counters.events_aside += columns.n - accepted
+        if accepted == columns.n:
+            return None
         for reason, count in added.counts.items():
-            places = added.aside[added.reasons == REASONS.index(reason)][:_SHOWN_PER_BATCH]
-            for number, place in enumerate(places):
-                shown = _shown(columns, int(place))
-                example = Quarantined(reason, f"event {place}", header.source, header.seq, shown, now_ns)
-                self.quarantine.add(example, count - len(places) + 1 if number == 0 else 1)
+            if reason != "accepted":  # one example per batch: a flood costs little, and examples are of many batches
+                place = int(added.aside[np.argmax(added.reasons == REASONS.index(reason))])
+                shown = _shown(columns, place)
+                self.quarantine.add(
+                    Quarantined(reason, f"event {place}", header.source, header.seq, shown, now_ns), count
+                )
         side = (added.reasons == _LATE) | (added.reasons == _FUTURE)
         if not side.any():
             return None
