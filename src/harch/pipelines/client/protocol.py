@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harch.pipelines.client.errors import ProtocolError
 
-BUFFER_BYTES = 16 << 20
+BUFFER_BYTES = 1 << 20  # at first; grows with the largest message that comes
 PAYLOAD_BYTES_MAX = 8 << 20  # as in the generated configuration of the engine
 LINE_BYTES_MAX = 64 << 10  # INFO lists every server of a cluster; other lines are far shorter
 SUBJECT_BYTES_MAX = 4096
@@ -121,8 +121,7 @@ class Parser:
     """Owns the receive buffer. Drive it with `writable` / `wrote` / `next`, or `feed` where a copy does not matter."""
 
     def __init__(self, *, buffer_bytes: int = BUFFER_BYTES, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
-        smallest = payload_bytes_max + LINE_BYTES_MAX + len(_CRLF) + READ_BYTES_MIN
-        self._buffer = bytearray(max(buffer_bytes, smallest))
+        self._buffer = bytearray(max(buffer_bytes, LINE_BYTES_MAX + READ_BYTES_MIN))
         self._view = memoryview(self._buffer)
         self._payload_bytes_max = payload_bytes_max
         self._start = self._end = 0  # what was received and not yet returned
@@ -133,15 +132,23 @@ class Parser:
 
     def writable(self) -> memoryview:
         """Room for the next bytes. Ends the life of every view handed out before."""
-        if self._start == self._end:
+        left = self._end - self._start
+        if not left:
             self._start = self._end = 0
-        elif self._start and len(self._buffer) - self._end < max(
-            READ_BYTES_MIN, self._wanted - (self._end - self._start)
-        ):
-            left = self._end - self._start
-            self._view[:left] = bytes(self._view[self._start : self._end])
-            self._start, self._end = 0, left
+        elif len(self._buffer) - self._end < max(READ_BYTES_MIN, self._wanted - left):
+            self._make_room(left)
         return self._view[self._end :]
+
+    def _make_room(self, left: int) -> None:
+        """Moves what is left to the start, in a larger buffer if the frame that is coming needs one. It never needs
+        more than the largest message and its line, for larger ones are refused at their first line."""
+        kept = bytes(self._view[self._start : self._end])
+        needed = max(self._wanted, left) + READ_BYTES_MIN
+        if needed > len(self._buffer):
+            self._buffer = bytearray(max(needed, 2 * len(self._buffer)))
+            self._view = memoryview(self._buffer)
+        self._view[:left] = kept
+        self._start, self._end = 0, left
 
     def wrote(self, count: int) -> None:
         """So many bytes were put into what `writable` gave."""
