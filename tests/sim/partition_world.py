@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -139,7 +139,11 @@ class SimLane:
         self.contradictions: list[int] = []
         self.repeats = 0
 
-    async def deliver(self, partition: int, told: Told) -> None:
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+        for told in some:
+            await self._keep(told)
+
+    async def _keep(self, told: Told) -> None:
         await Turn()
         if self.world.trouble():
             raise Undelivered("not now")

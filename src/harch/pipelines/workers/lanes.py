@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
@@ -14,13 +18,23 @@ from harch.pipelines.workers.think_worker import publish_outputs
 from harch.pipelines.workers.thinker import Busy, OutputMessage, Thinker
 
 
+async def _all(deliveries: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Each comes to its end before the first failure is told, so that nothing goes on unseen."""
+    for found in await asyncio.gather(*deliveries, return_exceptions=True):
+        if isinstance(found, BaseException):
+            raise found
+
+
 class DurableLane:
     """JetStream has it when `deliver` returns; what it has already is not stored again."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def deliver(self, partition: int, told: Told) -> None:
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+        await _all(self._store(partition, told) for told in some)
+
+    async def _store(self, partition: int, told: Told) -> None:
         identity = f"{self._shell.config.pipeline}/{partition}/{told.seq}"
         try:
             await self._shell.client.publish_stored(
@@ -36,9 +50,10 @@ class HotLane:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def deliver(self, partition: int, told: Told) -> None:
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
         try:
-            self._shell.client.publish(self._shell.names.features(partition), told.message)
+            for told in some:
+                self._shell.client.publish(self._shell.names.features(partition), told.message)
             await self._shell.client.drain()
         except NatsError as error:
             raise Undelivered(str(error)) from error
@@ -54,7 +69,10 @@ class FusedLane:
         self.dead = self.commands = self.retries = 0
         self.latency = Latency()
 
-    async def deliver(self, partition: int, told: Told) -> None:
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+        await _all(self._think(partition, told) for told in some)
+
+    async def _think(self, partition: int, told: Told) -> None:
         began_s = self._shell.clock.monotonic_s()
         try:
             outputs = await self._thinker.outputs(told.message, partition)

@@ -11,6 +11,8 @@ In the hot lane features are delivered at once and may be told twice after a cra
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from harch.base.clock import Clock
@@ -33,6 +35,7 @@ from harch.pipelines.workers.status import Latency
 
 OUTBOX_MAX = 256  # windows that nobody took yet; beyond it no source gets credit
 ASIDE_MAX = 1024
+DELIVERED_TOGETHER = 16  # after a delay the windows that wait need one round trip, not one each
 RETRY_S = 0.2
 
 
@@ -45,9 +48,10 @@ class Undelivered(Exception):
 
 
 class FeatureLane(Protocol):
-    """Where features go. Returns when they are as safe there as the lane promises. Raises Undelivered."""
+    """Where features go. Returns when they are as safe there as the lane promises. Raises Undelivered, and then gets
+    all of them again under the same ids."""
 
-    async def deliver(self, partition: int, told: Told) -> None: ...
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None: ...
 
 
 class Partition:
@@ -128,16 +132,18 @@ class Partition:
         due = self.stage.checkpoint_due(self._clock.monotonic_s())
         if now or due or (self._is_exact and self._fresh):
             # No await between these two lines: the state has closed exactly the windows whose features are with it.
-            checkpoint, told = self.stage.snapshot(), [*self._outbox, *self._fresh]
-            self._outbox, self._fresh = deque(told), []
-            await self._store(checkpoint, told)
+            checkpoint, untold = self.stage.snapshot(), [*self._outbox, *self._fresh]
+            self._outbox, self._fresh = deque(untold), []
+            await self._store(checkpoint, untold)
             self._receiving.checkpointed({one.source: one.seq for one in checkpoint.sources})
         while self._outbox:
             self._check_lease()
-            await self._lane.deliver(self.number, self._outbox[0])
-            seq = self._outbox.popleft().seq
-            if (made_s := self._made_s.pop(seq, None)) is not None:
-                self.latency.add((self._clock.monotonic_s() - made_s) * 1000)
+            some = tuple(islice(self._outbox, DELIVERED_TOGETHER))
+            await self._lane.deliver(self.number, some)
+            for told in some:
+                self._outbox.popleft()
+                if (made_s := self._made_s.pop(told.seq, None)) is not None:
+                    self.latency.add((self._clock.monotonic_s() - made_s) * 1000)
 
     async def close(self) -> None:
         """The last value before the lease is given back: nothing has to be replayed."""
