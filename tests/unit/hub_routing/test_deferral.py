@@ -10,16 +10,19 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.carbon.planning.decisions import Decision, Verb
+from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.settings import AppliesTo, BudgetsEntry, PlanningEntry, PlanSettings
 from harch.hub import happenings as h
 from harch.hub.machine import JobMachine
 from harch.hub.routing.choices import preview
 from harch.hub.routing.memory import HubPlan
+from harch.hub.routing.works import CPU, size_of
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import SchedulingClass
 from unit.hub.conftest import Bench
+from unit.hub_routing import plans
 from unit.hub_routing.plans import plan
 
 HOUR = timedelta(hours=1)
@@ -345,3 +348,14 @@ def test_a_plan_that_lost_sight_of_its_hub_neither_holds_nor_refuses_work(bench:
     decisions = {job.id: lost} if in_plan else {}
     bench.handle(h.CarbonPlanned(HubPlan(at=blind.at, book=blind.book, decisions=decisions, figures=blind.figures)))
     assert [start.task.key.workload_id for start in bench.place()] == [job.id]
+
+
+def test_work_for_any_model_is_weighed_as_one_that_most_hubs_have(bench: Bench) -> None:
+    pools = {pool.key: pool for pool in plans.pools()}
+    at_home = {model: pool.gpus for (hub, model), pool in pools.items() if hub == "dakhla" and model != CPU}
+    commonest = max(at_home, key=lambda model: at_home[model])
+    shared = min(at_home, key=lambda model: at_home[model])
+    only_shared = {key: pool for key, pool in pools.items() if key[0] == "dakhla" or key[1] == shared}
+    only_shared["elsewhere", shared] = Pool("elsewhere", shared, 8, 0.5)
+    spec = bench.submit(carbon=SLACK).spec
+    assert size_of(bench.machine.desk, spec, only_shared)[0] == shared != commonest

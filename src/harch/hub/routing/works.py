@@ -5,6 +5,7 @@ The planner counts in hours; here they are the steps of the hub's plans, an hour
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -103,13 +104,17 @@ def _hubs_for(desk: Desk, workload: Workload) -> frozenset[str]:
 
 
 def size_of(desk: Desk, spec: WorkloadSpec, pools: Pools) -> tuple[str, float]:
-    """The pool that it draws from, and how much: GPUs of one model, or cores where it takes no GPU."""
+    """The pool that it draws from, and how much: GPUs of one model, or cores where it takes no GPU.
+
+    Work that takes any model is weighed as the one that most hubs have: a hub without it would not be looked at.
+    """
     needs = spec.resources
     if not needs.gpus:
         return CPU, needs.cpus * spec.tasks
     memory_gb = {gpu.model.name: gpu.model.memory_gb for node in desk.hub.nodes for gpu in node.gpus}
     here = {model: pool.gpus for (hub, model), pool in pools.items() if hub == desk.hub.id and model != CPU}
-    wanted = needs.models_wanted or sorted(here, key=lambda model: (-here[model], model))
+    hubs_with = Counter(model for _, model in pools)
+    wanted = needs.models_wanted or sorted(here, key=lambda model: (-hubs_with[model], -here[model], model))
     fits = [model for model in wanted if memory_gb.get(model, 0) >= needs.gpu_memory_gb_min and model in here]
     elsewhere = [model for model in wanted if any(key[1] == model for key in pools)]
     model = (fits or elsewhere or list(wanted) or [CPU])[0]
