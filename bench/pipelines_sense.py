@@ -34,14 +34,14 @@ ROUND_S = 0.4
 MESSAGES_AT_ONCE = 50
 
 
-def events_of(schema: EventSchema, n: int, seed: int) -> bytes:
-    """One batch: a millisecond of events of random devices, one in a thousand of them not usable."""
+def events_of(schema: EventSchema, n: int, seed: int, bad_share: float = 0.001) -> bytes:
+    """One batch: a millisecond of events of random devices, by default one in a thousand of them not usable."""
     rng = np.random.default_rng(seed)
     ticks = np.sort(rng.integers(0, 1_000_000 // schema.tick_ns, n))
     values = rng.normal(20, 5, (len(schema.values), n))
-    values[0, rng.random(n) < 0.0005] = np.nan
+    values[0, rng.random(n) < bad_share / 2] = np.nan
     device = rng.integers(0, DEVICES, n)
-    device[rng.random(n) < 0.0005] = DEVICES + 7
+    device[rng.random(n) < bad_share / 2] = DEVICES + 7
     columns = Columns(ticks, device, rng.integers(0, METRICS, n), np.zeros(n), values)
     return encode_columns(schema, columns)
 
@@ -141,24 +141,25 @@ def compare(schema: EventSchema, n: int, rounds: int) -> dict[str, list[float]]:
     if not same:
         raise SystemExit("kernel and NumPy differ")
     steps = {"kernel": kernel, "decode + kernel": decoded, "numpy": numpy}
-    stage = StageRounds(settings, n)
-    found: dict[str, list[float]] = {name: [] for name in (*steps, "whole stage")}
+    stages = {"whole stage": StageRounds(settings, n), "a third bad": StageRounds(settings, n, 0.36)}
+    found: dict[str, list[float]] = {name: [] for name in (*steps, *stages)}
     for _ in range(rounds):
         for name, step in steps.items():
             found[name].append(rate_of(step, n))
-        found["whole stage"].append(stage.rate())
+        for name, stage in stages.items():
+            found[name].append(stage.rate())
     return found
 
 
 class StageRounds:
     """The whole stage per message: header, checksum, gate, sequence, windows that close once a second of event time."""
 
-    def __init__(self, settings: SenseSettings, n: int) -> None:
+    def __init__(self, settings: SenseSettings, n: int, bad_share: float = 0.001) -> None:
         devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
         gate = Gate("here", PolicyTable(1, {"here": 0}))
         self._stage = SenseStage(StageName("bench", 0), settings, devices, gate)
         self._schema = settings.event_schema
-        self._payload = events_of(self._schema, n, 2)
+        self._payload = events_of(self._schema, n, 2, bad_share)
         self._n, self._seq = n, 0
 
     def rate(self) -> float:
