@@ -136,6 +136,25 @@ async def test_http_answers_mistakes_with_code_and_hint(method: str, path: str, 
     assert answer.json()["hint"]
 
 
+@pytest.mark.parametrize("length", [b"\xb2", b"9" * 5000, b"-1", b"", b"1e9"])
+async def test_http_is_not_misled_by_a_false_length(length: bytes) -> None:
+    intake = make_intake()
+    app = HttpInput(make_edge(), READER, FORMAT, intake, SystemClock(), body_bytes_max=1000, authorize=lambda _: True)
+    bodies = [json.dumps(ROW).encode(), b" " * 2000]
+    for body, status in zip(bodies, (202, 413), strict=True):
+        sent: list[Any] = []
+
+        async def receive(body: bytes = body) -> Any:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/events", "headers": [(b"content-length", length)]}
+        await app(scope, receive, send)
+        assert sent[0]["status"] == status
+
+
 async def test_http_without_the_right_key_reads_no_body() -> None:
     intake = make_intake()
     async with http_client(intake, authorize=lambda headers: headers.get("x-api-key") == "k") as client:

@@ -132,7 +132,8 @@ class HttpInput:
 
     async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         announced = headers.get("content-length", "0")
-        if announced.isdigit() and int(announced) > self._body_bytes_max:
+        is_number = announced.isascii() and announced.isdigit() and len(announced) <= 18
+        if is_number and int(announced) > self._body_bytes_max:  # anything else is found out while it is read
             raise self._too_large(int(announced))
         parts, size, more = [], 0, True
         while more:
