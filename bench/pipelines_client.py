@@ -97,7 +97,9 @@ async def start(folder: Path, program: Path) -> tuple[EngineServer, str]:
         log_file=str(folder / "nats.log"),
     )
     layout = Layout(domains=(Domain(country="MA", name="bench", servers=(site,), users=(user,)),))
-    server = EngineServer(site, server_config(layout, "bench"), folder, program, users={}, on_event=lambda event: None)
+    server = EngineServer(
+        site, server_config(layout, "bench"), folder, program, users={}, on_event=lambda event: None, tethered=True
+    )
     await server.start()
     return server, keys.seed("bench")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from nats_world import ACT_MA, LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, until, world
 
 from harch.base.errors import HarchError
+from harch.execution.kernel import start_ticks
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
 from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
@@ -19,6 +22,7 @@ from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.external import EngineSettings, check_engine, client_options
 from harch.pipelines.engine.layout import Layout, Limits
 from harch.pipelines.engine.log_lines import Happening
+from harch.pipelines.engine.process import found_running
 from harch.pipelines.engine.server import user_names
 from harch.pipelines.engine.streams import Verb, Wanted, plan_streams
 from harch.pipelines.engine.users import EngineUser, StageGrant
@@ -220,3 +224,47 @@ async def test_users_come_and_go_without_a_restart_and_what_needs_one_gets_one(t
             moved = server_config(fewer, "ma-1").replace(domain.servers[0].store, str(tmp_path / "elsewhere"))
             assert not await engine.reload(moved, user_names(fewer))
             assert engine.pid != pid
+
+
+SUPERVISOR = """
+import asyncio, sys
+from pathlib import Path
+from nats_world import LIMITS, Layout, World
+from harch.pipelines.engine.binary import find_nats_server
+from harch.pipelines.engine.config import server_config
+from harch.pipelines.engine.server import EngineServer
+
+async def main():
+    made = World(Path(sys.argv[1]))
+    layout = Layout(domains=(made.morocco(made.server("ma-1")),), limits=LIMITS)
+    server = layout.domains[0].servers[0]
+    engine = EngineServer(server, server_config(layout, "ma-1"), Path(sys.argv[1]), find_nats_server(), users={},
+                          on_event=lambda event: None, tethered=sys.argv[2] == "tethered")
+    await engine.start()
+    print(engine.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["tethered", "free"])
+async def test_a_tethered_server_ends_with_its_supervisor_and_a_free_one_goes_on(tmp_path: Path, kind: str) -> None:
+    here = Path(__file__).parent
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(tmp_path), kind],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{here}:{here.parent}"},
+    )
+    assert supervisor.stdout is not None
+    pid = int(await asyncio.to_thread(supervisor.stdout.readline))
+    ticks = start_ticks(pid)
+    os.kill(supervisor.pid, signal.SIGKILL)
+    await asyncio.to_thread(supervisor.wait)
+    if kind == "tethered":
+        await until(lambda: start_ticks(pid) != ticks, "the server ends with its supervisor")
+    else:
+        running = found_running(tmp_path / "ma-1.pid")
+        assert running is not None
+        assert running.record.pid == pid
+        await running.stop(10)

@@ -94,12 +94,10 @@ def _finish(over: asyncio.Future[None]) -> None:
         over.set_result(None)
 
 
-def start_process(program: Path, config: Path, config_sha256: str, record_path: Path, output: Path) -> EngineProcess:
+def start_process(command: list[str], config_sha256: str, record_path: Path, output: Path) -> EngineProcess:
     """Starts the server in a session of its own, so that a Ctrl-C meant for us does not reach it."""
     with output.open("ab") as sink:
-        child = subprocess.Popen(
-            [program, "-c", config], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-        )
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
     record = ProcessRecord(child.pid, start_ticks(child.pid), config_sha256)
     write_record(record_path, record)
     return EngineProcess(record, child)

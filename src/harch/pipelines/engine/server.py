@@ -13,6 +13,7 @@ from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.engine.layout import Layout, Server
 from harch.pipelines.engine.log_lines import EngineEvent, Happening, LineCutter, read_line, reread_outcome
 from harch.pipelines.engine.process import EngineProcess, found_running, start_process
+from harch.pipelines.engine.tethered import tethered_command
 
 READY_TIMEOUT_S = 30.0
 STOP_GRACE_S = 10.0
@@ -45,7 +46,9 @@ class EngineServer:
         users: Mapping[str, str],
         on_event: EventSink,
         clock: Clock | None = None,
+        tethered: bool = False,
     ) -> None:
+        """`tethered`: the server ends with us, also if we are killed; else it goes on and the next start finds it."""
         self.server = server
         self.starts = 0
         self._config_text = config_text
@@ -54,6 +57,7 @@ class EngineServer:
         self._record = folder / f"{server.name}.pid"
         self._output = folder / f"{server.name}.out"
         self._program = program
+        self._tethered = tethered
         self._users = dict(users)
         self._on_event = on_event
         self._clock = clock or SystemClock()
@@ -153,7 +157,10 @@ class EngineServer:
 
     def _launch(self) -> EngineProcess:
         self.starts += 1
-        return start_process(self._program, self._config, self._config_sha256, self._record, self._output)
+        command = [str(self._program), "-c", str(self._config)]
+        if self._tethered:
+            command = tethered_command(*command)
+        return start_process(command, self._config_sha256, self._record, self._output)
 
     async def _become_ready(self, process: EngineProcess) -> None:
         deadline_s = self._clock.monotonic_s() + READY_TIMEOUT_S
