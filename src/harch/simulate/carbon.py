@@ -14,7 +14,7 @@ from harch.carbon.planning.moves import MoveRules
 from harch.fleet.model import Fleet
 from harch.simulate.carbon_jobs import CarbonJob, draw_jobs
 from harch.simulate.carbon_meter import Plants
-from harch.simulate.carbon_replay import CarbonReplay, Progress, Router
+from harch.simulate.carbon_replay import CarbonReplay, Progress
 from harch.simulate.carbon_report import Tally, case_report, hourly_kwh
 from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter
 from harch.simulate.carbon_scenario import Case, Scenario
@@ -67,20 +67,21 @@ def replay_period(
     moving = scenario.moving
     again_h = (moving.checkpoint_every_s / 2 + moving.restart_s + moving.stop_s) / 3600
     rules = MoveRules(again_h=again_h, kwh_per_gb=moving.transfer_kwh_per_gb)
-    router: Router = (
-        NaiveRouter(fleet)
-        if policy == "naive"
-        else PlannedRouter(fleet, period.plants, perfect=policy == "oracle", moves=rules)
-    )
+    planner = None
+    if policy != "naive":
+        slack_h = max(kind.slack_h for kind in scenario.work)
+        perfect = policy == "oracle"
+        planner = PlannedRouter(fleet, period.plants, perfect=perfect, moves=rules, slack_h=slack_h)
     replay = CarbonReplay(
         fleet,
         period.jobs,
         period.plants,
         moving,
-        router,
+        planner or NaiveRouter(fleet),
         new_policy("harch"),
         days=scenario.days,
         clock=clock or SystemClock(),
+        planner=planner,
         progress=progress,
     )
     replay.run()

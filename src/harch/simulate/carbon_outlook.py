@@ -17,7 +17,8 @@ from harch.simulate.carbon_meter import Plants, hourly_from, hourly_until
 from harch.simulate.carbon_weather import HISTORY_DAYS
 
 HORIZON_H = 48
-KEPT_SHARE = 0.05  # of a pool's GPUs, left to work that cannot wait
+# GPUs of a pool that are left to work that cannot wait: a share, and in small pools a node's worth, at most a quarter.
+KEPT_SHARE, KEPT_MIN, KEPT_OF_POOL_MAX = 0.06, 8, 0.25
 LOAD_SPREAD = 0.1  # of a hub's power: what comes and ends meanwhile is not known either
 FADE_H = 12.0
 _FADING = float(np.exp(-1 / FADE_H))
@@ -87,5 +88,6 @@ def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
             nodes = [node for node in hub.nodes if node.gpu_model.name == model]
             gpus = sum(len(node.gpus) for node in nodes)
             kw = sum(node.power_w_max for node in nodes) / 1000 / gpus
-            pools.append(Pool(hub.id, model, gpus, kw, gpus_kept=round(KEPT_SHARE * gpus)))
+            kept = max(round(KEPT_SHARE * gpus), min(KEPT_MIN, int(KEPT_OF_POOL_MAX * gpus)))
+            pools.append(Pool(hub.id, model, gpus, kw, gpus_kept=kept))
     return tuple(pools)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from harch.base.clock import Clock
 from harch.fleet.model import Fleet, Hub
+from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.room import TaskSlot
 from harch.simulate.carbon_jobs import CarbonJob
 from harch.simulate.carbon_meter import Meter, Plants
@@ -51,6 +52,7 @@ class Run:
     started_s: float
     idle_s: float  # of it, before work goes on after a restart
     ends_s: float
+    slots: tuple[TaskSlot, ...] = ()
     stopping: bool = False
 
     def kept_s(self, now_s: float, checkpoint_every_s: float) -> float:
@@ -61,9 +63,13 @@ class Run:
 class Router(Protocol):
     """Who decides where and when. It acts by calling the replay back."""
 
-    replan_s: float | None
-
     def arrived(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None: ...
+
+
+class Planner(Router, Protocol):
+    """A router that also looks again from time to time, and may stop what runs."""
+
+    replan_s: float
 
     def stopped(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None: ...
 
@@ -98,9 +104,11 @@ class CarbonReplay:
         *,
         days: int,
         clock: Clock,
+        planner: Planner | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.fleet, self.jobs, self.moving, self._router, self._clock = fleet, jobs, moving, router, clock
+        self.fleet, self.jobs, self.moving, self._clock = fleet, jobs, moving, clock
+        self._router, self._planner = router, planner
         self.hubs = {hub.id: hub for hub in fleet.hubs}
         self.plants = plants
         self.meters = {hub.id: Meter(plants[hub.id]) for hub in fleet.hubs}
@@ -125,7 +133,7 @@ class CarbonReplay:
     def run(self) -> None:
         for job in self.jobs:
             self._at(job.request.submitted_s, Event.ARRIVED, job)
-        if self._router.replan_s is not None:
+        if self._planner is not None:
             self._at(0.0, Event.REPLAN, None)
         happened = 0
         while self._events and len(self.counts.ended_s) < len(self.jobs):
@@ -136,11 +144,11 @@ class CarbonReplay:
                 self._arrived(subject, now_s)
             elif isinstance(subject, Run):
                 self._ended(subject, now_s)
-            elif event is Event.REPLAN and self._router.replan_s is not None:
+            elif event is Event.REPLAN and self._planner is not None:
                 began_s = self._clock.monotonic_s()
-                self._router.replan(self, now_s)
+                self._planner.replan(self, now_s)
                 self.counts.replans_s.append(self._clock.monotonic_s() - began_s)
-                self._at(now_s + self._router.replan_s, Event.REPLAN, None)
+                self._at(now_s + self._planner.replan_s, Event.REPLAN, None)
             happened += 1
             if self._progress is not None and happened % _PROGRESS_EVERY == 0:
                 self._progress(now_s, self._end_s)
@@ -190,6 +198,13 @@ class CarbonReplay:
     def job(self, job_id: str) -> CarbonJob:
         return self._by_id[job_id]
 
+    def gpus_free(self, hub: str, model: str) -> tuple[int, ...]:
+        """Whole GPUs that are free on each node of the hub; none on nodes of another model."""
+        room = self._policies[hub].room
+        free = (room.arrays.gpu_milli_free >= GPU_MILLI).sum(axis=1).tolist()
+        nodes = self.hubs[hub].nodes
+        return tuple(count if node.gpu_model.name == model else 0 for node, count in zip(nodes, free, strict=True))
+
     def queued_gpus(self, hub: str, model: str) -> int:
         jobs = (self._by_id[job_id] for job_id, where in self.queued.items() if where == hub)
         return sum(job.kind.gpus for job in jobs if job.model == model)
@@ -225,7 +240,7 @@ class CarbonReplay:
             len(slot.devices) * nodes[slot.row].power_w_max / len(nodes[slot.row].gpus) / 1000 for slot in slots
         )
         ends_s = now_s + idle_s + job.duration_s - self.kept_s.get(job_id, 0.0)
-        run = Run(job, hub, it_kw, now_s, idle_s, ends_s)
+        run = Run(job, hub, it_kw, now_s, idle_s, ends_s, slots)
         self.running[job_id] = run
         self._at(ends_s, Event.ENDED, run)
         self.meters[hub].change(now_s, it_kw)
@@ -247,8 +262,8 @@ class CarbonReplay:
         self._policies[run.hub].ended(job_id, now_s=now_s)
         self.meters[run.hub].change(now_s, -run.it_kw)
         self.counts.held_gpu_s += (now_s - run.started_s) * run.job.kind.gpus
-        if run.stopping:
-            self._router.stopped(self, run.job, now_s)
+        if run.stopping and self._planner is not None:
+            self._planner.stopped(self, run.job, now_s)
         else:
             self.counts.ended_s[job_id] = now_s
         self._round(run.hub, now_s)

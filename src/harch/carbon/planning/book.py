@@ -20,6 +20,7 @@ from harch.carbon.planning.work import FlexibleWork
 # Among hours of the same cost to this job, those are better that others need less. The job's own cost leads: where own
 # power is scarce everywhere, shadow prices are the grid's everywhere, and would hide the difference that it makes.
 SCARCITY_WEIGHT = 0.3
+ROOM_WEIGHT = 0.3  # more, and everybody leaves dear hours to somebody else: they stay empty
 NO_ROOM_G_PER_GPU_HOUR = 5_000.0  # above any grid's: a window without room is chosen only if all are
 _LOGISTIC = 1.702  # a logistic curve of scale sd / 1.702 follows the normal one within 0.01
 
@@ -37,6 +38,24 @@ class Windows:
     @property
     def room(self) -> NDArray[np.bool_]:
         return self.no_room_g <= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """The pools of one model at some hubs: rows of the book's arrays, one row per hub."""
+
+    hubs: tuple[str, ...]
+    rows: NDArray[np.int64]
+    at: NDArray[np.int64]  # their hubs' rows
+    kw_per_gpu: Floats
+    kept: Floats
+    onsite_kw: Floats
+    onsite_scale: Floats
+    grid_g: Floats
+    own_saves_g: Floats  # per kWh that own power covers instead of the grid
+    beside: Floats  # g/kWh that are minimised beside grams, whatever the source
+    beside_grid: Floats | None  # and for what the grid delivers
+    room_price: Floats
 
 
 class Book:
@@ -63,7 +82,7 @@ class Book:
         self._free = np.array([gpus_free[pool.key] for pool in outlook.pools])
         self._scarcity = np.zeros_like(self._grid_cost)
         self._room_price = np.zeros_like(self._free)
-        self._rows_of: dict[tuple[frozenset[str], str], tuple[NDArray[np.int64], tuple[str, ...]]] = {}
+        self._places: dict[tuple[frozenset[str], str], _Place] = {}
 
     @property
     def hours(self) -> int:
@@ -73,6 +92,7 @@ class Book:
         """Takes the plan's shadow prices, and keeps what it gives to urgent work that is still to come."""
         if plan.failure or not plan.hub_g_per_kwh:
             return
+        self._places.clear()
         for hub, prices in plan.hub_g_per_kwh.items():
             row = self._hub_row[hub]
             # Above the grid's own cost a price speaks of late work, which is not a matter of this hour's power.
@@ -80,7 +100,7 @@ class Book:
         for key, prices in plan.pool_g_per_gpu_hour.items():
             row = self._pool_row[key]
             most = self._kw_per_gpu[row] * self._grid_cost[self._pool_hub[row]]
-            self._room_price[row] = np.minimum(prices, most)
+            self._room_price[row] = ROOM_WEIGHT * np.minimum(prices, most)
         for (job_class, hub), gpus in plan.quotas.items():
             if not job_class.deferrable:
                 row = self._pool_row[hub, job_class.model]
@@ -91,66 +111,89 @@ class Book:
     def enter(self, work: FlexibleWork, hub: str, start_h: int, *, sign: int = 1) -> None:
         """Books the job from that hour on (or takes it out again)."""
         row = self._pool_row[hub, work.model]
-        share = hours_share(start_h, work.hours_left, self.hours)
-        self._free[row] -= sign * work.gpus * share
-        self._load_kw[self._pool_hub[row]] += sign * work.gpus * self._kw_per_gpu[row] * share
+        gpus, kw = sign * work.gpus, sign * work.gpus * self._kw_per_gpu[row]
+        free, load_kw = self._free[row], self._load_kw[self._pool_hub[row]]
+        end_h = start_h + work.hours_left
+        full_h = int(end_h)
+        free[start_h:full_h] -= gpus
+        load_kw[start_h:full_h] += kw
+        if full_h < self.hours:
+            free[full_h] -= gpus * (end_h - full_h)
+            load_kw[full_h] += kw * (end_h - full_h)
 
     def windows(self, work: FlexibleWork, *, starts: int, keeps: bool = True) -> Windows | None:
         """Costs of all starts within the next `starts` hours. None: no allowed hub has such GPUs at all.
 
         `keeps`: it leaves the GPUs alone that are kept for work that cannot wait.
         """
-        rows, hubs = self._rows(work)
-        if not hubs:
+        place = self._place(work)
+        if not place.hubs:
             return None
-        at, gpus = self._pool_hub[rows], float(work.gpus)
-        kw = gpus * self._kw_per_gpu[rows]
+        gpus = float(work.gpus)
         until = min(starts + int(work.hours_left) + 1, self.hours)  # no window reaches beyond
-        onsite_g, grid_g = self._onsite_g[at], self._grid_g[at, :until]
-        own = self._own_share(at, until, kw[:, None])
-        grams = (own * onsite_g + (1.0 - own) * grid_g) * kw[:, None]
-        beside = self._beside[at, :until] if self._beside is not None else 0.0
-        cost = grams + ((1.0 - own) * beside + self._scarcity[at, :until]) * kw[:, None]
-        cost += gpus * self._room_price[rows, :until]
-        lacks = self._free[rows, :until] - (self._kept[rows][:, None] if keeps else 0.0) < gpus - 1e-6
-        sums = _window_sums(
-            np.stack([cost, grams, np.where(lacks, NO_ROOM_G_PER_GPU_HOUR * gpus, 0.0)]), work.hours_left, starts
-        )
-        return Windows(hubs, sums[0], sums[1], kw * work.hours_left, sums[2])
+        kw = gpus * place.kw_per_gpu
+        own = self._own_share(place, until, kw)
+        hourly = np.empty((3, len(place.hubs), until))
+        cost, grams, no_room = hourly
+        np.multiply(own, place.own_saves_g[:, :until], out=grams)
+        np.subtract(place.grid_g[:, :until], grams, out=grams)
+        grams *= kw
+        beside = place.beside[:, :until]
+        if place.beside_grid is not None:
+            beside = beside + (1.0 - own) * place.beside_grid[:, :until]
+        np.multiply(beside, kw, out=cost)
+        cost += grams
+        cost += gpus * place.room_price[:, :until]
+        needed = gpus - 1e-6 + place.kept if keeps else gpus - 1e-6
+        np.multiply(self._free[place.rows, :until] < needed, NO_ROOM_G_PER_GPU_HOUR * gpus, out=no_room)
+        sums = _window_sums(hourly, work.hours_left, starts)
+        return Windows(place.hubs, sums[0], sums[1], kw[:, 0] * work.hours_left, sums[2])
 
-    def _own_share(self, at: NDArray[np.int64], until: int, kw: Floats) -> Floats:
+    def _own_share(self, place: _Place, until: int, kw: Floats) -> Floats:
         """Of a load of `kw` more, the part that own power is expected to cover, by hub and hour.
 
         It is the mean of clip((forecast - load) / kw, 0, 1) over the forecast's error, which is taken as logistic.
         """
-        scale = np.maximum(self._onsite_sd[at, :until] / _LOGISTIC, 1e-3 * kw)
-        onsite_kw = self._onsite_kw[at, :until]
-        left = onsite_kw - self._load_kw[at, :until]
-        covered = scale * (np.logaddexp(0.0, left / scale) - np.logaddexp(0.0, (left - kw) / scale))
-        own: Floats = np.minimum(covered, 2.0 * onsite_kw) / kw  # nothing comes of nothing, however uncertain
-        return np.clip(own, 0.0, 1.0)
+        scale = np.maximum(place.onsite_scale[:, :until], 1e-3 * kw)
+        onsite_kw = place.onsite_kw[:, :until]
+        left = onsite_kw - self._load_kw[place.at, :until]
+        left /= scale
+        own = np.logaddexp(0.0, left)
+        left -= kw / scale
+        own -= np.logaddexp(0.0, left)
+        own *= scale
+        # Nothing comes of nothing, however uncertain.
+        np.minimum(own, 2.0 * onsite_kw, out=own)
+        own /= kw
+        np.clip(own, 0.0, 1.0, out=own)
+        return own
 
     def grid_g_per_kwh(self, hub: str) -> float:
         return float(self._grid_g[self._hub_row[hub], 0])
 
-    def _rows(self, work: FlexibleWork) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    def _place(self, work: FlexibleWork) -> _Place:
+        """What does not change while jobs are entered, gathered once for all work of the same hubs and model."""
         key = (work.hubs, work.model)
-        found = self._rows_of.get(key)
+        found = self._places.get(key)
         if found is None:
             hubs = tuple(hub for hub in self._hub_row if hub in work.hubs and (hub, work.model) in self._pool_row)
-            found = np.array([self._pool_row[hub, work.model] for hub in hubs], dtype=np.int64), hubs
-            self._rows_of[key] = found
+            rows = np.array([self._pool_row[hub, work.model] for hub in hubs], dtype=np.int64)
+            at = self._pool_hub[rows]
+            found = self._places[key] = _Place(
+                hubs=hubs,
+                rows=rows,
+                at=at,
+                kw_per_gpu=self._kw_per_gpu[rows][:, None],
+                kept=self._kept[rows][:, None],
+                onsite_kw=self._onsite_kw[at],
+                onsite_scale=self._onsite_sd[at] / _LOGISTIC,
+                grid_g=self._grid_g[at],
+                own_saves_g=self._grid_g[at] - self._onsite_g[at],
+                beside=self._scarcity[at],
+                beside_grid=None if self._beside is None else self._beside[at],
+                room_price=self._room_price[rows],
+            )
         return found
-
-
-def hours_share(start_h: int, hours_left: float, hours: int) -> Floats:
-    """Of each hour, the part that a job runs which starts then and lasts so long."""
-    share = np.zeros(hours)
-    end_h = start_h + hours_left
-    share[start_h : int(end_h)] = 1.0
-    if int(end_h) < hours:
-        share[int(end_h)] = end_h - int(end_h)
-    return share
 
 
 def _window_sums(hourly: Floats, lasts: float, starts: int) -> Floats:

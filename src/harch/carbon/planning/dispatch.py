@@ -13,11 +13,11 @@ import numpy as np
 from harch.carbon.planning.book import Book, Windows
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.limits import Budgets, limit_reason, within_limits
-from harch.carbon.planning.outlook import Floats
 from harch.carbon.planning.work import FlexibleWork
 
-# Of equally clean hours the earlier is better, but never at the price of emissions that anybody would notice.
-WAIT_G_PER_GPU_HOUR = 0.02
+# Of almost equally clean hours the earlier is better: clean GPU-hours that nobody takes now do not come back. It is far
+# less than grid and own power differ by, so nobody starts before the sun rises because of it.
+WAIT_G_PER_KWH_HOUR = 1.0
 OPTIONS_MAX = 5
 
 
@@ -35,14 +35,21 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
         return Decision(
             work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=f"no allowed hub has GPUs of model {work.model}"
         )
-    allowed = within_limits(work, windows, budgets)
-    if not allowed.any():
-        reason = limit_reason(work, windows, budgets)
-        return Decision(work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=reason)
-    cost = windows.cost_g + windows.no_room_g + WAIT_G_PER_GPU_HOUR * work.gpus * np.arange(starts)
-    cost = np.where(allowed, cost, np.inf)
-    row, start = (int(at) for at in np.unravel_index(int(np.argmin(cost)), cost.shape))
-    chosen = option(windows, row, start)
+    cost = windows.cost_g + windows.no_room_g
+    cost += WAIT_G_PER_KWH_HOUR * float(windows.kwh.min()) * np.arange(starts)
+    if budgets.bind(work):
+        allowed = within_limits(work, windows, budgets)
+        if not allowed.any():
+            reason = limit_reason(work, windows, budgets)
+            return Decision(work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=reason)
+        cost[~allowed] = np.inf
+    # The best start at each of the best hubs: one of them is chosen, and together they explain the choice.
+    at = cost.argmin(axis=1)
+    lowest, at_hours = cost[np.arange(len(at)), at].tolist(), at.tolist()
+    rows = sorted(range(len(lowest)), key=lowest.__getitem__)[:OPTIONS_MAX]
+    options = tuple(option(windows, row, at_hours[row]) for row in rows)
+    row, chosen = rows[0], options[0]
+    start, room = chosen.start_h, bool(windows.no_room_g[row, chosen.start_h] <= 0)
     book.enter(work, chosen.hub, start)
     if start == 0:
         budgets.spend(work, chosen.grams)
@@ -55,22 +62,15 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
         work.wait_h_max,
         chosen,
         option(windows, at_home, 0),
-        _best_of_each_hub(windows, cost),
-        room=bool(windows.room[row, start]),
-        reason="" if windows.room[row, start] else "no window has room for all of it: the scheduler's queue decides",
+        options,
+        room=room,
+        reason="" if room else "no window has room for all of it: the scheduler's queue decides",
     )
 
 
 def starts_of(work: FlexibleWork, book: Book) -> int:
     """How many start hours keep the promise: now, and every full hour within its slack and the horizon."""
     return min(int(work.wait_h_max), book.hours - 1) + 1
-
-
-def _best_of_each_hub(windows: Windows, cost: Floats) -> tuple[Option, ...]:
-    """The best start at each of the best hubs: enough to explain a choice."""
-    starts = cost.argmin(axis=1)
-    best = cost[np.arange(len(starts)), starts].argsort(kind="stable")[:OPTIONS_MAX]
-    return tuple(option(windows, row, int(starts[row])) for row in best.tolist())
 
 
 def option(windows: Windows, row: int, start: int) -> Option:

@@ -23,6 +23,11 @@ class Budgets:
     all_g_left: float | None = None
     _spent: dict[str, float] = field(default_factory=dict)
 
+    def bind(self, work: FlexibleWork) -> bool:
+        """False: nothing limits this job's grams."""
+        own = work.g_max is not None or work.g_per_kwh_max is not None
+        return own or self.all_g_left is not None or work.tenant in self.tenant_g_left
+
     def left_g(self, work: FlexibleWork) -> float:
         """The tightest of the limits on this job's grams."""
         limits = [work.g_max if work.g_max is not None else np.inf]

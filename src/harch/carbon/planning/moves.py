@@ -24,9 +24,9 @@ class MoveRules:
 
     again_h: float = 0.2  # GPU time that is done twice: half a checkpoint interval, and the restart
     kwh_per_gb: float = 0.03
-    gain_times_cost: float = 2.0  # forecasts err: the gain must exceed its cost by this factor
-    gain_share: float = 0.25  # and be this share of what staying would emit
-    hours_left_min: float = 1.0
+    gain_times_cost: float = 4.0  # forecasts err: the gain must exceed its cost by this factor
+    gain_share: float = 0.4  # and be this share of what staying would emit
+    hours_left_min: float = 1.5
     moves_max: int = 64  # per plan; the next one is minutes away
 
 

@@ -6,13 +6,14 @@ work moves if that pays; then every waiting job gets its hub and hour, least sla
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from harch.carbon.planning.book import Book, hours_share
+from harch.carbon.planning.book import Book
 from harch.carbon.planning.decisions import Decision
 from harch.carbon.planning.dispatch import dispatch
 from harch.carbon.planning.limits import Budgets
@@ -53,13 +54,18 @@ def plan_carbon(
     budgets: Budgets | None = None,
     moves: MoveRules | None = None,
     announced: Iterable[Announced] = (),
+    classes: ClassPlan | None = None,
 ) -> CarbonPlan:
-    """The same values give the same plan. Without a solver it is made without classes, and says so."""
+    """The same values give the same plan. Without a solver it is made without classes, and says so.
+
+    `classes` of a plan that was made a short while ago save the solver: prices change slowly, free GPUs do not.
+    """
     running = tuple(running)
     budgets = budgets or Budgets()
     busy_kw, gpus_free = booked(outlook, running, announced)
-    kept = {pool.key: gpus_free[pool.key] - pool.gpus_kept for pool in outlook.pools}
-    classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=kept)
+    if classes is None:
+        kept = {pool.key: gpus_free[pool.key] - pool.gpus_kept for pool in outlook.pools}
+        classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=kept)
     book = Book(outlook, busy_kw, gpus_free)
     book.heed(classes)
     moved = plan_moves(running, book, budgets, moves) if moves is not None else ()
@@ -72,18 +78,22 @@ def booked(
 ) -> tuple[Floats, Mapping[tuple[str, str], Floats]]:
     """Power that running and announced work draws by hub and hour, and the GPUs that it leaves by pool."""
     rows, hours = outlook.index(), outlook.hours
-    pools = {pool.key: pool for pool in outlook.pools}
     busy_kw = np.zeros((len(outlook.hubs), hours))
     gpus_free = {pool.key: np.full(hours, float(pool.gpus)) for pool in outlook.pools}
-    spoken_for = [Announced(work.running_at or "", work.model, work.gpus, 0, work.hours_left) for work in running]
-    for one in [*spoken_for, *announced]:
-        pool = pools.get((one.hub, one.model))
-        if pool is None or not 0 <= one.start_h < hours:
-            continue
-        held = one.gpus * hours_share(one.start_h, one.hours, hours)
-        row = rows[pool.hub]
-        busy_kw[row] += held * pool.kw_per_gpu * outlook.hubs[row].pue
-        gpus_free[pool.key] -= held
+    by_pool: defaultdict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for work in running:
+        by_pool[work.running_at or "", work.model].append((work.gpus, 0.0, work.hours_left))
+    for one in announced:
+        if 0 <= one.start_h < hours:
+            by_pool[one.hub, one.model].append((one.gpus, one.start_h, one.start_h + one.hours))
+    hour = np.arange(hours)
+    for pool in outlook.pools:
+        if pool.key in by_pool:
+            gpus, starts, ends = np.array(by_pool[pool.key], dtype=np.float64).T
+            held = gpus @ (np.clip(ends[:, None] - hour, 0.0, 1.0) * (hour >= starts[:, None]))
+            row = rows[pool.hub]
+            busy_kw[row] += held * pool.kw_per_gpu * outlook.hubs[row].pue
+            gpus_free[pool.key] -= held
     return busy_kw, gpus_free
 
 
