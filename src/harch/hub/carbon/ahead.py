@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from harch.carbon.forecasts.forecast import Forecast
 from harch.carbon.forecasts.history import HOUR
 from harch.carbon.forecasts.training import Trained, due, forecast, train
-from harch.carbon.signals.board import SignalBoard
-from harch.carbon.values import Quantity, Reading, Signal
 from harch.hub.carbon.hours import KnownHours
+from harch.hub.carbon.plants import PlantAhead
 from harch.hub.carbon.views import ForecastHour, GridForecast
 
 MODELLED_NOTE = (
@@ -42,22 +42,13 @@ class OnsiteAhead:
     rests_on: str
 
 
-def plants_ahead(board: SignalBoard, hub_id: str) -> tuple[dict[datetime, float], ...]:
-    """Of each kind of plant, what its source foretells, in the source's own steps."""
-    outlooks = (board.outlook(hub_id, signal) for signal in (Signal.PV_POWER, Signal.WIND_POWER))
-    return tuple({reading.at: reading.value.number for reading in outlook} for outlook in outlooks if outlook)
-
-
-def onsite_ahead(board: SignalBoard, hub_id: str) -> OnsiteAhead:
-    """From the outlook of the best source of each plant."""
+def onsite_ahead(plants: Sequence[PlantAhead]) -> OnsiteAhead:
+    """All plants together."""
     kw: dict[datetime, float] = {}
-    sources: list[str] = []
-    for signal in (Signal.PV_POWER, Signal.WIND_POWER):
-        outlook: tuple[Reading[Quantity], ...] = board.outlook(hub_id, signal)
-        for reading in outlook:
-            kw[reading.at] = kw.get(reading.at, 0.0) + reading.value.number
-        sources += [f"{signal}: {reading.source} ({reading.note})" for reading in outlook[:1]]
-    return OnsiteAhead(kw, "; ".join(sources))
+    for plant in plants:
+        for at, power_kw in plant.kw.items():
+            kw[at] = kw.get(at, 0.0) + power_kw
+    return OnsiteAhead(kw, "; ".join(plant.rests_on for plant in plants))
 
 
 def grid_forecast(

@@ -23,11 +23,12 @@ from harch.carbon.signals.sites import Site
 from harch.carbon.values import Quantity, Reading, Signal
 from harch.fleet.model import Fleet, Hub
 from harch.hub.carbon.accounts import Accounts
-from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast, onsite_ahead, plants_ahead
+from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast, onsite_ahead
 from harch.hub.carbon.board import open_sources
 from harch.hub.carbon.hours import HourBook, full_hour, known_hours, past_hours
 from harch.hub.carbon.plan_view import CarbonPlanView, plan_view
 from harch.hub.carbon.planner import Planner, intents_heard
+from harch.hub.carbon.plants import PlantAhead, plants_ahead
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
 from harch.hub.carbon.snapshot import Told
@@ -132,7 +133,11 @@ class HubCarbon:
 
     def onsite_ahead(self) -> OnsiteAhead:
         """What the hub's own plants are expected to give, by full hour."""
-        return onsite_ahead(self._sources.board, self._hub.id)
+        return onsite_ahead(self._plants_ahead())
+
+    def _plants_ahead(self) -> tuple[PlantAhead, ...]:
+        board = self._sources.board
+        return plants_ahead(lambda signal: board.outlook(self._hub.id, signal), self._sources.site)
 
     def prices_ahead(self) -> tuple[Reading[Quantity], ...]:
         """Prices that sources have published for the time from now on."""
@@ -193,7 +198,7 @@ class HubCarbon:
             powers=self._told() | {self._hub.id: self.power()},
             forecasts={hub_id: one for hub_id, one in forecasts.items() if one is not None},
             intents={hub_id: intents_heard(said) for hub_id, said in self._heard(CARBON_PLAN).items()},
-            plants=plants_ahead(self._sources.board, self._hub.id),
+            plants=tuple(plant.kw for plant in self._plants_ahead()),
         )
 
     def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:
@@ -248,7 +253,7 @@ class HubCarbon:
             return
         self._forecast = grid_forecast(
             made,
-            onsite_ahead(self._sources.board, self._hub.id),
+            self.onsite_ahead(),
             hub_id=self._hub.id,
             grid_zone=self._sources.site.grid_zone,
             modelled=known.modelled,
