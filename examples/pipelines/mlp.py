@@ -166,6 +166,6 @@ def write_pipeline(template: Path, folder: Path, digest: str) -> Path:
     text, count = re.subn(r"(sha256: )[\"']?[0-9a-f]{64}[\"']?", rf'\g<1>"{digest}"', template.read_text("utf-8"))
     if count != 1:
         raise ValueError(f"{template} names {count} hashes, not one")
-    path = folder / "pipeline.yaml"
+    path = folder / template.name
     path.write_text(text, "utf-8")
     return path

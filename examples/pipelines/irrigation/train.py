@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -158,7 +159,9 @@ def main() -> None:
     saved = 1 - outcomes["model"].water_mm / outcomes["refill rule, tuned"].water_mm
     print(f"water saved against the tuned rule: {100 * saved:.1f} %")
     digest = export(model, margin_mm, chosen.out / "irrigation.onnx")
-    print(f"wrote {chosen.out / 'irrigation.onnx'} and {write_pipeline(HERE / 'pipeline.yaml', chosen.out, digest)}")
+    for template in ("pipeline.yaml", "quickstart.yaml"):
+        print(f"wrote {chosen.out / 'irrigation.onnx'} and {write_pipeline(HERE / template, chosen.out, digest)}")
+    shutil.copy(HERE / "fields.csv", chosen.out)  # what SENSE joins by field
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from harch.api.routes import (
     hubs,
     keys,
     logs,
+    pipelines,
     policies,
     secrets,
     workloads,
@@ -81,6 +82,7 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         emissions,
         energy,
         energy_clients,
+        pipelines,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)

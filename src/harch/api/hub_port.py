@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from harch.api.pipeline_port import PipelinePort
 from harch.api.power_port import CarbonPort, EnergyPort
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.closing import HubClosure
@@ -194,6 +195,9 @@ class HubPort(Protocol):
 
     @property
     def energy(self) -> EnergyPort: ...
+
+    @property
+    def pipelines(self) -> PipelinePort: ...
 
     @property
     def hub_id(self) -> str: ...

@@ -30,6 +30,16 @@ from harch.api.routes.hardware import DefragmentationAsk, GpuPatch, NodeDrain, N
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
 from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
+from harch.api.routes.pipelines import (
+    Approval,
+    Done,
+    LetterReplay,
+    NewPipeline,
+    NewReplay,
+    NewScale,
+    NewVersion,
+    Rejected,
+)
 from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.workloads import Deleted, WorkloadPatch
@@ -43,6 +53,15 @@ from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewD
 from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
+from harch.hub.pipelines.views import (
+    ActionList,
+    ApplyView,
+    FileView,
+    PipelineDetails,
+    PipelineList,
+    PipelineView,
+    ReplayView,
+)
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
 from harch.placement.explanation import Explanation
@@ -147,6 +166,21 @@ _SCHEMAS: tuple[Any, ...] = (
     MeanAsk,
     MeanIntensity,
     LocationView,
+    NewPipeline,
+    NewScale,
+    NewVersion,
+    NewReplay,
+    Approval,
+    Rejected,
+    LetterReplay,
+    Done,
+    ApplyView,
+    FileView,
+    PipelineView,
+    PipelineList,
+    PipelineDetails,
+    ActionList,
+    ReplayView,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -51,6 +51,7 @@ VERBS = (
     Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
     Verb("Know your power", "carbon", "carbon", "See what power the hubs run on, what it will be, and what work used."),
     Verb("Know your power", "energy", "energy", "See which power a hub plans to buy, what it bid, what a MWh costs."),
+    Verb("Run pipelines", "pipeline", "pipeline", "Turn streams into actions: apply, watch, scale, update, drain."),
     Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),
     Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
     Verb("Run HarchOS", "hub", "hub", "Run a hub; found a federation, invite hubs, join one; take a hub out of use."),

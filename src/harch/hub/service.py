@@ -27,6 +27,7 @@ from harch.hub.federation.service import HubFederation
 from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
 from harch.hub.operations import HubOperations
+from harch.hub.pipelines.service import HubPipelines
 from harch.hub.policy.service import HubPolicies
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
@@ -143,6 +144,16 @@ class HubService(HubWorkloads):
             driver=driver,
             carbon=self.carbon,
         )
+        self.pipelines = HubPipelines(
+            fleet=fleet,
+            hub=hub,
+            folder=state_dir,
+            clock=clock,
+            database=database,
+            write=driver.write,
+            note=self._note,
+            open_secrets=self.credentials.secrets.open,
+        )
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_links(self.federation.links)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
@@ -156,8 +167,10 @@ class HubService(HubWorkloads):
             group.create_task(Learner(self._driver, self._database, self._clock).run())
             group.create_task(self.carbon.run())
             group.create_task(self.energy.run())
+            group.create_task(self.pipelines.run())
 
     async def close(self) -> None:
+        await self.pipelines.close()
         await self.policies.close()
         await self.carbon.close()
         self.energy.close()

@@ -20,6 +20,7 @@ from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_
 from harch.sdk.hubs import AsyncHubs, HubOperations
 from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
+from harch.sdk.pipelines import AsyncPipelines, PipelineOperations
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
 from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Identity, Page, SignedCheckpoint, Workload
@@ -55,6 +56,7 @@ class AsyncClient:
         self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
         self.carbon = AsyncCarbon(self.run, CarbonOperations(self._retry))
         self.energy = AsyncEnergy(self.run, EnergyOperations(self._retry))
+        self.pipelines = AsyncPipelines(self.run, PipelineOperations(self._retry))
 
     async def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

@@ -20,6 +20,7 @@ from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_
 from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
+from harch.sdk.pipelines import PipelineOperations, Pipelines
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
 from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Identity, Page, SignedCheckpoint, Workload
@@ -55,6 +56,7 @@ class Client:
         self.nodes = Nodes(self.run, NodeOperations(self._retry))
         self.carbon = Carbon(self.run, CarbonOperations(self._retry))
         self.energy = Energy(self.run, EnergyOperations(self._retry))
+        self.pipelines = Pipelines(self.run, PipelineOperations(self._retry))
 
     def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""

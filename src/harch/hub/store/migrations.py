@@ -99,6 +99,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             body BLOB NOT NULL, PRIMARY KEY (bid_id, number))""",
         "CREATE INDEX energy_book_by_delivery ON energy_book (delivery)",
     ),
+    (
+        "CREATE TABLE pipelines (name TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        # Bounded per name. They outlive their pipeline, because the audit chain names versions.
+        """CREATE TABLE pipeline_versions (
+            name TEXT NOT NULL, version INTEGER NOT NULL, applied_at TEXT NOT NULL, applied_by TEXT NOT NULL,
+            spec BLOB NOT NULL, PRIMARY KEY (name, version))""",
+        # How far the actions of a pipeline are in the audit chain: a number of its stream.
+        "CREATE TABLE pipeline_audited (pipeline TEXT PRIMARY KEY, seq INTEGER NOT NULL)",
+    ),
 )
 
 

@@ -1,0 +1,167 @@
+"""`harch pipeline apply`, `update` and `schema`: from a file to a running pipeline, and on to its next version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.remote import connect, hub_suffix, json_option, remote_options
+
+if TYPE_CHECKING:
+    from harch.cli.pipeline_file import PipelineDocument, Table
+    from harch.sdk import Client
+    from harch.sdk.pipeline_types import PipelineApplied
+
+ROLES = ("loaded", "shadow", "canary", "active", "retired")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("apply")
+@click.option("-f", "--file", "file", type=_FILE, required=True, help="The pipeline file.")
+@click.option("--table", type=_FILE, help="CSV that SENSE joins by device; TABLE.csv beside the file if absent.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and the proof of residency; change nothing.")
+@remote_options
+def apply(file: Path, table: Path | None, dry_run: bool, hub: str | None, as_json: bool) -> None:
+    """Create or update the pipelines of a file.
+
+    Every mistake is told, and every edge proved, before anything is deployed. Files of its models are sent from the
+    folder of the file. The same file again changes nothing; a changed one restarts only the stages that it changes.
+    """
+    from harch.cli.output import emit_json
+    from harch.cli.pipeline_file import read_documents
+
+    documents = read_documents(file)
+    with connect(hub) as client:
+        done = [_apply(client, file, document, table, dry_run) for document in documents]
+    if as_json:
+        emit_json({"items": done})
+        return
+    for one in done:
+        show_applied(one, hub)
+
+
+def _apply(
+    client: Client, file: Path, document: PipelineDocument, table: Path | None, dry_run: bool
+) -> PipelineApplied:
+    enrichment = _enrichment(file, document, table)
+    plan = client.pipelines.apply(document.text, source=file.name, dry_run=True, enrichment=enrichment)
+    if dry_run:
+        return plan
+    for path in document.files:
+        found = file.parent / path
+        if found.is_file() and not Path(path).is_absolute():
+            client.pipelines.put_file(plan.name, path, found.read_bytes())
+        elif path in plan.files_missing:
+            raise HarchError(
+                "E0713", f"`{plan.name}` needs {path}, which is not beside {file}", hint="train or copy it there first"
+            )
+    return client.pipelines.apply(document.text, source=file.name, enrichment=enrichment)
+
+
+def _enrichment(file: Path, document: PipelineDocument, table: Path | None) -> Table | None:
+    from harch.cli.pipeline_file import read_table
+
+    beside = file.parent / f"{document.table}.csv" if document.table else None
+    if table is not None:
+        return read_table(table)
+    return read_table(beside) if beside is not None and beside.is_file() else None
+
+
+def show_applied(done: PipelineApplied, hub: str | None) -> None:
+    from harch.cli.output import clean, table
+
+    would = "would be " if done.dry_run else ""
+    click.echo(clean(f"{done.name}: {would}{done.result}, version {done.version}, at {done.hub} ({done.country})"))
+    if done.dry_run or done.result == "updated":
+        rows = [(one.stage, one.step, one.hub, one.workers, ", ".join(one.because) or "-") for one in done.stages]
+        table(("STAGE", "STEP", "HUB", "WORKERS", "BECAUSE"), rows)
+    if done.dry_run:
+        click.echo("\nproved: every way that its data takes")
+        ways = [
+            (edge.kind, edge.name, ", ".join(edge.countries), ", ".join(sorted({b for _, b in edge.hubs})))
+            for edge in done.edges
+        ]
+        table(("EDGE", "WAY", "COUNTRIES", "HUBS"), ways)
+        if done.files_missing:
+            click.echo(clean(f"\nfiles to send: {', '.join(done.files_missing)}"))
+    elif done.result != "unchanged":
+        click.echo(clean(f"see it: harch pipeline top {done.name}{hub_suffix(hub)}"))
+
+
+@click.command("update")
+@click.argument("name")
+@click.argument("model", metavar="MODEL@VERSION")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What the version is for from now on.")
+@click.option("--file", "file", type=_FILE, help="Of a new version: an ONNX file, or a Python module.")
+@click.option("--callable", "function", help="Of a new Python version: `module:function`.")
+@click.option("--dry-run", is_flag=True, help="Print what would change; change nothing.")
+@remote_options
+def update(
+    name: str,
+    model: str,
+    role: str,
+    file: Path | None,
+    function: str | None,
+    dry_run: bool,
+    hub: str | None,
+    as_json: bool,
+) -> None:
+    """Bring a version of a model into a running pipeline, or give one another role.
+
+    Versions go from loaded over shadow and canary to active, between two batches: no event is lost and nothing
+    restarts. To change anything else, change the file and apply it.
+    """
+    from harch.cli.output import emit_json
+
+    model_name, _, version = model.partition("@")
+    if not model_name or not version:
+        raise HarchError("E0201", f"`{model}` is not MODEL@VERSION", hint="e.g. irrigation@2")
+    fields: dict[str, object] = {"dry_run": dry_run}
+    with connect(hub) as client:
+        if file is not None:
+            fields |= _new_version(client, name, version, file, function, send=not dry_run)
+        done = client.pipelines.set_version(name, model_name, version, role, **fields)
+    if as_json:
+        emit_json(done)
+    else:
+        show_applied(done, hub)
+
+
+def _new_version(
+    client: Client, name: str, version: str, file: Path, function: str | None, *, send: bool
+) -> dict[str, object]:
+    """The fields of a version, and its file at the hub under a name that no other version has."""
+    import hashlib
+
+    data = file.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if function is not None:
+        path = function.partition(":")[0].replace(".", "/") + ".py"
+        fields: dict[str, object] = {"callable": function, "runtime": "python", "sha256": digest}
+    else:
+        path = f"{file.stem}-{version}-{digest[:8]}{file.suffix}"
+        fields = {"path": path, "sha256": digest}
+    if send:
+        client.pipelines.put_file(name, path, data)
+    return fields
+
+
+@click.command("schema")
+@json_option
+def schema(as_json: bool) -> None:
+    """Print the JSON schema of pipeline files, for editors. It is JSON with or without --json."""
+    try:
+        from harch.pipelines.spec.schema import pipeline_schema, pipeline_schema_text
+    except ImportError as error:
+        raise HarchError(
+            "E0740", f"a package is not installed: {error.name}", hint="`pip install 'harch[pipelines]'`"
+        ) from error
+    if as_json:
+        from harch.cli.output import emit_json
+
+        emit_json(pipeline_schema())
+    else:
+        click.echo(pipeline_schema_text(), nl=False)

@@ -1,0 +1,95 @@
+"""Where are the files that models are made of? In a folder of their pipeline, sent in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from harch.base.errors import HarchError
+from harch.hub.pipelines.views import FileView
+
+FILE_BYTES_MAX = 2 << 30
+FOLDER_BYTES_MAX = 8 << 30
+FILES_MAX = 256
+_PARTS = ".parts"
+
+
+def checked_path(folder: Path, path: str) -> Path:
+    """A place below the folder, whatever the path says. Raises E0201."""
+    words = PurePosixPath(path).parts
+    if not path or len(path) > 512 or path.startswith("/") or any(word in ("..", _PARTS) for word in words):
+        raise HarchError("E0201", f"`{path[:64]}` is not a path below the pipeline's file", hint="e.g. model.onnx")
+    return folder / Path(*words)
+
+
+def take_part(folder: Path, path: str, data: bytes, *, offset: int, total: int, sha256: str) -> FileView | None:
+    """One piece of a file; answers the file once it is whole. Pieces come in order; a repeated one is no harm.
+
+    Raises E0201 for what cannot be, E0713 if the whole has another hash than was said."""
+    target = checked_path(folder, path)
+    if not 0 <= offset <= total <= FILE_BYTES_MAX or offset + len(data) > total:
+        raise HarchError(
+            "E0201", f"{offset} + {len(data)} of {total} bytes", hint=f"files have at most {FILE_BYTES_MAX}"
+        )
+    if target.is_file() and _hash(target) == sha256:
+        return FileView(path=path, sha256=sha256, bytes=total)
+    _check_room(folder, total)
+    part = folder / _PARTS / sha256
+    part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    there = part.stat().st_size if part.exists() else 0
+    if offset > there:
+        raise HarchError(
+            "E0713", f"{path} has {there} bytes so far, and a piece came for {offset}", hint="send it anew"
+        )
+    with part.open("r+b" if part.exists() else "w+b") as file:
+        file.seek(offset)
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    if offset + len(data) < total:
+        return None
+    found = _hash(part)
+    if found != sha256:
+        part.unlink()
+        raise HarchError("E0713", f"{path} arrived with the hash {found}, and {sha256} was said", hint="send it again")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.replace(part, target)
+    return FileView(path=path, sha256=sha256, bytes=total)
+
+
+def check_replaced(declared: Mapping[str, str | None], path: str, sha256: str) -> None:
+    """A file that a running pipeline has declared by its hash stays what it is. Raises E0713."""
+    if declared.get(path) not in (None, sha256):
+        raise HarchError(
+            "E0713",
+            f"`{path}` is the file of a version that runs, and this one differs",
+            hint="give the new version a file of its own, e.g. `model-2.onnx`",
+        )
+
+
+def missing(folder: Path, named: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Files that are not there, or are others than was declared."""
+    found = []
+    for path, sha256 in named.items():
+        place = Path(path) if path.startswith("/") else folder / path
+        if not place.is_file() or (sha256 is not None and _hash(place) != sha256):
+            found.append(path)
+    return tuple(found)
+
+
+def _check_room(folder: Path, total: int) -> None:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    if len(sizes) >= FILES_MAX or sum(sizes) + total > FOLDER_BYTES_MAX:
+        raise HarchError(
+            "E0713",
+            f"the pipeline has {len(sizes)} files of {sum(sizes)} bytes",
+            hint="remove it, or use fewer versions",
+        )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,79 @@
+"""How does the hub speak to the keeper of its workers? Finds it or starts it, writes orders, reads its report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from harch.execution.kernel import start_ticks
+from harch.hub.pipelines.keeper import ORDERS, REPORT, STOP_GRACE_S, Kept, Orders, Report, WorkerOrder
+from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.process import EngineProcess, ProcessRecord, found_running
+
+RECORD, OUTPUT = "keeper.pid", "keeper.log"
+OUTPUT_BYTES_MAX = 16 << 20
+
+
+class WorkerKeeper:
+    """One hub's keeper. It outlives a hub that is killed, and is found again by the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: EngineProcess | None = None
+        self._ordered: Orders | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.record.pid if self._process is not None else None
+
+    def order(self, workers: tuple[WorkerOrder, ...]) -> None:
+        """These workers and no others. Starts the keeper if it does not run; without workers none is started."""
+        orders = Orders(workers)
+        if orders != self._ordered:
+            write_secret(self._folder / ORDERS, msgspec.json.encode(orders).decode())
+            self._ordered = orders
+        if self._process is None:
+            self._process = found_running(self._folder / RECORD)
+        if self._process is not None and self._process.has_ended:
+            self._process = None
+        if self._process is None and workers:
+            self._process = self._launch()
+
+    def report(self) -> dict[str, Kept]:
+        """What it saw last, by `pipeline/worker`. A keeper that is gone sees nothing."""
+        if self._process is None or self._process.has_ended:
+            return {}
+        try:
+            return msgspec.json.decode((self._folder / REPORT).read_bytes(), type=Report).workers
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    async def stop(self) -> None:
+        """Ends all workers, then the keeper."""
+        process, self._process = self._process or found_running(self._folder / RECORD), None
+        self._ordered = None
+        if process is not None:
+            await process.stop(STOP_GRACE_S + 2.0)
+
+    def _launch(self) -> EngineProcess:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / REPORT).unlink(missing_ok=True)  # of an earlier one, whose workers end with it
+        output = self._folder / OUTPUT
+        fresh = output.exists() and output.stat().st_size > OUTPUT_BYTES_MAX
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HARCH_")}
+        with output.open("wb" if fresh else "ab") as sink:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "harch.hub.pipelines.keeper", str(self._folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env=environment,
+                start_new_session=True,  # a Ctrl-C meant for the hub does not reach it
+            )
+        record = ProcessRecord(child.pid, start_ticks(child.pid), "")
+        write_secret(self._folder / RECORD, msgspec.json.encode(record).decode())
+        return EngineProcess(record, child)

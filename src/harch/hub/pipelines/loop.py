@@ -1,0 +1,192 @@
+"""Who keeps all pipelines of a hub what they should be? One loop: engines, workers, streams, audit, removal.
+
+A round looks at everything and does the next step, so a crash at any moment is only a pause. One pipeline in trouble
+does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.hub.pipelines import records
+from harch.hub.pipelines.action_audit import Write, take_entries
+from harch.hub.pipelines.engine import HubEngine
+from harch.hub.pipelines.keeping import WorkerKeeper
+from harch.hub.pipelines.pipeline import RunningPipeline
+from harch.hub.pipelines.planning import Ground, Planned, plan, secrets_named, spec_of
+from harch.hub.pipelines.values import PipelineRecord, Wish
+from harch.hub.store.database import Database
+from harch.pipelines.client.errors import NatsError
+from harch.pipelines.engine.log_lines import EngineEvent, Happening
+from harch.pipelines.spec.deployment import Deployment
+from harch.sovereignty.gates import Violation
+
+ROUND_S = 1.0
+
+_TOLD = (Happening.ENDED, Happening.GIVEN_UP, Happening.PUBLISH_REFUSED, Happening.SUBSCRIBE_REFUSED)
+
+log = logging.getLogger("harch.hub")
+
+Note = Callable[[str, str, str], None]
+
+
+class PipelineLoop:
+    """`records` is what is wanted, by name; whoever changes it calls `wake`."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        country: str,
+        folder: Path,
+        *,
+        clock: Clock,
+        database: Database,
+        write: Write,
+        note: Note,
+        open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+    ) -> None:
+        self.records: dict[str, PipelineRecord] = {}
+        self.running: dict[str, RunningPipeline] = {}
+        self.troubles: dict[str, str] = {}
+        self.ground, self.folder = ground, folder
+        self._clock, self._database, self._write, self._note = clock, database, write, note
+        self._open_secrets = open_secrets
+        self.engine = HubEngine(
+            ground.hub_id,
+            country,
+            folder / "engine",
+            clock=clock,
+            on_event=self._engine_said,
+            on_violation=self._violated,
+        )
+        self._keeper = WorkerKeeper(folder)
+        self._deployed: tuple[Deployment, ...] = ()
+        self._news = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self.records:
+                try:
+                    async with self._busy:
+                        await self._round()
+                except HarchError as error:
+                    log.warning("pipelines: %s", error.message)
+                    self.troubles[""] = error.message
+                except Exception:
+                    log.exception("a round of the pipelines failed")
+            await self._until_due()
+
+    async def stop(self) -> None:
+        """Workers first, then the engines; everything goes on from disk at the next start."""
+        async with self._busy:
+            await self._keeper.stop()
+            await self.engine.stop()
+
+    def pipeline_folder(self, name: str) -> Path:
+        return self.folder / "pipelines" / name
+
+    async def _round(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._learn()
+        await self._deploy()
+        self.troubles.pop("", None)
+        kept = self._keeper.report()
+        for name, pipeline in self.running.items():
+            try:
+                for stage, why in (await pipeline.step(kept)).items():
+                    count = pipeline.scale[stage].workers
+                    self._note("pipeline.scaled", name, f"{stage}: {count} workers: {why}")
+                await take_entries(self.engine.admin(pipeline.act_domain), pipeline.names, self._database, self._write)
+                pipeline.trouble = ""
+            except HarchError as error:
+                pipeline.trouble = error.message
+            except NatsError as error:
+                pipeline.trouble = str(error)
+        orders = tuple(order for pipeline in self.running.values() for order in pipeline.orders())
+        self._keeper.order(orders)
+        await self._remove()
+
+    def _learn(self) -> None:
+        """Plans of records that are new or changed. A plan that no longer holds stops its pipeline."""
+        for name, record in self.records.items():
+            running = self.running.get(name)
+            if running is not None and running.record == record:
+                continue
+            try:
+                planned = plan(spec_of(record), self.ground)
+            except HarchError as error:
+                if self.troubles.get(name) != error.message:
+                    self.troubles[name] = error.message
+                    self._note("pipeline.refused", name, error.message)
+                self.running.pop(name, None)
+                continue
+            self.troubles.pop(name, None)
+            self._take(record, planned, running)
+
+    def _take(self, record: PipelineRecord, planned: Planned, running: RunningPipeline | None) -> None:
+        names = secrets_named(record.spec)
+        folder = self.pipeline_folder(record.name)
+        environment = {"PYTHONPATH": str(folder / "files"), **self._open_secrets(record.tenant, names)}
+        if running is not None:
+            running.take(record, planned, environment)
+            return
+        self.running[record.name] = RunningPipeline(
+            record, planned, self.ground, folder, engine=self.engine, clock=self._clock, environment=environment
+        )
+
+    async def _deploy(self) -> None:
+        deployments = tuple(pipeline.planned.deployment for pipeline in self.running.values())
+        if deployments != self._deployed:
+            await self.engine.ensure(deployments)
+            self._deployed = deployments
+
+    async def _remove(self) -> None:
+        """Those that are to go and whose workers have ended: streams, keys, files, and last the record."""
+        gone = [one for one in self.running.values() if one.record.wish is Wish.REMOVE and one.is_at_rest]
+        for pipeline in gone:
+            name = pipeline.record.name
+            rest = [one.planned.deployment for one in self.running.values() if one is not pipeline]
+            await self.engine.ensure(rest, remove=[pipeline.planned.deployment])
+            self._deployed = tuple(rest)
+            del self.running[name]
+            await asyncio.to_thread(shutil.rmtree, pipeline.folder, ignore_errors=True)
+            await self._write(records.forget(name), [])
+            self.records.pop(name, None)
+            self._note("pipeline.removed", name, "its workers, streams and files are gone")
+        unplanned = [name for name, one in self.records.items() if one.wish is Wish.REMOVE and name in self.troubles]
+        for name in unplanned:
+            await self._write(records.forget(name), [])
+            self.records.pop(name, None)
+            self.troubles.pop(name, None)
+        if not self.records:
+            await self._keeper.stop()
+            await self.engine.stop()
+            self._deployed = ()
+
+    async def _until_due(self) -> None:
+        try:
+            async with asyncio.timeout(ROUND_S if self.records else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    def _engine_said(self, event: EngineEvent) -> None:
+        if event.what in _TOLD:
+            self._note("pipeline.engine", event.server, f"{event.what}: {event.user} {event.subject} {event.detail}")
+
+    def _violated(self, violation: Violation) -> None:
+        reasons = "; ".join(f"{one.rule}: {one.detail}" for one in violation.rejections)
+        actions = ", ".join(action.value for action in violation.actions)
+        self._note("pipeline.violation", violation.subject, f"{reasons} ({actions})")

@@ -1,0 +1,231 @@
+"""How does one pipeline become what is wanted of it? Looks, decides by `roster` and `autoscale`, and does one step."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.hub.pipelines.autoscale import StageScale, first_scale, next_scale
+from harch.hub.pipelines.draining import draining_wishes, is_at_rest
+from harch.hub.pipelines.engine import HubEngine
+from harch.hub.pipelines.keeper import Kept, WorkerOrder
+from harch.hub.pipelines.planning import Ground, Planned, parts_of
+from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster
+from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
+from harch.pipelines.client.errors import NatsError, as_harch_error
+from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.workers.assignment import NOBODY, Assignment, reassigned
+from harch.pipelines.workers.bucket import NatsBucket, Unreachable
+from harch.pipelines.workers.config import write_config
+from harch.pipelines.workers.model_plan import WantedModels
+from harch.pipelines.workers.names import ACT_CONSUMER, ASSIGNMENT_KEY, MODELS_KEY, POLICY_KEY, THINK_CONSUMER
+from harch.pipelines.workers.parts import worker_config
+from harch.pipelines.workers.status import WorkerStatus, read_statuses
+
+FILES, LOGS = "files", "log"
+STATUS_FRESH_MS = 5000
+LOGS_KEPT = 20  # of workers that are gone
+
+log = logging.getLogger("harch.hub")
+
+
+class RunningPipeline:
+    """One pipeline at this hub. Everything that it keeps is below `folder`; a crash at any moment is harmless."""
+
+    def __init__(
+        self,
+        record: PipelineRecord,
+        planned: Planned,
+        ground: Ground,
+        folder: Path,
+        *,
+        engine: HubEngine,
+        clock: Clock,
+        environment: dict[str, str],
+    ) -> None:
+        self.folder = folder
+        self.statuses: list[WorkerStatus] = []
+        self.kept: dict[str, Kept] = {}
+        self.trouble = ""
+        self.was_well = False  # since this hub started: until then, a worker that is not ready is starting
+        self._engine, self._clock, self._ground = engine, clock, ground
+        self._assignment: Assignment | None = None
+        self._told_policy = self._told_models = 0
+        self.roster = self._read_roster()
+        self.take(record, planned, environment)
+        self.scale: dict[str, StageScale] = first_scale(planned.spec)
+
+    def take(self, record: PipelineRecord, planned: Planned, environment: dict[str, str]) -> None:
+        """What is wanted from now on."""
+        self.record, self.planned, self._environment = record, planned, environment
+        self.parts = parts_of(record, planned, self._ground, str(self.folder / FILES))
+        self.names = self.parts.names
+
+    @property
+    def is_at_rest(self) -> bool:
+        return is_at_rest(self.roster)
+
+    @property
+    def act_domain(self) -> str:
+        return self._engine.act_domain(self.planned.deployment)
+
+    async def step(self, kept: dict[str, Kept]) -> dict[str, str]:
+        """One look and one step; call it each second. Answers stages whose number changed by load, and why."""
+        self.kept = {name: one for name, one in kept.items() if name.startswith(f"{self.record.name}/")}
+        self.statuses = await self._fresh_statuses()
+        changed = self._rescale()
+        ready = {one.worker for one in self.statuses if one.health == "ok" and self._pid(one.worker) == one.pid}
+        running = {name.partition("/")[2] for name in self.kept}
+        staying = self.roster.staying
+        self.was_well = bool(staying) and (self.was_well or all(member.name in ready for member in staying))
+        after = next_roster(self.roster, await self._wishes(), ready=ready, running=running)
+        for member in after.members:
+            if member not in self.roster.members and not member.leaving:
+                self._write_config(member)
+        if after != self.roster:
+            write_secret(self.folder / "roster.json", msgspec.json.encode(after).decode())
+            there = {member.name for member in after.members}
+            for member in self.roster.members:
+                if member.name not in there:
+                    self._config_path(member.name).unlink(missing_ok=True)
+            self.roster = after
+            self._forget_old_logs()
+        await self._tell_workers(holders(after, self.parts.sensing_stage, ready))
+        return changed
+
+    def orders(self) -> tuple[WorkerOrder, ...]:
+        """The workers that should run now; those that leave are not among them."""
+        return tuple(
+            WorkerOrder(
+                pipeline=self.record.name,
+                worker=member.name,
+                stage=member.stage,
+                config=str(self._config_path(member.name)),
+                log_file=str(self.log_file(member.name)),
+                environment=self._environment,
+            )
+            for member in self.roster.staying
+        )
+
+    def log_file(self, worker: str) -> Path:
+        return self.folder / LOGS / f"{worker}.log"
+
+    def _rescale(self) -> dict[str, str]:
+        self.scale = next_scale(
+            self.planned.spec, self.scale, self.record.fixed, self.statuses, self._clock.monotonic_s()
+        )
+        return {stage: one.changed_why for stage, one in self.scale.items() if one.changed_why}
+
+    async def _wishes(self) -> dict[str, StageWish]:
+        counts = {"source": 1, **{stage: one.workers for stage, one in self.scale.items()}}
+        wanted = {
+            stage: StageWish(workers=counts[stage], generation=self.record.generations.get(stage, 0))
+            for stage in ALL_STAGES
+            if stage in counts
+        }
+        if self.record.wish is Wish.RUN:
+            return wanted
+        if self.record.wish is Wish.REMOVE:
+            return {}
+        return draining_wishes(wanted, self.roster, await self.waiting())
+
+    async def waiting(self) -> dict[str, int | None]:
+        """Messages that wait in the stored lanes into THINK and ACT."""
+        lanes = {
+            "think": (self._engine.main, self.names.features_stream, THINK_CONSUMER),
+            "act": (self.act_domain, self.names.outputs_stream, ACT_CONSUMER),
+        }
+        found: dict[str, int | None] = {}
+        for stage, (domain, stream, consumer) in lanes.items():
+            if stage == "think" and self.parts.lane == "hot":
+                continue
+            try:
+                info = await self._engine.admin(domain).call(f"CONSUMER.INFO.{stream}.{consumer}")
+                found[stage] = int(info.get("num_pending", 0)) + int(info.get("num_ack_pending", 0))
+            except (HarchError, NatsError):
+                found[stage] = None
+        return found
+
+    async def _fresh_statuses(self) -> list[WorkerStatus]:
+        """Of workers that are on the roster and said something lately. Raises E0701."""
+        try:
+            found = await read_statuses(self._engine.admin(self._engine.main), self.names)
+        except NatsError as error:
+            raise as_harch_error(error, "reading the status of workers") from error
+        now_ms = round(self._clock.now().timestamp() * 1000)
+        there = {member.name for member in self.roster.members}
+        return [one for one in found if one.worker in there and now_ms - one.at_ms <= STATUS_FRESH_MS]
+
+    def _pid(self, worker: str) -> int | None:
+        kept = self.kept.get(f"{self.record.name}/{worker}")
+        return kept.pid if kept is not None else None
+
+    async def _tell_workers(self, holding: list[str]) -> None:
+        """Assignment, models and policy, each when it is new."""
+        client = self._engine.admin(self._engine.main).client
+        bucket = NatsBucket(client, self.names.state_bucket)
+        try:
+            if self._assignment is None:
+                found = await bucket.get(ASSIGNMENT_KEY)
+                self._assignment = msgspec.json.decode(found.value, type=Assignment) if found else NOBODY
+            after = reassigned(self._assignment, self.parts.sense.partitions, holding)
+            if after is not self._assignment:
+                await self._want(bucket, ASSIGNMENT_KEY, after)
+                self._assignment = after
+            if self._told_policy < self.record.policy_version:
+                await self._want(bucket, POLICY_KEY, self.parts.policy)
+                self._told_policy = self.record.policy_version
+            if self._told_models < self.record.models_revision:
+                versions = {model.name: model.versions for model in self.parts.think.models}
+                await self._want(bucket, MODELS_KEY, WantedModels(self.record.models_revision, versions))
+                self._told_models = self.record.models_revision
+        except (NatsError, Unreachable) as error:
+            raise HarchError(
+                "E0701", f"the workers could not be told: {error}", hint="a supervised engine is started again"
+            ) from error
+
+    async def _want(self, bucket: NatsBucket, key: str, value: Any) -> None:
+        await bucket.put(key, msgspec.json.encode(value))
+        self.wake()
+
+    def wake(self) -> None:
+        """Workers look at once at what is wanted of them."""
+        self._engine.admin(self._engine.main).client.publish(self.names.control, b"look")
+
+    def _config_path(self, worker: str) -> Path:
+        return self.folder / "config" / f"{worker}.json"
+
+    def _write_config(self, member: Member) -> None:
+        engine, act_engine = self._engine.access(self.planned.deployment, member.stage)
+        state = self.folder / "state" / member.stage
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config = worker_config(
+            self.parts,
+            member.stage,  # type: ignore[arg-type]
+            member.name,
+            engine=engine,
+            act_engine=act_engine,
+            state_folder=str(state),
+            share=(member.slot, member.slots),
+        )
+        write_config(self._config_path(member.name), config)
+
+    def _forget_old_logs(self) -> None:
+        logs = sorted((self.folder / LOGS).glob("*.log"), key=lambda path: path.stat().st_mtime)
+        named = {self.log_file(member.name) for member in self.roster.members}
+        for path in [path for path in logs if path not in named][:-LOGS_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def _read_roster(self) -> Roster:
+        try:
+            return msgspec.json.decode((self.folder / "roster.json").read_bytes(), type=Roster)
+        except FileNotFoundError:
+            return Roster()
+        except msgspec.MsgspecError:
+            log.error("the roster in %s is damaged; all workers are started anew", self.folder)
+            return Roster()

@@ -1,0 +1,247 @@
+"""May this pipeline be deployed here, and what changes? A plan, or every reason why not. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.hub.pipelines.values import ALL_STAGES, SCALED, PipelineRecord, Wish
+from harch.pipelines.sense.features import feature_schema
+from harch.pipelines.sense.gate import PolicyTable
+from harch.pipelines.spec.deployment import Deployment, plan_deployment
+from harch.pipelines.spec.file import parse_pipelines
+from harch.pipelines.spec.parts import parts_at
+from harch.pipelines.spec.residency import ResidencyProof, prove_residency
+from harch.pipelines.spec.settings import PipelineSpec
+from harch.pipelines.spec.update import Step, UpdatePlan, plan_update
+from harch.pipelines.think.settings import RuntimeKind
+from harch.pipelines.workers.parts import PipelineParts
+from harch.sovereignty.compiled import Rules
+from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.tag_input import parse_tag
+
+_ENV = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)\Z")
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """Where plans are made: this hub, among these, by these rules."""
+
+    hub_id: str
+    rules: Rules
+    jurisdictions: Jurisdictions
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A pipeline that may be. `update` is None for a new one."""
+
+    spec: PipelineSpec
+    proof: ResidencyProof
+    deployment: Deployment
+    update: UpdatePlan | None = None
+
+
+def read_one(text: bytes, source: str, ground: Ground) -> PipelineSpec:
+    """The one pipeline of a file. Raises E0250 with every mistake."""
+    specs = parse_pipelines(text, source, ground.jurisdictions)
+    if len(specs) > 1:
+        hint = "`harch pipeline apply` splits files at `---` and applies one after the other"
+        raise HarchError("E0250", f"{source} describes {len(specs)} pipelines; one is taken at a time", hint=hint)
+    return specs[0]
+
+
+def spec_of(record: PipelineRecord) -> PipelineSpec:
+    return msgspec.convert(record.spec, PipelineSpec)
+
+
+def plain(spec: PipelineSpec) -> dict[str, Any]:
+    """As it is stored and shown."""
+    found: dict[str, Any] = msgspec.to_builtins(spec)
+    return found
+
+
+def plan(spec: PipelineSpec, ground: Ground, before: PipelineRecord | None = None) -> Planned:
+    """Proves every edge, then places the stages. Raises E0907 with all refusals, E0711, E0712."""
+    proof = prove_residency(spec, ground.rules, ground.jurisdictions)
+    found = plan_deployment(spec, proof, ground.rules.terrain, scores={ground.hub_id: 1.0})
+    if not isinstance(found, Deployment):
+        raise refusal(spec.name, found)
+    others = sorted({placement.hub for placement in found.placements} - {ground.hub_id})
+    if others:
+        raise HarchError(
+            "E0712",
+            f"`{spec.name}` may not run at {ground.hub_id}; its stages would be at {', '.join(others)}",
+            hint=f"apply it there: `harch pipeline apply --hub {others[0]} -f …`",
+        )
+    if spec.exports:
+        raise HarchError(
+            "E0711",
+            f"`{spec.name}` exports `{spec.exports[0].name}`, and this hub opens no links over borders by itself",
+            hint="leave `exports` out, or run the engine with a layout of your own (docs/pipelines/engine.md)",
+        )
+    update = None
+    if before is not None:
+        update = plan_update(spec_of(before), spec, ground.jurisdictions)
+        if update.refusals and before.wish is Wish.RUN:
+            raise _no_update(update)
+    return Planned(spec=spec, proof=proof, deployment=found, update=update)
+
+
+def refusal(name: str, rejections: tuple[Rejection, ...]) -> HarchError:
+    """Every edge that may not be, with the nearest fix of each."""
+    lines = [
+        f"{one.subject}: {one.rule}: {one.detail}" + (f"; {one.nearest_fix}" if one.nearest_fix else "")
+        for one in rejections
+    ]
+    message = lines[0] if len(lines) == 1 else f"{len(lines)} reasons\n" + "\n".join(f"  {line}" for line in lines)
+    return HarchError(
+        "E0907",
+        f"`{name}` may not be deployed: {message}",
+        hint=rejections[0].nearest_fix or "docs/pipelines/spec.md tells what is proved of every edge",
+        meta={"rejections": [msgspec.to_builtins(one) for one in rejections]},
+    )
+
+
+def _no_update(update: UpdatePlan) -> HarchError:
+    lines = [f"{one.rule}: {one.detail}" for one in update.refusals]
+    return HarchError(
+        "E0711",
+        f"`{update.pipeline}` cannot be changed so while it runs: {'; '.join(lines)}",
+        hint=update.refusals[0].nearest_fix,
+        meta={"rejections": [msgspec.to_builtins(one) for one in update.refusals]},
+    )
+
+
+def updated(record: PipelineRecord, planned: Planned, ground: Ground, *, at: str, by: str) -> PipelineRecord:
+    """The record of the next version: which stages get new workers, and whether models are swapped."""
+    update = planned.update
+    version = record.version + 1
+    generations, models = dict(record.generations), record.models_revision
+    restart = set() if update is None else {one.stage.value for one in update.stages if one.step in _ANEW}
+    if "sense" in restart:
+        restart.add("source")
+        if _read_by_all(spec_of(record)) != _read_by_all(planned.spec):
+            restart |= {"think", "act"}
+    if _own_tags(planned.spec) - _own_tags(spec_of(record)):
+        restart.add("think")  # a running worker knows the tags of models, and those of versions it was started with
+    for stage in restart:
+        generations[stage] = version
+    if update is not None and any(one.step is Step.SWAP for one in update.stages):
+        models = version
+    elif "think" in restart:
+        models = version  # the wanted roles of the file, also for what an earlier order had changed
+    table = policy_table(planned.spec, planned.deployment, ground, record)
+    fixed = {stage: count for stage, count in record.fixed.items() if stage in planned.spec.stages}
+    return structs.replace(
+        record,
+        version=version,
+        spec=plain(planned.spec),
+        wish=Wish.RUN,
+        generations=generations,
+        models_revision=models,
+        fixed=fixed,
+        policy_version=table.version,
+        policy_bits=table.bits,
+        applied_at=at,
+        applied_by=by,
+    )
+
+
+def _own_tags(spec: PipelineSpec) -> set[tuple[str, str]]:
+    models = spec.think.models if spec.think else ()
+    return {(model.name, one.version) for model in models for one in model.versions if one.tag is not None}
+
+
+_ANEW = (Step.RESTART, Step.START)
+
+
+def _read_by_all(spec: PipelineSpec) -> tuple[object, ...]:
+    """What THINK and ACT are told of SENSE: the columns of features, and the names of devices."""
+    return (feature_schema(spec.sense), spec.sense.devices, spec.sense.metrics, spec.sense.partitions)
+
+
+def policy_table(spec: PipelineSpec, deployment: Deployment, ground: Ground, record: PipelineRecord) -> PolicyTable:
+    """The numbering of hubs for this pipeline. Another numbering than the stored one gets the next version."""
+    parts = parts_at(spec, deployment, ground.hub_id, ground.rules, ground.jurisdictions, policy_version=1)
+    same = not record.policy_bits or record.policy_bits == parts.policy.bits
+    version = record.policy_version if same else record.policy_version + 1
+    return structs.replace(parts.policy, version=version)
+
+
+def parts_of(record: PipelineRecord, planned: Planned, ground: Ground, model_folder: str) -> PipelineParts:
+    found = parts_at(
+        planned.spec,
+        planned.deployment,
+        ground.hub_id,
+        ground.rules,
+        ground.jurisdictions,
+        policy_version=record.policy_version,
+        model_folder=model_folder,
+    )
+    tags = found.model_tags | {
+        model.name: parse_tag(model.tag or planned.spec.jurisdiction, ground.jurisdictions, where="tag")
+        for model in (planned.spec.think.models if planned.spec.think else ())
+    }  # by name too: versions that come later have no other
+    return structs.replace(found, enrichment=record.enrichment, model_tags=tags)
+
+
+def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int, at: str, by: str) -> PipelineRecord:
+    record = PipelineRecord(
+        name=planned.spec.name,
+        tenant=tenant,
+        version=version,
+        spec=plain(planned.spec),
+        generations=dict.fromkeys(ALL_STAGES, version),
+        created_at=at,
+        applied_at=at,
+        applied_by=by,
+    )
+    table = policy_table(planned.spec, planned.deployment, ground, record)
+    return structs.replace(record, policy_version=table.version, policy_bits=table.bits)
+
+
+def secrets_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of secrets that sources and sinks read: `env:NAME` anywhere, and whatever ends in `_secret`."""
+    found: dict[str, None] = {}
+
+    def look(value: object, key: str = "") -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                look(inner, str(name))
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                look(inner)
+        elif isinstance(value, str):
+            if match := _ENV.match(value):
+                found[match[1]] = None
+            elif key.endswith("_secret") and value:
+                found[value] = None
+
+    look(spec)
+    return tuple(found)
+
+
+def files_named(spec: PipelineSpec) -> dict[str, str | None]:
+    """Files that models are made of, with the hash that each must have: ONNX by path, Python by its module."""
+    found: dict[str, str | None] = {}
+    for model in spec.think.models if spec.think else ():
+        for version in model.versions:
+            if version.runtime is RuntimeKind.ONNX:
+                found[version.path or ""] = version.sha256
+            elif version.callable:
+                module = version.callable.partition(":")[0]
+                found[f"{module.replace('.', '/')}.py"] = version.sha256
+    return found
+
+
+def scale_problem(spec: PipelineSpec, stage: str, count: int, workers_max: int) -> str:
+    """Why a stage cannot have so many workers; empty if it can."""
+    if stage not in SCALED or stage not in spec.stages:
+        return f"`{spec.name}` has no stage `{stage}` that can be scaled"
+    most = min(workers_max, spec.sense.partitions) if stage == "sense" else workers_max
+    return "" if 1 <= count <= most else f"{count} workers of {stage}; from 1 to {most}"

@@ -1,0 +1,345 @@
+"""What can be asked of a hub about pipelines? Apply, see, scale, change, drain, remove; promised is what is on disk.
+
+Nothing of the message engine or of the stages is imported before the first pipeline is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from harch.base.clock import Clock, iso
+from harch.base.errors import HarchError
+from harch.fleet.model import Fleet, Hub
+from harch.hub.pipelines import records
+from harch.hub.pipelines.values import PipelineRecord, Wish
+from harch.hub.pipelines.views import (
+    ApplyView,
+    FileView,
+    PipelineDetails,
+    PipelineList,
+    PipelineView,
+    VersionView,
+)
+from harch.hub.store.database import Database
+from harch.hub.store.rows import Statement
+from harch.hub.views import LogPage
+from harch.sovereignty.audit.entry import Draft
+
+if TYPE_CHECKING:
+    from harch.hub.pipelines.actions import PipelineActions
+    from harch.hub.pipelines.loop import PipelineLoop
+    from harch.pipelines.spec.settings import PipelineSpec
+
+PIPELINES_MAX = 100
+
+Write = Callable[[list[Statement], list[Draft]], "asyncio.Future[None]"]
+Note = Callable[[str, str, str], None]
+
+
+class HubPipelines:
+    """Behind the API. `tenant` None means all tenants."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        hub: Hub,
+        folder: Path,
+        clock: Clock,
+        database: Database,
+        write: Write,
+        note: Note,
+        open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+    ) -> None:
+        self._fleet, self._hub, self._folder, self._clock = fleet, hub, folder / "pipelines", clock
+        self._database, self._write, self._note, self._open_secrets = database, write, note, open_secrets
+        self._stored = {record.name: record for record in records.all_records(database)}
+        self._loop: PipelineLoop | None = None
+        self._actions: PipelineActions | None = None
+        self._opened = asyncio.Event()
+        self._changing = asyncio.Lock()
+        if self._stored:
+            self._opened.set()
+
+    async def run(self) -> None:
+        """Until cancelled. A hub without pipelines waits here and does nothing."""
+        await self._opened.wait()
+        loop = self._open()
+        await loop.run()
+
+    async def close(self) -> None:
+        if self._actions is not None:
+            await self._actions.close()
+        if self._loop is not None:
+            await self._loop.stop()
+
+    # Seen
+
+    async def listed(self, *, tenant: str | None) -> PipelineList:
+        items = [await self._view(record) for record in self._stored.values() if tenant in (None, record.tenant)]
+        return PipelineList(items=tuple(sorted(items, key=lambda one: one.name)), total=len(items))
+
+    async def show(self, name: str, *, tenant: str | None) -> PipelineDetails:
+        from harch.hub.pipelines.shown import streams_of, worker_views
+
+        record = self._find(name, tenant)
+        running = self._open().running.get(name)
+        rows = await asyncio.to_thread(records.versions, self._database, name)
+        return PipelineDetails(
+            pipeline=await self._view(record),
+            workers=() if running is None else worker_views(running),
+            spec=record.spec,
+            versions=tuple(
+                VersionView(version=row.version, applied_at=row.applied_at, applied_by=row.applied_by) for row in rows
+            ),
+            streams={} if running is None else streams_of(running.planned.deployment),
+        )
+
+    async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage:
+        """A page of what one worker printed. Raises E0710."""
+        from harch.hub.pipelines.logs import read_page
+
+        self._find(name, tenant)
+        return await asyncio.to_thread(read_page, self._open().pipeline_folder(name), worker, offset, bytes_max)
+
+    async def _view(self, record: PipelineRecord) -> PipelineView:
+        from harch.hub.pipelines.shown import pipeline_view
+
+        loop = self._open()
+        running = loop.running.get(record.name)
+        return pipeline_view(
+            record,
+            running,
+            hub=self._hub.id,
+            country=self._hub.country,
+            now=self._clock.now(),
+            waiting=await running.waiting() if running is not None else None,
+            trouble=loop.troubles.get(record.name, "") or loop.troubles.get("", ""),
+        )
+
+    # Changed
+
+    async def apply(
+        self,
+        text: bytes,
+        source: str,
+        *,
+        tenant: str,
+        actor: str,
+        dry_run: bool = False,
+        enrichment: dict[str, dict[str, float]] | None = None,
+    ) -> ApplyView:
+        """Creates or updates; the same file again changes nothing. Raises E0250, E0907, E0711 to E0713, E0705."""
+        ground = self._open().ground
+        from harch.hub.pipelines import planning
+
+        spec = await asyncio.to_thread(planning.read_one, text, source, ground)
+        async with self._changing:
+            before = self._mine(spec.name, tenant)
+            if before is None and len(self._stored) >= PIPELINES_MAX:
+                raise HarchError("E0401", f"this hub has {PIPELINES_MAX} pipelines", hint="remove one first")
+            return await self._deploy(spec, before, tenant, actor, dry_run=dry_run, enrichment=enrichment)
+
+    async def set_version(
+        self,
+        name: str,
+        model: str,
+        version: dict[str, object],
+        *,
+        tenant: str | None,
+        actor: str,
+        dry_run: bool,
+    ) -> ApplyView:
+        """Adds a version of a model or gives one another role: loaded, shadow, canary, active. Nothing restarts."""
+        from harch.hub.pipelines import planning
+        from harch.hub.pipelines.versions import with_version
+
+        async with self._changing:
+            record = self._find(name, tenant)
+            spec = with_version(planning.spec_of(record), model, version)
+            return await self._deploy(spec, record, record.tenant, actor, dry_run=dry_run, enrichment=None)
+
+    async def _deploy(
+        self,
+        spec: PipelineSpec,
+        before: PipelineRecord | None,
+        tenant: str,
+        actor: str,
+        *,
+        dry_run: bool,
+        enrichment: dict[str, dict[str, float]] | None,
+    ) -> ApplyView:
+        from harch.hub.pipelines import drafts, planning
+        from harch.hub.pipelines.files import missing
+        from harch.hub.pipelines.shown import apply_view
+
+        loop, at = self._open(), iso(self._clock.now())
+        try:
+            planned = await asyncio.to_thread(planning.plan, spec, loop.ground, before)
+        except HarchError as error:
+            await self._write(
+                [], [drafts.refused(spec.name, error, country=self._hub.country, tenant=tenant, by=actor)]
+            )
+            raise
+        others = [one.planned.deployment for name, one in loop.running.items() if name != spec.name]
+        loop.engine.check([*others, planned.deployment])
+        absent = await asyncio.to_thread(missing, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec))
+        absent = tuple(path for path in absent if not path.endswith(".py"))  # a module may be installed
+        if before is None:
+            version = await asyncio.to_thread(records.last_version, self._database, spec.name)
+            after = planning.first_record(planned, loop.ground, tenant=tenant, version=version + 1, at=at, by=actor)
+        else:
+            after = planning.updated(before, planned, loop.ground, at=at, by=actor)
+        if enrichment is not None and enrichment != after.enrichment:
+            after = structs.replace(
+                after, enrichment=enrichment, generations={**after.generations, "sense": after.version}
+            )
+        same = before is not None and before.wish is Wish.RUN and _same(before, after)
+        result = "unchanged" if same else "created" if before is None else "updated"
+        shown = before if same and before is not None else after
+        view = apply_view(
+            planned, result=result, version=shown.version, hub=self._hub.id, dry_run=dry_run, files_missing=absent
+        )
+        if dry_run or same:
+            return view
+        if absent:
+            raise HarchError(
+                "E0713",
+                f"`{spec.name}` needs {', '.join(absent)}, which is not here or has another hash than the file says",
+                hint="`harch pipeline apply` sends it from the folder of the pipeline file",
+            )
+        await self._keep(after, drafts.applied(after, planned, result, country=self._hub.country, by=actor), new=True)
+        self._note(f"pipeline.{result}", after.name, f"version {after.version} by {actor}")
+        return view
+
+    async def scale(self, name: str, counts: dict[str, int | None], *, tenant: str | None, actor: str) -> PipelineView:
+        """Numbers of workers by stage; None gives a stage back to its load. Raises E0201."""
+        from harch.hub.pipelines import drafts, planning
+        from harch.pipelines.workers.parts import WORKERS_MAX
+
+        async with self._changing:
+            record = self._find(name, tenant)
+            spec = planning.spec_of(record)
+            fixed = dict(record.fixed)
+            for stage, count in counts.items():
+                if problem := planning.scale_problem(spec, stage, 1 if count is None else count, WORKERS_MAX):
+                    raise HarchError("E0201", problem, hint="e.g. `harch pipeline scale NAME think=2`, or `think=auto`")
+                if count is None:
+                    fixed.pop(stage, None)
+                else:
+                    fixed[stage] = count
+            after = structs.replace(record, fixed=fixed)
+            await self._keep(after, drafts.scaled(after, country=self._hub.country, by=actor))
+        self._note("pipeline.scaled", name, ", ".join(f"{k}={v or 'auto'}" for k, v in counts.items()) + f" by {actor}")
+        return await self._view(after)
+
+    async def drain(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
+        """Sources stop, the rest finishes; streams, checkpoints and ledger stay. Applying the file starts it again."""
+        return await self._wish(name, Wish.DRAIN, tenant, actor)
+
+    async def remove(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
+        """Stops it and deletes its streams, state and files. What its ledger has goes too; the audit chain stays."""
+        return await self._wish(name, Wish.REMOVE, tenant, actor)
+
+    async def _wish(self, name: str, wish: Wish, tenant: str | None, actor: str) -> PipelineView:
+        from harch.hub.pipelines import drafts
+
+        async with self._changing:
+            record = self._find(name, tenant)
+            after = structs.replace(record, wish=wish if record.wish is not Wish.REMOVE else Wish.REMOVE)
+            if after != record:
+                await self._keep(after, drafts.wished(after, country=self._hub.country, by=actor))
+                self._note(f"pipeline.{wish.value}", name, f"asked by {actor}")
+        return await self._view(after)
+
+    async def put_file(
+        self, name: str, path: str, data: bytes, *, offset: int, total: int, sha256: str, tenant: str
+    ) -> FileView | None:
+        """One piece of a file; answers the file when it is whole."""
+        loop = self._open()
+        from harch.hub.pipelines import files, planning
+        from harch.pipelines.workers.names import names_of
+
+        names_of(self._hub.country, name)
+        record = self._mine(name, tenant)
+        if record is not None:
+            files.check_replaced(planning.files_named(planning.spec_of(record)), path, sha256)
+        folder = loop.pipeline_folder(name) / "files"
+        return await asyncio.to_thread(files.take_part, folder, path, data, offset=offset, total=total, sha256=sha256)
+
+    async def take_events(self, name: str, source: str, body: bytes, content_type: str, *, tenant: str | None) -> bytes:
+        """Gives a body to an HTTP source of the pipeline and answers what that said."""
+        from harch.hub.pipelines.intake import forward, source_address
+
+        sources = (await self._view(self._find(name, tenant))).sources
+        return await forward(source_address(sources, source, name), body, content_type)
+
+    @property
+    def actions(self) -> PipelineActions:
+        """What waits for a person, and what was given up. Raises E0740."""
+        if self._actions is None:
+            self._open()
+            from harch.hub.pipelines.actions import PipelineActions
+
+            self._actions = PipelineActions(self._find, self._open(), clock=self._clock, write=self._write)
+        return self._actions
+
+    # Inside
+
+    def _find(self, name: str, tenant: str | None) -> PipelineRecord:
+        record = self._stored.get(name)
+        if record is None or tenant not in (None, record.tenant):
+            raise HarchError(
+                "E0710", f"no pipeline `{name[:64]}` at hub {self._hub.name}", hint="`harch pipeline ls` lists them"
+            )
+        return record
+
+    def _mine(self, name: str, tenant: str) -> PipelineRecord | None:
+        record = self._stored.get(name)
+        if record is not None and record.tenant != tenant:
+            raise HarchError("E0711", f"`{name}` belongs to another tenant", hint="use another name")
+        return record
+
+    async def _keep(self, record: PipelineRecord, draft: Draft, *, new: bool = False) -> None:
+        statements = records.save_version(record) if new else records.save(record)
+        await self._write(statements, [draft])
+        self._stored[record.name] = record
+        self._opened.set()
+        self._open().wake()
+
+    def _open(self) -> PipelineLoop:
+        """Raises E0740 where the packages of pipelines are not installed."""
+        if self._loop is None:
+            self._loop = _load_loop()(
+                self._fleet,
+                self._hub,
+                self._folder,
+                clock=self._clock,
+                database=self._database,
+                write=self._write,
+                note=self._note,
+                open_secrets=self._open_secrets,
+            )
+            self._loop.records = self._stored
+        return self._loop
+
+
+def _same(before: PipelineRecord, after: PipelineRecord) -> bool:
+    return (before.spec, before.fixed, before.enrichment) == (after.spec, after.fixed, after.enrichment)
+
+
+def _load_loop() -> Callable[..., PipelineLoop]:
+    try:
+        from harch.hub.pipelines.opening import open_loop
+    except ImportError as error:
+        raise HarchError(
+            "E0740",
+            f"pipelines need a package that is not installed here: {error.name}",
+            hint="`pip install 'harch[pipelines,inference]'` on the hub, and start it again",
+        ) from error
+    return open_loop

@@ -1,0 +1,223 @@
+"""How does a running pipeline look to people? Its roster and what its workers said, summed by stage. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from harch.hub.pipelines.pipeline import RunningPipeline
+from harch.hub.pipelines.planning import Planned
+from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
+from harch.hub.pipelines.views import ActionView, ApplyView, EdgeView, PipelineView, StageStep, StageView, WorkerView
+from harch.pipelines.act.approvals import Waiting
+from harch.pipelines.act.letters import Letter
+from harch.pipelines.spec.deployment import Deployment
+from harch.pipelines.workers.status import WorkerStatus
+
+OFTEN = 3  # starts of a worker that never came to say anything
+_DROPPED = ("events_shed", "rows_dropped", "messages_dead", "commands_dropped")
+
+
+def worker_views(running: RunningPipeline) -> tuple[WorkerView, ...]:
+    said = {status.worker: status for status in running.statuses}
+    found = []
+    for member in running.roster.members:
+        kept = running.kept.get(f"{running.record.name}/{member.name}")
+        status = said.get(member.name)
+        health = "starting" if status is None else status.health
+        if member.leaving:
+            health = "leaving"
+        view = WorkerView(
+            worker=member.name,
+            stage=member.stage,
+            health=health,
+            pid=kept.pid if kept else None,
+            starts=kept.starts if kept else 0,
+            trouble=status.trouble if status else (kept.said if kept else ""),
+        )
+        found.append(view if status is None else _with_status(view, status))
+    return tuple(found)
+
+
+def _with_status(view: WorkerView, status: WorkerStatus) -> WorkerView:
+    return msgspec.structs.replace(
+        view,
+        partitions=status.partitions,
+        rate=status.rate,
+        lag=status.lag,
+        busy=status.busy,
+        memory_bytes=status.memory_bytes,
+        latency_ms=status.latency_ms,
+        counters=status.counters,
+    )
+
+
+def pipeline_view(
+    record: PipelineRecord,
+    running: RunningPipeline | None,
+    *,
+    hub: str,
+    country: str,
+    now: datetime,
+    waiting: Mapping[str, int | None] | None = None,
+    trouble: str = "",
+) -> PipelineView:
+    stages = () if running is None else _stages(running, waiting or {})
+    words = trouble or (running.trouble if running is not None else "") or _worst(running)
+    return PipelineView(
+        name=record.name,
+        tenant=record.tenant,
+        hub=hub,
+        country=country,
+        version=record.version,
+        state=_state(record, running, stages, words),
+        trouble=words,
+        created_at=record.created_at,
+        applied_at=record.applied_at,
+        applied_by=record.applied_by,
+        at=now,
+        stages=stages,
+        sources={} if running is None else _sources(running),
+        models={} if running is None else _models(running),
+    )
+
+
+def _state(record: PipelineRecord, running: RunningPipeline | None, stages: tuple[StageView, ...], trouble: str) -> str:
+    if record.wish is Wish.REMOVE:
+        return "removing"
+    if record.wish is Wish.DRAIN:
+        return "drained" if running is not None and running.is_at_rest else "draining"
+    if trouble:
+        return "trouble"
+    well = bool(stages) and all(stage.ready >= stage.wanted for stage in stages)
+    return "running" if well else "starting"
+
+
+def _worst(running: RunningPipeline | None) -> str:
+    if running is None:
+        return ""
+    said = {one.worker for one in running.statuses}
+    for name, kept in running.kept.items():
+        worker = name.partition("/")[2]
+        if kept.starts > OFTEN and not kept.stopping and worker not in said:
+            return f"{worker} ends again and again: `harch pipeline logs {running.record.name} {worker}` tells why"
+    troubled = [one for one in running.statuses if one.health == "trouble" and one.trouble]
+    return f"{troubled[0].worker}: {troubled[0].trouble}" if troubled and running.was_well else ""
+
+
+def _stages(running: RunningPipeline, waiting: Mapping[str, int | None]) -> tuple[StageView, ...]:
+    found = []
+    for stage in ALL_STAGES:
+        said = [status for status in running.statuses if status.stage == stage]
+        members = [member for member in running.roster.of(stage) if not member.leaving]
+        wanted = 1 if stage == "source" else running.scale[stage].workers if stage in running.scale else 0
+        if not wanted and not members:
+            continue
+        counters: dict[str, int] = {}
+        for status in said:
+            for name, count in status.counters.items():
+                counters[name] = counters.get(name, 0) + count
+        staying = {member.name for member in members}
+        found.append(
+            StageView(
+                stage=stage,
+                workers=len(members),
+                wanted=wanted if running.record.wish is Wish.RUN else 0,
+                ready=sum(status.health == "ok" and status.worker in staying for status in said),
+                fixed=stage in running.record.fixed,
+                rate=sum(status.rate for status in said),
+                lag=max((status.lag for status in said), default=0.0),
+                waiting=waiting.get(stage),
+                p50_ms=max((status.latency_ms.get("p50", 0.0) for status in said), default=0.0),
+                p99_ms=max((status.latency_ms.get("p99", 0.0) for status in said), default=0.0),
+                busy=sum(status.busy for status in said) / len(said) if said else 0.0,
+                dropped=sum(counters.get(name, 0) for name in _DROPPED),
+                quarantined=sum(count for name, count in counters.items() if name.startswith("aside_")),
+                counters=counters,
+            )
+        )
+    return tuple(found)
+
+
+def _sources(running: RunningPipeline) -> dict[str, str]:
+    return {name: url for status in running.statuses for name, url in status.endpoints.items()}
+
+
+def _models(running: RunningPipeline) -> dict[str, str]:
+    """What the newest THINK worker serves, as it says it itself."""
+    said = [status for status in running.statuses if status.stage == "think"]
+    return dict(said[-1].details) if said else {}
+
+
+def streams_of(deployment: Deployment) -> dict[str, tuple[str, ...]]:
+    return {share.domain: tuple(stream.name for stream in share.wanted.streams) for share in deployment.domains}
+
+
+def apply_view(
+    planned: Planned, *, result: str, version: int, hub: str, dry_run: bool, files_missing: tuple[str, ...]
+) -> ApplyView:
+    steps = {one.stage: one for one in planned.update.stages} if planned.update is not None else {}
+    return ApplyView(
+        name=planned.spec.name,
+        result=result,
+        dry_run=dry_run,
+        version=version,
+        hub=hub,
+        country=planned.deployment.country,
+        stages=tuple(
+            StageStep(
+                stage=placement.stage.value,
+                step=steps[placement.stage].step.value if placement.stage in steps else "start",
+                because=steps[placement.stage].because if placement.stage in steps else (),
+                hub=placement.hub,
+                workers=placement.workers,
+            )
+            for placement in planned.deployment.placements
+        ),
+        edges=tuple(
+            EdgeView(kind=edge.kind.value, name=edge.name, hubs=edge.hubs, countries=edge.countries)
+            for edge in planned.proof.edges
+        ),
+        streams=streams_of(planned.deployment),
+        files_missing=files_missing,
+    )
+
+
+def waiting_view(one: Waiting) -> ActionView:
+    return ActionView(
+        cmd_id=one.cmd_id,
+        pipeline=one.pipeline,
+        device=one.device,
+        action=one.action,
+        digest=one.digest,
+        steps=tuple(msgspec.to_builtins(step) for step in one.steps),
+        issued_ms=one.issued_ms,
+        expires_ms=one.expires_ms,
+        priority=one.priority,
+        model=one.model,
+        dry_run=one.dry_run,
+        state="await_confirm",
+    )
+
+
+def letter_view(one: Letter) -> ActionView:
+    command = one.command
+    return ActionView(
+        cmd_id=one.cmd_id,
+        pipeline=command.pipeline,
+        device=command.device,
+        action=command.action,
+        digest="",
+        steps=tuple(msgspec.to_builtins(step) for step in command.steps),
+        issued_ms=command.issued_ms,
+        expires_ms=one.expires_ms,
+        priority=command.priority,
+        model=command.model,
+        dry_run=command.dry_run,
+        state="dead",
+        reason=one.reason,
+        attempts=one.attempts,
+        maybe_sent=one.maybe_sent,
+    )

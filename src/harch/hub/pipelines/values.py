@@ -1,0 +1,42 @@
+"""What does the hub remember of a pipeline? Values that are stored as they are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+SCALED = ("sense", "think", "act")  # stages that may have several workers
+ALL_STAGES = ("source", *SCALED)
+
+
+class Wish(StrEnum):
+    """What is wanted of it. `drained`: sources stop first, then each stage when it has finished; streams stay."""
+
+    RUN = "run"
+    DRAIN = "drain"
+    REMOVE = "remove"
+
+
+class PipelineRecord(Struct, frozen=True, kw_only=True):
+    """`spec` is the specification as plain data. `generations`: a stage whose number grows gets new workers.
+
+    `fixed`: numbers of workers that a person has set; other stages scale by their load. `models_revision`: the version
+    whose models running workers were told to serve; 0 while they serve what they were started with.
+    """
+
+    name: str
+    tenant: str
+    version: int
+    spec: dict[str, Any]
+    wish: Wish = Wish.RUN
+    generations: dict[str, int] = {}
+    models_revision: int = 0
+    fixed: dict[str, int] = {}
+    policy_version: int = 1
+    policy_bits: dict[str, int] = {}
+    enrichment: dict[str, dict[str, float]] = {}
+    created_at: str = ""
+    applied_at: str = ""
+    applied_by: str = ""

@@ -1,0 +1,155 @@
+"""What does a hub tell about its pipelines? Values for the API; all of them are plain data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """One worker. Counters count since its process started; `health` is `starting` until it has said something."""
+
+    worker: str
+    stage: str
+    health: str
+    pid: int | None = None
+    starts: int = 0
+    trouble: str = ""
+    partitions: tuple[int, ...] = ()
+    rate: float = 0.0
+    lag: float = 0.0
+    busy: float = 0.0
+    memory_bytes: int = 0
+    latency_ms: dict[str, float] = {}
+    counters: dict[str, int] = {}
+
+
+class StageView(Struct, frozen=True, kw_only=True):
+    """One stage: sums over its workers; `waiting` is what its stored lane holds, None where it has none."""
+
+    stage: str
+    workers: int
+    wanted: int
+    ready: int
+    fixed: bool = False
+    rate: float = 0.0
+    lag: float = 0.0
+    waiting: int | None = None
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    busy: float = 0.0
+    dropped: int = 0
+    quarantined: int = 0
+    counters: dict[str, int] = {}
+
+
+class PipelineView(Struct, frozen=True, kw_only=True):
+    """`state`: starting, running, trouble, draining, drained, removing. `sources`: where events are taken, by name."""
+
+    name: str
+    tenant: str
+    hub: str
+    country: str
+    version: int
+    state: str
+    trouble: str
+    created_at: str
+    applied_at: str
+    applied_by: str
+    at: datetime
+    stages: tuple[StageView, ...]
+    sources: dict[str, str] = {}
+    models: dict[str, str] = {}
+
+
+class PipelineList(Struct, frozen=True, kw_only=True):
+    items: tuple[PipelineView, ...]
+    total: int
+
+
+class VersionView(Struct, frozen=True, kw_only=True):
+    version: int
+    applied_at: str
+    applied_by: str
+
+
+class PipelineDetails(Struct, frozen=True, kw_only=True):
+    pipeline: PipelineView
+    workers: tuple[WorkerView, ...]
+    spec: dict[str, Any]
+    versions: tuple[VersionView, ...]
+    streams: dict[str, tuple[str, ...]]  # by domain of the message engine
+
+
+class EdgeView(Struct, frozen=True, kw_only=True):
+    """One way that data takes, as it was proved."""
+
+    kind: str
+    name: str
+    hubs: tuple[tuple[str, str], ...]
+    countries: tuple[str, ...]
+
+
+class StageStep(Struct, frozen=True, kw_only=True):
+    stage: str
+    step: str
+    because: tuple[str, ...] = ()
+    hub: str = ""
+    workers: int = 0
+
+
+class ApplyView(Struct, frozen=True, kw_only=True):
+    """What was done, or would be: `result` is created, updated or unchanged. `edges` is the proof of residency."""
+
+    name: str
+    result: str
+    dry_run: bool
+    version: int
+    hub: str
+    country: str
+    stages: tuple[StageStep, ...]
+    edges: tuple[EdgeView, ...]
+    streams: dict[str, tuple[str, ...]]
+    files_missing: tuple[str, ...] = ()
+
+
+class FileView(Struct, frozen=True, kw_only=True):
+    path: str
+    sha256: str
+    bytes: int
+
+
+class ActionView(Struct, frozen=True, kw_only=True):
+    """A command that waits for a person, or that was given up. `digest` is what a person approves."""
+
+    cmd_id: str
+    pipeline: str
+    device: str
+    action: str
+    digest: str
+    steps: tuple[dict[str, Any], ...]
+    issued_ms: int
+    expires_ms: int
+    priority: int
+    model: str
+    dry_run: bool
+    state: str
+    reason: str = ""
+    attempts: int = 0
+    maybe_sent: bool = False
+
+
+class ActionList(Struct, frozen=True, kw_only=True):
+    items: tuple[ActionView, ...]
+    total: int
+
+
+class ReplayView(Struct, frozen=True, kw_only=True):
+    """Messages of dead lanes that went into the pipeline again, by lane."""
+
+    pipeline: str
+    replayed: dict[str, int]
+    last_seq: dict[str, int]
+    dry_run: bool

@@ -1,0 +1,155 @@
+"""What does a hub answer about pipelines? The values that `client.pipelines` returns; see `types` on versions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+
+class PipelineStage(Struct, frozen=True, kw_only=True):
+    """One stage: sums over its workers. `waiting` is what its stored lane holds; None where it has none."""
+
+    stage: str
+    workers: int = 0
+    wanted: int = 0
+    ready: int = 0
+    fixed: bool = False
+    rate: float = 0.0
+    lag: float = 0.0
+    waiting: int | None = None
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    busy: float = 0.0
+    dropped: int = 0
+    quarantined: int = 0
+    counters: dict[str, int] = {}
+
+
+class Pipeline(Struct, frozen=True, kw_only=True):
+    """`state`: starting, running, trouble, draining, drained, removing."""
+
+    name: str
+    hub: str
+    version: int
+    state: str
+    tenant: str = ""
+    country: str = ""
+    trouble: str = ""
+    created_at: str = ""
+    applied_at: str = ""
+    applied_by: str = ""
+    at: datetime | None = None
+    stages: tuple[PipelineStage, ...] = ()
+    sources: dict[str, str] = {}
+    models: dict[str, str] = {}
+
+
+class PipelineWorker(Struct, frozen=True, kw_only=True):
+    worker: str
+    stage: str
+    health: str
+    pid: int | None = None
+    starts: int = 0
+    trouble: str = ""
+    partitions: tuple[int, ...] = ()
+    rate: float = 0.0
+    lag: float = 0.0
+    busy: float = 0.0
+    memory_bytes: int = 0
+    latency_ms: dict[str, float] = {}
+    counters: dict[str, int] = {}
+
+
+class PipelineVersion(Struct, frozen=True, kw_only=True):
+    version: int
+    applied_at: str = ""
+    applied_by: str = ""
+
+
+class PipelineDetails(Struct, frozen=True, kw_only=True):
+    pipeline: Pipeline
+    workers: tuple[PipelineWorker, ...] = ()
+    spec: dict[str, Any] = {}
+    versions: tuple[PipelineVersion, ...] = ()
+    streams: dict[str, tuple[str, ...]] = {}
+
+
+class PipelineEdge(Struct, frozen=True, kw_only=True):
+    """One way that data takes, as it was proved: between which hubs, touching which countries."""
+
+    kind: str
+    name: str
+    hubs: tuple[tuple[str, str], ...] = ()
+    countries: tuple[str, ...] = ()
+
+
+class PipelineStep(Struct, frozen=True, kw_only=True):
+    stage: str
+    step: str
+    because: tuple[str, ...] = ()
+    hub: str = ""
+    workers: int = 0
+
+
+class PipelineApplied(Struct, frozen=True, kw_only=True):
+    """`result`: created, updated or unchanged; with `dry_run`, what it would be."""
+
+    name: str
+    result: str
+    version: int
+    hub: str
+    dry_run: bool = False
+    country: str = ""
+    stages: tuple[PipelineStep, ...] = ()
+    edges: tuple[PipelineEdge, ...] = ()
+    streams: dict[str, tuple[str, ...]] = {}
+    files_missing: tuple[str, ...] = ()
+
+
+class PipelineAction(Struct, frozen=True, kw_only=True):
+    """A command that waits for a person, or that was given up."""
+
+    cmd_id: str
+    device: str
+    action: str
+    state: str
+    pipeline: str = ""
+    digest: str = ""
+    steps: tuple[dict[str, Any], ...] = ()
+    issued_ms: int = 0
+    expires_ms: int = 0
+    priority: int = 0
+    model: str = ""
+    dry_run: bool = False
+    reason: str = ""
+    attempts: int = 0
+    maybe_sent: bool = False
+
+
+class PipelineReplay(Struct, frozen=True, kw_only=True):
+    """Messages of the dead lanes that went into the pipeline again, by lane."""
+
+    pipeline: str
+    replayed: dict[str, int] = {}
+    last_seq: dict[str, int] = {}
+    dry_run: bool = False
+
+
+class PipelinePage(Struct, frozen=True, kw_only=True):
+    items: tuple[Pipeline, ...] = ()
+    total: int = 0
+
+
+class ActionPage(Struct, frozen=True, kw_only=True):
+    items: tuple[PipelineAction, ...] = ()
+    total: int = 0
+
+
+class LogPiece(Struct, frozen=True, kw_only=True):
+    """A piece of what a worker printed. Ask again from `next_offset`."""
+
+    data: bytes
+    offset: int
+    next_offset: int
