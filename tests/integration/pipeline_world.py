@@ -165,6 +165,8 @@ class PipelineWorld:
         self.newest_ns = 0
         self._clock = SystemClock()
         self._tap: asyncio.Task[None] | None = None
+        self.contradictions = 0  # windows that were told in two ways
+        self._bytes: dict[tuple[int, int, int], bytes] = {}
         self._stored: set[int] = set()  # numbers in the stream that were seen
 
     async def start(self) -> None:
@@ -262,6 +264,7 @@ class PipelineWorld:
                 partition = int(message.subject.rpartition(".")[2])
                 told = (partition, header.seq, header.t_first_ns)
                 self.windows[told] += 1
+                self.contradictions += self._bytes.setdefault(told, bytes(message.payload)) != message.payload
                 if self.windows[told] == 1:
                     for device, count in zip(columns.device, columns.values[0], strict=True):
                         self.rows[(header.t_first_ns, int(device))] += int(np.float64(count))

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import logging
 
-import msgspec
-
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.workers.actor import Actor, NotYet
-from harch.pipelines.workers.names import ACT_CONSUMER, POLICY_KEY
+from harch.pipelines.workers.names import ACT_CONSUMER
+from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
@@ -34,7 +32,8 @@ class ActWorker:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._config = shell.config
-        self._actor = Actor(shell)
+        self._policies = Policies(shell.config.policy)
+        self._actor = Actor(shell, self._policies)
         self._stopping = asyncio.Event()
         self._ready = False
         self._latency = Latency()
@@ -64,9 +63,8 @@ class ActWorker:
         self._stopping.set()
 
     async def look(self) -> None:
-        entry = await self._shell.state.get(POLICY_KEY)
-        if entry is not None:
-            self._actor.gate.learn(msgspec.json.decode(entry.value, type=PolicyTable))
+        for table in await self._policies.look(self._shell.state):
+            self._actor.gate.learn(table)
         if self._ready:
             self._actor.stage.wake()  # a person may have approved something
 

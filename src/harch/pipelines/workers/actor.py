@@ -30,6 +30,7 @@ from harch.pipelines.sense.gate import Gate, Verdict
 from harch.pipelines.think.messages import decode_outputs
 from harch.pipelines.wire.checksum import Buffer
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig
+from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.shell import Shell
 from harch.sovereignty.audit.entry import Draft
 
@@ -48,12 +49,13 @@ class NotYet(Exception):
 class Actor:
     """`open`, then `run` beside `take`; `close` last."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, policies: Policies) -> None:
         if shell.config.act is None:
             raise HarchError("E0750", "a worker that acts has no actions", hint="let the hub write its configuration")
         self._shell = shell
         self._config = shell.config
         self._settings: ActSettings = shell.config.act
+        self._policies = policies
         self.gate = Gate(shell.config.site.hub, shell.config.policy)
         self._devices = shell.config.sense.devices
         self._ledger_client: Client | None = None
@@ -107,8 +109,9 @@ class Actor:
             columns=decided.outputs,
             windows=origin.window_end_ns,
             at_ms=decided.at_ms,
-            juris_mask=self.gate.in_current_numbering(origin.juris_mask, origin.policy_version),
-            policy_version=self.gate.current.version,
+            # Sinks, countries and this place are known by the numbering that the stage was made with.
+            juris_mask=self._policies.renumbered(origin.juris_mask, origin.policy_version, self._config.policy),
+            policy_version=self._config.policy.version,
             model=decided.ref.model,
             model_hash=decided.ref.sha256,
         )

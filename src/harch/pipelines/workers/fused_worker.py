@@ -19,7 +19,7 @@ class FusedWorker:
 
     def __init__(self, shell: Shell) -> None:
         self._models = Models(shell)
-        self._actor = Actor(shell) if shell.config.act is not None else None
+        self._actor = Actor(shell, self._models.policies) if shell.config.act is not None else None
         self._lane = FusedLane(shell, self._models.thinker, self._actor)
         self._sense = SenseWorker(shell, self._lane)
         self._ready = False
@@ -57,7 +57,8 @@ class FusedWorker:
         if self._ready:
             await self._models.look()
             if self._actor is not None:
-                self._actor.gate.learn(self._models.gate.current)
+                for table in self._models.policies.tables:
+                    self._actor.gate.learn(table)
                 self._actor.stage.wake()
 
     def report(self) -> Report:

@@ -98,6 +98,7 @@ class PipelineNames(Struct, frozen=True):
 ASSIGNMENT_KEY = "wanted.assignment"
 MODELS_KEY = "wanted.models"
 POLICY_KEY = "wanted.policy"
+POLICIES_KEY = "policies"  # the last few tables, for what is under way
 
 
 def lease_key(partition: int) -> str:

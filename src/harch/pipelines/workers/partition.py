@@ -65,7 +65,6 @@ class Partition:
         self.number = lease.partition
         self.alerts: deque[StageAlert] = deque(maxlen=ASIDE_MAX)
         self.aside: deque[SideBatch] = deque(maxlen=ASIDE_MAX)
-        self.fetch_versions: set[int] = set()
         self._receiving = Receiving(lease.epoch)
         self._bucket = bucket
         self._lane = lane
@@ -164,7 +163,6 @@ class Partition:
             self._made_s[batch.seq] = self._clock.monotonic_s()
         self.alerts.extend(found.alerts)
         self.aside.extend(found.aside)
-        self.fetch_versions |= found.fetch_versions
         self._credits += found.credits
 
     async def _store(self, checkpoint: Checkpoint | None, told: list[Told]) -> None:

@@ -17,7 +17,7 @@ from harch.base.errors import HarchError
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import Gate
 from harch.pipelines.sense.outcome import SideBatch, StageCounters
 from harch.pipelines.sense.stage import SenseStage
 from harch.pipelines.sense.state import StageName
@@ -28,8 +28,9 @@ from harch.pipelines.workers.assignment import Assignment
 from harch.pipelines.workers.bucket import Unreachable
 from harch.pipelines.workers.config import WorkerConfig
 from harch.pipelines.workers.leases import Leases, Renewal
-from harch.pipelines.workers.names import ASSIGNMENT_KEY, POLICY_KEY
+from harch.pipelines.workers.names import ASSIGNMENT_KEY
 from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
+from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
 
@@ -68,10 +69,10 @@ class SenseWorker:
             inherits=True,  # `claim_name` has shown that no other process of this name lives
         )
         self._held: dict[int, _Held] = {}
-        self._tables = {shell.config.policy.version: shell.config.policy}
-        self._policy = shell.config.policy
+        self._policies = Policies(shell.config.policy)
         self._wanted: tuple[int, ...] = shell.config.partitions
         self._wanted_version = 0
+        self._has_looked = False  # at the policies of others, without which older windows would permit nothing
         self._stopping = asyncio.Event()
         self._refused: dict[int, str] = {}  # partitions whose state we cannot use
         self._totals = StageCounters()  # of partitions that are no longer held
@@ -79,7 +80,7 @@ class SenseWorker:
         self._aside_failed = 0
 
     async def run(self) -> None:
-        _stage_of(self._config, 0, self._policy).warm_up()
+        _stage_of(self._config, 0, self._policies).warm_up()
         helpers = [
             asyncio.create_task(self._tick(), name="tick"),
             asyncio.create_task(self._renew(), name="renew"),
@@ -103,13 +104,10 @@ class SenseWorker:
             assignment = msgspec.json.decode(entry.value, type=Assignment)
             if assignment.version > self._wanted_version:
                 self._wanted, self._wanted_version = assignment.of(self._config.worker), assignment.version
-        entry = await self._shell.state.get(POLICY_KEY)
-        if entry is not None:
-            table = msgspec.json.decode(entry.value, type=PolicyTable)
-            if table.version > self._policy.version:
-                self._policy = self._tables[table.version] = table
-                for held in self._held.values():
-                    held.partition.learn_policy(table)
+        for table in await self._policies.look(self._shell.state):
+            for held in self._held.values():
+                held.partition.learn_policy(table)
+        self._has_looked = True
 
     def report(self) -> Report:
         counters = {name: getattr(self._totals, name) for name in StageCounters.__struct_fields__}
@@ -160,14 +158,14 @@ class SenseWorker:
                 await self._drop(held)
             elif number not in self._wanted:
                 await self._give_back(held)
-        wanted = [number for number in self._wanted if number not in self._held]
+        wanted = [number for number in self._wanted if number not in self._held and self._has_looked]
         await asyncio.gather(*(self._take(number) for number in wanted))
 
     async def _take(self, number: int) -> None:
         lease = await self._leases.take(number)
         if lease is None:
             return
-        stage = _stage_of(self._config, number, self._policy)
+        stage = _stage_of(self._config, number, self._policies)
         partition = Partition(
             stage, lease, self._shell.state, self._lane, self._shell.clock, is_exact=self._config.lane == "durable"
         )
@@ -250,10 +248,6 @@ class SenseWorker:
         while partition.alerts:
             alert = partition.alerts.popleft()
             self._shell.alert(alert.rule, alert.detail, alert.count)
-        for version in list(partition.fetch_versions):
-            partition.fetch_versions.discard(version)
-            if (table := self._tables.get(version)) is not None:
-                partition.learn_policy(table)
 
     def _tell_aside(self, number: int, side: SideBatch) -> None:
         payload = encode_columns(self._settings.event_schema, side.columns)
@@ -303,10 +297,13 @@ def _handler(held: _Held) -> Callable[[Message], None]:
     return handle
 
 
-def _stage_of(config: WorkerConfig, number: int, policy: PolicyTable) -> SenseStage:
+def _stage_of(config: WorkerConfig, number: int, policies: Policies) -> SenseStage:
     settings = config.sense
     devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
-    stage = SenseStage(StageName(config.pipeline, number), settings, devices, Gate(config.site.hub, policy))
+    gate = Gate(config.site.hub, policies.tables[0])
+    for table in policies.tables:
+        gate.learn(table)
+    stage = SenseStage(StageName(config.pipeline, number), settings, devices, gate)
     if settings.enrichment is not None and config.enrichment:
         stage.learn_enrichment(EnrichmentTable.of(1, settings.enrichment.columns, config.enrichment, devices))
     return stage

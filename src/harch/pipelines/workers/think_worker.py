@@ -20,7 +20,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.sense.features import feature_schema
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import Gate
 from harch.pipelines.think.endpoint import inference_app
 from harch.pipelines.think.rollout import Change
 from harch.pipelines.think.service import ThinkService
@@ -28,7 +28,8 @@ from harch.pipelines.think.settings import ModelSettings, VersionSettings
 from harch.pipelines.think.stage import ThinkStage
 from harch.pipelines.workers.config import WorkerConfig
 from harch.pipelines.workers.model_plan import WantedModels, plan_models
-from harch.pipelines.workers.names import MODELS_KEY, POLICY_KEY, THINK_CONSUMER
+from harch.pipelines.workers.names import MODELS_KEY, THINK_CONSUMER
+from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
@@ -54,6 +55,7 @@ class Models:
             raise HarchError("E0750", "a worker that thinks has no models", hint="let the hub write its configuration")
         self._shell = shell
         self.gate = Gate(config.site.hub, config.policy)
+        self.policies = Policies(config.policy)
         self.stage = ThinkStage(
             config.think,
             site=config.site,
@@ -78,9 +80,8 @@ class Models:
             wanted = msgspec.json.decode(entry.value, type=WantedModels)
             if wanted.revision > self.revision:
                 await self._carry_out(wanted)
-        entry = await self._shell.state.get(POLICY_KEY)
-        if entry is not None:
-            self.gate.learn(msgspec.json.decode(entry.value, type=PolicyTable))
+        for table in await self.policies.look(self._shell.state):
+            self.gate.learn(table)
 
     async def _carry_out(self, wanted: WantedModels) -> None:
         """Loads beside the traffic. What cannot be loaded changes nothing, and is told."""
