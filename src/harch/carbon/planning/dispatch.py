@@ -17,7 +17,7 @@ from harch.carbon.planning.work import FlexibleWork
 
 # Of almost equally clean hours the earlier is better: clean GPU-hours that nobody takes now do not come back. It is far
 # less than grid and own power differ by, so nobody starts before the sun rises because of it.
-WAIT_G_PER_KWH_HOUR = 1.0
+WAIT_G_PER_KWH_HOUR = 1.5
 OPTIONS_MAX = 5
 
 

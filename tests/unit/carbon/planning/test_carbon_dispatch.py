@@ -11,7 +11,7 @@ from harch.carbon.planning.explain import explain
 from harch.carbon.planning.limits import Budgets
 from harch.carbon.planning.moves import MoveRules
 from harch.carbon.planning.outlook import Aims, HubHours, Outlook
-from harch.carbon.planning.plan import CarbonPlan, plan_carbon
+from harch.carbon.planning.plan import Announced, CarbonPlan, booked, plan_carbon
 from harch.carbon.planning.work import Demand, FlexibleWork
 
 CHEAP_MOVES = MoveRules(again_h=0.1, kwh_per_gb=0.0)
@@ -33,6 +33,31 @@ def test_deferrable_work_waits_and_says_by_when_it_starts() -> None:
 def test_work_without_slack_starts_now_whatever_the_power() -> None:
     plan = planned(outlook(hub("a", 500, [0, 9, 9, 9])), job("one", ["a"]))
     assert (plan.decisions[0].verb, plan.decisions[0].start_h) == (Verb.START, 0)
+
+
+def test_clean_hours_now_are_not_left_for_slightly_better_ones_later() -> None:
+    """The better hub is full until the next hour; the other one has own power now, which would be lost."""
+    full = job("full", ["a"], gpus=16, hours=1.0, running_at="a")
+    view = outlook(hub("a", 500, [99] * HOURS, pue=1.2), hub("b", 500, [99] * HOURS, pue=1.25))
+    plan = planned(view, job("one", ["a", "b"], wait_h_max=5.5), running=(full,))
+    assert (plan.decisions[0].verb, plan.decisions[0].hub) == (Verb.START, "b")
+
+
+def test_a_plan_can_stand_on_the_classes_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, work = outlook(hub("a", 500, [0, 0, 0, 9, 9, 9])), job("one", ["a"], wait_h_max=5.5)
+    whole = planned(view, work)
+    monkeypatch.setattr("harch.carbon.planning.plan.plan_classes", None)  # the solver is not asked again
+    quick = planned(view, work, classes=whole.classes)
+    assert quick.decisions == whole.decisions
+
+
+def test_announced_work_is_booked_from_its_start_to_its_end() -> None:
+    view = outlook(hub("a", 500), gpus=10)
+    busy_kw, gpus_free = booked(
+        view, [job("now", ["a"], gpus=2, hours=1.5, running_at="a")], [Announced("a", "gpu", 4, 2, 1.25)]
+    )
+    assert gpus_free["a", "gpu"].tolist() == [8, 9, 6, 9, 10, 10, 10, 10]
+    assert busy_kw[0].tolist() == [2, 1, 4, 1, 0, 0, 0, 0]
 
 
 def test_a_start_never_comes_after_the_promise() -> None:

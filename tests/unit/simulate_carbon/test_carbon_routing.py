@@ -1,0 +1,148 @@
+"""Does the planned router serve work that cannot wait at once, and keep deadlines, where GPUs are scarce?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from harch.base.clock import SystemClock
+from harch.fleet.model import Fleet
+from harch.simulate.carbon import periods_of
+from harch.simulate.carbon_jobs import CarbonJob, draw_jobs
+from harch.simulate.carbon_meter import Plants
+from harch.simulate.carbon_outlook import pools_of
+from harch.simulate.carbon_replay import CarbonReplay
+from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter
+from harch.simulate.carbon_scenario import Kind, Scenario
+from harch.simulate.policies import new_policy
+from harch.workloads.spec import SchedulingClass
+
+HOUR_S = 3600.0
+GPUS_PER_HUB = 16
+
+
+@pytest.fixture
+def plants(fleet: Fleet, scenario: Scenario) -> dict[str, Plants]:
+    """Own power in abundance, always: nothing waits for the sun."""
+    found = periods_of(fleet, scenario, scenario.cases[0])[0].plants
+    return {
+        hub: Plants(np.full_like(own.pv_kw, 500.0), own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
+        for hub, own in found.items()
+    }
+
+
+def made(
+    fleet: Fleet,
+    scenario: Scenario,
+    name: str,
+    *,
+    at_h: float,
+    hours: float,
+    tasks: int = 1,
+    gpus_per_task: int = 1,
+    slack_h: float = 0.0,
+    hubs: tuple[str, ...] = ("north",),
+) -> CarbonJob:
+    """A job by hand, with the request of a drawn one."""
+    drawn = draw_jobs(fleet, scenario, 0.1, seed=1)[0]
+    turn = SchedulingClass.TRAINING if slack_h else SchedulingClass.INFERENCE
+    kind = Kind(
+        name=name,
+        share=1.0,
+        turn_class=turn,
+        gpus_per_task=gpus_per_task,
+        tasks=tasks,
+        hours_median=hours,
+        hours_sigma=0.0,
+        hours_max=hours,
+        movable=slack_h > 0,
+        slack_h=slack_h,
+    )
+    needs = structs.replace(drawn.request.needs, gpus=gpus_per_task, cpus=1.0, memory_gb=1.0)
+    request = structs.replace(
+        drawn.request,
+        id=name,
+        turn_class=turn,
+        needs=needs,
+        tasks=tasks,
+        tasks_min=tasks,
+        countries_allowed=(),
+        submitted_s=at_h * HOUR_S,
+        duration_s_max=hours * HOUR_S,
+    )
+    lasts_s = hours * HOUR_S
+    return replace(
+        drawn,
+        request=request,
+        home=hubs[0],
+        kind=kind,
+        duration_s=lasts_s,
+        stated_s=lasts_s,
+        hubs=frozenset(hubs),
+    )
+
+
+def replayed(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants], jobs: list[CarbonJob], *, planned: bool = True
+) -> CarbonReplay:
+    planner = PlannedRouter(fleet, plants, perfect=False, moves=None, slack_h=24.0) if planned else None
+    replay = CarbonReplay(
+        fleet,
+        tuple(jobs),
+        plants,
+        scenario.moving,
+        planner or NaiveRouter(fleet),
+        new_policy("harch"),
+        days=2,
+        clock=SystemClock(),
+        planner=planner,
+    )
+    replay.run()
+    return replay
+
+
+def crowd(fleet: Fleet, scenario: Scenario) -> tuple[list[CarbonJob], CarbonJob]:
+    """Twelve GPUs of sixteen are held by work that could wait, the rest by inference; then comes more inference."""
+    later = [made(fleet, scenario, f"later-{number}", at_h=0.1, hours=3.0, slack_h=24.0) for number in range(12)]
+    first = made(fleet, scenario, "first", at_h=0.2, hours=3.0, gpus_per_task=4)
+    return [*later, first], made(fleet, scenario, "now", at_h=0.8, hours=3.0, gpus_per_task=4)
+
+
+def test_deferrable_work_gives_way_to_inference_that_finds_no_room(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    others, now = crowd(fleet, scenario)
+    replay = replayed(fleet, scenario, plants, [*others, now])
+    assert replay.counts.waits_s[now.request.id] == scenario.moving.stop_s
+    assert replay.counts.suspensions == 4, "one GPU each, and nobody else"
+    assert replay.deadline_misses() == 0
+    assert not replay.violations
+
+
+def test_without_planning_the_same_inference_waits_for_work_to_end(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    others, now = crowd(fleet, scenario)
+    replay = replayed(fleet, scenario, plants, [*others, now], planned=False)
+    assert replay.counts.waits_s[now.request.id] > HOUR_S
+
+
+def test_what_ends_between_two_plans_is_followed_by_what_waits(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """Gangs of all that deferrable work may have, one after the other: none waits for the next full hour."""
+    kept = next(pool.gpus_kept for pool in pools_of(fleet) if pool.hub == "north")
+    tasks = GPUS_PER_HUB - kept
+    jobs = [
+        made(fleet, scenario, f"gang-{number}", at_h=0.1, hours=0.3, tasks=tasks, slack_h=24.0) for number in range(4)
+    ]
+    replay = replayed(fleet, scenario, plants, jobs)
+    assert max(replay.counts.ended_s.values()) < 2.5 * HOUR_S
+    assert replay.deadline_misses() == 0
+
+
+def test_small_pools_keep_a_quarter_for_work_that_cannot_wait(fleet: Fleet) -> None:
+    assert {pool.gpus_kept for pool in pools_of(fleet)} == {GPUS_PER_HUB // 4}
