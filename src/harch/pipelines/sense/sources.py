@@ -123,11 +123,16 @@ class SourceBook:
     def leave_behind(self, needed_ns: int, now_s: float, *, patience_s: float) -> None:
         """Sources that are not as far as `needed_ns`, and did not move for so long, no longer hold the others back.
 
-        One of them counts again when it is within the skew.
+        One of them counts again when it is within the skew. If none is left that holds back, that is how far we are.
         """
-        for mark in self._marks.values():
-            if mark.watermark_ns < needed_ns and now_s - mark.moved_s >= patience_s:
+        holding = [
+            mark for mark in self._marks.values() if mark.watermark_ns < needed_ns and self._is_counted(mark, now_s)
+        ]
+        for mark in holding:
+            if now_s - mark.moved_s >= patience_s:
                 mark.is_left_behind = self._is_stale = True
+        if all(mark.is_left_behind for mark in holding) and now_s >= self._counts_from_s:
+            self._watermark_ns = max(self._watermark_ns, needed_ns)
 
     @property
     def least_ns(self) -> int:
