@@ -16,6 +16,7 @@ import numpy as np
 from nats_world import until
 
 from harch.base.clock import SystemClock
+from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.act.settings import ActionSettings, ActSettings, HttpSink
 from harch.pipelines.client.aio import AioClient
@@ -192,7 +193,8 @@ class PipelineWorld:
         found: list[WorkerStatus] = []
 
         async def there() -> bool:
-            found[:] = [one for one in await self.pipeline.statuses() if one.worker == worker and self._is_now(one)]
+            with contextlib.suppress(HarchError):  # the engine may just be starting again
+                found[:] = [one for one in await self.pipeline.statuses() if one.worker == worker and self._is_now(one)]
             return bool(found)
 
         await until(there, f"{worker} says something")

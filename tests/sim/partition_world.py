@@ -138,6 +138,7 @@ class SimLane:
         self.told: dict[int, bytes] = {}
         self.contradictions: list[int] = []
         self.repeats = 0
+        self.is_closed = False
 
     async def deliver(self, partition: int, some: Sequence[Told]) -> None:
         for told in some:
@@ -145,7 +146,7 @@ class SimLane:
 
     async def _keep(self, told: Told) -> None:
         await Turn()
-        if self.world.trouble():
+        if self.is_closed or self.world.trouble():
             raise Undelivered("not now")
         if told.seq in self.told:
             self.repeats += 1

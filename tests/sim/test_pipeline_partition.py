@@ -8,6 +8,8 @@ import pytest
 
 from sim.partition_world import World
 
+from harch.pipelines.workers import partition
+
 _SOAK = bool(os.environ.get("HARCH_SOAK"))
 
 
@@ -55,6 +57,22 @@ def test_a_stalled_holder_is_replaced_and_what_it_does_afterwards_changes_nothin
     holder.asleep_until_s = world.now_s + 10.0
     world.run(600)
     assert world.epochs_written[-1] > epoch
+    _judge(world)
+
+
+def test_a_next_stage_that_takes_nothing_stops_the_sources_and_costs_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "OUTBOX_BYTES_FULL", 2000)
+    monkeypatch.setattr(partition, "OUTBOX_BYTES_MAX", 4000)
+    world = World(11, trouble=0.02)
+    world.run(200)
+    world.lane.is_closed = True
+    world.run(2000, deaths=0.001)
+    held = [worker.partition for worker in world.workers if worker.partition is not None]
+    assert held
+    assert all(one.is_full for one in held)
+    assert all(one.untold < 40 for one in held), "what waits has a limit"
+    assert world.sources[0].buffered_bytes > 0, "its source keeps what is not taken"
+    world.lane.is_closed = False
     _judge(world)
 
 

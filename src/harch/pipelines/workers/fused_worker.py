@@ -7,9 +7,9 @@ import contextlib
 
 from harch.pipelines.workers.actor import Actor
 from harch.pipelines.workers.lanes import FusedLane
+from harch.pipelines.workers.models import Models
 from harch.pipelines.workers.sense_worker import SenseWorker
 from harch.pipelines.workers.shell import Report, Shell
-from harch.pipelines.workers.think_worker import Models
 
 DRAIN_S = 15.0
 

@@ -33,7 +33,9 @@ from harch.pipelines.workers.names import checkpoint_key
 from harch.pipelines.workers.saved import Told, decode_saved, encode_saved
 from harch.pipelines.workers.status import Latency
 
-OUTBOX_MAX = 256  # windows that nobody took yet; beyond it no source gets credit
+OUTBOX_MAX = 256  # windows that nobody took yet; beyond it, or beyond these bytes, no source gets credit
+OUTBOX_BYTES_FULL = 1 << 20
+OUTBOX_BYTES_MAX = 3 << 20  # what still comes then is not taken: its source sends it again. State needs room beside it
 ASIDE_MAX = 1024
 DELIVERED_TOGETHER = 16  # after a delay the windows that wait need one round trip, not one each
 RETRY_S = 0.2
@@ -75,6 +77,8 @@ class Partition:
         self._fresh: list[Told] = []  # not saved yet
         self._outbox: deque[Told] = deque()  # saved, not delivered yet
         self._credits: list[Credit] = []
+        self._untold_bytes = 0
+        self.not_taken = 0  # messages that came while there was no room
         self._made_s: dict[int, float] = {}  # when the features of a window were made
         self.latency = Latency()  # from there until the lane had them
 
@@ -85,6 +89,7 @@ class Partition:
         if entry is not None:
             saved, checkpoint = decode_saved(entry.value)
             self._outbox.extend(saved.outbox)
+            self._untold_bytes = sum(len(told.message) for told in saved.outbox)
             self._revision = entry.revision
             if saved.epoch >= self.lease.epoch:
                 raise PartitionLost(f"partition {self.number}: a later holder has written")
@@ -101,6 +106,7 @@ class Partition:
         self._turn((message,))
 
     def tick(self) -> None:
+        """Time passes."""
         self._turn(())
 
     def credits(self) -> list[Credit]:
@@ -116,7 +122,7 @@ class Partition:
 
     @property
     def is_full(self) -> bool:
-        return self.untold >= OUTBOX_MAX
+        return self.untold >= OUTBOX_MAX or self._untold_bytes >= OUTBOX_BYTES_FULL
 
     @property
     def untold(self) -> int:
@@ -150,6 +156,9 @@ class Partition:
 
     def _turn(self, messages: tuple[Buffer, ...]) -> None:
         self._check_lease()
+        if self._untold_bytes >= OUTBOX_BYTES_MAX:
+            self.not_taken += len(messages)
+            return
         found = turn(
             self.stage, messages, now_ns=self._now_ns(), now_s=self._clock.monotonic_s(), receiving=self._receiving
         )
@@ -161,6 +170,7 @@ class Partition:
             message = encode_features(batch, self._schema, source=self.stage.name.source, lane=lane)
             (self._fresh if self._is_exact else self._outbox).append(Told(batch.seq, message))
             self._made_s[batch.seq] = self._clock.monotonic_s()
+            self._untold_bytes += len(message)
         self.alerts.extend(found.alerts)
         self.aside.extend(found.aside)
         self._credits += found.credits

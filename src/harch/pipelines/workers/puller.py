@@ -18,6 +18,7 @@ from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 
 EXPIRES_S = 20.0
+ASKED_BYTES_MAX = 64 << 20  # of one request; several of the largest messages
 _IDLE = 100
 ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
 
@@ -85,7 +86,9 @@ class Puller:
         if room < self._outstanding_max // 2 and not is_over:
             return
         self._requests += 1
-        body = msgspec.json.encode({"batch": max(1, room), "expires": int(EXPIRES_S * 1e9)})
+        body = msgspec.json.encode(
+            {"batch": max(1, room), "max_bytes": ASKED_BYTES_MAX, "expires": int(EXPIRES_S * 1e9)}
+        )
         try:
             self._client.publish(self._subject, body, reply=f"{self._inbox}.{self._requests}")
         except NatsError:

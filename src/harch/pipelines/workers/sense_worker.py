@@ -9,24 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 import msgspec
 
 from harch.base.errors import HarchError
 from harch.pipelines.client.errors import NatsError
-from harch.pipelines.client.protocol import Message
-from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
-from harch.pipelines.sense.gate import Gate
 from harch.pipelines.sense.outcome import SideBatch, StageCounters
-from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
 from harch.pipelines.wire.columns import encode_columns
 from harch.pipelines.wire.credit import pack_credit
 from harch.pipelines.wire.header import pack_batch
 from harch.pipelines.workers.assignment import Assignment
 from harch.pipelines.workers.bucket import Unreachable
-from harch.pipelines.workers.config import WorkerConfig
+from harch.pipelines.workers.held import Held, handler_of, stage_of
 from harch.pipelines.workers.leases import Leases, Renewal
 from harch.pipelines.workers.names import ASSIGNMENT_KEY
 from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
@@ -36,20 +30,9 @@ from harch.pipelines.workers.status import Latency
 
 TICK_S = 0.02
 UNDELIVERED_PAUSE_S = 0.2
+REFUSED_PAUSE_S = 10.0  # a state that could not be used is looked at again after this, in case it was mended
 
 log = logging.getLogger(__name__)
-
-
-class _Held:
-    """A partition with its subscription and its task."""
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.news = asyncio.Event()
-        self.sid = 0
-        self.lost = ""
-        self.is_leaving = False
-        self.task: asyncio.Task[None] | None = None
 
 
 class SenseWorker:
@@ -68,19 +51,20 @@ class SenseWorker:
             ttl_s=shell.config.leases.ttl_s,
             inherits=True,  # `claim_name` has shown that no other process of this name lives
         )
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Held] = {}
         self._policies = Policies(shell.config.policy)
         self._wanted: tuple[int, ...] = shell.config.partitions
         self._wanted_version = 0
         self._has_looked = False  # at the policies of others, without which older windows would permit nothing
         self._stopping = asyncio.Event()
         self._refused: dict[int, str] = {}  # partitions whose state we cannot use
+        self._refused_s: dict[int, float] = {}
         self._totals = StageCounters()  # of partitions that are no longer held
         self._lost = 0
         self._aside_failed = 0
 
     async def run(self) -> None:
-        _stage_of(self._config, 0, self._policies).warm_up()
+        stage_of(self._config, 0, self._policies).warm_up()
         helpers = [
             asyncio.create_task(self._tick(), name="tick"),
             asyncio.create_task(self._renew(), name="renew"),
@@ -118,6 +102,7 @@ class SenseWorker:
             for reason, count in held.partition.stage.quarantine.counts.items():
                 reasons[f"aside_{reason}"] = reasons.get(f"aside_{reason}", 0) + count
         untold = sum(held.partition.untold for held in self._held.values())
+        not_taken = sum(held.partition.not_taken for held in self._held.values())
         latency = Latency()
         for held in self._held.values():
             latency.join(held.partition.latency)
@@ -126,7 +111,13 @@ class SenseWorker:
         if missing and not trouble and not self._stopping.is_set():
             trouble = f"waits for partitions {', '.join(map(str, missing[:8]))}"
         return Report(
-            counters={**counters, **reasons, "partitions_lost": self._lost, "aside_failed": self._aside_failed},
+            counters={
+                **counters,
+                **reasons,
+                "partitions_lost": self._lost,
+                "aside_failed": self._aside_failed,
+                "not_taken": not_taken,
+            },
             gauges={"untold_windows": float(untold)},
             partitions=tuple(sorted(self._held)),
             lag=float(untold),
@@ -162,10 +153,13 @@ class SenseWorker:
         await asyncio.gather(*(self._take(number) for number in wanted))
 
     async def _take(self, number: int) -> None:
+        refused_s = self._refused_s.get(number)
+        if refused_s is not None and self._shell.clock.monotonic_s() - refused_s < REFUSED_PAUSE_S:
+            return
         lease = await self._leases.take(number)
         if lease is None:
             return
-        stage = _stage_of(self._config, number, self._policies)
+        stage = stage_of(self._config, number, self._policies)
         partition = Partition(
             stage, lease, self._shell.state, self._lane, self._shell.clock, is_exact=self._config.lane == "durable"
         )
@@ -176,19 +170,24 @@ class SenseWorker:
             await self._leases.give_back(lease)
             return
         except HarchError as error:
-            if self._refused.get(number) != error.message:
-                self._refused[number] = error.message
-                self._shell.alert("checkpoint", f"partition {number}: {error.message}")
+            self._refuse(number, error)
             await self._leases.give_back(lease)
             return
         self._refused.pop(number, None)
-        held = _Held(partition)
-        held.sid = self._shell.client.subscribe(self._shell.names.events(number), _handler(held))
+        held = Held(partition)
+        held.sid = self._shell.client.subscribe(self._shell.names.events(number), handler_of(held))
         held.task = asyncio.create_task(self._settle(held), name=f"settle-{number}")
         self._held[number] = held
         log.info("partition %d is ours, epoch %d", number, lease.epoch)
 
-    async def _drop(self, held: _Held) -> None:
+    def _refuse(self, number: int, error: HarchError) -> None:
+        """Tells it once, and lets some time pass before the next attempt."""
+        if self._refused.get(number) != error.message:
+            self._refused[number] = error.message
+            self._shell.alert("checkpoint", f"partition {number}: {error.message}")
+        self._refused_s[number] = self._shell.clock.monotonic_s()
+
+    async def _drop(self, held: Held) -> None:
         """Lost: nothing is saved or given back. What we did since the last checkpoint did not happen."""
         self._forget(held)
         if held.task is not None:
@@ -197,7 +196,7 @@ class SenseWorker:
         self._lost += 1
         log.warning("partition %d is lost: %s", held.partition.number, held.lost or "its task ended")
 
-    async def _give_back(self, held: _Held) -> None:
+    async def _give_back(self, held: Held) -> None:
         """At the border between two batches: save, deliver, let go."""
         self._forget(held)
         held.is_leaving = True
@@ -214,7 +213,7 @@ class SenseWorker:
         )
         await self._leases.give_back(held.partition.lease)
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: Held) -> None:
         self._held.pop(held.partition.number, None)
         with contextlib.suppress(NatsError):  # the connection is away, and so is the subscription
             self._shell.client.unsubscribe(held.sid)
@@ -229,7 +228,7 @@ class SenseWorker:
                     self._tick_one(held)
             await self._shell.clock.sleep(TICK_S)
 
-    def _tick_one(self, held: _Held) -> None:
+    def _tick_one(self, held: Held) -> None:
         partition = held.partition
         try:
             partition.tick()
@@ -256,12 +255,16 @@ class SenseWorker:
         message = pack_batch(header, payload)
         self._shell.client.publish(self._shell.names.late(number), message, headers={"Nats-Msg-Id": identity})
 
-    async def _settle(self, held: _Held) -> None:
+    async def _settle(self, held: Held) -> None:
         while not held.lost and not held.is_leaving:
             try:
                 await held.partition.settle()
             except PartitionLost as error:
                 held.lost = str(error)
+                return
+            except HarchError as error:  # the state has outgrown what can be stored
+                held.lost = error.message
+                self._refuse(held.partition.number, error)
                 return
             except Undelivered as error:
                 log.warning("partition %d: features wait: %s", held.partition.number, error)
@@ -280,30 +283,3 @@ class SenseWorker:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-
-def _handler(held: _Held) -> Callable[[Message], None]:
-    def handle(message: Message) -> None:
-        if held.lost:
-            return
-        try:
-            held.partition.take(message.payload)
-        except PartitionLost as error:
-            held.lost = str(error)
-            return
-        if held.partition.untold:
-            held.news.set()
-
-    return handle
-
-
-def _stage_of(config: WorkerConfig, number: int, policies: Policies) -> SenseStage:
-    settings = config.sense
-    devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
-    gate = Gate(config.site.hub, policies.tables[0])
-    for table in policies.tables:
-        gate.learn(table)
-    stage = SenseStage(StageName(config.pipeline, number), settings, devices, gate)
-    if settings.enrichment is not None and config.enrichment:
-        stage.learn_enrichment(EnrichmentTable.of(1, settings.enrichment.columns, config.enrichment, devices))
-    return stage

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.workers.bucket import Conflict, NatsBucket, Unreachable
 from harch.pipelines.workers.config import WorkerConfig
@@ -163,9 +163,17 @@ class Shell:
     async def _watch_parent(self, body: StageBody) -> None:
         parent = os.getppid()
         while os.getppid() == parent:
+            self._check_keys()
             await self.clock.sleep(ORPHAN_POLL_S)
         self._drain(body, "the supervisor is gone")
         await asyncio.get_running_loop().create_future()
+
+    def _check_keys(self) -> None:
+        """An engine that knows our key no longer ends us: whoever starts us again has a new one."""
+        for client in (self.client, self.act_client):
+            for error in client.refusals:
+                if isinstance(error, AuthorizationFailed):
+                    raise as_harch_error(error, f"connecting again to {client.options.servers[0]}")
 
     def _told(self, message: Message) -> None:
         self._looking.set()
