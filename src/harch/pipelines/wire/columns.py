@@ -70,6 +70,8 @@ def encode_columns(schema: EventSchema, columns: Columns) -> bytes:
     vectors = {"time": columns.ticks, "device": columns.device, "metric": columns.metric, "flag": columns.flag}
     if columns.values.shape != (len(schema.values), n) or any(len(vector) != n for vector in vectors.values()):
         raise InvariantBroken("all columns of a batch have the same length", schema.name, n)
+    if n and int(columns.ticks.max()) > schema.ticks_max:  # a narrower integer would wrap to another time
+        raise InvariantBroken("a batch spans no more time than its schema can say", schema.name, schema.ticks_max)
     parts = [
         np.ascontiguousarray(vectors[column.role], dtype=column.dtype).tobytes()
         for column in schema.columns

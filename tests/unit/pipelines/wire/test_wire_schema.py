@@ -112,3 +112,11 @@ def test_columns_of_different_length_are_not_sent() -> None:
         encode_columns(
             COMPACT, Columns(columns.ticks[:4], columns.device, columns.metric, columns.flag, columns.values)
         )
+
+
+def test_a_batch_that_spans_more_time_than_its_column_can_say_is_not_written_with_another_time() -> None:
+    columns = random_columns(COMPACT, 3, 1)
+    late = columns.ticks.astype(np.int64)
+    late[2] = COMPACT.ticks_max + 1
+    with pytest.raises(InvariantBroken, match="spans no more time"):
+        encode_columns(COMPACT, Columns(late, columns.device, columns.metric, columns.flag, columns.values))
