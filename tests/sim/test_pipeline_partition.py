@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from sim.partition_world import World
-
 from harch.pipelines.workers import partition
+from sim.partition_world import World
 
 _SOAK = bool(os.environ.get("HARCH_SOAK"))
 
