@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from carbon_bound import least_g_and_kwh
 from carbon_scale import big_problem
 from harch.carbon.planning.plan import booked, plan_carbon
 from harch.carbon.planning.program import plan_classes
@@ -96,6 +97,9 @@ def replayed(
             report = case_report(case, tallies, [], days=scenario.days * len(numbers))
             _show(line, case, report)
             _goals(verdict, scenario, case, report)
+    for number, case in enumerate(scenario.cases):
+        if cases is None or number in cases:
+            _show_bound(line, scenario, case, list(numbers))
 
 
 def _tallies(scenario: Scenario, case: Case, number: int, weeks: list[int], out: Path | None) -> dict[str, Tally]:
@@ -147,6 +151,16 @@ def _show(line: Line, case: Case, report: dict[str, object]) -> None:
             ),
         ]
         line("|" + "|".join(str(cell) for cell in cells) + "|")
+
+
+def _show_bound(line: Line, scenario: Scenario, case: Case, weeks: list[int]) -> None:
+    """What divisible work, free moves and a known future would emit: a look at what no policy can beat."""
+    fleet = shipped_fleet(scenario.fleet)
+    periods = periods_of(fleet, scenario, case)
+    least = [least_g_and_kwh(fleet, periods[week], scenario.days) for week in weeks]
+    g_per_kwh = sum(grams for grams, _ in least) / sum(kwh for _, kwh in least)
+    by_week = ", ".join(f"{grams / kwh:.1f}" for grams, kwh in least)
+    line(f"\nNo policy at {100 * case.utilisation:.0f} % can be below {g_per_kwh:.1f} g/kWh (by week: {by_week})")
 
 
 def _goals(verdict: Verdict, scenario: Scenario, case: Case, report: dict[str, object]) -> None:
