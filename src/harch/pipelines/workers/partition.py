@@ -147,6 +147,7 @@ class Partition:
             await self._lane.deliver(self.number, some)
             for told in some:
                 self._outbox.popleft()
+                self._untold_bytes -= len(told.message)
                 if (made_s := self._made_s.pop(told.seq, None)) is not None:
                     self.latency.add((self._clock.monotonic_s() - made_s) * 1000)
 
