@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from harch.hub.pipelines.values import SCALED
 from harch.pipelines.spec.settings import PipelineSpec, StageName
-from harch.pipelines.workers.scaling import ScalingRules, ScalingState, StageLoad, decide
+from harch.pipelines.workers.autoscaling import load_of
+from harch.pipelines.workers.scaling import ScalingRules, ScalingState, decide
 from harch.pipelines.workers.status import WorkerStatus
 
 
@@ -54,19 +55,7 @@ def next_scale(
         if not said or len(said) < old.workers:  # some are starting, and say nothing of the load yet
             after[name] = StageScale(workers=within, state=old.state)
             continue
-        decision = decide(rules, _load(old.workers, said), old.state, now_s)
+        decision = decide(rules, load_of(name, old.workers, said), old.state, now_s)  # type: ignore[arg-type]
         why = decision.reason if decision.workers != old.workers else ""
         after[name] = StageScale(workers=decision.workers, state=decision.state, changed_why=why)
     return after
-
-
-def _load(workers: int, said: list[WorkerStatus]) -> StageLoad:
-    """Lag is of the whole lane for THINK and ACT, so the largest counts, and of own partitions for SENSE."""
-    lags = [status.lag for status in said]
-    return StageLoad(
-        workers=workers,
-        busy=sum(status.busy for status in said) / len(said),
-        lag=sum(lags) if said[0].stage == "sense" else max(lags),
-        rate=sum(status.rate for status in said),
-        latency_p99_ms=max((status.latency_ms.get("p99", 0.0) for status in said), default=0.0),
-    )

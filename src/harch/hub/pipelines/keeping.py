@@ -36,16 +36,12 @@ class WorkerKeeper:
         if orders != self._ordered:
             write_secret(self._folder / ORDERS, msgspec.json.encode(orders).decode())
             self._ordered = orders
-        if self._process is None:
-            self._process = found_running(self._folder / RECORD)
-        if self._process is not None and self._process.has_ended:
-            self._process = None
-        if self._process is None and workers:
+        if not self._is_there() and workers:
             self._process = self._launch()
 
     def report(self) -> dict[str, Kept]:
         """What it saw last, by `pipeline/worker`. A keeper that is gone sees nothing."""
-        if self._process is None or self._process.has_ended:
+        if not self._is_there():
             return {}
         try:
             return msgspec.json.decode((self._folder / REPORT).read_bytes(), type=Report).workers
@@ -58,6 +54,13 @@ class WorkerKeeper:
         self._ordered = None
         if process is not None:
             await process.stop(STOP_GRACE_S + 2.0)
+
+    def _is_there(self) -> bool:
+        if self._process is None:
+            self._process = found_running(self._folder / RECORD)
+        if self._process is not None and self._process.has_ended:
+            self._process = None
+        return self._process is not None
 
     def _launch(self) -> EngineProcess:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

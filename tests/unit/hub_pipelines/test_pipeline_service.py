@@ -1,0 +1,138 @@
+"""What a hub promises about pipelines is on disk, in the audit chain, and found again by the next process."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.hub.pipelines import files, records
+from harch.testing.clock import SimClock
+from unit.hub_pipelines.pipeline_samples import Desk, text
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, SimClock())
+
+
+async def apply(desk: Desk, *changes: tuple[str, str], tenant: str = "t", dry_run: bool = False) -> str:
+    done = await desk.pipelines.apply(
+        text(*changes).encode(), "pipeline.yaml", tenant=tenant, actor="me", dry_run=dry_run
+    )
+    return done.result
+
+
+async def test_the_same_file_again_changes_nothing_and_a_changed_one_is_the_next_version(desk: Desk) -> None:
+    assert await apply(desk, dry_run=True) == "created"
+    assert (await desk.pipelines.listed(tenant=None)).total == 0
+    assert not desk.drafts
+    assert await apply(desk) == "created"
+    assert await apply(desk) == "unchanged"
+    assert await apply(desk, ("need >= 1", "need >= 2")) == "updated"
+    found = await desk.again().pipelines.show("fields", tenant="t")
+    assert found.pipeline.version == 2
+    assert [one.version for one in found.versions] == [2, 1]
+    assert found.spec["act"]["actions"][0]["when"] == "need >= 2"
+    assert [(draft.kind, draft.verdict) for draft in desk.drafts] == [("pipeline.applied", "done")] * 2
+    assert desk.drafts[0].countries == ("MA",)
+    assert desk.drafts[0].details["edges_proved"] == 8
+
+
+async def test_a_refused_edge_stores_nothing_and_is_in_the_chain(desk: Desk) -> None:
+    with pytest.raises(HarchError) as refused:
+        await apply(desk, ('headers: {authorization: "env:VALVE_KEY"}', "country: SN"))
+    assert refused.value.code == "E0907"
+    assert (await desk.pipelines.listed(tenant=None)).total == 0
+    assert [(draft.kind, draft.details["code"]) for draft in desk.drafts] == [("pipeline.refused", "E0907")]
+
+
+async def test_tenants_do_not_see_each_other_s_pipelines(desk: Desk) -> None:
+    await apply(desk)
+    assert (await desk.pipelines.listed(tenant="other")).total == 0
+    with pytest.raises(HarchError) as hidden:
+        await desk.pipelines.show("fields", tenant="other")
+    assert hidden.value.code == "E0710"
+    with pytest.raises(HarchError) as taken:
+        await apply(desk, tenant="other")
+    assert taken.value.code == "E0711"
+
+
+async def test_numbers_that_a_person_sets_are_kept_and_given_back(desk: Desk) -> None:
+    await apply(desk)
+    await desk.pipelines.scale("fields", {"think": 3, "sense": 4}, tenant="t", actor="me")
+    restarted = desk.again()
+    (record,) = records.all_records(restarted.database)
+    assert record.fixed == {"think": 3, "sense": 4}
+    await restarted.pipelines.scale("fields", {"think": None}, tenant="t", actor="me")
+    assert records.all_records(restarted.database)[0].fixed == {"sense": 4}
+    for impossible in ({"sense": 5}, {"think": 0}, {"source": 2}, {"nothing": 1}):
+        with pytest.raises(HarchError) as refused:
+            await restarted.pipelines.scale("fields", impossible, tenant="t", actor="me")  # type: ignore[arg-type]
+        assert refused.value.code == "E0201"
+
+
+async def test_a_drained_pipeline_runs_again_when_its_file_is_applied(desk: Desk) -> None:
+    await apply(desk)
+    await desk.pipelines.drain("fields", tenant="t", actor="me")
+    assert records.all_records(desk.database)[0].wish == "drain"
+    assert await apply(desk, ("partitions: 4", "partitions: 8")) == "updated"  # which a running one refuses
+    assert records.all_records(desk.database)[0].wish == "run"
+
+
+async def test_removal_is_final_and_the_versions_of_a_name_go_on(desk: Desk) -> None:
+    await apply(desk)
+    assert (await desk.pipelines.remove("fields", tenant="t", actor="me")).state == "removing"
+    await desk.pipelines.drain("fields", tenant="t", actor="me")
+    assert records.all_records(desk.database)[0].wish == "remove"
+    desk.database.write(records.forget("fields"))
+    restarted = desk.again()
+    assert await apply(restarted) == "created"
+    assert records.all_records(restarted.database)[0].version == 2
+
+
+async def test_without_the_packages_the_answer_says_what_to_install(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.opening", None)
+    with pytest.raises(HarchError) as missing:
+        await apply(desk)
+    assert missing.value.code == "E0740"
+    assert "pip install" in missing.value.hint
+    assert (await desk.pipelines.listed(tenant=None)).total == 0
+
+
+def test_a_hub_without_pipelines_loads_nothing_of_them() -> None:
+    code = "import sys, harch.hub.service, harch.api.app; print([m for m in sys.modules if 'harch.pipelines' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_files_come_in_pieces_and_are_whole_or_not_there(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 10
+    digest = hashlib.sha256(data).hexdigest()
+
+    def send(part: bytes, offset: int, sha256: str = digest, path: str = "models/m.onnx") -> object:
+        return files.take_part(tmp_path, path, part, offset=offset, total=len(data), sha256=sha256)
+
+    assert send(data[:1000], 0) is None
+    assert send(data[:1000], 0) is None  # again: the answer was lost
+    assert files.missing(tmp_path, {"models/m.onnx": digest}) == ("models/m.onnx",)
+    assert send(data[1000:], 1000) is not None
+    assert (tmp_path / "models/m.onnx").read_bytes() == data
+    assert files.missing(tmp_path, {"models/m.onnx": digest, "absent.onnx": None}) == ("absent.onnx",)
+    for bad in ("../m.onnx", "/etc/passwd", "", ".parts/x"):
+        with pytest.raises(HarchError) as refused:
+            send(data, 0, path=bad)
+        assert refused.value.code == "E0201"
+    with pytest.raises(HarchError) as damaged:
+        send(data, 0, sha256="0" * 64, path="other.onnx")
+    assert damaged.value.code == "E0713"
+    assert not (tmp_path / "other.onnx").exists()
+    with pytest.raises(HarchError) as running:
+        files.check_replaced({"models/m.onnx": digest}, "models/m.onnx", "1" * 64)
+    assert running.value.code == "E0713"
