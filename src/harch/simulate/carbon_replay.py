@@ -116,7 +116,7 @@ class CarbonReplay:
         self.running: dict[str, Run] = {}
         self.queued: dict[str, str] = {}  # hub whose scheduler has it in its queue, by job
         self.kept_s: dict[str, float] = {}  # work that is in checkpoints
-        self._left_from: dict[str, str] = {}  # hub where the checkpoint lies
+        self.left_from: dict[str, str] = {}  # hub where the checkpoint lies
         self._policies = {hub.id: new_policy(hub) for hub in fleet.hubs}
         self._ledgers = {hub.id: Ledger(hub) for hub in fleet.hubs}
         self._by_id = {job.request.id: job for job in jobs}
@@ -190,7 +190,7 @@ class CarbonReplay:
             return
         kept_s = run.kept_s(now_s, self.moving.checkpoint_every_s)
         self.kept_s[job_id] = self.kept_s.get(job_id, 0.0) + kept_s
-        self._left_from[job_id] = run.hub
+        self.left_from[job_id] = run.hub
         run.stopping, run.ends_s = True, now_s + self.moving.stop_s
         self.counts.again_gpu_s += (run.ends_s - run.started_s - kept_s) * run.job.kind.gpus
         self._at(run.ends_s, Event.ENDED, run)
@@ -245,7 +245,7 @@ class CarbonReplay:
         self._at(ends_s, Event.ENDED, run)
         self.meters[hub].change(now_s, it_kw)
         self.counts.waits_s.setdefault(job_id, now_s - job.request.submitted_s)
-        if restarted and self._left_from[job_id] != hub:
+        if restarted and self.left_from[job_id] != hub:
             self.counts.moves += 1
             kwh = job.kind.gpus * self.moving.checkpoint_gb_per_gpu * self.moving.transfer_kwh_per_gb
             self.meters[hub].transfer(now_s, kwh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -219,7 +220,10 @@ class PlannedRouter:
     def _work(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> FlexibleWork:
         left_s = job.stated_s * self._rates.truth - replay.kept_s.get(job.request.id, 0.0)
         wait_h = max(self._wait_s(replay, job, now_s), 0.0) / 3600 if job.deferrable else 0.0
-        return _flexible(job, left_s, wait_h, replay, running_at=None)
+        work = _flexible(job, left_s, wait_h, replay, running_at=None)
+        here = replay.left_from.get(job.request.id)
+        # What was suspended goes on where its checkpoint lies: a transfer costs as much as an hour on the grid.
+        return work if here is None or wait_h <= 0 else replace(work, hubs=frozenset({here}))
 
     def _running(self, replay: CarbonReplay, run: Run, now_s: float, whole: bool) -> FlexibleWork:
         job = run.job

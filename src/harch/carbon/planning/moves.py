@@ -67,9 +67,10 @@ def decide_move(work: FlexibleWork, here: str, book: Book, budgets: Budgets, rul
     total[row_here, 0] = np.inf
     row, start = (int(at) for at in np.unravel_index(int(np.argmin(total)), total.shape))
     cost_g = float(overhead[row, start])
-    gain_g = stay.cost_g - float(windows.cost_g[row, start])
+    # In grams, without shadow prices: a move's cost is real, so its gain must be.
+    gain_g = stay.grams - float(windows.grams[row, start])
     pays = np.isfinite(total[row, start]) and gain_g > max(
-        rules.gain_times_cost * cost_g, rules.gain_share * stay.cost_g
+        rules.gain_times_cost * cost_g, rules.gain_share * stay.grams
     )
     if not pays:
         book.enter(work, here, 0)
