@@ -3,7 +3,8 @@
 Everything is real: nats-server, the workers, the wire format, credit, checkpoints, synced JetStream; generator and
 measuring processes share the machine's cores with them. `--parts` picks some; `--seconds` and `--rounds` shorten a
 look, and then the verdict says so by its names. Run it on a quiet machine: the load average and the time that
-processes waited for a core are printed with every figure.
+processes waited for a core are printed with every figure. `--real-time` puts the benchmark before all other programs
+of a machine that is not quiet; it says so, and needs the right to do that.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ async def measure(options: argparse.Namespace) -> None:
     verdict = Verdict("pipelines")
     print(f"conditions: {conditions()}; nats-server {version_of(find_nats_server())}; all on loopback of this machine")
     print(f"load average at the start: {', '.join(f'{load:.1f}' for load in os.getloadavg())}", flush=True)
+    if options.real_time:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # every process that we start inherits it
+        print("scheduling: real-time (SCHED_RR 1) for all processes of the benchmark", flush=True)
     for name in options.parts:
         await PARTS[name](verdict, options)
     print(f"load average at the end: {os.getloadavg()[0]:.1f}")
@@ -101,6 +105,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seconds", type=float, default=0.0, help="per measurement; 0: as long as each part wants")
     parser.add_argument("--rounds", type=int, default=5, help="of the latency part")
+    parser.add_argument("--real-time", action="store_true", help="before all other programs (SCHED_RR)")
     uvloop.run(measure(parser.parse_args()))
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "integration"))
 from pipeline_world import PipelineWorld, fields
 
 USUAL_PER_S, TIMES = 2e6, 5
-BATCH = 8_000
+BATCH = 10_000
 CALM_MS = 12.0
 KILL_EVERY_S = 2.0
 MOMENTS_PER_POST = 40  # of 12 devices each

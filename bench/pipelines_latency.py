@@ -35,7 +35,7 @@ from pipelines_world import BenchPipeline, Load, pipeline, queue_share
 from verdict import Verdict
 
 HERE = Path(__file__).parent
-WINDOW_S = 0.004
+WINDOW_S = 0.005
 SETTLE_S = 0.5  # at the start of a round: caches, first credit, first windows
 GOAL_MS = 12.0
 
@@ -46,7 +46,8 @@ class Rate(Struct, frozen=True):
     batch: int
 
 
-RATES = (Rate("0.1 M", 1e5, 200), Rate("1 M", 1e6, 2_000), Rate("10 M", 1e7, 10_000))
+# Two batches per window: larger ones come later, smaller ones cost more.
+RATES = (Rate("0.1 M", 1e5, 250), Rate("1 M", 1e6, 2_500), Rate("10 M", 1e7, 25_000))
 
 
 class TapOrders(Struct, frozen=True):

@@ -14,7 +14,7 @@ from pipelines_mlp import write_version
 from pipelines_world import pipeline
 from verdict import Verdict
 
-RATE, BATCH = 1e6, 2_000
+RATE, BATCH = 1e6, 2_500
 
 
 async def measure(verdict: Verdict, *, seconds: float) -> None:
