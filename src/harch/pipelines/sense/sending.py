@@ -58,6 +58,7 @@ class SendingCounters(Struct):
     events_shed: int = 0
     batches_refused: int = 0
     batches_replayed: int = 0
+    batches_forgotten: int = 0  # the receiver lost its state after it had confirmed them
 
 
 class _Kept(Struct):
@@ -158,6 +159,7 @@ class Sending:
             before = max(0, credit.allowed_bytes - MESSAGE_BYTES_MAX) if self._resumes else 0
             self._epoch, self._sent_bytes, self._allowed_bytes, self._next = credit.epoch, before, 0, 0
             self._resumes = False
+            self._tell_forgotten(credit.checkpointed_seq + 1)
         self._allowed_bytes = max(self._allowed_bytes, credit.allowed_bytes)
         while self._kept and self._kept[0].was_sent and self._kept[0].last_seq <= credit.checkpointed_seq:
             done = self._kept.pop(0)
@@ -182,6 +184,21 @@ class Sending:
         if out:
             self._sent_s = now_s
         return out
+
+    def _tell_forgotten(self, wanted_seq: int) -> None:
+        """A receiver that has lost its state wants what we no longer have: a gap, without which it would wait for ever.
+        How many events were in it nobody knows any more."""
+        first_seq = self._kept[0].first_seq if self._kept else self.next_seq
+        if wanted_seq >= first_seq:
+            return
+        gap = Gap(wanted_seq, first_seq - 1, 0)
+        message = pack_gap(self._template, gap)
+        header = unpack_header(message)
+        if isinstance(header, Rejection):
+            raise InvariantBroken("a packed gap can be read", header.detail)
+        self.counters.batches_forgotten += first_seq - wanted_seq
+        self._kept.insert(0, _Kept(gap.first_seq, gap.last_seq, 0, PRIORITY_NEVER_SHED, message, header))
+        self.buffered_bytes += len(message)
 
     def _heartbeat(self) -> bytes:
         """A watermark with the last number that was sent. While batches wait it is not ahead of the first of them."""

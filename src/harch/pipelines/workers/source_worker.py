@@ -59,7 +59,7 @@ class SourceWorker:
         self._stopping = asyncio.Event()
         self._ready = False
         self._send_failures = 0
-        self._shed_told = 0
+        self._told: dict[str, int] = {}  # counts by rule that an alert has told
 
     async def run(self) -> None:
         sid = self._shell.client.subscribe(self._shell.names.credit("*"), self._credited)
@@ -104,10 +104,10 @@ class SourceWorker:
             for reason, count in way.outflow.quarantine.counts.items():
                 counters[f"aside_{reason}"] = counters.get(f"aside_{reason}", 0) + count
             buffered += way.outflow.buffered_bytes
-        shed = counters.get("events_shed", 0)
-        if shed > self._shed_told:
-            self._shell.alert("shed", f"{shed - self._shed_told} events were shed: no credit and no room", shed)
-            self._shed_told = shed
+        self._tell_growth("shed", counters.get("events_shed", 0), "events were shed: no credit and no room")
+        self._tell_growth(
+            "forgotten", counters.get("batches_forgotten", 0), "confirmed batches are not in SENSE's state"
+        )
         return Report(
             counters={**counters, "send_failures": self._send_failures},
             gauges={"buffered_bytes": float(buffered)},
@@ -116,6 +116,11 @@ class SourceWorker:
             endpoints={way.source.name: way.address for way in self._ways if way.address},
             trouble="" if self._ready else "opens its sources",
         )
+
+    def _tell_growth(self, rule: str, count: int, what: str) -> None:
+        if (grown := count - self._told.get(rule, 0)) > 0:
+            self._shell.alert(rule, f"{grown} {what}", grown)
+            self._told[rule] = count
 
     def _way(self, source: Source) -> _Way:
         options = self._config.source

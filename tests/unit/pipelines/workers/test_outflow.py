@@ -142,6 +142,21 @@ def test_what_was_shed_takes_no_room_in_the_file_and_is_told_after_a_restart(tmp
     assert (told, last) == (59 * _EVENTS + 1, 60)
 
 
+def test_a_receiver_that_lost_its_state_hears_of_a_gap_and_goes_on(tmp_path: Path) -> None:
+    first = _outflow(tmp_path)
+    first.accept([batch(seq, [0]) for seq in range(1, 6)])
+    _grant(first)
+    _sent(first)
+    _grant(first, checkpointed=3)
+    first.accept([batch(6, [0])])
+    for outflow in (first, _outflow(tmp_path)):  # the same after a restart of the source
+        _grant(outflow, epoch=9, checkpointed=0)
+        told = _sent(outflow)
+        assert [header.is_gap for _, header in told] == [True, False, False, False]
+        assert [header.seq for _, header in told] == [3, 4, 5, 6]
+        assert outflow.totals()["batches_forgotten"] == 3
+
+
 def test_what_must_not_be_shed_is_refused_instead(tmp_path: Path) -> None:
     outflow = _outflow(tmp_path, can_wait=False)
     taken = [outflow.accept([batch(seq, [0] * _EVENTS, priority=0)]) for seq in range(1, 20)]
