@@ -122,6 +122,23 @@ def version(name: str, function: str) -> VersionSettings:
     return VersionSettings(version=name, runtime=RuntimeKind.PYTHON, callable=f"field_models:{function}")
 
 
+@contextlib.asynccontextmanager
+async def broker(port: int) -> AsyncIterator[None]:
+    """A real MQTT broker."""
+    from amqtt.broker import Broker
+
+    config = {
+        "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
+        "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+    }
+    running = Broker(config)
+    await running.start()
+    try:
+        yield
+    finally:
+        await running.shutdown()
+
+
 class RecordingSink:
     """An HTTP server that writes down every request that it carries out: each key once, as it promises."""
 

@@ -7,15 +7,17 @@ import os
 import signal
 from pathlib import Path
 
+import aiomqtt
 import httpx
 import numpy as np
 import pytest
 from msgspec import structs
-from nats_world import until
-from pipeline_world import DEVICES, PipelineWorld, fields, version
+from nats_world import free_ports, until
+from pipeline_world import DEVICES, PipelineWorld, broker, fields, version
 
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.inputs.tcp import frame
+from harch.pipelines.sense.source_settings import FileSource, MqttSource, NatsSource
 from harch.pipelines.wire.columns import Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
 from harch.pipelines.workers.bucket import NatsBucket
@@ -24,6 +26,7 @@ from harch.pipelines.workers.names import lease_key
 from harch.pipelines.workers.parts import PipelineParts
 
 pytestmark = pytest.mark.timeout(240)
+SEASON_MS = 1_790_000_000_000  # a season that is over
 
 
 async def _exact(world: PipelineWorld) -> None:
@@ -147,6 +150,35 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
         )
         writer.close()
         other.close()
+
+
+async def test_a_file_a_bus_and_a_broker_end_in_the_same_windows_also_after_they_fall_silent(tmp_path: Path) -> None:
+    lines = [f"{(SEASON_MS + place * 5)},field-{place % DEVICES},0.5" for place in range(600)]
+    (tmp_path / "season.csv").write_text("\n".join(["ts,device,v0", *lines]) + "\n")
+    port = free_ports(1)[0]
+
+    def with_sources(parts: PipelineParts) -> PipelineParts:
+        sources = (
+            FileSource(name="season", path=str(tmp_path / "season.csv")),
+            NatsSource(name="bus", subject="juris.ma.fields.in.field"),
+            MqttSource(name="broker", host="127.0.0.1", port=port, topics=("fields/{device}/moisture",)),
+        )
+        return structs.replace(parts, sense=structs.replace(parts.sense, sources=sources, source_idle_s=1.0))
+
+    async with broker(port), fields(tmp_path, with_sources) as world:
+        await until(lambda: sum(world.rows.values()) == 600, "the file is read to its end, and its windows are closed")
+        bus = world.pipeline.engine.admin.client
+        for seq in range(1, 6):
+            bus.publish("juris.ma.fields.in.field", _batch(world, seq))
+        async with aiomqtt.Client("127.0.0.1", port) as client:
+            for place in range(50):
+                await client.publish(f"fields/field-{place % DEVICES}/moisture", "0.4", qos=1)
+            await client.publish("fields/nobody/moisture", "0.4", qos=1)
+        await until(lambda: sum(world.rows.values()) >= 650 + 5 * DEVICES, "silent sources close their windows")
+        counters = (await world.status("source-0")).counters
+        assert counters["events_accepted"] == 650 + 5 * DEVICES
+        assert counters["aside_unknown_device"] == 1
+        assert sum(world.rows.values()) == 650 + 5 * DEVICES
 
 
 def _needs(world: PipelineWorld) -> set[float]:

@@ -197,7 +197,7 @@ class SourceWorker:
         while True:
             try:
                 self._follow_clock(way)
-                for partition, message in way.outflow.due(clock.monotonic_s(), idle_s=self._settings.source_idle_s):
+                for partition, message in way.outflow.due(clock.monotonic_s(), idle_s=self._silent_s(way.source)):
                     client.publish(names.events(partition), message)
                 await client.drain()
             except NatsError:
@@ -213,11 +213,19 @@ class SourceWorker:
         """Who posts or publishes as things happen, and is silent, has nothing old to say: its last windows close."""
         if not isinstance(way.source, HttpSource | MqttSource):
             return
-        source = source_number(self._name_of(way.source))
+        source, idle_s = source_number(self._name_of(way.source)), self._settings.source_idle_s
         quiet_s = self._shell.clock.monotonic_s() - way.outflow.heard_s(source)
-        if self._settings.source_idle_s < quiet_s < 2 * self._settings.source_idle_s:
-            behind_s = self._settings.source_idle_s + way.source.disorder_s
-            way.outflow.advance(source, round((self._shell.clock.now().timestamp() - behind_s) * NS_PER_S))
+        if idle_s < quiet_s < self._silent_s(way.source):
+            now_ns = round(self._shell.clock.now().timestamp() * NS_PER_S)
+            way.outflow.advance(source, now_ns - round((idle_s + way.source.disorder_s) * NS_PER_S))
+
+    def _silent_s(self, source: Source) -> float:
+        """After this much silence a source says nothing more, not even how late it is. One that follows the clock goes
+        on until its last window has closed."""
+        idle_s, windows = self._settings.source_idle_s, self._settings.windows
+        if not isinstance(source, HttpSource | MqttSource):
+            return idle_s
+        return 2 * idle_s + source.disorder_s + windows.size_s + windows.lateness_s
 
     def _name_of(self, source: Source) -> str:
         """Sources of two hubs are two sources, whatever they are called."""
