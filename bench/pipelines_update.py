@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+from harch.pipelines.workers.config import LeaseSettings
 from pipelines_generator import Phase
 from pipelines_latency import WINDOW_S, answers, latencies_ms, start_tap
 from pipelines_mlp import write_version
@@ -22,7 +23,8 @@ async def measure(verdict: Verdict, *, seconds: float) -> None:
     print(
         f"\nupdate under {RATE / 1e6:g} M events/s: a new model, then new SENSE + THINK processes in place of the old"
     )
-    async with pipeline(window_s=WINDOW_S, skew_s=0.02, workers={"fused": 1, "act": 1}) as world:
+    change = {"leases": LeaseSettings(poll_s=0.1)}  # how soon a new process sees that the old one has let go
+    async with pipeline(window_s=WINDOW_S, skew_s=0.02, workers={"fused": 1, "act": 1}, change=change) as world:
         tap = await start_tap(world)
         table = world.timetable([Phase(3 * seconds + 1, RATE)], BATCH)
         sending = asyncio.create_task(world.generate(table))
