@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines import files, records
+from harch.hub.pipelines.alerts import Alerts
+from harch.pipelines.workers.status import Alert
 from harch.testing.clock import SimClock
 from unit.hub_pipelines.pipeline_samples import Desk, text
 
@@ -84,11 +87,30 @@ async def test_a_drained_pipeline_runs_again_when_its_file_is_applied(desk: Desk
     assert records.all_records(desk.database)[0].wish == "run"
 
 
+async def test_changed_code_of_a_model_gets_new_workers_of_think_alone(desk: Desk) -> None:
+    async def send(code: bytes) -> None:
+        digest = hashlib.sha256(code).hexdigest()
+        await desk.pipelines.put_file(
+            "fields", "field_models.py", code, offset=0, total=len(code), sha256=digest, tenant="t"
+        )
+
+    await send(b"one = 1")
+    assert await apply(desk) == "created"
+    await send(b"one = 1")
+    assert await apply(desk) == "unchanged"
+    await send(b"one = 2")
+    assert await apply(desk) == "updated"
+    assert records.all_records(desk.database)[0].generations == {"source": 1, "sense": 1, "think": 2, "act": 1}
+
+
 async def test_removal_is_final_and_the_versions_of_a_name_go_on(desk: Desk) -> None:
     await apply(desk)
     assert (await desk.pipelines.remove("fields", tenant="t", actor="me")).state == "removing"
     await desk.pipelines.drain("fields", tenant="t", actor="me")
     assert records.all_records(desk.database)[0].wish == "remove"
+    with pytest.raises(HarchError) as leaving:
+        await apply(desk)
+    assert leaving.value.code == "E0711"
     desk.database.write(records.forget("fields"))
     restarted = desk.again()
     assert await apply(restarted) == "created"
@@ -110,6 +132,16 @@ def test_a_hub_without_pipelines_loads_nothing_of_them() -> None:
     code = "import sys, harch.hub.service, harch.api.app; print([m for m in sys.modules if 'harch.pipelines' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_alerts_are_told_but_not_in_floods() -> None:
+    told: list[str] = []
+    alerts = Alerts(lambda kind, subject, message: told.append(message))
+    alert = Alert(pipeline="p", worker="sense-0", stage="sense", rule="shed", detail="5 events", count=5, at_ms=0)
+    for at_s in (0.0, 1.0, 2.0, 11.0):
+        alerts.hear(msgspec.json.encode(alert), at_s)
+    alerts.hear(b"nonsense", 12.0)
+    assert told == ["sense-0: shed: 5 events", "sense-0: shed: 5 events; 2 more before it"]
 
 
 def test_files_come_in_pieces_and_are_whole_or_not_there(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class PipelineActions:
         self._find, self._loop, self._clock, self._write = find, loop, clock, write
         self._open: dict[str, tuple[RunningPipeline, NatsLedger, Client]] = {}
         self._opening = asyncio.Lock()
+        loop.on_removed = self._shut
 
     async def waiting(self, name: str, *, tenant: str | None) -> ActionList:
         """What can still be approved, most urgent first."""
@@ -129,7 +130,10 @@ class PipelineActions:
         pipeline.wake()
 
     async def _shut(self, name: str) -> None:
-        _, ledger, client = self._open.pop(name)
+        known = self._open.pop(name, None)
+        if known is None:
+            return
+        _, ledger, client = known
         with contextlib.suppress(HarchError):
             await ledger.close()
         await client.close()

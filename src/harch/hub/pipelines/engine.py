@@ -28,7 +28,7 @@ from harch.pipelines.engine.layout import Domain, Layout, Limits, Server
 from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
-from harch.pipelines.engine.users import CONTROLLER, StageGrant, inbox_of
+from harch.pipelines.engine.users import CONTROLLER, StageGrant, inbox_of, juris_root
 from harch.pipelines.spec.assembly import assemble_domain, controller_name
 from harch.pipelines.spec.deployment import Deployment
 from harch.pipelines.workers.config import EngineAccess
@@ -70,10 +70,11 @@ class HubEngine:
         clock: Clock,
         on_event: Callable[[EngineEvent], None],
         on_violation: Callable[[Violation], None],
+        on_alert: Callable[[bytes], None],
         limits: Limits | None = None,
     ) -> None:
         self._hub_id, self._country, self._folder, self._clock = hub_id, country, folder, clock
-        self._on_event, self._on_violation = on_event, on_violation
+        self._on_event, self._on_violation, self._on_alert = on_event, on_violation, on_alert
         self._limits = limits or Limits()
         self._keys = KeyFolder(folder / "keys")
         self._running: dict[str, _Running] = {}
@@ -192,6 +193,9 @@ class HubEngine:
         except BaseException:
             await engine.stop()
             raise
+        client.subscribe(
+            f"{juris_root(self._country)}.*.alerts", lambda message: self._on_alert(bytes(message.payload))
+        )
         store = Path(server.store)
         auditor = StreamAuditor(JetStreamAdmin(client), policy, self._on_violation, store=store, clock=self._clock)
         return _Running(engine, client, auditor)

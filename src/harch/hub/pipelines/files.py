@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from harch.base.errors import HarchError
@@ -78,6 +78,11 @@ def missing(folder: Path, named: Mapping[str, str | None]) -> tuple[str, ...]:
         if not place.is_file() or (sha256 is not None and _hash(place) != sha256):
             found.append(path)
     return tuple(found)
+
+
+def digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Hashes of those that are there."""
+    return {path: _hash(folder / path) for path in paths if (folder / path).is_file()}
 
 
 def _check_room(folder: Path, total: int) -> None:

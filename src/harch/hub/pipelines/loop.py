@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.hub.pipelines import records
 from harch.hub.pipelines.action_audit import Write, take_entries
+from harch.hub.pipelines.alerts import Alerts
 from harch.hub.pipelines.engine import HubEngine
 from harch.hub.pipelines.keeping import WorkerKeeper
 from harch.hub.pipelines.pipeline import RunningPipeline
@@ -54,9 +55,11 @@ class PipelineLoop:
         self.records: dict[str, PipelineRecord] = {}
         self.running: dict[str, RunningPipeline] = {}
         self.troubles: dict[str, str] = {}
+        self.on_removed: Callable[[str], Awaitable[None]] | None = None
         self.ground, self.folder = ground, folder
         self._clock, self._database, self._write, self._note = clock, database, write, note
         self._open_secrets = open_secrets
+        alerts = Alerts(note)
         self.engine = HubEngine(
             ground.hub_id,
             country,
@@ -64,6 +67,7 @@ class PipelineLoop:
             clock=clock,
             on_event=self._engine_said,
             on_violation=self._violated,
+            on_alert=lambda payload: alerts.hear(payload, clock.monotonic_s()),
         )
         self._keeper = WorkerKeeper(folder)
         self._deployed: tuple[Deployment, ...] = ()
@@ -161,6 +165,8 @@ class PipelineLoop:
             self._deployed = tuple(rest)
             del self.running[name]
             await asyncio.to_thread(shutil.rmtree, pipeline.folder, ignore_errors=True)
+            if self.on_removed is not None:
+                await self.on_removed(name)
             await self._write(records.forget(name), [])
             self.records.pop(name, None)
             self._note("pipeline.removed", name, "its workers, streams and files are gone")

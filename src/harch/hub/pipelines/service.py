@@ -16,6 +16,7 @@ from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines import records
+from harch.hub.pipelines.packages import loop_maker
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.pipelines.views import (
     ApplyView,
@@ -146,14 +147,7 @@ class HubPipelines:
             return await self._deploy(spec, before, tenant, actor, dry_run=dry_run, enrichment=enrichment)
 
     async def set_version(
-        self,
-        name: str,
-        model: str,
-        version: dict[str, object],
-        *,
-        tenant: str | None,
-        actor: str,
-        dry_run: bool,
+        self, name: str, model: str, version: dict[str, object], *, tenant: str | None, actor: str, dry_run: bool
     ) -> ApplyView:
         """Adds a version of a model or gives one another role: loaded, shadow, canary, active. Nothing restarts."""
         from harch.hub.pipelines import planning
@@ -174,48 +168,20 @@ class HubPipelines:
         dry_run: bool,
         enrichment: dict[str, dict[str, float]] | None,
     ) -> ApplyView:
-        from harch.hub.pipelines import drafts, planning
-        from harch.hub.pipelines.files import missing
-        from harch.hub.pipelines.shown import apply_view
+        from harch.hub.pipelines import drafts
+        from harch.hub.pipelines.applying import Asked, prepare
 
-        loop, at = self._open(), iso(self._clock.now())
+        at, country = iso(self._clock.now()), self._hub.country
+        asked = Asked(tenant=tenant, actor=actor, at=at, dry_run=dry_run, enrichment=enrichment)
         try:
-            planned = await asyncio.to_thread(planning.plan, spec, loop.ground, before)
+            done = await prepare(spec, before, asked, self._open(), self._database, country)
         except HarchError as error:
-            await self._write(
-                [], [drafts.refused(spec.name, error, country=self._hub.country, tenant=tenant, by=actor)]
-            )
+            await self._write([], [drafts.refused(spec.name, error, country=country, tenant=tenant, by=actor)])
             raise
-        others = [one.planned.deployment for name, one in loop.running.items() if name != spec.name]
-        loop.engine.check([*others, planned.deployment])
-        absent = await asyncio.to_thread(missing, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec))
-        absent = tuple(path for path in absent if not path.endswith(".py"))  # a module may be installed
-        if before is None:
-            version = await asyncio.to_thread(records.last_version, self._database, spec.name)
-            after = planning.first_record(planned, loop.ground, tenant=tenant, version=version + 1, at=at, by=actor)
-        else:
-            after = planning.updated(before, planned, loop.ground, at=at, by=actor)
-        if enrichment is not None and enrichment != after.enrichment:
-            after = structs.replace(
-                after, enrichment=enrichment, generations={**after.generations, "sense": after.version}
-            )
-        same = before is not None and before.wish is Wish.RUN and _same(before, after)
-        result = "unchanged" if same else "created" if before is None else "updated"
-        shown = before if same and before is not None else after
-        view = apply_view(
-            planned, result=result, version=shown.version, hub=self._hub.id, dry_run=dry_run, files_missing=absent
-        )
-        if dry_run or same:
-            return view
-        if absent:
-            raise HarchError(
-                "E0713",
-                f"`{spec.name}` needs {', '.join(absent)}, which is not here or has another hash than the file says",
-                hint="`harch pipeline apply` sends it from the folder of the pipeline file",
-            )
-        await self._keep(after, drafts.applied(after, planned, result, country=self._hub.country, by=actor), new=True)
-        self._note(f"pipeline.{result}", after.name, f"version {after.version} by {actor}")
-        return view
+        if done.record is not None:
+            await self._keep(done.record, done.draft, new=True)
+            self._note(f"pipeline.{done.view.result}", spec.name, f"version {done.record.version} by {actor}")
+        return done.view
 
     async def scale(self, name: str, counts: dict[str, int | None], *, tenant: str | None, actor: str) -> PipelineView:
         """Numbers of workers by stage; None gives a stage back to its load. Raises E0201."""
@@ -315,7 +281,7 @@ class HubPipelines:
     def _open(self) -> PipelineLoop:
         """Raises E0740 where the packages of pipelines are not installed."""
         if self._loop is None:
-            self._loop = _load_loop()(
+            self._loop = loop_maker()(
                 self._fleet,
                 self._hub,
                 self._folder,
@@ -327,19 +293,3 @@ class HubPipelines:
             )
             self._loop.records = self._stored
         return self._loop
-
-
-def _same(before: PipelineRecord, after: PipelineRecord) -> bool:
-    return (before.spec, before.fixed, before.enrichment) == (after.spec, after.fixed, after.enrichment)
-
-
-def _load_loop() -> Callable[..., PipelineLoop]:
-    try:
-        from harch.hub.pipelines.opening import open_loop
-    except ImportError as error:
-        raise HarchError(
-            "E0740",
-            f"pipelines need a package that is not installed here: {error.name}",
-            hint="`pip install 'harch[pipelines,inference]'` on the hub, and start it again",
-        ) from error
-    return open_loop

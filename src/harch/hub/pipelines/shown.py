@@ -16,6 +16,7 @@ from harch.pipelines.act.letters import Letter
 from harch.pipelines.spec.deployment import Deployment
 from harch.pipelines.workers.status import WorkerStatus
 
+_UNSENT = "aside_failed"  # counts messages that could not be told, not events
 OFTEN = 3  # starts of a worker that never came to say anything
 _DROPPED = ("events_shed", "rows_dropped", "messages_dead", "commands_dropped")
 
@@ -134,7 +135,9 @@ def _stages(running: RunningPipeline, waiting: Mapping[str, int | None]) -> tupl
                 p99_ms=max((status.latency_ms.get("p99", 0.0) for status in said), default=0.0),
                 busy=sum(status.busy for status in said) / len(said) if said else 0.0,
                 dropped=sum(counters.get(name, 0) for name in _DROPPED),
-                quarantined=sum(count for name, count in counters.items() if name.startswith("aside_")),
+                quarantined=sum(
+                    count for name, count in counters.items() if name.startswith("aside_") and name != _UNSENT
+                ),
                 counters=counters,
             )
         )

@@ -37,6 +37,7 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     policy_version: int = 1
     policy_bits: dict[str, int] = {}
     enrichment: dict[str, dict[str, float]] = {}
+    loose_files: dict[str, str] = {}  # hashes of modules that the file names without one, as workers were given them
     created_at: str = ""
     applied_at: str = ""
     applied_by: str = ""
