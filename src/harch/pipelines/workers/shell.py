@@ -86,6 +86,7 @@ class Shell:
         self._meter = Meter()
         self._lock: int | None = None
         self._draining = False
+        self.is_orphan = False  # all others end now, too: nobody takes what we would still send
         self._looking = asyncio.Event()
 
     def claim_name(self) -> None:
@@ -165,6 +166,7 @@ class Shell:
         while os.getppid() == parent:
             self._check_keys()
             await self.clock.sleep(ORPHAN_POLL_S)
+        self.is_orphan = True
         self._drain(body, "the supervisor is gone")
         await asyncio.get_running_loop().create_future()
 

@@ -249,5 +249,5 @@ class SourceWorker:
         """Until SENSE has all of it in checkpoints; what is left is in the spool, for the next start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
-                while not all(way.outflow.is_drained for way in self._ways):
+                while not self._shell.is_orphan and not all(way.outflow.is_drained for way in self._ways):
                     await self._shell.clock.sleep(SEND_POLL_S)
