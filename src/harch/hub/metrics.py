@@ -20,6 +20,16 @@ ENERGY_GAUGES = {
     "energy_month_emitted_kg": "Emissions of energy bought this month, estimated.",
     "energy_month_rule_emitted_kg": "What the self-consumption rule would have emitted this month, estimated.",
 }
+PIPELINE_GAUGES = {
+    "workers_ready": "Workers of a stage that are well.",
+    "workers_wanted": "Workers that a stage should have.",
+    "rate": "What a stage works off per second: events, rows or messages.",
+    "lag": "What waits for a stage, as its workers see it.",
+    "latency_p99_ms": "Latency of the stage's slowest worker, since its process started.",
+    "busy": "Mean share of a core that the workers of a stage use.",
+    "dropped": "What running workers of a stage have dropped or given up.",
+    "quarantined": "Events that running workers of a stage have put aside.",
+}
 
 
 class HubMetrics:
@@ -84,6 +94,20 @@ class HubMetrics:
 
         for name, description in ENERGY_GAUGES.items():
             meter.create_observable_gauge(f"harch_{name}", callbacks=[read(name)], description=description)
+
+    def watch_pipelines(self, figures: Callable[[], dict[tuple[str, str], dict[str, float]]]) -> None:
+        """Figures of pipelines, by name and stage."""
+        meter = self._telemetry.meter
+
+        def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            def observe(_options: CallbackOptions) -> Iterable[Observation]:
+                for (pipeline, stage), values in figures().items():
+                    yield Observation(values[name], {"pipeline": pipeline, "stage": stage})
+
+            return observe
+
+        for name, description in PIPELINE_GAUGES.items():
+            meter.create_observable_gauge(f"harch_pipeline_{name}", callbacks=[read(name)], description=description)
 
     def count(self, kind: str) -> None:
         self._events[kind] += 1

@@ -155,6 +155,7 @@ class HubService(HubWorkloads):
             open_secrets=self.credentials.secrets.open,
         )
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
+        self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
 

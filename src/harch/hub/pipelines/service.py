@@ -26,8 +26,8 @@ from harch.hub.pipelines.views import (
     PipelineView,
     VersionView,
 )
+from harch.hub.policy.service import Note, Write
 from harch.hub.store.database import Database
-from harch.hub.store.rows import Statement
 from harch.hub.views import LogPage
 from harch.sovereignty.audit.entry import Draft
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from harch.pipelines.spec.settings import PipelineSpec
 
 PIPELINES_MAX = 100
-
-Write = Callable[[list[Statement], list[Draft]], "asyncio.Future[None]"]
-Note = Callable[[str, str, str], None]
 
 
 class HubPipelines:
@@ -122,6 +119,14 @@ class HubPipelines:
             waiting=await running.waiting() if running is not None else None,
             trouble=loop.troubles.get(record.name, "") or loop.troubles.get("", ""),
         )
+
+    def figures(self) -> dict[tuple[str, str], dict[str, float]]:
+        """For metrics, by pipeline and stage, as of the last round."""
+        if self._loop is None:
+            return {}
+        from harch.hub.pipelines.shown import figures_of
+
+        return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
 
     # Changed
 

@@ -144,6 +144,23 @@ def _stages(running: RunningPipeline, waiting: Mapping[str, int | None]) -> tupl
     return tuple(found)
 
 
+def figures_of(running: RunningPipeline) -> dict[tuple[str, str], dict[str, float]]:
+    """For metrics; the names are those of `PIPELINE_GAUGES`."""
+    return {
+        (running.record.name, stage.stage): {
+            "workers_ready": stage.ready,
+            "workers_wanted": stage.wanted,
+            "rate": stage.rate,
+            "lag": stage.lag,
+            "latency_p99_ms": stage.p99_ms,
+            "busy": stage.busy,
+            "dropped": stage.dropped,
+            "quarantined": stage.quarantined,
+        }
+        for stage in _stages(running, {})
+    }
+
+
 def _sources(running: RunningPipeline) -> dict[str, str]:
     return {name: url for status in running.statuses for name, url in status.endpoints.items()}
 
