@@ -281,6 +281,24 @@ def test_a_new_version_takes_over_without_a_restart_and_a_changed_stage_alone_is
     until(lambda: audit_kinds(world)["action.outcome"] >= len(world.hook.effects), "each action is in the chain")
 
 
+def test_changed_settings_of_sense_renew_sense_alone_and_no_event_is_lost(world: World) -> None:
+    before = {one["worker"]: one["pid"] for one in world.show()["workers"]}
+    world.write(change=("source_idle_s: 3600", "source_idle_s: 3000"))
+    url = world.show()["pipeline"]["sources"]["web"]
+    world.send(url)
+    done = world.harch("apply", "-f", str(world.file))["items"][0]
+    # The file names version 1 only, so it is active again: a swap.
+    assert {one["stage"]: one["step"] for one in done["stages"]} == {"sense": "restart", "think": "swap", "act": "keep"}
+    until(lambda: {"source-1", "sense-1"} <= {one["worker"] for one in world.show()["workers"]}, "new workers")
+    until(lambda: world.running() and len(world.show()["workers"]) == 5, "the old ones have gone")
+    url = world.show()["pipeline"]["sources"]["web"]
+    world.send(url)
+    world.send(url)
+    world.told(world.sent - len(DEVICES))
+    after = {one["worker"]: one["pid"] for one in world.show()["workers"]}
+    assert {name for name in before if after.get(name) != before[name]} == {"source-0", "sense-0"}
+
+
 def test_removed_means_gone(world: World) -> None:
     keeper = world.keeper()
     world.harch("rm", "fields", "-y")
