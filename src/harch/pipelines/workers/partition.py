@@ -132,7 +132,14 @@ class Partition:
     # Waiting.
 
     async def settle(self, *, now: bool = False) -> None:
-        """Saves if there is a reason to, or if it must be `now`; then delivers. Raises PartitionLost or Undelivered."""
+        """Saves if there is a reason to, or if it must be `now`; then delivers. Raises PartitionLost or Undelivered.
+
+        In the hot lane `save` and `deliver` may run side by side: a decision need not wait for a checkpoint there."""
+        await self.save(now=now)
+        await self.deliver()
+
+    async def save(self, *, now: bool = False) -> None:
+        """The first half of `settle`."""
         self._check_lease()
         due = self.stage.checkpoint_due(self._clock.monotonic_s())
         if now or due or (self._is_exact and self._fresh):
@@ -141,6 +148,9 @@ class Partition:
             self._outbox, self._fresh = deque(untold), []
             await self._store(checkpoint, untold)
             self._receiving.checkpointed({one.source: one.seq for one in checkpoint.sources})
+
+    async def deliver(self) -> None:
+        """The second half."""
         while self._outbox:
             self._check_lease()
             some = tuple(islice(self._outbox, DELIVERED_TOGETHER))

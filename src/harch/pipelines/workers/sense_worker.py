@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -256,9 +257,16 @@ class SenseWorker:
         self._shell.client.publish(self._shell.names.late(number), message, headers={"Nats-Msg-Id": identity})
 
     async def _settle(self, held: Held) -> None:
+        """Until it is lost or given back. A step that is storing is never cut off, so that we know what is stored."""
+        partition = held.partition
+        exact = self._config.lane == "durable"
+        steps = (partition.settle,) if exact else (partition.deliver, partition.save)
+        await asyncio.gather(*(self._repeat(held, step) for step in steps))
+
+    async def _repeat(self, held: Held, step: Callable[[], Awaitable[None]]) -> None:
         while not held.lost and not held.is_leaving:
             try:
-                await held.partition.settle()
+                await step()
             except PartitionLost as error:
                 held.lost = str(error)
                 return
