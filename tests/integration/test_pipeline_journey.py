@@ -299,6 +299,19 @@ def test_changed_settings_of_sense_renew_sense_alone_and_no_event_is_lost(world:
     assert {name for name in before if after.get(name) != before[name]} == {"source-0", "sense-0"}
 
 
+def test_a_drained_pipeline_may_count_in_other_windows_and_begins_anew(world: World) -> None:
+    world.write(change=("size_s: 0.5", "size_s: 0.25"))
+    assert world.harch("apply", "-f", str(world.file), code=3)["error"]["code"] == "E0711"
+    assert world.harch("drain", "fields", "-w")["state"] == "drained"
+    world.sent -= len(DEVICES)  # of the window that was open
+    assert world.harch("apply", "-f", str(world.file))["items"][0]["result"] == "updated"
+    until(world.running, "it runs again")
+    url = world.show()["pipeline"]["sources"]["web"]
+    for _ in range(3):
+        world.send(url)
+    world.told(world.sent - len(DEVICES))
+
+
 def test_removed_means_gone(world: World) -> None:
     keeper = world.keeper()
     world.harch("rm", "fields", "-y")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines import planning
-from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord
+from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
 from harch.hub.pipelines.versions import with_version
 from harch.pipelines.spec.settings import PipelineSpec
 from unit.hub_pipelines.pipeline_samples import ground, spec
@@ -101,6 +102,17 @@ def test_what_is_fixed_while_it_runs_is_said_with_what_to_do_first() -> None:
         after(spec(("partitions: 4", "partitions: 8")))
     assert refused.value.code == "E0711"
     assert "harch pipeline drain fields" in refused.value.hint
+
+
+def test_windows_that_would_mean_something_else_need_a_drained_pipeline_and_begin_anew() -> None:
+    wider = spec(("  partitions: 4", "  windows: {size_s: 120}\n  partitions: 4"))
+    with pytest.raises(HarchError) as refused:
+        after(wider)
+    assert refused.value.code == "E0711"
+    assert "harch pipeline drain fields" in refused.value.hint
+    drained = structs.replace(record(), wish=Wish.DRAIN)
+    assert after(wider, drained).state_version == 2
+    assert after(spec(("need >= 1", "need >= 2")), drained).state_version == drained.state_version == 1
 
 
 def test_another_numbering_of_hubs_gets_another_version() -> None:

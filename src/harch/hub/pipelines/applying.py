@@ -50,6 +50,11 @@ async def prepare(
     ground, folder, named = loop.ground, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec)
     if before is not None and before.wish is Wish.REMOVE:
         raise HarchError("E0711", f"`{spec.name}` is being removed", hint="apply it again when it is gone")
+    running = loop.running.get(spec.name)
+    drains = before is not None and before.wish is Wish.DRAIN and running is not None and not running.is_at_rest
+    if before is not None and drains and planning.state_changes(before, spec):
+        hint = f"`harch pipeline drain {spec.name} -w` waits for it"
+        raise HarchError("E0711", f"`{spec.name}` is still draining", hint=hint)
     planned = await asyncio.to_thread(planning.plan, spec, ground, before)
     others = [one.planned.deployment for name, one in loop.running.items() if name != spec.name]
     loop.engine.check([*others, planned.deployment])

@@ -33,6 +33,7 @@ from harch.pipelines.spec.assembly import assemble_domain, controller_name
 from harch.pipelines.spec.deployment import Deployment
 from harch.pipelines.workers.config import EngineAccess
 from harch.pipelines.workers.local_engine import connect
+from harch.pipelines.workers.names import PipelineNames
 from harch.sovereignty.gates import Violation
 
 CONNECT_TIMEOUT_S = 30.0
@@ -139,11 +140,24 @@ class HubEngine:
             await _ended(running.watching)  # what is being made now is neither missing nor unknown
             running.auditor.policy = policy
             await self._apply(JetStreamAdmin(running.client), wanted, _streams_of(name, gone))
-            running.watching = asyncio.create_task(self._watch(running.auditor), name=f"audit-{name}")
+            self._look_after(name, running)
         for deployment in gone:
             for share in deployment.domains:
                 for grant in share.grants:
                     self._keys.forget(grant.user_name)
+
+    async def renew_lanes(self, deployment: Deployment, names: PipelineNames) -> None:
+        """Deletes the lanes into THINK and ACT and makes them again; nothing may be in them. Raises NatsError."""
+        lanes = (names.features_stream, names.outputs_stream)
+        for share in deployment.domains:
+            admin, running = self.admin(share.domain), self._running[share.domain]
+            await _ended(running.watching)  # what is being made now is neither missing nor unknown
+            there = (await admin.found()).streams
+            for stream in share.wanted.streams:
+                if stream.name in lanes and stream.name in there:
+                    await admin.call(f"STREAM.DELETE.{stream.name}")
+            await admin.apply(plan_streams(share.wanted, await admin.found()))
+            self._look_after(share.domain, running)
 
     async def stop(self) -> None:
         running, self._running = self._running, {}
@@ -199,6 +213,9 @@ class HubEngine:
         store = Path(server.store)
         auditor = StreamAuditor(JetStreamAdmin(client), policy, self._on_violation, store=store, clock=self._clock)
         return _Running(engine, client, auditor)
+
+    def _look_after(self, domain: str, running: _Running) -> None:
+        running.watching = asyncio.create_task(self._watch(running.auditor), name=f"audit-{domain}")
 
     async def _watch(self, auditor: StreamAuditor) -> None:
         """An auditor that fails is a fault of ours, and no reason to stop looking."""

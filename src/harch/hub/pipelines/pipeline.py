@@ -29,6 +29,7 @@ from harch.pipelines.workers.status import WorkerStatus, read_statuses
 
 FILES, LOGS = "files", "log"
 STATUS_FRESH_MS = 5000
+STATE_KEY = "wanted.state"  # which kind of state the checkpoints are of
 LOGS_KEPT = 20  # of workers that are gone
 
 log = logging.getLogger("harch.hub")
@@ -55,7 +56,7 @@ class RunningPipeline:
         self.was_well = False  # since this hub started: until then, a worker that is not ready is starting
         self._engine, self._clock, self._ground = engine, clock, ground
         self._assignment: Assignment | None = None
-        self._told_policy = self._told_models = 0
+        self._told_policy = self._told_models = self._state_version = 0
         self.roster = self._read_roster()
         self.take(record, planned, environment)
         self.scale: dict[str, StageScale] = first_scale(planned.spec)
@@ -81,6 +82,7 @@ class RunningPipeline:
         changed = self._rescale()
         ready = {one.worker for one in self.statuses if one.health == "ok" and self._pid(one.worker) == one.pid}
         running = {name.partition("/")[2] for name in self.kept}
+        await self._begin_state()
         staying = self.roster.staying
         self.was_well = bool(staying) and (self.was_well or all(member.name in ready for member in staying))
         after = next_roster(self.roster, await self._wishes(), ready=ready, running=running)
@@ -189,6 +191,26 @@ class RunningPipeline:
                 "E0701", f"the workers could not be told: {error}", hint="a supervised engine is started again"
             ) from error
 
+    async def _begin_state(self) -> None:
+        """Before the first worker of a new kind of state: checkpoints of the old kind are deleted, and lanes are made
+        anew, because numbers begin again and JetStream would take them for repetitions. Raises E0701."""
+        wanted = self.record.state_version
+        if self._state_version >= wanted:
+            return
+        admin = self._engine.admin(self._engine.main)
+        bucket = NatsBucket(admin.client, self.names.state_bucket)
+        try:
+            found = await bucket.get(STATE_KEY)
+            if found is not None and int(found.value) < wanted:
+                await self._engine.renew_lanes(self.planned.deployment, self.names)
+            if found is None or int(found.value) < wanted:
+                stream, name = f"KV_{self.names.state_bucket}", self.names.state_bucket
+                await admin.call(f"STREAM.PURGE.{stream}", {"filter": f"$KV.{name}.checkpoint.>"})
+                await bucket.put(STATE_KEY, str(wanted).encode())
+        except (NatsError, Unreachable) as error:
+            raise HarchError("E0701", f"the state could not be looked at: {error}", hint="it is tried again") from error
+        self._state_version = wanted
+
     async def _want(self, bucket: NatsBucket, key: str, value: Any) -> None:
         await bucket.put(key, msgspec.json.encode(value))
         self.wake()
@@ -202,7 +224,7 @@ class RunningPipeline:
 
     def _write_config(self, member: Member) -> None:
         engine, act_engine = self._engine.access(self.planned.deployment, member.stage)
-        state = self.folder / "state" / member.stage
+        state = self.folder / "state" / str(self.record.state_version) / member.stage
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = worker_config(
             self.parts,

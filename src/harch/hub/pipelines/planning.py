@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.hub.pipelines.values import ALL_STAGES, SCALED, PipelineRecord, Wish
+from harch.pipelines.sense.checkpoint import fingerprint_of
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
@@ -89,6 +90,13 @@ def plan(spec: PipelineSpec, ground: Ground, before: PipelineRecord | None = Non
         update = plan_update(spec_of(before), spec, ground.jurisdictions)
         if update.refusals and before.wish is Wish.RUN:
             raise _no_update(update)
+        if before.wish is Wish.RUN and state_changes(before, spec):
+            raise HarchError(
+                "E0711",
+                f"`{spec.name}` has windows open that would mean something else: its schema, devices_max, metrics, "
+                "windows or forecast change",
+                hint=f"`harch pipeline drain {spec.name} -w`, then apply: windows that are open then are given up",
+            )
     return Planned(spec=spec, proof=proof, deployment=found, update=update)
 
 
@@ -136,6 +144,7 @@ def updated(record: PipelineRecord, planned: Planned, ground: Ground, *, at: str
     elif "think" in restart:
         models = version  # the wanted roles of the file, also for what an earlier order had changed
     table = policy_table(planned.spec, planned.deployment, ground, record)
+    state_version = version if state_changes(record, planned.spec) else record.state_version
     fixed = {stage: count for stage, count in record.fixed.items() if stage in planned.spec.stages}
     return structs.replace(
         record,
@@ -145,11 +154,18 @@ def updated(record: PipelineRecord, planned: Planned, ground: Ground, *, at: str
         generations=generations,
         models_revision=models,
         fixed=fixed,
+        state_version=state_version,
         policy_version=table.version,
         policy_bits=table.bits,
         applied_at=at,
         applied_by=by,
     )
+
+
+def state_changes(before: PipelineRecord, after: PipelineSpec) -> bool:
+    """Whether what SENSE has saved would mean something else."""
+    old, new = spec_of(before).sense, after.sense
+    return fingerprint_of(old) != fingerprint_of(new) or old.partitions != new.partitions
 
 
 def _own_tags(spec: PipelineSpec) -> set[tuple[str, str]]:
@@ -197,6 +213,7 @@ def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int,
         version=version,
         spec=plain(planned.spec),
         generations=dict.fromkeys(ALL_STAGES, version),
+        state_version=version,
         created_at=at,
         applied_at=at,
         applied_by=by,

@@ -34,6 +34,7 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     generations: dict[str, int] = {}
     models_revision: int = 0
     fixed: dict[str, int] = {}
+    state_version: int = 0  # the version from which on SENSE's state is as it is now: another one begins anew
     policy_version: int = 1
     policy_bits: dict[str, int] = {}
     enrichment: dict[str, dict[str, float]] = {}
