@@ -1,6 +1,6 @@
 """How does a whole pipeline run on one machine? Engines, streams and workers from its parts, kept running.
 
-For tests, benchmarks, `harch pipeline` on a laptop, and the hub, which runs one of these per pipeline. Everything it
+For tests, benchmarks and programs of one's own; a hub runs workers by its keeper (`harch.hub.pipelines`). Everything it
 keeps is below one folder; after a crash of the supervisor, `start` on the same folder goes on where it was.
 """
 
