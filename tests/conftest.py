@@ -1,8 +1,14 @@
-"""What all tests share: folders on memory where there is some, so that waiting for a disk is left to the benchmarks."""
+"""What all tests share: their helper modules on the path, and generated examples without deadlines."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Examples are judged by what they find and not by how long they take: other work on the machine is no failure.
+settings.register_profile("harch", deadline=None)
+settings.load_profile("harch")

@@ -205,6 +205,29 @@ def test_a_grant_that_comes_after_its_bid_has_expired_starts_nothing() -> None:
     assert not runner.machine.desk.scheduler.running, "what was held for it is free again"
 
 
+def test_a_grant_for_nodes_whose_agent_has_left_starts_nothing_there() -> None:
+    world = FederationWorld(2, 1, CALM)
+    owner, runner = world.hubs.values()
+    world.end_chance = FOREVER
+    world.submit(owner, WorkloadSpec(name="b", command=("true",), resources=Resources(gpus=4), stay_home=True))
+    world.run_for(1.0)
+    send = world.network.send
+
+    def leaves_before_grants(source: str, target: str, message: object) -> None:
+        if isinstance(message, Grants) and runner.machine.desk.agents.agents:
+            runner.handle(h.AgentLeft(runner.agent.agent_id, runner.sessions, "cut"))
+        send(source, target, message)
+
+    world.network.send = leaves_before_grants  # type: ignore[method-assign]
+    gang = WorkloadSpec(name="a", command=("true",), tasks=2, resources=Resources(gpus=1))
+    workload_id = world.submit(owner, gang)
+    world.run_for(1.0)
+    assert workload_id is not None
+    assert not runner.machine.desk.agents.agents
+    assert runs_at(world, workload_id) == []
+    assert not runner.machine.desk.scheduler.running, "what was held for it is free again"
+
+
 def test_a_grant_that_was_refused_stays_refused_even_if_a_copy_comes_when_nothing_is_in_the_way() -> None:
     world = FederationWorld(2, 1, CALM)
     workload_id, owner, runner = lent(world)

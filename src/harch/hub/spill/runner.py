@@ -179,6 +179,9 @@ def _why_not(desk: Desk, grant: Grant, made: MadeBid, request: Request) -> str:
         return f"{hub.name} takes no work any more"
     if not made.need.is_of(request):
         return "this is not what was bid for"
+    tasks = () if made.assignment is None else made.assignment.tasks
+    if any(task.node_id not in desk.agents.agent_of_node for task in tasks):
+        return "an agent of the nodes that were bid for has left"
     if spec.countries_allowed and hub.country not in spec.countries_allowed:
         return f"E0902 {hub.name} stands in {hub.country}"
     if len(spec.data) and not grant.data:
