@@ -128,6 +128,14 @@ async def test_without_the_packages_the_answer_says_what_to_install(
     assert (await desk.pipelines.listed(tenant=None)).total == 0
 
 
+async def test_a_hub_that_lost_the_packages_works_on_without_its_pipelines(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply(desk)
+    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.opening", None)
+    await desk.again().pipelines.run()  # returns instead of ending the hub
+
+
 def test_a_hub_without_pipelines_loads_nothing_of_them() -> None:
     code = "import sys, harch.hub.service, harch.api.app; print([m for m in sys.modules if 'harch.pipelines' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
