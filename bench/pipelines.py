@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="per measurement; 0: as long as each part wants")
     parser.add_argument("--rounds", type=int, default=5, help="of the latency part")
     parser.add_argument("--real-time", action="store_true", help="before all other programs (SCHED_RR)")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: message engines outlive us otherwise
     uvloop.run(measure(parser.parse_args()))
 
 
