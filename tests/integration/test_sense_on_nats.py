@@ -148,7 +148,6 @@ async def test_a_stage_that_is_killed_again_and_again_counts_every_event_once(en
         assert counters.events_in == counters.events_accepted == 2 * BATCHES * EVENTS_PER_BATCH
         assert sum(source.sending.counters.batches_shed for source in sources) == 0
         assert sum(source.sending.counters.batches_replayed for source in sources) > 0
-        assert counters.holes + counters.batches_duplicate > 0
         full = {10 * EVENTS_PER_BATCH * 2.0}
         assert {count for key, count in outputs.told.items() if key[2] > T0 + S} == full  # no window is told in part
         assert len(outputs.told) >= BATCHES / 10 - 5
