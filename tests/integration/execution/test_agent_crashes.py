@@ -19,8 +19,9 @@ KILLS_AT_START = 15
 async def test_a_killed_agent_readopts_its_tasks_and_reports_their_true_ends(hub, agent_process, mode, tmp_path):
     agent = agent_process(sandbox=mode, share=[str(tmp_path)])
     agent.start()
-    told_to_end = tmp_path / "end"
-    ends_late = task("sh", "-c", f"until [ -e {told_to_end} ]; do sleep 0.05; done; exit 9")
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    ends_late = task("sh", "-c", "until [ -e end ]; do sleep 0.05; done; exit 9", working_dir=str(signals))
     ends_meanwhile = task("sh", "-c", "sleep 0.2; exit 8")
     stopped_later = task("sleep", "60")
     for spec in (ends_late, ends_meanwhile, stopped_later):
@@ -34,7 +35,7 @@ async def test_a_killed_agent_readopts_its_tasks_and_reports_their_true_ends(hub
     assert known.keys() == {ends_late.key, ends_meanwhile.key, stopped_later.key}
     assert not known[ends_meanwhile.key].running
     assert known[ends_late.key].started_at is not None
-    told_to_end.touch()
+    (signals / "end").touch()
     assert (await hub.ended(ends_meanwhile.key)).exit_code == 8
     assert (await hub.ended(ends_late.key)).exit_code == 9
     await hub.say(StopTask(stopped_later.key, 1.0))
