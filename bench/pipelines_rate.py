@@ -99,7 +99,7 @@ async def jetstream(schema: str, seconds: float) -> None:
 
 async def stored(world: BenchPipeline, admin: JetStreamAdmin, schema: str, seconds: float) -> tuple[int, float]:
     subject, stream = "juris.ma.bench.r1.0", "ma-bench-r1"
-    spec = StreamSpec(name=stream, country="MA", subjects=(subject,), max_bytes=1024 * MIB)
+    spec = StreamSpec(name=stream, country="MA", subjects=(subject,), max_bytes=2048 * MIB)
     reader = ConsumerSpec(stream=stream, name="reader", filter_subject=subject)
     await admin.call(f"STREAM.CREATE.{stream}", spec.wire())
     await admin.call(
