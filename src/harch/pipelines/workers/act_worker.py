@@ -13,12 +13,10 @@ from harch.pipelines.client.protocol import Message
 from harch.pipelines.workers.actor import Actor, NotYet
 from harch.pipelines.workers.names import ACT_CONSUMER
 from harch.pipelines.workers.policies import Policies
-from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
+from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, handle_all, still_working
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
 
-MESSAGES_MAX = 64
-PULL_WAIT_S = 0.5
 RETRY_S = 0.5
 KEEP_ALIVE_S = 1.5
 DRAIN_S = 15.0  # for actions that are open; what is left waits in the ledger for the next worker
@@ -104,20 +102,7 @@ class ActWorker:
         shell = self._shell
         puller = Puller(shell.act_client, shell.names.outputs_stream, ACT_CONSUMER, shell.clock)
         self._puller = puller
-        under_way: set[asyncio.Task[None]] = set()
-        try:
-            async with asyncio.TaskGroup() as group:
-                while not self._stopping.is_set():
-                    room = MESSAGES_MAX - len(under_way)
-                    if room <= 0:
-                        await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                        continue
-                    for message in await puller.next(room, PULL_WAIT_S):
-                        task = group.create_task(self._handle(message))
-                        under_way.add(task)
-                        task.add_done_callback(under_way.discard)
-        finally:
-            puller.stop()
+        await handle_all(puller, self._handle, self._stopping)
 
     async def _handle(self, message: Message) -> None:
         began_s = self._shell.clock.monotonic_s()

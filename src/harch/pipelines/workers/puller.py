@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable, Coroutine
 
 import msgspec
 
@@ -19,6 +20,8 @@ from harch.pipelines.client.protocol import Message
 
 EXPIRES_S = 20.0
 ASKED_BYTES_MAX = 64 << 20  # of one request; several of the largest messages
+UNDER_WAY_MAX = 64  # messages that a stage works on at one time
+PULL_WAIT_S = 0.5
 _IDLE = 100
 ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
 
@@ -124,3 +127,23 @@ def deliveries(message: Message) -> int:
     words = message.reply.split(".")
     place = 4 if len(words) == 9 else 6 if len(words) in (11, 12) else -1
     return int(words[place]) if place > 0 and words[place].isdigit() else 1
+
+
+async def handle_all(
+    puller: Puller, handle: Callable[[Message], Coroutine[object, None, None]], stopping: asyncio.Event
+) -> None:
+    """Several messages at a time, each acknowledged alone. Once `stopping` is set, what is under way is finished."""
+    under_way: set[asyncio.Task[None]] = set()
+    try:
+        async with asyncio.TaskGroup() as group:
+            while not stopping.is_set():
+                room = UNDER_WAY_MAX - len(under_way)
+                if room <= 0:
+                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                for message in await puller.next(room, PULL_WAIT_S):
+                    task = group.create_task(handle(message))
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+    finally:
+        puller.stop()

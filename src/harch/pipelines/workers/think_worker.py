@@ -18,15 +18,13 @@ from harch.pipelines.client.protocol import Message
 from harch.pipelines.think.endpoint import inference_app
 from harch.pipelines.workers.models import Models
 from harch.pipelines.workers.names import THINK_CONSUMER
-from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, still_working
+from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, handle_all, still_working
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
 from harch.pipelines.workers.thinker import Busy, OutputMessage
 from harch.pipelines.workers.web import serve
 
-MESSAGES_MAX = 64  # under way at one time
 HOT_MAX = 1024  # messages of the hot lane that wait; beyond it the oldest goes, and is counted
-PULL_WAIT_S = 0.5
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 2.0
 KEEP_ALIVE_S = 1.5
 
@@ -92,24 +90,10 @@ class ThinkWorker:
         return report
 
     async def _work(self) -> None:
-        """Several messages at a time, each acknowledged alone. On `stop`, what is under way is finished."""
         shell = self._shell
         puller = Puller(shell.client, shell.names.features_stream, THINK_CONSUMER, shell.clock)
         self._puller = puller
-        under_way: set[asyncio.Task[None]] = set()
-        try:
-            async with asyncio.TaskGroup() as group:
-                while not self._stopping.is_set():
-                    room = MESSAGES_MAX - len(under_way)
-                    if room <= 0:
-                        await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                        continue
-                    for message in await puller.next(room, PULL_WAIT_S):
-                        task = group.create_task(self._handle(message))
-                        under_way.add(task)
-                        task.add_done_callback(under_way.discard)
-        finally:
-            puller.stop()
+        await handle_all(puller, self._handle, self._stopping)
 
     async def _work_hot(self) -> None:
         """Core messages, spread over all THINK workers. They are not stored: what finds no room is counted."""
