@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from harch.base.errors import HarchError
-from harch.hub.pipelines import files, records
+from harch.hub.pipelines import files, packages, records
 from harch.hub.pipelines.alerts import Alerts
 from harch.pipelines.workers.status import Alert
 from harch.testing.clock import SimClock
@@ -115,6 +115,16 @@ async def test_removal_is_final_and_the_versions_of_a_name_go_on(desk: Desk) -> 
     restarted = desk.again()
     assert await apply(restarted) == "created"
     assert records.all_records(restarted.database)[0].version == 2
+
+
+async def test_what_only_workers_import_is_asked_for_before_anything_is_kept(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "crc32c" else object())
+    with pytest.raises(HarchError, match="crc32c") as missing:
+        await apply(desk)
+    assert missing.value.code == "E0740"
+    assert records.all_records(desk.database) == []
 
 
 async def test_without_the_packages_the_answer_says_what_to_install(

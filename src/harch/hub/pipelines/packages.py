@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from harch.base.errors import HarchError
@@ -14,15 +15,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("harch.hub")
 
 
+# Workers import these by themselves: without this look, a pipeline would be accepted that no worker can run.
+NEEDED_BY_WORKERS = ("numba", "crc32c", "nkeys", "zstandard")
+
+
 def loop_maker() -> Callable[..., PipelineLoop]:
-    """Raises E0740 with what to install."""
+    """Raises E0740 with what to install, and E0702 without a message engine."""
     try:
         from harch.hub.pipelines.opening import open_loop
+        from harch.pipelines.engine.binary import find_nats_server
     except ImportError as error:
-        log.error("pipelines do not run: the package %s is not installed", error.name)
-        raise HarchError(
-            "E0740",
-            f"pipelines need a package that is not installed here: {error.name}",
-            hint="`pip install 'harch[pipelines,inference]'` on the hub, and start it again",
-        ) from error
+        raise _missing(str(error.name)) from error
+    for package in NEEDED_BY_WORKERS:
+        if find_spec(package) is None:
+            raise _missing(package)
+    find_nats_server()
     return open_loop
+
+
+def _missing(package: str) -> HarchError:
+    log.error("pipelines do not run: the package %s is not installed", package)
+    return HarchError(
+        "E0740",
+        f"pipelines need a package that is not installed here: {package}",
+        hint="`pip install 'harch[pipelines,inference]'` on the hub (in a clone: `make install`), and start it again",
+    )
