@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
+PROCESSES := tests/e2e tests/integration
 
 .DEFAULT_GOAL := help
-.PHONY: help up reset install test check soak docs clean
+.PHONY: help up reset install test test-processes test-reasoning check soak docs clean
 
 help:            ## Lists what can be made
 	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -19,8 +20,17 @@ reset:           ## Forgets all state of the federation
 
 install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
 
-test: $(DEV)     ## Runs the whole test suite
-	@$(BIN)/python -m pytest
+# Real processes mostly wait, everything else computes: side by side they take little longer than either half.
+# Kernels are compiled before: dozens of processes that start together would each do the same.
+test: $(DEV)     ## Runs the whole test suite, its two halves side by side
+	@$(BIN)/python -m harch.sentinel.warming
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-processes test-reasoning
+
+test-processes: $(DEV)
+	@$(BIN)/python -m pytest $(PROCESSES)
+
+test-reasoning: $(DEV)
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES))
 
 check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/ruff check src tests bench examples
@@ -51,7 +61,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo 'setting up .venv ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kernels]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kernels,sentinel]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python

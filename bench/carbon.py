@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 from carbon_bound import least_g_and_kwh
 from carbon_scale import big_problem
@@ -43,6 +44,7 @@ def main() -> None:
         "--weeks", nargs="+", type=int, help="numbers of the weeks, from 0; all if absent: a look only"
     )
     options.add_argument("--days", type=int, help="days of each week: a look only")
+    options.add_argument("--seed", type=int, help="another seed of work and weather than the scenario's own")
     options.add_argument("--out", type=Path, help="folder that keeps each week's figures")
     options.add_argument("--data", type=Path, default=Path(default), help="folder of the public series")
     chosen = options.parse_args()
@@ -52,6 +54,7 @@ def main() -> None:
         for name in chosen.scenarios:
             scenario = load_scenario(name)
             scenario = scenario if chosen.days is None else with_days(scenario, chosen.days)
+            scenario = scenario if chosen.seed is None else structs.replace(scenario, seed=chosen.seed)
             replayed(verdict, print, scenario, cases=chosen.cases, weeks=chosen.weeks, out=chosen.out)
     if "replan" in chosen.parts:
         replan(verdict, print)
@@ -107,7 +110,8 @@ def _tallies(scenario: Scenario, case: Case, number: int, weeks: list[int], out:
     tallies = {policy: Tally(fleet) for policy in POLICIES}
     for week, period in enumerate(periods_of(fleet, scenario, case)):
         for policy in POLICIES if week in weeks else ():
-            kept = None if out is None else out / f"{scenario.name}-{number}-{week}-{scenario.days}-{policy}.json"
+            name = f"{scenario.name}-{scenario.seed}-{number}-{week}-{scenario.days}-{policy}.json"
+            kept = None if out is None else out / name
             if kept is not None and kept.is_file():
                 one = Tally(fleet, **json.loads(kept.read_text()))
             else:

@@ -117,7 +117,9 @@ async def done_in_ledger(world: PipelineWorld) -> set[str]:
     client = await connect_ledger(access)
     try:
         store = await NatsLedger.open(client, bucket=parts.names.ledger_bucket, retention_s=parts.act.retention_s)
-        return {stored.entry.cmd_id for stored in await store.last_done(limit=1_000_000)}
+        found = await store.last_done(limit=1_000_000)
+        await store.close()
+        return {stored.entry.cmd_id for stored in found}
     finally:
         await client.close()
 

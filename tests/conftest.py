@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Hubs of tests keep no telemetry unless a test wants it: dozens of them start, and each store takes a second of CPU.
+os.environ.setdefault("HARCH_SENTINEL", "off")
 
 # Examples are judged by what they find and not by how long they take: other work on the machine is no failure.
 settings.register_profile("harch", deadline=None)

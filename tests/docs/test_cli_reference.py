@@ -57,7 +57,7 @@ def test_every_verb_and_every_option_explains_itself(name: str) -> None:
 
 
 # Long-running processes of the machine itself: their output is their log.
-WITHOUT_JSON = {"harch agent serve"}
+WITHOUT_JSON = {"harch sentinel serve", "harch agent serve"}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT_JSON))

@@ -24,12 +24,19 @@ STRUCTS = (
     spec.LatencySettings,
     spec.DurabilitySettings,
     spec.ExportSettings,
+    spec.ImportSettings,
 )
 
 
 def test_the_example_is_valid() -> None:
     (found,) = parse_pipelines(EXAMPLE.encode(), "spec.md", shipped_jurisdictions())
     assert found.stages == tuple(spec.StageName)
+
+
+def test_every_other_pipeline_of_the_page_is_valid() -> None:
+    blocks = re.findall(r"^```yaml\n(kind: pipeline.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = [parse_pipelines(block.encode(), "spec.md", shipped_jurisdictions())[0] for block in blocks[1:]]
+    assert [one.stages for one in found] == [(spec.StageName.SENSE, spec.StageName.ACT)]
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
@@ -42,6 +49,7 @@ def test_every_field_has_a_row_and_the_example_uses_it(struct: Any) -> None:
         spec.LatencySettings: written["latency"],
         spec.DurabilitySettings: written["durability"],
         spec.ExportSettings: written["exports"][0],
+        spec.ImportSettings: written["imports"][0],
     }
     assert set(struct.__struct_fields__) <= set(tables[struct])
 

@@ -14,6 +14,7 @@ from msgspec import NODEFAULT
 from harch.pipelines.think.settings import (
     BatchingSettings,
     ModelSettings,
+    PromoteRules,
     RollbackRules,
     VersionSettings,
     parse_think,
@@ -25,6 +26,7 @@ SECTIONS: dict[str, Any] = {
     "think.models[].versions[]": VersionSettings,
     "think.models[].batching": BatchingSettings,
     "think.models[].rollback": RollbackRules,
+    "think.models[].promote": PromoteRules,
 }
 FIELDS = [(section, field) for section, kind in SECTIONS.items() for field in msgspec.structs.fields(kind)]
 

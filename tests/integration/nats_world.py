@@ -101,9 +101,9 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], what: str, *, within_s: float = WAIT_S) -> None:
     """Waits for something to become true; generous, because machines may be busy."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(within_s):
         while True:
             found = condition()
             if await found if isinstance(found, Awaitable) else found:

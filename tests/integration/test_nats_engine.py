@@ -19,7 +19,6 @@ from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
 from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
 from harch.pipelines.engine.config import server_config
-from harch.pipelines.engine.external import EngineSettings, check_engine, client_options
 from harch.pipelines.engine.layout import Layout, Limits
 from harch.pipelines.engine.log_lines import Happening
 from harch.pipelines.engine.process import found_running
@@ -174,25 +173,6 @@ async def test_changed_streams_and_consumers_are_updated_in_place_and_removed_wh
         await admin.apply(plan_streams(Wanted(), await admin.found(), remove=[stream.name]))
         assert stream.name not in (await admin.found()).streams
         await control.close()
-
-
-async def test_an_engine_run_by_others_is_used_by_url_after_it_has_shown_that_it_refuses(tmp_path: Path) -> None:
-    async with world(tmp_path) as made:
-        await start_morocco(made)
-        url = made.servers["ma-1"].url
-        settings = EngineSettings(urls=(url,), key_folder=str(tmp_path / "keys"))
-        assert settings.is_external
-        made.keys.seed(SENSE_MA.user_name)
-        worker_options = client_options(settings, SENSE_MA.user_name)
-        with pytest.raises(HarchError):
-            client_options(settings, "nobody")
-        async with AioClient(made.controller_options("ma-1", "MA")) as control:
-            async with AioClient(worker_options) as worker:
-                assert await check_engine(control, worker, domain="ma") == ()
-                wrong = await check_engine(control, worker, domain="sn")
-                assert {rejection.rule for rejection in wrong} == {"domain"}
-            too_much = await check_engine(control, control, domain="ma")  # as if a worker could do all of it
-            assert {rejection.rule for rejection in too_much} == {"permissions"}
 
 
 async def test_users_come_and_go_without_a_restart_and_what_needs_one_gets_one(tmp_path: Path) -> None:

@@ -356,7 +356,7 @@ async def test_the_audit_finds_every_planted_violation_pauses_the_stream_and_tel
     control, admin = await admin_of(ours, "ma-1", "MA")
     store = Path(ours.servers["ma-1"].server.store)
     policy = DomainPolicy(country="MA", domain="ma", account="JURIS_MA", servers=frozenset({"ma-1"}), wanted=WANTED_MA)
-    auditor = StreamAuditor(admin, policy, told.append, store=store, period_s=3600)  # only advisories wake it
+    auditor = StreamAuditor(admin, policy, told.append, stores=(store,), period_s=3600)  # only advisories wake it
     running = asyncio.create_task(auditor.run())
     await until(lambda: auditor.audits >= 1, "a first audit")
     assert told == []

@@ -2,180 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
+from hub_pipeline_world import Webhook, until
+from journey_world import DEVICES, World
 
-from harch.base.clock import SystemClock
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
-
-WITHIN_S = 60.0
-DEVICES = ("field-0", "field-1", "field-2")
-MODELS = """
-import numpy as np
-
-def dry(rows):  # how many events, how dry, and which version says so
-    return np.column_stack((rows[:, 0], rows[:, 1], np.full(len(rows), 1.0))).astype(np.float32)
-
-def drier(rows):
-    return np.column_stack((rows[:, 0], rows[:, 1], np.full(len(rows), 2.0))).astype(np.float32)
-"""
-PIPELINE = """\
-kind: pipeline
-name: fields
-jurisdiction:
-  {process_in: [MA], rest_in: [MA], classification: internal, encrypt_at_rest: false, encrypt_in_transit: false}
-sense:
-  sources:
-    - {kind: http, name: web, disorder_s: 0.1}
-  devices: [field-0, field-1, field-2]
-  devices_max: 3
-  metrics: [moisture]
-  statistics: [count, mean]
-  windows: {size_s: 0.5, lateness_s: 0.2, skew_s: 60, future_s: 60}
-  source_idle_s: 3600
-  partitions: 2
-  checkpoint: {every_s: 0.2}
-think:
-  models:
-    - name: dryness
-      inputs: [count, mean]
-      outputs: [events, dryness, version]
-      versions:
-        - {version: "1", runtime: python, callable: "field_models:dry"}
-act:
-  sinks:
-    valves: {kind: http, url: "SINK", honours_key: true, timeout_s: 10WHERE}
-  actions:
-    - {name: water, when: dryness < 10, ttl_s: 300, sink: valves, args: {events: "{events}", version: "{version}"}}
-    - {name: flood, when: dryness >= 10, mode: confirm-and-execute, ttl_s: 300, sink: valves, args: {n: "{events}"}}
-"""
-
-
-class Webhook:
-    """Writes down every request; an effect is a key that was not there before."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-        self.effects: list[dict[str, Any]] = []
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with outer._lock:
-                    key = self.headers["Idempotency-Key"]
-                    outer.requests[key] += 1
-                    if outer.requests[key] == 1:
-                        outer.effects.append(body)
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/valves"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def events(self) -> float:
-        """All events that actions `water` were about."""
-        with self._lock:
-            return sum(float(one["args"]["events"]) for one in self.effects if one["action"] == "water")
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class World:
-    """The hub, the webhook, and a sender that counts what was accepted."""
-
-    def __init__(self, hub: HubProcess, hook: Webhook, folder: Path) -> None:
-        self.hub, self.hook, self.folder = hub, hook, folder
-        self.file = folder / "pipeline.yaml"
-        self.sent = 0  # events for actions that need nobody's word
-        self.at_ms = round(SystemClock().now().timestamp() * 1000)
-        (folder / "field_models.py").write_text(MODELS)
-        self.write()
-
-    def write(self, where: str = "", *, change: tuple[str, str] = ("", "")) -> None:
-        text = PIPELINE.replace("SINK", self.hook.url).replace("WHERE", where)
-        self.file.write_text(text.replace(*change))
-
-    def harch(self, *words: str, code: int = 0) -> Any:
-        command = [sys.executable, "-m", "harch", "pipeline", *words, "--json"]
-        done = subprocess.run(
-            command, env=self.hub.environment, capture_output=True, text=True, timeout=100, check=False
-        )
-        assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-        return json.loads(done.stdout)
-
-    def show(self) -> Any:
-        with self.hub.client() as client:
-            answer = client.get("/v1/pipelines/fields")
-            return answer.json() if answer.status_code == 200 else None
-
-    def running(self) -> bool:
-        found = self.show()
-        return found is not None and found["pipeline"]["state"] == "running" and bool(found["pipeline"]["sources"])
-
-    def counted(self) -> tuple[int, int, int]:
-        """What workers say: events that were accepted, that SENSE has, and actions that were done."""
-        said = {stage["stage"]: stage["counters"] for stage in self.show()["pipeline"]["stages"]}
-        wanted = (("source", "events_accepted"), ("sense", "events_in"), ("act", "ended_done"))
-        found = [said[stage].get(name, 0) for stage, name in wanted]
-        return found[0], found[1], found[2]
-
-    def keeper(self) -> int:
-        return int(json.loads((self.hub.home / "dakhla/pipelines/keeper.pid").read_text())["pid"])
-
-    def pid(self, stage: str) -> int:
-        return next(int(one["pid"]) for one in self.show()["workers"] if one["stage"] == stage)
-
-    def send(self, url: str, *, value: float = 0.5) -> None:
-        """One event per device, a window after the last ones, which closes theirs. Straight to the source, which takes
-        events also while the hub is away; again until it says yes."""
-        self.at_ms += 1000
-        rows = [{"ts": self.at_ms, "device": device, "v0": value} for device in DEVICES]
-        until(lambda: httpx.post(f"{url}/v1/events", json=rows, timeout=20).status_code == 202, "the source says yes")
-        self.sent += len(rows) if value < 10 else 0
-
-    def told(self, expected: int) -> None:
-        """All of these events are in actions, and none twice."""
-        until(lambda: self.hook.events() >= expected, f"{expected} events are in actions")
-        assert self.hook.events() == expected
-        assert set(self.hook.requests.values()) == {1}
-
-
-def until(look: Callable[[], Any], what: str, within_s: float = WITHIN_S) -> Any:
-    deadline_s = time.monotonic() + within_s
-    while True:
-        try:
-            found = look()
-        except httpx.HTTPError:
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +36,7 @@ def test_a_sink_abroad_is_refused_with_its_edge_named_and_nothing_is_started(wor
 
 
 def test_a_file_with_mistakes_names_all_of_them(world: World) -> None:
-    world.write(change=("[count, mean]\n      outputs", "[count, maen]\n      outputs"))
+    world.file.write_text(world.text.replace("[count, mean]\n      outputs", "[count, maen]\n      outputs"))
     wrong = world.harch("apply", "-f", str(world.file), code=2)["error"]
     assert wrong["code"] == "E0250"
     assert "pipeline.yaml:" in wrong["message"]
@@ -234,6 +73,20 @@ def test_events_become_actions_once_whatever_is_killed(world: World) -> None:
     world.told(world.sent - len(DEVICES))
     until(lambda: world.counted() == (world.sent, world.sent, len(world.hook.effects)), "top shows all of it")
     assert world.harch("top", "fields", "--once")["items"][0]["stages"][0]["counters"]["events_accepted"] == world.sent
+
+
+def test_a_replay_of_kept_events_finds_every_command_that_was_done_and_no_other(world: World) -> None:
+    done = len(world.hook.effects)
+    dry = world.harch("replay", "fields")
+    assert (dry["state"], dry["dry_run"]) == ("done", True), dry
+    assert dry["counts"]["events"] == world.sent
+    assert (dry["counts"]["commands_known"], dry["counts"]["commands_new"]) == (done, 0)
+    assert dry["counts"]["told"] == 0
+    real = world.harch("replay", "fields", "--run")
+    assert real["counts"]["told"] > 0
+    world.send(world.show()["pipeline"]["sources"]["web"])  # what comes behind it in the lane has been acted on
+    world.told(world.sent - len(DEVICES))
+    assert len(world.hook.effects) == done + len(DEVICES)
 
 
 def test_a_person_approves_exactly_what_was_shown(world: World) -> None:
@@ -299,12 +152,43 @@ def test_changed_settings_of_sense_renew_sense_alone_and_no_event_is_lost(world:
     assert {name for name in before if after.get(name) != before[name]} == {"source-0", "sense-0"}
 
 
-def test_a_drained_pipeline_may_count_in_other_windows_and_begins_anew(world: World) -> None:
+def test_more_room_carries_the_state_over_and_added_devices_restart_nothing(world: World) -> None:
+    world.write(change=("devices_max: 3", "devices_max: 5"))  # with a window open, and its events in the state
+    done = world.harch("apply", "-f", str(world.file))["items"][0]
+    assert {one["stage"]: one["step"] for one in done["stages"]}["sense"] == "restart"
+    until(lambda: not {"source-1", "sense-1"} & {one["worker"] for one in world.show()["workers"]}, "new workers")
+    until(world.running, "it runs again")
+    world.send(world.show()["pipeline"]["sources"]["web"])
+    world.told(world.sent - len(DEVICES))
+
+    before = {one["worker"]: one["pid"] for one in world.show()["workers"]}
+    world.write(change=("field-2]", "field-2, field-3]"))
+    done = world.harch("apply", "-f", str(world.file))["items"][0]
+    assert {one["stage"]: one["step"] for one in done["stages"]} == {"sense": "swap", "think": "keep", "act": "keep"}
+    url = world.show()["pipeline"]["sources"]["web"]
+
+    def taken() -> bool:
+        row = {"ts": world.at_ms, "device": "field-3", "v0": 0.5}
+        return not httpx.post(f"{url}/v1/events", json=[row], timeout=20).json()["rejected"]
+
+    until(taken, "the source knows the new device")
+    world.sent += 1
+    world.send(url)
+    world.told(world.sent - len(DEVICES))
+    assert world.hook.effects[-1]["device"] in {"field-3", *DEVICES}
+    assert [one["device"] for one in world.hook.effects].count("field-3") == 1
+    assert {one["worker"]: one["pid"] for one in world.show()["workers"]} == before
+
+
+def test_a_drained_pipeline_may_count_in_other_windows_if_somebody_gives_its_state_up(world: World) -> None:
     world.write(change=("size_s: 0.5", "size_s: 0.25"))
     assert world.harch("apply", "-f", str(world.file), code=3)["error"]["code"] == "E0711"
     assert world.harch("drain", "fields", "-w")["state"] == "drained"
+    refused = world.harch("apply", "-f", str(world.file), code=3)["error"]
+    assert refused["code"] == "E0757"
+    assert "pieces of 0.25 s instead of 0.5 s" in refused["message"]
     world.sent -= len(DEVICES)  # of the window that was open
-    assert world.harch("apply", "-f", str(world.file))["items"][0]["result"] == "updated"
+    assert world.harch("apply", "-f", str(world.file), "--drop-state")["items"][0]["result"] == "updated"
     until(world.running, "it runs again")
     url = world.show()["pipeline"]["sources"]["web"]
     for _ in range(3):

@@ -25,13 +25,17 @@ from harch.api.routes import (
     hubs,
     keys,
     logs,
+    pipeline_data,
     pipelines,
     policies,
     secrets,
+    sentinel,
+    series,
     workloads,
 )
 from harch.api.routes.context import Context
 from harch.api.streams import Streams
+from harch.api.traffic import Traffic
 from harch.base.clock import Clock, SystemClock
 
 DESCRIPTION = (
@@ -42,7 +46,7 @@ DESCRIPTION = (
 
 def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | None = None) -> Front:
     """The ASGI application of `hub`."""
-    limits = limits or Limits()
+    limits, clock = limits or Limits(), clock or SystemClock()
     streams = Streams(limits)
     inner = FastAPI(
         title="HarchOS",
@@ -62,7 +66,9 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
             "auto_configure": False,
         },
     )
-    inner.state.context = Context(hub, limits, streams, clock or SystemClock())
+    inner.state.traffic = traffic = Traffic()
+    inner.state.books = series.Books()
+    inner.state.context = Context(hub, limits, streams, clock)
     for module in (
         workloads,
         logs,
@@ -83,9 +89,12 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         energy,
         energy_clients,
         pipelines,
+        pipeline_data,
+        series,
+        sentinel,
         openapi,
     ):
         inner.include_router(module.router, prefix=PREFIX)
     inner.openapi = lambda: openapi.describe(inner)  # type: ignore[method-assign]
     install_refusals(inner, limits)
-    return Front(hub, inner, limits, streams)
+    return Front(hub, inner, limits, streams, traffic, clock)

@@ -17,6 +17,8 @@ from harch.api.limits import Limits
 from harch.api.reply import RequestIds, send_json
 from harch.api.streams import Streams
 from harch.api.submit import Submission
+from harch.api.traffic import Traffic
+from harch.base.clock import Clock
 from harch.base.errors import HarchError
 
 PREFIX = "/v1"
@@ -27,7 +29,9 @@ _log = logging.getLogger("harch.api")
 class Front:
     """The ASGI application of one hub."""
 
-    def __init__(self, hub: HubPort, inner: ASGIApp, limits: Limits, streams: Streams) -> None:
+    def __init__(
+        self, hub: HubPort, inner: ASGIApp, limits: Limits, streams: Streams, traffic: Traffic, clock: Clock
+    ) -> None:
         self._hub = hub
         self._inner = inner
         self._limits = limits
@@ -35,9 +39,12 @@ class Front:
         self._ids = RequestIds()
         self._version = (b"x-harchos-version", hub.version.encode())
         self.streams = streams
+        self._traffic = traffic
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            send = self._counted(send)
             path = scope["path"]
             if scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}:
                 await self._submit(scope, receive, send)
@@ -102,6 +109,17 @@ class Front:
             await answer_then_drain(scope, receive, send, headers=headers, body=body, limits=self._limits)
         else:
             await send_json(send, error.kind.status, body, headers=headers, content_type=False)
+
+    def _counted(self, send: Send) -> Send:
+        """Notes each answer with the time until its head is sent: the rest depends on the reader."""
+        began = self._clock.monotonic_s()
+
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._traffic.count(message["status"], self._clock.monotonic_s() - began)
+            await send(message)
+
+        return counting
 
     def _log_fault(self, error: Exception, scope: Scope, request_id: str) -> None:
         _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=error)

@@ -12,6 +12,7 @@ from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.desk import Closed
+from harch.hub.federation.alert_post import AlertExchange
 from harch.hub.federation.work import FederationWork
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
@@ -163,6 +164,10 @@ class FederationPort(Protocol):
 
     async def work(self, *, tenant: str | None) -> FederationWork:
         """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
+        ...
+
+    def exchange_alerts(self, records: bytes) -> AlertExchange:
+        """What this hub's SENTINEL has to tell, against what it has to know."""
         ...
 
 

@@ -30,6 +30,7 @@ from harch.api.routes.hardware import DefragmentationAsk, GpuPatch, NodeDrain, N
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
 from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
+from harch.api.routes.pipeline_data import NewEventReplay
 from harch.api.routes.pipelines import (
     Approval,
     Done,
@@ -42,6 +43,7 @@ from harch.api.routes.pipelines import (
 )
 from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
+from harch.api.routes.sentinel import KeyKnown, KeyShown, RecordsHeard, RecordsTold
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
@@ -60,7 +62,9 @@ from harch.hub.pipelines.views import (
     PipelineDetails,
     PipelineList,
     PipelineView,
+    ReplayRun,
     ReplayView,
+    ResultsView,
 )
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
@@ -71,6 +75,10 @@ from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 router = APIRouter(include_in_schema=False)
 
 _SCHEMAS: tuple[Any, ...] = (
+    KeyKnown,
+    KeyShown,
+    RecordsHeard,
+    RecordsTold,
     ErrorBody,
     WorkloadBody,
     WorkloadPatch,
@@ -169,6 +177,7 @@ _SCHEMAS: tuple[Any, ...] = (
     NewPipeline,
     NewScale,
     NewVersion,
+    NewEventReplay,
     NewReplay,
     Approval,
     Rejected,
@@ -180,7 +189,9 @@ _SCHEMAS: tuple[Any, ...] = (
     PipelineList,
     PipelineDetails,
     ActionList,
+    ReplayRun,
     ReplayView,
+    ResultsView,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from harch.hub.pipelines.replay_wish import ReplayWish
 from harch.hub.pipelines.views import (
     ActionList,
     ApplyView,
     FileView,
+    InferenceFigures,
     PipelineDetails,
     PipelineList,
     PipelineView,
+    ReplayRun,
     ReplayView,
+    ResultsView,
 )
 from harch.hub.views import LogPage
 
@@ -45,11 +49,44 @@ class ActionsPort(Protocol):
         ...
 
 
+class DataPort(Protocol):
+    """What goes into a pipeline and comes out of it."""
+
+    async def put_file(
+        self, name: str, path: str, data: bytes, *, offset: int, total: int, sha256: str, tenant: str
+    ) -> FileView | None: ...
+
+    async def take_events(self, name: str, source: str, body: bytes, content_type: str, *, tenant: str | None) -> bytes:
+        """Gives a body to an HTTP source of the pipeline and answers what that said."""
+        ...
+
+    async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage: ...
+
+    async def replay(self, name: str, wish: ReplayWish, *, tenant: str | None, actor: str) -> ReplayRun:
+        """Begins a replay of kept events or of a file; E0756 if there is nothing, or one runs."""
+        ...
+
+    async def look_at_replay(self, name: str, run: str, *, tenant: str | None) -> ReplayRun: ...
+
+    async def stop_replay(self, name: str, run: str, *, tenant: str | None) -> ReplayRun: ...
+
+    async def results(self, name: str, *, after: int, tenant: str | None) -> ResultsView:
+        """Rows that its last stage made; E0755 if that is ACT."""
+        ...
+
+
 class PipelinePort(Protocol):
     """One hub's pipelines. Unknown names: E0710; without the packages that they need: E0740."""
 
     @property
     def actions(self) -> ActionsPort: ...
+
+    @property
+    def data(self) -> DataPort: ...
+
+    def inference(self) -> list[InferenceFigures]:
+        """What models do; empty without pipelines."""
+        ...
 
     async def listed(self, *, tenant: str | None) -> PipelineList: ...
 
@@ -63,6 +100,7 @@ class PipelinePort(Protocol):
         tenant: str,
         actor: str,
         dry_run: bool,
+        drop_state: bool,
         enrichment: dict[str, dict[str, float]] | None,
     ) -> ApplyView:
         """On disk when this returns; `dry_run` changes nothing and answers the same plan."""
@@ -79,13 +117,3 @@ class PipelinePort(Protocol):
     async def drain(self, name: str, *, tenant: str | None, actor: str) -> PipelineView: ...
 
     async def remove(self, name: str, *, tenant: str | None, actor: str) -> PipelineView: ...
-
-    async def put_file(
-        self, name: str, path: str, data: bytes, *, offset: int, total: int, sha256: str, tenant: str
-    ) -> FileView | None: ...
-
-    async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage: ...
-
-    async def take_events(self, name: str, source: str, body: bytes, content_type: str, *, tenant: str | None) -> bytes:
-        """Gives a body to an HTTP source of the pipeline and answers what that said."""
-        ...

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from harch.api.app import create_app
+from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild
 from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
@@ -139,6 +140,8 @@ async def _adopt_keys(service: HubService, config: HubConfig) -> None:
     admin, agent = ensure_key_file(config.home.admin_key), ensure_key_file(config.agent_key)
     await service.credentials.adopt_key(admin, name="admin", tenant=DEFAULT_TENANT, role=Role.ADMIN)
     await service.credentials.adopt_key(agent, name="agent", tenant=DEFAULT_TENANT, role=Role.AGENT)
+    sentinel = ensure_key_file(config.state_dir / SENTINEL_KEY)
+    await service.credentials.adopt_key(sentinel, name="sentinel", tenant=DEFAULT_TENANT, role=Role.OPERATOR)
 
 
 async def _serve_until(
@@ -152,11 +155,19 @@ async def _serve_until(
         async with asyncio.TaskGroup() as group:
             group.create_task(serve_api(create_app(service), config.host, config.port, listening=listening))
             group.create_task(service.run())
+            group.create_task(_sentinel(config).run())
             group.create_task(wait_for_stop())
     except* _Stopped:
         _log.info("hub %s stops", config.hub_id)
     except* HarchError as errors:
         raise _first(errors) from None
+
+
+def _sentinel(config: HubConfig) -> SentinelChild:
+    hub = config.fleet.hub(config.hub_id)
+    name = hub.name if hub is not None else config.hub_id
+    listen = (config.host, config.ports.telemetry(config.index))
+    return SentinelChild(config.state_dir, config.hub_id, name, config.url_of(config.hub_id), listen, SystemClock())
 
 
 def _first(errors: BaseExceptionGroup[HarchError]) -> HarchError:

@@ -7,16 +7,26 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Generator
+from typing import Protocol
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
-from harch.api.front import Front
+from harch.api.streams import Streams
 from harch.base.errors import HarchError
 from harch.execution.protocol import FRAME_BYTES_MAX
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75  # longer than the pools of the usual clients, so that they close first and never meet a closed socket
 GRACEFUL_STOP_S = 5
+
+
+class Served(Protocol):
+    """An ASGI application whose open streams can be ended."""
+
+    streams: Streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -48,7 +58,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve_api(app: Front, host: str, port: int, *, listening: Callable[[int], None] | None = None) -> None:
+async def serve_api(app: Served, host: str, port: int, *, listening: Callable[[int], None] | None = None) -> None:
     """Serves until cancelled; then open streams end, running requests finish, and the port is free again.
 
     `listening` is called with the port once connections are taken.

@@ -42,6 +42,11 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
+def epoch_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, the time of telemetry."""
+    return round(moment.timestamp() * 1000)
+
+
 @lru_cache(maxsize=4096)  # the same moment is written several times: a workload's age, all events of one turn
 def iso(moment: datetime) -> str:
     """UTC in ISO 8601 with milliseconds and `Z`: the one form that HarchOS writes."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from harch.base.errors import HarchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harch.execution.config import AgentConfig
+    from harch.sentinel.node.tasks import RunningTask
 
 
 @click.group("agent", help="Run the agent of one or more nodes.")
@@ -33,6 +42,7 @@ def command() -> None:
 @click.option("--encrypts-at-rest", is_flag=True, help="Declare that storage and scratch of the nodes are encrypted.")
 @click.option("--keys-in", multiple=True, metavar="CC", help="A country whose key store the nodes use. Repeatable.")
 @click.option("--framework", "frameworks", multiple=True, metavar="ID", help="A law it upholds besides its own.")
+@click.option("--telemetry-url", help="Where SENTINEL takes samples, e.g. http://127.0.0.1:7711/api/v1/write.")
 @click.option("--stop-tasks-on-exit", is_flag=True, help="Stop all tasks, too; the hub queues them again.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
 def serve(
@@ -51,6 +61,7 @@ def serve(
     encrypts_at_rest: bool,
     keys_in: tuple[str, ...],
     frameworks: tuple[str, ...],
+    telemetry_url: str | None,
     stop_tasks_on_exit: bool,
     log_file: str | None,
 ) -> None:
@@ -58,7 +69,6 @@ def serve(
 
     from harch.cli.process import calm_collector, end_with_parent, set_up_logging
     from harch.execution.config import AgentConfig
-    from harch.execution.serving import serve as serve_agent
     from harch.sovereignty.terrain import SiteSafeguards
 
     end_with_parent()
@@ -84,7 +94,65 @@ def serve(
         ),
     )
     calm_collector()
-    uvloop.run(serve_agent(config))
+    uvloop.run(_serve(config, telemetry_url))
+
+
+async def _serve(config: AgentConfig, telemetry_url: str | None) -> None:
+    """The agent, and beside it what tells SENTINEL how the node is. Work does not depend on telemetry."""
+    from harch.execution.serving import serve as serve_agent
+
+    telling = asyncio.create_task(_tell(config, telemetry_url)) if telemetry_url else None
+    try:
+        await serve_agent(config)
+    finally:
+        if telling is not None:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+
+
+async def _tell(config: AgentConfig, url: str) -> None:
+    from harch.base.clock import SystemClock
+    from harch.sentinel.node.gpus import find_gpus
+    from harch.sentinel.node.host import Host
+
+    try:
+        from harch.sentinel.node.sender import Sender
+    except ImportError:
+        logging.getLogger("harch.agent").warning("no telemetry is sent: pip install 'harch[sentinel]'")
+        return
+    from harch.sentinel.node.spool import Spool
+    from harch.sentinel.node.tasks import TaskUsage
+
+    clock = SystemClock()
+    gpus = find_gpus()
+    work = TaskUsage(lambda: _running(config.state_dir), clock.monotonic_s)
+    sender = Sender(
+        url,
+        lambda: config.api_key,
+        [("job", "harchos-node"), ("instance", config.agent_id), ("country", config.country)],
+        [Host(), work, gpus] if gpus is not None else [Host(), work],
+        Spool(config.state_dir / "telemetry"),
+        clock,
+    )
+    await sender.run()
+
+
+def _running(state_dir: Path) -> Iterator[RunningTask]:
+    """The tasks of the agent, by their files."""
+    import msgspec
+
+    from harch.execution.taskdir import RunningRecord, key_of
+    from harch.sentinel.node.tasks import RunningTask
+
+    for record in (state_dir / "tasks").glob("*/running.json"):
+        key = key_of(record.parent.name)
+        try:
+            running = msgspec.json.decode(record.read_bytes(), type=RunningRecord)
+        except (OSError, msgspec.MsgspecError):
+            continue  # it has just ended
+        if key is not None and not (record.parent / "ended.json").exists():
+            yield RunningTask(key.workload_id, running.pid)
 
 
 def _read_key(path: Path) -> str:

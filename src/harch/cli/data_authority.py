@@ -53,7 +53,7 @@ def declassify(
     from harch.sovereignty.tags import Tag
 
     new = parse_tag(tag_from(**options), jurisdictions_in_force())
-    key = _read_key(Path(key_file))
+    key = read_key(Path(key_file))
     with connect(hub) as client:
         data = client.data.get(ref)
         if data.tag is None:
@@ -95,7 +95,7 @@ def add(name: str, key_file: str, hub: str | None, as_json: bool) -> None:
     path = Path(key_file)
     if not path.exists():
         _write_key(path, Ed25519PrivateKey.generate().private_bytes_raw())
-    public_key = Ed25519PrivateKey.from_private_bytes(_read_key(path)).public_key().public_bytes_raw().hex()
+    public_key = Ed25519PrivateKey.from_private_bytes(read_key(path)).public_key().public_bytes_raw().hex()
     with connect(hub) as client:
         made = client.data.add_authority(name, public_key)
     if as_json:
@@ -135,7 +135,7 @@ def rm(name: str, hub: str | None, as_json: bool) -> None:
         click.echo(f"{name} is no authority any more")
 
 
-def _read_key(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
     try:
         key = bytes.fromhex(path.read_text().strip())
     except OSError as error:

@@ -105,6 +105,7 @@ class Federation:
         arguments += ["--state-dir", str(folder / "agent"), "--gang-ports", f"{first}-{last}"]
         arguments += ["--stop-tasks-on-exit", "--log-file", str(folder / "agent.log"), "--hide", str(self._home.root)]
         arguments += safeguard_options(hub.safeguards)
+        arguments += ["--telemetry-url", f"http://{HOST}:{self._ports.telemetry(index)}/api/v1/write"]
         for path in share:
             arguments += ["--share", path]
         return Child(f"agent of {hub.name}", arguments, folder / "agent.err")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,9 @@ from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.pipeline_actions import approvals, approve, dead, reject
 from harch.cli.pipeline_apply import apply, schema, update
+from harch.cli.pipeline_replay import replay
+from harch.cli.pipeline_results import results
+from harch.cli.pipeline_sign import sign_export
 from harch.cli.pipeline_top import top
 from harch.cli.remote import connect, remote_options
 
@@ -30,7 +32,7 @@ def command() -> None:
     """
 
 
-for _verb in (apply, update, top, approvals, approve, reject, dead, schema):
+for _verb in (apply, update, top, results, replay, approvals, approve, reject, dead, schema, sign_export):
     command.add_command(_verb)
 
 
@@ -82,8 +84,15 @@ def show(name: str, hub: str | None, as_json: bool) -> None:
         for w in found.workers
     ]
     table(("WORKER", "HEALTH", "PID", "STARTS", "MEMORY", "TROUBLE"), rows)
+    for box in sorted({w.sandbox for w in found.workers if w.sandbox}):
+        click.echo(clean(f"sandbox of its workers: {box}"))
     for domain, streams in found.streams.items():
         click.echo(clean(f"streams in {domain}: {', '.join(streams)}"))
+    for border in found.borders:
+        way = f"export {border.export} to {border.hub}" if border.direction == "out" else f"import {border.export}"
+        way += f" from {border.hub}" if border.direction == "in" else ""
+        counts = f"{border.windows} windows, {border.rows} rows"
+        click.echo(clean(f"{way}: {border.state}, {counts}{'; ' + border.detail if border.detail else ''}"))
     for version in found.versions[:10]:
         click.echo(clean(f"version {version.version} of {version.applied_at} by {version.applied_by}"))
 
@@ -153,32 +162,6 @@ def rm(name: str, yes: bool, hub: str | None, as_json: bool) -> int:
             _pause()
     emit_json(found) if as_json else click.echo(clean(f"{name}: removed"))
     return 0
-
-
-@command.command("replay")
-@click.argument("name")
-@click.option("--from-seq", type=click.IntRange(min=0), default=0, help="From this number of the dead lanes.")
-@click.option("--since", type=click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]), help="From this time (UTC).")
-@click.option("--dry-run", is_flag=True, help="Count only.")
-@remote_options
-def replay(name: str, from_seq: int, since: datetime | None, dry_run: bool, hub: str | None, as_json: bool) -> None:
-    """Send messages of the dead lanes through the pipeline again.
-
-    Dead lanes hold what THINK and ACT gave up after several deliveries. Windows and commands carry their own keys, so
-    what was done is not done twice. Single actions: `harch pipeline dead replay`.
-    """
-    from datetime import UTC
-
-    from harch.cli.output import clean, emit_json
-
-    at = since.replace(tzinfo=UTC) if since is not None else None
-    with connect(hub) as client:
-        found = client.pipelines.replay(name, from_seq=from_seq, since=at, dry_run=dry_run)
-    if as_json:
-        emit_json(found)
-        return
-    words = ", ".join(f"{count} of {lane}" for lane, count in found.replayed.items())
-    click.echo(clean(f"{name}: {'would replay' if dry_run else 'replayed'} {words or 'nothing'}"))
 
 
 @command.command("logs")

@@ -23,8 +23,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("-f", "--file", "file", type=_FILE, required=True, help="The pipeline file.")
 @click.option("--table", type=_FILE, help="CSV that SENSE joins by device; TABLE.csv beside the file if absent.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the proof of residency; change nothing.")
+@click.option("--drop-state", is_flag=True, help="Give up windows that cannot be carried over to the new settings.")
 @remote_options
-def apply(file: Path, table: Path | None, dry_run: bool, hub: str | None, as_json: bool) -> None:
+def apply(file: Path, table: Path | None, dry_run: bool, drop_state: bool, hub: str | None, as_json: bool) -> None:
     """Create or update the pipelines of a file.
 
     Every mistake is told, and every edge proved, before anything is deployed. Files of its models are sent from the
@@ -35,7 +36,7 @@ def apply(file: Path, table: Path | None, dry_run: bool, hub: str | None, as_jso
 
     documents = read_documents(file)
     with connect(hub) as client:
-        done = [_apply(client, file, document, table, dry_run) for document in documents]
+        done = [_apply(client, file, document, table, dry_run, drop_state) for document in documents]
     if as_json:
         emit_json({"items": done})
         return
@@ -44,10 +45,12 @@ def apply(file: Path, table: Path | None, dry_run: bool, hub: str | None, as_jso
 
 
 def _apply(
-    client: Client, file: Path, document: PipelineDocument, table: Path | None, dry_run: bool
+    client: Client, file: Path, document: PipelineDocument, table: Path | None, dry_run: bool, drop_state: bool
 ) -> PipelineApplied:
     enrichment = _enrichment(file, document, table)
-    plan = client.pipelines.apply(document.text, source=file.name, dry_run=True, enrichment=enrichment)
+    plan = client.pipelines.apply(
+        document.text, source=file.name, dry_run=True, enrichment=enrichment, drop_state=drop_state
+    )
     if dry_run:
         return plan
     for path in document.files:
@@ -58,7 +61,7 @@ def _apply(
             raise HarchError(
                 "E0713", f"`{plan.name}` needs {path}, which is not beside {file}", hint="train or copy it there first"
             )
-    return client.pipelines.apply(document.text, source=file.name, enrichment=enrichment)
+    return client.pipelines.apply(document.text, source=file.name, enrichment=enrichment, drop_state=drop_state)
 
 
 def _enrichment(file: Path, document: PipelineDocument, table: Path | None) -> Table | None:

@@ -233,6 +233,9 @@ class HubData:
 
     # Authorities
 
+    def authority_keys(self) -> dict[str, bytes]:
+        return dict(self._authorities)
+
     def authorities(self) -> list[AuthorityView]:
         return [AuthorityView(name=name, public_key=key.hex()) for name, key in sorted(self._authorities.items())]
 

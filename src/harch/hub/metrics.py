@@ -74,7 +74,7 @@ class HubMetrics:
             ("bytes_received", "Bytes received from a peer, before encryption."),
             ("messages_sent", "Messages sent to a peer."),
             ("messages_received", "Messages received from a peer."),
-            ("messages_dropped", "Messages that were not sent: no link, or its queue was full."),
+            ("messages_refused", "Messages that were not sent: the queue to the peer had no room."),
         ):
             meter.create_observable_counter(f"harch_link_{field}", callbacks=[read(field)], description=description)
         meter.create_observable_gauge(

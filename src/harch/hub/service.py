@@ -28,6 +28,7 @@ from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
 from harch.hub.operations import HubOperations
 from harch.hub.pipelines.service import HubPipelines
+from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.policy.service import HubPolicies
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
@@ -121,7 +122,7 @@ class HubService(HubWorkloads):
             policies=self.policies,
             audit=self.audit,
             summary=self.summary,
-            signals=lambda: self.carbon.said(),
+            signals=lambda: self.carbon.said() | self.pipelines.said(),
             answers=AnswerDesk(list_work=self.workloads, find=self._any_workload, read_log=self._agents.read_log),
             urls=peer_urls,
         )
@@ -153,6 +154,12 @@ class HubService(HubWorkloads):
             write=driver.write,
             note=self._note,
             open_secrets=self.credentials.secrets.open,
+            around=Surroundings(
+                identity=identity,
+                listen_host=listen[0] if listen is not None else "",
+                heard=self.federation.heard,
+                authorities=self.data.authority_keys,
+            ),
         )
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)

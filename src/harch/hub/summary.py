@@ -115,6 +115,7 @@ def list_gpus(desk: Desk, *, tenant: str | None) -> list[GpuView]:
                     free_milli=free_milli,
                     held_milli=GPU_MILLI - free_milli - int(room.withheld_milli[row, gpu.index]),
                     healthy=healthy,
+                    power_w=gpu.model.power_w,
                     workload_id=visible[0] if visible else "",
                 )
             )

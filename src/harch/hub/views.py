@@ -173,6 +173,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
     free_milli: int = 1000  # thousandths that may be given
     held_milli: int = 0  # thousandths that work holds; an unhealthy GPU gives nothing, whatever is held of it
     healthy: bool = True
+    power_w: int = 0  # rated
     workload_id: str = ""
 
 

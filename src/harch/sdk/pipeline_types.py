@@ -53,6 +53,7 @@ class PipelineWorker(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     starts: int = 0
     trouble: str = ""
+    sandbox: str = ""
     partitions: tuple[int, ...] = ()
     rate: float = 0.0
     lag: float = 0.0
@@ -68,12 +69,26 @@ class PipelineVersion(Struct, frozen=True, kw_only=True):
     applied_by: str = ""
 
 
+class PipelineBorder(Struct, frozen=True, kw_only=True):
+    """An export (`direction` out) or import (in) with the other hub; counts since this hub started."""
+
+    direction: str
+    export: str
+    hub: str = ""
+    state: str = ""
+    windows: int = 0
+    rows: int = 0
+    left_out: dict[str, int] = {}
+    detail: str = ""
+
+
 class PipelineDetails(Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     workers: tuple[PipelineWorker, ...] = ()
     spec: dict[str, Any] = {}
     versions: tuple[PipelineVersion, ...] = ()
     streams: dict[str, tuple[str, ...]] = {}
+    borders: tuple[PipelineBorder, ...] = ()
 
 
 class PipelineEdge(Struct, frozen=True, kw_only=True):
@@ -126,6 +141,39 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
     reason: str = ""
     attempts: int = 0
     maybe_sent: bool = False
+
+
+class PipelineResult(Struct, frozen=True, kw_only=True):
+    """One row that the last stage made: features, or outputs of a model. None: nothing was there to count."""
+
+    seq: int
+    window_end: datetime
+    device: str
+    metric: str = ""
+    model: str = ""
+    values: dict[str, float | None] = {}
+
+
+class PipelineResults(Struct, frozen=True, kw_only=True):
+    """A page; ask again with `after=next_after`."""
+
+    pipeline: str
+    items: tuple[PipelineResult, ...] = ()
+    next_after: int = 0
+    subject: str = ""
+
+
+class PipelineReplayRun(Struct, frozen=True, kw_only=True):
+    """A replay of events. `state`: running, done, stopped or failed. `new`: commands that the ledger did not know."""
+
+    pipeline: str
+    run: str
+    state: str
+    dry_run: bool = True
+    again: bool = False
+    counts: dict[str, int] = {}
+    new: tuple[dict[str, Any], ...] = ()
+    trouble: str = ""
 
 
 class PipelineReplay(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ from harch.sdk.pipeline_types import (
     PipelineDetails,
     PipelinePage,
     PipelineReplay,
+    PipelineReplayRun,
+    PipelineResults,
 )
 
 PIECE_BYTES = 512 * 1024
@@ -42,8 +44,11 @@ class PipelineOperations:
     def get(self, name: str) -> Operation[PipelineDetails]:
         return decoded((yield from exchange(Request("GET", _path(name)), self.retry)), PipelineDetails)
 
-    def apply(self, file: str, source: str, dry_run: bool, enrichment: Table | None) -> Operation[PipelineApplied]:
-        body = {"file": file, "source": source, "dry_run": dry_run, "enrichment": enrichment}
+    def apply(
+        self, file: str, source: str, dry_run: bool, enrichment: Table | None, drop_state: bool
+    ) -> Operation[PipelineApplied]:
+        body: dict[str, object] = {"file": file, "source": source, "dry_run": dry_run, "enrichment": enrichment}
+        body |= {"drop_state": True} if drop_state else {}
         return self._send("POST", "/pipelines", body, PipelineApplied)
 
     def put_file(self, name: str, path: str, data: bytes) -> Operation[None]:
@@ -75,6 +80,10 @@ class PipelineOperations:
             next_offset=int(reply.headers.get("x-log-next-offset", "0")),
         )
 
+    def results(self, name: str, after: int) -> Operation[PipelineResults]:
+        request = Request("GET", f"{_path(name)}/results", {"after": str(after)})
+        return decoded((yield from exchange(request, self.retry)), PipelineResults)
+
     def approvals(self, name: str) -> Operation[tuple[PipelineAction, ...]]:
         return decoded((yield from exchange(Request("GET", f"{_path(name)}/approvals"), self.retry)), ActionPage).items
 
@@ -97,6 +106,13 @@ class PipelineOperations:
     def replay(self, name: str, from_seq: int, since: datetime | None, dry_run: bool) -> Operation[PipelineReplay]:
         body = {"from_seq": from_seq, "since": since, "dry_run": dry_run}
         return self._send("POST", f"{_path(name)}/replay", body, PipelineReplay)
+
+    def replay_events(self, name: str, wish: Mapping[str, object]) -> Operation[PipelineReplayRun]:
+        return self._send("POST", f"{_path(name)}/replays", wish, PipelineReplayRun)
+
+    def replay_run(self, name: str, run: str, *, stop: bool = False) -> Operation[PipelineReplayRun]:
+        request = Request("DELETE" if stop else "GET", f"{_path(name)}/replays/{quote(run, safe='')}")
+        return decoded((yield from exchange(request, self.retry)), PipelineReplayRun)
 
     def _post(self, path: str, body: Mapping[str, object]) -> Operation[None]:
         yield from exchange(_with_body("POST", path, body), self.retry)
@@ -126,10 +142,16 @@ class Pipelines:
         return self._run(self._ops.get(name))
 
     def apply(
-        self, file: str, *, source: str = "pipeline.yaml", dry_run: bool = False, enrichment: Table | None = None
+        self,
+        file: str,
+        *,
+        source: str = "pipeline.yaml",
+        dry_run: bool = False,
+        enrichment: Table | None = None,
+        drop_state: bool = False,
     ) -> PipelineApplied:
         """Creates or updates from the text of a pipeline file. Files of its models are sent before, by `put_file`."""
-        return self._run(self._ops.apply(file, source, dry_run, enrichment))
+        return self._run(self._ops.apply(file, source, dry_run, enrichment, drop_state))
 
     def put_file(self, name: str, path: str, data: bytes) -> None:
         """A file that a model is made of, under the path that the pipeline file names."""
@@ -151,6 +173,10 @@ class Pipelines:
 
     def log(self, name: str, worker: str, *, offset: int = 0) -> LogPiece:
         return self._run(self._ops.log(name, worker, offset))
+
+    def results(self, name: str, *, after: int = -20) -> PipelineResults:
+        """What a pipeline without ACT made, behind number `after` of its lane; negative: so many before the end."""
+        return self._run(self._ops.results(name, after))
 
     def approvals(self, name: str) -> tuple[PipelineAction, ...]:
         return self._run(self._ops.approvals(name))
@@ -174,7 +200,16 @@ class Pipelines:
     def replay(
         self, name: str, *, from_seq: int = 0, since: datetime | None = None, dry_run: bool = False
     ) -> PipelineReplay:
+        """Messages of the dead lanes, again."""
         return self._run(self._ops.replay(name, from_seq, since, dry_run))
+
+    def replay_events(self, name: str, *, dry_run: bool = True, **wish: Any) -> PipelineReplayRun:
+        """Begins a replay. `wish`: since, until, file (sent by `put_file`), source, again, events_per_s."""
+        return self._run(self._ops.replay_events(name, {"dry_run": dry_run, **wish}))
+
+    def replay_run(self, name: str, run: str, *, stop: bool = False) -> PipelineReplayRun:
+        """How far it is; with `stop`, it ends."""
+        return self._run(self._ops.replay_run(name, run, stop=stop))
 
 
 class AsyncPipelines:
@@ -190,9 +225,15 @@ class AsyncPipelines:
         return await self._run(self._ops.get(name))
 
     async def apply(
-        self, file: str, *, source: str = "pipeline.yaml", dry_run: bool = False, enrichment: Table | None = None
+        self,
+        file: str,
+        *,
+        source: str = "pipeline.yaml",
+        dry_run: bool = False,
+        enrichment: Table | None = None,
+        drop_state: bool = False,
     ) -> PipelineApplied:
-        return await self._run(self._ops.apply(file, source, dry_run, enrichment))
+        return await self._run(self._ops.apply(file, source, dry_run, enrichment, drop_state))
 
     async def put_file(self, name: str, path: str, data: bytes) -> None:
         await self._run(self._ops.put_file(name, path, data))
@@ -211,6 +252,9 @@ class AsyncPipelines:
 
     async def log(self, name: str, worker: str, *, offset: int = 0) -> LogPiece:
         return await self._run(self._ops.log(name, worker, offset))
+
+    async def results(self, name: str, *, after: int = -20) -> PipelineResults:
+        return await self._run(self._ops.results(name, after))
 
     async def approvals(self, name: str) -> tuple[PipelineAction, ...]:
         return await self._run(self._ops.approvals(name))
@@ -234,3 +278,9 @@ class AsyncPipelines:
         self, name: str, *, from_seq: int = 0, since: datetime | None = None, dry_run: bool = False
     ) -> PipelineReplay:
         return await self._run(self._ops.replay(name, from_seq, since, dry_run))
+
+    async def replay_events(self, name: str, *, dry_run: bool = True, **wish: Any) -> PipelineReplayRun:
+        return await self._run(self._ops.replay_events(name, {"dry_run": dry_run, **wish}))
+
+    async def replay_run(self, name: str, run: str, *, stop: bool = False) -> PipelineReplayRun:
+        return await self._run(self._ops.replay_run(name, run, stop=stop))

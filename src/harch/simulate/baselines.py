@@ -6,6 +6,8 @@ They know no classes, no reservations, no preemption and no topology. Residency 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
@@ -20,6 +22,7 @@ class _Plain:
     """What the three share: the book of what is held."""
 
     best_fit = True
+    kept: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub

@@ -183,6 +183,10 @@ class CarbonReplay:
         self._policies[hub].submit(job.request, now_s=now_s)
         self._round(hub, now_s)
 
+    def serve(self, hub: str, now_s: float) -> None:
+        """Lets the hub's scheduler look at its queue again: with time what is kept for some is open to others."""
+        self._round(hub, now_s)
+
     def stop(self, job_id: str, now_s: float) -> None:
         """Gracefully. What it did since its last checkpoint is lost; the router is told when its GPUs are free."""
         run = self.running[job_id]
@@ -204,6 +208,14 @@ class CarbonReplay:
         free = (room.arrays.gpu_milli_free >= GPU_MILLI).sum(axis=1).tolist()
         nodes = self.hubs[hub].nodes
         return tuple(count if node.gpu_model.name == model else 0 for node, count in zip(nodes, free, strict=True))
+
+    def grid_g_per_kwh(self, hub: str, now_s: float) -> float:
+        plants = self.plants[hub]
+        return float(plants.grid_g_per_kwh[plants.step(now_s)])
+
+    def kept(self, hub: str) -> Mapping[int, str]:
+        """Rows of the hub's nodes that its scheduler keeps for somebody, and for whom."""
+        return self._policies[hub].kept
 
     def queued_gpus(self, hub: str, model: str) -> int:
         jobs = (self._by_id[job_id] for job_id, where in self.queued.items() if where == hub)
@@ -262,11 +274,11 @@ class CarbonReplay:
         self._policies[run.hub].ended(job_id, now_s=now_s)
         self.meters[run.hub].change(now_s, -run.it_kw)
         self.counts.held_gpu_s += (now_s - run.started_s) * run.job.kind.gpus
+        if not run.stopping:
+            self.counts.ended_s[job_id] = now_s
+        self._round(run.hub, now_s)  # before it looks for a place again: those come first for whom it gave way
         if run.stopping and self._planner is not None:
             self._planner.stopped(self, run.job, now_s)
-        else:
-            self.counts.ended_s[job_id] = now_s
-        self._round(run.hub, now_s)
 
     # Judging
 

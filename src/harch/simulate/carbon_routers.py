@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
-from harch.carbon.planning.crowding import slack_shares
+from harch.carbon.planning.book import Book
+from harch.carbon.planning.crowding import crowd_of
 from harch.carbon.planning.decisions import Verb
 from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.limits import Budgets
 from harch.carbon.planning.moves import MoveRules
+from harch.carbon.planning.outlook import Floats
 from harch.carbon.planning.plan import CarbonPlan, plan_carbon
 from harch.carbon.planning.work import Demand, FlexibleWork
-from harch.carbon.planning.yielding import Holder, who_yields
 from harch.fleet.model import Fleet
 from harch.simulate.carbon_jobs import CarbonJob
 from harch.simulate.carbon_meter import Plants
 from harch.simulate.carbon_outlook import outlook_of, pools_of
 from harch.simulate.carbon_rates import Rates
 from harch.simulate.carbon_replay import CarbonReplay, Run
+from harch.simulate.carbon_room import LOOK_S, RoomMaker
+from harch.simulate.carbon_slack import Slack
 
-LOOK_S = 900.0  # what waits is looked at again
 REPLAN_S = 3600.0  # classes are planned anew, and what runs may move
-# Deferrable work enters a scheduler's queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
-MARGINS_S = ((1, 2 * 3600.0), (8, 6 * 3600.0), (16, 9 * 3600.0))
 MOVE_SLACK_S = 3600.0
-YIELD_WAIT_H_MIN = 1.0  # what gives way can still wait so long
-YIELD_LEFT_S_MIN = 600.0  # what ends soon makes room by itself
 
 
 class NaiveRouter:
@@ -67,14 +64,14 @@ class PlannedRouter:
         self._plants, self._perfect, self._moves = plants, perfect, moves
         self._fleet, self._slack_h = fleet, slack_h
         self._pools = pools_of(fleet)
+        self._slack = Slack(self._pools)
+        self._room = RoomMaker(self._slack)
         self._held: dict[str, CarbonJob] = {}
         self._targets: dict[str, str] = {}  # where a job that is being stopped goes on
         self._rates = Rates()
         self._counted: set[str] = set()
         self._plan: CarbonPlan | None = None
         self._planned_s = 0.0
-        self._queued_s: dict[str, float] = {}  # since when a job has been seen in a queue
-        self._slack_shares: dict[tuple[frozenset[str], str], float] = {}
 
     # Happenings
 
@@ -85,13 +82,15 @@ class PlannedRouter:
         if not job.deferrable:
             self._place_now(replay, job, now_s)
             return
-        if self._wait_s(replay, job, now_s) <= 0:
+        if self._slack.wait_s(replay, job, now_s) <= 0:
             self._place_now(replay, job, now_s)
             return
         self._held[job.request.id] = job
         decision = decide(self._work(replay, job, now_s), self._plan.book, Budgets())
         if decision.verb is Verb.START and decision.room and decision.hub is not None:
             self._start(replay, job, decision.hub, now_s)
+        elif self._slack.is_crowded(job):
+            self._start_soon(replay, job, now_s)
 
     def stopped(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None:
         target = self._targets.pop(job.request.id, None)
@@ -103,7 +102,7 @@ class PlannedRouter:
             self._place_now(replay, job, now_s)
 
     def replan(self, replay: CarbonReplay, now_s: float) -> None:
-        for job_id in replay.counts.ended_s.keys() - self._counted:
+        for job_id in sorted(replay.counts.ended_s.keys() - self._counted):
             self._counted.add(job_id)
             self._rates.ended(replay.job(job_id))
         whole = self._plan is None or now_s >= self._planned_s + REPLAN_S
@@ -116,81 +115,69 @@ class PlannedRouter:
                 replay.stop(decision.work_id, now_s)
             elif job is not None and decision.hub is not None and decision.verb is Verb.START and decision.room:
                 self._start(replay, job, decision.hub, now_s)
-        for job in [one for one in self._held.values() if self._wait_s(replay, one, now_s) <= 0]:
+        for job in [one for one in self._held.values() if self._slack.wait_s(replay, one, now_s) <= 0]:
             del self._held[job.request.id]
             self._place_now(replay, job, now_s)
-        self._help_queued(replay, now_s)
+        crowded = [job for job in self._held.values() if self._slack.is_crowded(job)]
+        for job in sorted(crowded, key=lambda one: (-one.kind.gpus, one.starts_by_s, one.request.id)):
+            self._start_soon(replay, job, now_s)
+        self._room.help_queued(replay, now_s)
 
     # Acting
 
     def _start(self, replay: CarbonReplay, job: CarbonJob, hub: str, now_s: float) -> None:
-        if replay.try_start(job, hub, now_s):
+        if not self._room.is_awaited(replay, hub, job, now_s) and replay.try_start(job, hub, now_s):
             del self._held[job.request.id]
+
+    def _start_soon(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None:
+        """Where all slack will be needed it does not wait for clean hours, but it pushes nobody either."""
+        work = self._work(replay, job, now_s)
+        for hub in self._cleanest(replay, job, work, now_s):
+            if not self._room.is_awaited(replay, hub, job, now_s) and replay.try_start(job, hub, now_s):
+                self._book.enter(work, hub, 0)
+                del self._held[job.request.id]
+                return
 
     def _place_now(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None:
         """The cleanest allowed hub that can start it at once; else the queue of the one with most room to come."""
-        plan = self._plan
-        if plan is None:
-            raise RuntimeError("work is placed on a plan's book only")
         work = self._work(replay, job, now_s)
-        windows = plan.book.windows(work, starts=1, keeps=False)
-        if windows is None:
-            raise RuntimeError(f"no hub can ever hold {job.request.id}")
-        for row in np.argsort(windows.cost_g[:, 0], kind="stable").tolist():
-            if replay.try_start(job, windows.hubs[row], now_s):
-                plan.book.enter(work, windows.hubs[row], 0)
+        by_cost = self._cleanest(replay, job, work, now_s)
+        for hub in by_cost:
+            if replay.try_start(job, hub, now_s):
+                self._book.enter(work, hub, 0)
                 return
-        by_cost = [windows.hubs[row] for row in np.argsort(windows.cost_g[:, 0], kind="stable").tolist()]
-        no_queue = [hub for hub in by_cost if not replay.queued_gpus(hub, job.model)]
-        hub = self._cleared(replay, job, no_queue, now_s)
-        if hub is None:
+        # Work that cannot wait is served before a queue of others; what is only due is not.
+        clear = [hub for hub in by_cost if not job.deferrable or not replay.queued_gpus(hub, job.model)]
+        cleared = self._room.clear(replay, job, clear, now_s)
+        if cleared is None:
             gpus = {pool.hub: pool.gpus for pool in self._pools if pool.model == job.model}
             # With itself: a gang must not stand in a queue of a pool that it would need all of.
-            queues = {name: (replay.queued_gpus(name, job.model) + job.kind.gpus) / gpus[name] for name in windows.hubs}
-            hub = min(queues, key=lambda name: (queues[name], name != job.home))
-        plan.book.enter(work, hub, 0)
-        replay.queue(job, hub, now_s)
+            queues = {name: (replay.queued_gpus(name, job.model) + job.kind.gpus) / gpus[name] for name in by_cost}
+            cleared = min(queues, key=lambda name: (queues[name], name != job.home))
+        self._book.enter(work, cleared, 0)
+        replay.queue(job, cleared, now_s)
 
-    def _cleared(self, replay: CarbonReplay, job: CarbonJob, hubs: Iterable[str], now_s: float) -> str | None:
-        """The first hub where deferrable work can give way to it; that work is told to stop."""
-        for hub in hubs:
-            holders = [
-                holder
-                for run in replay.running.values()
-                if run.hub == hub and run.job.model == job.model
-                if (holder := self._holder(replay, run, now_s)) is not None
-            ]
-            yields = who_yields(job.kind.tasks, job.kind.gpus_per_task, replay.gpus_free(hub, job.model), holders)
-            if yields:
-                for job_id in yields:
-                    replay.stop(job_id, now_s)
-                return hub
-        return None
+    def _cleanest(self, replay: CarbonReplay, job: CarbonJob, work: FlexibleWork, now_s: float) -> list[str]:
+        """Allowed hubs by the cost of a start now, with that of bringing its checkpoint there."""
+        windows = self._book.windows(work, starts=1, keeps=False)
+        if windows is None:
+            raise RuntimeError(f"no hub can ever hold {job.request.id}")
+        cost_g = windows.cost_g[:, 0] + self._transfers_g(replay, job, windows.hubs, now_s)
+        return [windows.hubs[row] for row in np.argsort(cost_g, kind="stable").tolist()]
 
-    def _holder(self, replay: CarbonReplay, run: Run, now_s: float) -> Holder | None:
-        """What it would give way with, if it can: it has slack left and does not end soon anyway."""
-        if run.stopping or not run.job.deferrable or run.ends_s - now_s <= YIELD_LEFT_S_MIN:
-            return None
-        wait_h = self._wait_s(replay, run.job, now_s, run) / 3600
-        if wait_h < YIELD_WAIT_H_MIN:
-            return None
-        on: Counter[int] = Counter()
-        for slot in run.slots:
-            on[slot.row] += len(slot.devices)
-        return Holder(run.job.request.id, on, wait_h)
-
-    def _help_queued(self, replay: CarbonReplay, now_s: float) -> None:
-        """Who has stood in a scheduler's queue since the last look gets room, one of each pool at a time."""
-        helped: set[tuple[str, str]] = set()
-        for job_id, hub in list(replay.queued.items()):
-            job = replay.job(job_id)
-            since_s = self._queued_s.get(job_id, now_s)
-            if (hub, job.model) not in helped and now_s - since_s >= LOOK_S:
-                helped.add((hub, job.model))
-                self._cleared(replay, job, (hub,), now_s)
-        self._queued_s = {job_id: self._queued_s.get(job_id, now_s) for job_id in replay.queued}
+    def _transfers_g(self, replay: CarbonReplay, job: CarbonJob, hubs: Iterable[str], now_s: float) -> Floats:
+        """What it costs to bring its checkpoint to each hub."""
+        here = replay.left_from.get(job.request.id)
+        kwh = job.kind.gpus * replay.moving.checkpoint_gb_per_gpu * replay.moving.transfer_kwh_per_gb
+        return np.array([0.0 if here in (None, hub) else kwh * replay.grid_g_per_kwh(hub, now_s) for hub in hubs])
 
     # Knowing
+
+    @property
+    def _book(self) -> Book:
+        if self._plan is None:
+            raise RuntimeError("work is placed on a plan's book only")
+        return self._plan.book
 
     def _new_plan(self, replay: CarbonReplay, now_s: float, *, whole: bool) -> CarbonPlan:
         waiting = tuple(self._work(replay, job, now_s) for job in self._held.values())
@@ -201,25 +188,12 @@ class PlannedRouter:
             return plan_carbon(outlook, Demand(waiting), running, classes=self._plan.classes)
         self._planned_s = now_s
         demand = Demand(waiting, self._rates.expected(now_s, {True: self._slack_h, False: 0.0}))
-        self._slack_shares = slack_shares(self._pools, demand, slack_h=self._slack_h)
+        self._slack.crowd = crowd_of(self._pools, demand, running)
         return plan_carbon(outlook, demand, running, moves=self._moves)
-
-    def _wait_s(self, replay: CarbonReplay, job: CarbonJob, now_s: float, run: Run | None = None) -> float:
-        """How long it may still wait, if it runs: once stopped. What it has done is no delay, a restart is."""
-        kept_s = replay.kept_s.get(job.request.id)
-        if run is not None:
-            kept_s = (kept_s or 0.0) + run.kept_s(now_s, replay.moving.checkpoint_every_s)
-        slack_s = job.slack_s * self._slack_shares.get((job.hubs, job.model), 1.0)
-        latest_s = job.request.submitted_s + slack_s - margin_of(job.kind.gpus)
-        if kept_s is None:
-            return latest_s - now_s
-        # What was interrupted once has used its luck: it goes back early.
-        again_s = replay.moving.restart_s + replay.moving.stop_s + margin_of(job.kind.gpus)
-        return latest_s + kept_s - again_s - now_s
 
     def _work(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> FlexibleWork:
         left_s = job.stated_s * self._rates.truth - replay.kept_s.get(job.request.id, 0.0)
-        wait_h = max(self._wait_s(replay, job, now_s), 0.0) / 3600 if job.deferrable else 0.0
+        wait_h = max(self._slack.wait_s(replay, job, now_s), 0.0) / 3600 if job.deferrable else 0.0
         work = _flexible(job, left_s, wait_h, replay, running_at=None)
         here = replay.left_from.get(job.request.id)
         # What was suspended goes on where its checkpoint lies: a transfer costs as much as an hour on the grid.
@@ -233,8 +207,8 @@ class PlannedRouter:
             return _flexible(job, left_to_do_s, 0.0, replay, running_at=run.hub, movable=False)
         kept_s = run.kept_s(now_s, replay.moving.checkpoint_every_s)
         wait_h = 0.0
-        if job.deferrable and self._slack_shares.get((job.hubs, job.model), 1.0) >= 1:
-            wait_h = max(self._wait_s(replay, job, now_s, run), 0.0) / 3600
+        if job.deferrable and self._slack.may_pause(job):
+            wait_h = max(self._slack.wait_s(replay, job, now_s, run), 0.0) / 3600
         # A move delays it too: what has used up its slack stays where it is.
         movable = not job.deferrable or job.starts_by_s + before_s + kept_s - now_s > MOVE_SLACK_S
         return _flexible(job, left_to_do_s, wait_h, replay, running_at=run.hub, movable=movable)
@@ -242,11 +216,6 @@ class PlannedRouter:
     def _queued(self, replay: CarbonReplay, job_id: str, hub: str) -> FlexibleWork:
         job = replay.job(job_id)
         return _flexible(job, job.stated_s, 0.0, replay, running_at=hub, movable=False)
-
-
-@cache
-def margin_of(gpus: int) -> float:
-    return max(margin_s for least, margin_s in MARGINS_S if gpus >= least)
 
 
 def _distance(rtt_ms: Mapping[str, float], hub: str) -> float:

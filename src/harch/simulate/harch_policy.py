@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harch.fleet.model import Hub
 from harch.placement.gang_layout import RankNodes
 from harch.placement.learned import LearnedPolicy
@@ -25,6 +27,10 @@ class HarchPolicy:
         self._learned = LearnedPolicy(self.room)
         self._scheduler.use(self._learned)
         self._scheduler.serve(tuple(node.id for node in hub.nodes), True)
+
+    @property
+    def kept(self) -> Mapping[int, str]:
+        return {row: kept.request.id for kept in self._scheduler.reservations for row in kept.rows}
 
     def submit(self, request: Request, *, now_s: float) -> None:
         self._scheduler.submit(request, now_s=now_s)

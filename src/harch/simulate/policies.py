@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -35,6 +35,11 @@ class HubPolicy(Protocol):
     """One hub's decisions. Starts are booked in `room` when they are answered."""
 
     room: Room
+
+    @property
+    def kept(self) -> Mapping[int, str]:
+        """Rows of nodes that are kept, and the request that they are kept for."""
+        ...
 
     def submit(self, request: Request, *, now_s: float) -> None: ...
 

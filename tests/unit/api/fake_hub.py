@@ -13,8 +13,10 @@ from harch.base.rejection import RuleOutcome
 from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
 from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PastHour, PowerView
+from harch.hub.federation.alert_post import AlertExchange
 from harch.hub.federation.messages import WorkRow
 from harch.hub.federation.work import FederationWork, SilentHub, row_of
+from harch.hub.pipelines.views import InferenceFigures
 from harch.hub.sessions import AgentLink
 from harch.hub.views import (
     EventRecord,
@@ -48,6 +50,9 @@ class FakeFederation:
 
     def __init__(self, hub: FakeHub) -> None:
         self._hub = hub
+
+    def exchange_alerts(self, records: bytes) -> AlertExchange:
+        return AlertExchange(records=(b"from a peer", records), position=2)
 
     async def work(self, *, tenant: str | None) -> FederationWork:
         there = WorkRow(
@@ -136,7 +141,16 @@ class FakeCarbon:
         )
 
 
+class FakePipelines:
+    """One model has answered 40 rows, one of them too late."""
+
+    def inference(self) -> list[InferenceFigures]:
+        within = (("0.01", 39), ("+Inf", 40))
+        return [InferenceFigures(pipeline="fields", model="irrigation", rows=40, failed=1, within=within)]
+
+
 class FakeHub:
+    pipelines = FakePipelines()
     hub_id, country, version, started_at = "dakhla", "MA", "0.1.0", START
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -136,3 +137,29 @@ async def test_after_a_failed_commit_nobody_is_acknowledged_until_it_was_reset(t
     await committer.submit([rows.save_workload(workload(10))])
     assert {w.id for w in database.workloads(WorkloadQuery(tenant="t")).items} == {"wl_0001", "wl_0010"}
     await committer.close()
+
+
+def test_closing_waits_for_readers_in_other_threads(tmp_path: Path) -> None:
+    """A hub that stops may have a slow read under way; closing the connection under it would end the process."""
+    for round_ in range(20):
+        database = Database(tmp_path / f"{round_}.db")
+        reading = threading.Event()
+        ends: list[str] = []
+
+        def read(database: Database = database, reading: threading.Event = reading, ends: list[str] = ends) -> None:
+            numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+            reading.set()
+            try:
+                while True:
+                    database.query(f"{numbers} SELECT count(*) FROM n")
+            except sqlite3.ProgrammingError as closed:
+                ends.append(str(closed))
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        reading.wait()
+        database.close()
+        for thread in threads:
+            thread.join()
+        assert ends == ["Cannot operate on a closed database."] * 2

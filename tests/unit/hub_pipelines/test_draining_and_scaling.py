@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harch.hub.pipelines.autoscale import first_scale, next_scale
+from harch.hub.pipelines.autoscale import first_scale, load_of, next_scale
 from harch.hub.pipelines.draining import draining_wishes, is_at_rest
 from harch.hub.pipelines.roster import Member, Roster, StageWish
 from harch.pipelines.workers.status import WorkerStatus
@@ -69,3 +69,13 @@ def test_a_number_that_a_person_has_set_stands_and_silence_changes_nothing() -> 
     assert next_scale(wanted, scale, {"think": 2}, [], 100.0)["think"].workers == 2
     back = next_scale(wanted, scale, {}, [], 200.0)
     assert back["think"].workers == 2
+
+
+def test_the_backlog_of_a_lane_is_counted_once_and_its_workers_together() -> None:
+    statuses = [
+        status("think-0", lag=100, drain_rate=10, busy=0.2, latency_ms={"p99": 5.0}),
+        status("think-1", lag=90, drain_rate=30, busy=0.6, latency_ms={"p99": 9.0}),
+        status("act-0", lag=5000),
+    ]
+    load = load_of("think", 2, statuses)
+    assert (load.lag, load.rate, load.busy, load.latency_p99_ms) == (100, 40, 0.4, 9.0)

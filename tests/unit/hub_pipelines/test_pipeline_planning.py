@@ -20,9 +20,9 @@ def record(of: PipelineSpec | None = None) -> PipelineRecord:
     return planning.first_record(planned, ground(), tenant="t", version=1, at="now", by="me")
 
 
-def after(changed: PipelineSpec, before: PipelineRecord | None = None) -> PipelineRecord:
+def after(changed: PipelineSpec, before: PipelineRecord | None = None, *, drop_state: bool = False) -> PipelineRecord:
     known = before or record()
-    planned = planning.plan(changed, ground(), known)
+    planned = planning.plan(changed, ground(), known, drop_state=drop_state)
     return planning.updated(known, planned, ground(), at="later", by="me")
 
 
@@ -111,7 +111,12 @@ def test_windows_that_would_mean_something_else_need_a_drained_pipeline_and_begi
     assert refused.value.code == "E0711"
     assert "harch pipeline drain fields" in refused.value.hint
     drained = structs.replace(record(), wish=Wish.DRAIN)
-    assert after(wider, drained).state_version == 2
+    with pytest.raises(HarchError) as refused:
+        after(wider, drained)
+    assert refused.value.code == "E0757"
+    assert "--drop-state" in refused.value.hint
+    assert "windows that are open" in refused.value.hint
+    assert after(wider, drained, drop_state=True).state_version == 2
     assert after(spec(("need >= 1", "need >= 2")), drained).state_version == drained.state_version == 1
 
 
@@ -133,3 +138,22 @@ def test_another_numbering_of_hubs_gets_another_version() -> None:
 def test_secrets_and_files_that_a_pipeline_names_are_found() -> None:
     assert planning.secrets_named(planning.plain(spec())) == ("VALVE_KEY",)
     assert planning.files_named(spec()) == {"field_models.py": None}
+
+
+def test_added_devices_are_told_to_workers_that_run_and_more_room_keeps_the_state() -> None:
+    more = spec(("devices_max: 2", "devices_max: 4"))
+    assert after(more).state_version == 1
+    assert renewed(more) == {"source", "sense"}
+    roomy = structs.replace(record(), spec=planning.plain(more))
+    known = after(
+        spec(
+            ("devices: [field-0, field-1]", "devices: [field-0, field-1, field-2]"),
+            ("devices_max: 2", "devices_max: 4"),
+        ),
+        roomy,
+    )
+    assert known.devices_revision == known.version
+    assert known.generations == roomy.generations
+    assert known.models_revision == roomy.models_revision
+    swapped = spec(("devices: [field-0, field-1]", "devices: [field-1, field-0]"))
+    assert renewed(swapped) == {"source", "sense", "think", "act"}  # numbers have other names

@@ -23,9 +23,11 @@ async def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path, SimClock())
 
 
-async def apply(desk: Desk, *changes: tuple[str, str], tenant: str = "t", dry_run: bool = False) -> str:
+async def apply(
+    desk: Desk, *changes: tuple[str, str], tenant: str = "t", dry_run: bool = False, drop_state: bool = False
+) -> str:
     done = await desk.pipelines.apply(
-        text(*changes).encode(), "pipeline.yaml", tenant=tenant, actor="me", dry_run=dry_run
+        text(*changes).encode(), "pipeline.yaml", tenant=tenant, actor="me", dry_run=dry_run, drop_state=drop_state
     )
     return done.result
 
@@ -83,14 +85,15 @@ async def test_a_drained_pipeline_runs_again_when_its_file_is_applied(desk: Desk
     await apply(desk)
     await desk.pipelines.drain("fields", tenant="t", actor="me")
     assert records.all_records(desk.database)[0].wish == "drain"
-    assert await apply(desk, ("partitions: 4", "partitions: 8")) == "updated"  # which a running one refuses
+    more = ("partitions: 4", "partitions: 8")  # which a running one refuses
+    assert await apply(desk, more, drop_state=True) == "updated"
     assert records.all_records(desk.database)[0].wish == "run"
 
 
 async def test_changed_code_of_a_model_gets_new_workers_of_think_alone(desk: Desk) -> None:
     async def send(code: bytes) -> None:
         digest = hashlib.sha256(code).hexdigest()
-        await desk.pipelines.put_file(
+        await desk.pipelines.data.put_file(
             "fields", "field_models.py", code, offset=0, total=len(code), sha256=digest, tenant="t"
         )
 

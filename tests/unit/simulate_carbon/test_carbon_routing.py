@@ -15,8 +15,10 @@ from harch.simulate.carbon_jobs import CarbonJob, draw_jobs
 from harch.simulate.carbon_meter import Plants
 from harch.simulate.carbon_outlook import pools_of
 from harch.simulate.carbon_replay import CarbonReplay
+from harch.simulate.carbon_room import LOOK_S
 from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter
 from harch.simulate.carbon_scenario import Kind, Scenario
+from harch.simulate.carbon_slack import margin_of
 from harch.simulate.policies import new_policy
 from harch.workloads.spec import SchedulingClass
 
@@ -44,6 +46,7 @@ def made(
     tasks: int = 1,
     gpus_per_task: int = 1,
     slack_h: float = 0.0,
+    movable: bool | None = None,
     hubs: tuple[str, ...] = ("north",),
 ) -> CarbonJob:
     """A job by hand, with the request of a drawn one."""
@@ -58,7 +61,7 @@ def made(
         hours_median=hours,
         hours_sigma=0.0,
         hours_max=hours,
-        movable=slack_h > 0,
+        movable=slack_h > 0 if movable is None else movable,
         slack_h=slack_h,
     )
     needs = structs.replace(drawn.request.needs, gpus=gpus_per_task, cpus=1.0, memory_gb=1.0)
@@ -150,3 +153,75 @@ def test_what_ends_between_two_plans_is_followed_by_what_waits(
 
 def test_small_pools_keep_a_quarter_for_work_that_cannot_wait(fleet: Fleet) -> None:
     assert {pool.gpus_kept for pool in pools_of(fleet)} == {GPUS_PER_HUB // 4}
+
+
+def test_a_gang_that_is_due_gets_its_nodes_from_work_with_more_slack(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """Small work on every node would keep it waiting for twenty hours."""
+    small = [made(fleet, scenario, f"small-{number}", at_h=0.05, hours=20.0, slack_h=24.0) for number in range(12)]
+    first = made(fleet, scenario, "first", at_h=0.06, hours=20.0, gpus_per_task=4)
+    gang = made(fleet, scenario, "gang", at_h=0.1, hours=1.0, tasks=2, gpus_per_task=4, slack_h=24.0)
+    replay = replayed(fleet, scenario, plants, [*small, first, gang])
+    assert replay.counts.waits_s["gang"] < 9 * HOUR_S
+    assert replay.counts.waits_s["first"] <= scenario.moving.stop_s
+    assert replay.deadline_misses() == 0
+    assert len(replay.counts.ended_s) == len(replay.jobs)
+
+
+@pytest.mark.parametrize(("movable", "missed"), [(True, 0), (False, 1)])
+def test_urgent_training_gives_way_to_a_promise_as_a_last_resort(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants], movable: bool, missed: int
+) -> None:
+    """Inference, which cannot be moved, never does: then the promise is broken, and counted."""
+    urgent = [
+        made(fleet, scenario, f"urgent-{number}", at_h=0.05, hours=30.0, gpus_per_task=4, movable=movable)
+        for number in range(4)
+    ]
+    promised = made(fleet, scenario, "promised", at_h=0.1, hours=1.0, gpus_per_task=4, slack_h=6.0)
+    replay = replayed(fleet, scenario, plants, [*urgent, promised])
+    assert replay.deadline_misses() == missed
+    assert replay.counts.suspensions == 1 - missed
+    assert len(replay.counts.ended_s) == len(replay.jobs)
+
+
+def test_inference_does_not_stand_behind_work_that_is_only_due(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """All nodes are kept for a gang that needs the whole hub; who cannot wait gets room there at the next look."""
+    small = [made(fleet, scenario, f"small-{number}", at_h=0.05, hours=8.0, slack_h=24.0) for number in range(12)]
+    others = made(fleet, scenario, "others", at_h=0.06, hours=8.0, gpus_per_task=4)
+    gang = made(fleet, scenario, "gang", at_h=0.1, hours=1.0, tasks=4, gpus_per_task=4, slack_h=17.0)
+    now = made(fleet, scenario, "now", at_h=0.5, hours=0.3, gpus_per_task=2)
+    replay = replayed(fleet, scenario, plants, [*small, others, gang, now])
+    assert replay.counts.waits_s["now"] <= LOOK_S + scenario.moving.stop_s
+    assert replay.deadline_misses() == 0
+
+
+def test_a_gang_has_the_longer_to_find_room_the_more_of_the_gpus_it_needs() -> None:
+    assert margin_of(1, 64) < margin_of(16, 1000) < margin_of(16, 64)
+    assert margin_of(1, 4) == margin_of(1, 1000), "one GPU is found anywhere"
+
+
+def test_two_replays_of_the_same_work_are_the_same(fleet: Fleet, scenario: Scenario) -> None:
+    (period,) = periods_of(fleet, scenario, scenario.cases[0])
+    first, second = (replayed(fleet, scenario, period.plants, list(period.jobs)).counts for _ in range(2))
+    assert first.waits_s == second.waits_s
+    assert first.ended_s == second.ended_s
+
+
+def test_work_that_can_wait_leaves_nodes_alone_that_a_large_gang_waits_for(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """Two of four nodes are free, the gang needs three: small work would only have to leave them again."""
+    held = [
+        made(fleet, scenario, f"held-{hours}", at_h=0.05, hours=hours, tasks=1, gpus_per_task=4) for hours in (2.0, 9.0)
+    ]
+    gang = made(fleet, scenario, "gang", at_h=0.1, hours=1.0, tasks=3, gpus_per_task=4, slack_h=17.0)
+    small = [made(fleet, scenario, f"small-{number}", at_h=0.3, hours=5.0, slack_h=24.0) for number in range(4)]
+    replay = replayed(fleet, scenario, plants, [*held, gang, *small])
+    gang_s = gang.request.submitted_s + replay.counts.waits_s["gang"]
+    assert gang_s == pytest.approx(2.05 * HOUR_S, abs=60)
+    assert all(job.request.submitted_s + replay.counts.waits_s[job.request.id] >= gang_s for job in small)
+    assert replay.counts.suspensions == 0
+    assert replay.deadline_misses() == 0

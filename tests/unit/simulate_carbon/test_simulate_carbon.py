@@ -191,3 +191,24 @@ def test_a_picture_is_drawn_or_says_what_is_missing(tmp_path: Path) -> None:
     else:
         save_plot(outcome, path)
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", shipped_scenario_names())
+def test_every_shipped_scenario_can_be_replayed_from_the_command_line(name: str, tmp_path: Path) -> None:
+    """An hour or two of work on one day: the shipped fleet, kinds of work, pins, weather and plants."""
+    shipped = load_scenario(name).cases[0]
+    lines = [f'extends = "{name}"', 'weeks = ["2024-06-03"]', "[[cases]]", "utilisation = 0.01"]
+    lines += [f"pv_times = {shipped.pv_times}", f"wind_times = {shipped.wind_times}"]
+    (tmp_path / "short.toml").write_text("\n".join(lines))
+    picture = tmp_path / "out.png"
+    arguments = ["simulate", "carbon", str(tmp_path / "short.toml"), "--days", "1", "--json"]
+    has_plots = importlib.util.find_spec("matplotlib") is not None
+    done = CliRunner().invoke(root, [*arguments, *(["--plot", str(picture)] if has_plots else [])])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["scenario"] == name
+    (case,) = printed["cases"]
+    for found in case["policies"].values():
+        assert found["violations"] == found["deadline_misses"] == found["jobs_not_ended"] == 0
+        assert found["gpu_hours_done"] > 0
+    assert picture.is_file() is has_plots

@@ -10,14 +10,12 @@ from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
 from harch.api.access import tenant_scope
-from harch.api.body import read_body
 from harch.api.limits import LOG_BYTES_PER_PAGE
-from harch.api.routes.context import Here, Operator, User, Viewer, read_json, reply
+from harch.api.routes.context import Here, Operator, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.hub.pipelines.views import (
     ActionList,
     ApplyView,
-    FileView,
     PipelineDetails,
     PipelineList,
     PipelineView,
@@ -28,11 +26,13 @@ router = APIRouter(tags=["pipelines"])
 
 
 class NewPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline file as text, `source` for messages about it, and the table that SENSE joins by device."""
+    """A pipeline file as text, `source` for messages about it, and the table that SENSE joins by device. `drop_state`:
+    where what SENSE has saved cannot be carried over, it is given up."""
 
     file: Annotated[str, Meta(min_length=1)]
     source: Annotated[str, Meta(max_length=256)] = "pipeline.yaml"
     dry_run: bool = False
+    drop_state: bool = False
     enrichment: dict[str, dict[str, float]] | None = None
 
 
@@ -90,7 +90,7 @@ class Done(Struct, frozen=True, kw_only=True):
 )
 async def apply_pipeline(request: Request, caller: Operator, here: Here) -> Response:
     """The same file again changes nothing. `dry_run` answers the plan and the proof. Its workers run as processes of
-    the hub, outside of the sandbox of workloads, so this needs the role `operator`."""
+    the hub's user with its network, so this needs the role `operator`."""
     new = await read_json(request, here, NewPipeline)
     done = await here.hub.pipelines.apply(
         new.file.encode(),
@@ -98,6 +98,7 @@ async def apply_pipeline(request: Request, caller: Operator, here: Here) -> Resp
         tenant=caller.tenant,
         actor=caller.key_id,
         dry_run=new.dry_run,
+        drop_state=new.drop_state,
         enrichment=new.enrichment,
     )
     return reply(done, status=201 if done.result == "created" and not done.dry_run else 200)
@@ -137,29 +138,6 @@ async def drain_pipeline(name: str, caller: Operator, here: Here) -> Response:
     return reply(await here.hub.pipelines.drain(name, tenant=tenant_scope(caller), actor=caller.key_id), status=202)
 
 
-@router.put(
-    "/pipelines/{name}/files",
-    responses={**answers(FileView, "The file is whole."), **answers(Done, "More is to come.", 202)},
-    summary="Sends one piece of a file that a model is made of",
-)
-async def put_file(
-    request: Request,
-    name: str,
-    caller: Operator,
-    here: Here,
-    path: Annotated[str, Query(max_length=512, description="As the pipeline file names it.")],
-    offset: Annotated[int, Query(ge=0)],
-    total: Annotated[int, Query(ge=0, description="Bytes of the whole file.")],
-    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="Of the whole file.")],
-) -> Response:
-    """Pieces come in order, each at most as large as a body may be. The last one is answered with the file."""
-    data = await read_body(request.receive, here.limits)
-    found = await here.hub.pipelines.put_file(
-        name, path, data, offset=offset, total=total, sha256=sha256, tenant=caller.tenant
-    )
-    return reply(found if found is not None else Done(), status=200 if found is not None else 202)
-
-
 @router.post(
     "/pipelines/{name}/models/{model}",
     responses=answers(ApplyView),
@@ -185,26 +163,11 @@ async def worker_log(
     offset: Annotated[int, Query(description="Bytes from the start; negative: from the end.")] = 0,
 ) -> Response:
     """`X-Log-Next-Offset` tells where to ask next."""
-    page = await here.hub.pipelines.read_log(
+    page = await here.hub.pipelines.data.read_log(
         name, worker, tenant=tenant_scope(caller), offset=offset, bytes_max=LOG_BYTES_PER_PAGE
     )
     headers = {"x-log-offset": str(page.offset), "x-log-next-offset": str(page.next_offset)}
     return Response(page.data, headers=headers, media_type="text/plain; charset=utf-8")
-
-
-@router.post("/pipelines/{name}/events", summary="Gives events to an HTTP source of the pipeline")
-async def take_events(
-    request: Request,
-    name: str,
-    caller: User,
-    here: Here,
-    source: Annotated[str, Query(max_length=64, description="Which source; the only one if absent.")] = "",
-) -> Response:
-    """The body is what the source takes: JSON rows or NDJSON. Large streams go to the source itself."""
-    body = await read_body(request.receive, here.limits)
-    kind = request.headers.get("content-type", "application/json")
-    said = await here.hub.pipelines.take_events(name, source, body, kind, tenant=tenant_scope(caller))
-    return Response(said, status_code=202, media_type="application/json")
 
 
 @router.get(

@@ -115,6 +115,36 @@ KINDS = (
     ),
     ErrorKind("E0742", "Stream intake full", 429, "The stage is behind and its queue is full. Nothing was taken."),
     ErrorKind(
+        "E0745",
+        "Engine settings not valid",
+        400,
+        "`engine.toml` in the hub's state folder has a mistake, or a key that it names cannot be used. The hub does "
+        "not start with it.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0746",
+        "Message engine of others not fit",
+        503,
+        "The cluster that `engine.toml` names was tried and lacks something: JetStream, servers for the copies, or "
+        "permissions that it enforces. No stream was made there.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0747",
+        "Engine cannot keep it so",
+        409,
+        "The pipeline wants more copies, or an engine that syncs every write, and the engine of this hub has none.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
+        "E0748",
+        "No way over borders",
+        409,
+        "The pipeline sends aggregates to another country, or takes some in, and this hub has no links to others.",
+        EXIT_INFEASIBLE,
+    ),
+    ErrorKind(
         "E0750",
         "Worker configuration not usable",
         400,
@@ -134,6 +164,25 @@ KINDS = (
         507,
         "A source writes what it accepts to a file before it says yes. The file could not be written, so nothing was "
         "accepted.",
+    ),
+    ErrorKind(
+        "E0755",
+        "Pipeline has no such stage",
+        409,
+        "A pipeline may end with SENSE or THINK. What only ACT has, or only a lane of results, is not there then.",
+    ),
+    ErrorKind(
+        "E0756",
+        "Nothing to replay now",
+        409,
+        "Events are kept where `durability.events_kept_s` says so, and one replay of a pipeline runs at a time.",
+    ),
+    ErrorKind(
+        "E0757",
+        "State would be lost",
+        409,
+        "What SENSE has saved cannot be read under the new settings. The message says why, the hint what would go.",
+        EXIT_INFEASIBLE,
     ),
     ErrorKind(
         "E0770",

@@ -106,8 +106,8 @@ def classes_of(demand: Demand, hours: int) -> tuple[JobClass, ...]:
     for key, expected in demand.expected.items():
         if expected.gpu_hours_per_hour > 0:
             total = sums[key]
-            total.available += _ramp(ends, expected)
-            total.due += _ramp(ends - expected.wait_h_max, expected)
+            total.available += expected_gpu_hours(ends, expected)
+            total.due += expected_gpu_hours(ends - expected.wait_h_max, expected)
     for total in sums.values():
         total.due = np.minimum(total.due, total.available)
     return tuple(JobClass(key, one.due, one.available, one.jobs, one.waiting) for key, one in sums.items())
@@ -120,7 +120,7 @@ def _by_class(works: Iterable[FlexibleWork]) -> dict[ClassKey, list[FlexibleWork
     return found
 
 
-def _ramp(ends: Floats, expected: Expected) -> Floats:
+def expected_gpu_hours(ends: Floats, expected: Expected) -> Floats:
     """GPU-hours done by then if work comes evenly, starts at once and lasts exponentially long."""
     elapsed, mean = np.maximum(ends, 0.0), expected.hours_mean
     done: Floats = expected.gpu_hours_per_hour * (elapsed - mean * (1.0 - np.exp(-elapsed / mean)))

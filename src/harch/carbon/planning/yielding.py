@@ -6,7 +6,7 @@ node, because a task's GPUs must be on one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 # Stopping far more than is needed is worse than waiting.
@@ -27,13 +27,21 @@ class Holder:
 
 
 def who_yields(
-    tasks: int, gpus_per_task: int, gpus_free: Sequence[int], holders: Iterable[Holder]
+    tasks: int,
+    gpus_per_task: int,
+    gpus_free: Sequence[int],
+    holders: Iterable[Holder],
+    *,
+    closed: Collection[int] = (),
 ) -> tuple[str, ...] | None:
-    """Ids of those to stop so that all tasks fit, () if they fit already, None if nobody's leaving is enough."""
-    free = list(gpus_free)
+    """Ids of those to stop so that all tasks fit, () if they fit already, None if nobody's leaving is enough.
+
+    `closed` are nodes that are kept for somebody else: what is free there, or comes free, is not to be had.
+    """
+    free = [0 if node in closed else gpus for node, gpus in enumerate(gpus_free)]
     here: dict[int, list[Holder]] = {}
     for holder in sorted(holders, key=lambda one: (-one.wait_h_left, one.id)):
-        for node in holder.gpus_on:
+        for node in sorted(holder.gpus_on.keys() - set(closed)):
             here.setdefault(node, []).append(holder)
     stopped: dict[str, Holder] = {}
     while sum(gpus // gpus_per_task for gpus in free) < tasks:
@@ -43,7 +51,7 @@ def who_yields(
         for holder in min(ways, key=lambda way: (sum(one.gpus for one in way), way[0].id)):
             stopped[holder.id] = holder
             for node, gpus in holder.gpus_on.items():
-                free[node] += gpus
+                free[node] += 0 if node in closed else gpus
         if sum(one.gpus for one in stopped.values()) > GPUS_STOPPED_PER_GPU_MAX * tasks * gpus_per_task:
             return None
     return tuple(stopped)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from harch.base.rejection import Rejection
-from harch.carbon.planning.crowding import slack_shares
+from harch.carbon.planning.crowding import crowd_of
 from harch.carbon.planning.decisions import Decision, Verb
 from harch.carbon.planning.moves import MoveRules
 from harch.carbon.planning.outlook import Aims, Outlook, Pool
@@ -270,14 +270,14 @@ def _intents(
 
 
 def _less_slack(snapshot: Snapshot) -> tuple[FlexibleWork, ...]:
-    """Where much waits already, work uses less of its slack: what waits now must still fit in later."""
+    """Where too much waits already, some of it waits no longer: what waits now must still fit in later."""
     gpus = {pool.key: pool.gpus for pool in snapshot.pools}
-    demand = Demand(snapshot.waiting)
-    slack_h = max((work.wait_h_max for work in snapshot.waiting), default=0.0)
-    shares = slack_shares(snapshot.pools, demand, slack_h=slack_h) if slack_h > 0 else {}
+    due = crowd_of(snapshot.pools, Demand(snapshot.waiting), snapshot.running).due
     return tuple(
-        replace(work, wait_h_max=work.wait_h_max * shares.get((work.hubs, work.model), 1.0))
-        if sum(gpus.get((hub, work.model), 0) for hub in work.hubs) >= CROWD_GPUS_MIN and work.model != CPU
+        replace(work, wait_h_max=0.0)
+        if work.id in due
+        and sum(gpus.get((hub, work.model), 0) for hub in work.hubs) >= CROWD_GPUS_MIN
+        and work.model != CPU
         else work
         for work in snapshot.waiting
     )

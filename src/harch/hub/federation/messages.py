@@ -97,11 +97,19 @@ class CheckpointShown(Struct, frozen=True, kw_only=True, tag="audit.checkpoint")
     keys: tuple[KeyStatement, ...] = ()
 
 
+class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
+    """What the sender's SENTINEL tells those of its country about silences, acknowledgements and notifications."""
+
+    records: bytes
+
+
 Question = WorkAsked | LogAsked
 Answer = WorkTold | LogTold | NotTold
-PeerMessage = gossip.Message | offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown
+PeerMessage = (
+    gossip.Message | offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | AlertRecords
+)
 
-_Map = offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown
+_Map = offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | AlertRecords
 _encode = msgspec.msgpack.Encoder().encode
 _maps: msgspec.msgpack.Decoder[_Map] = msgspec.msgpack.Decoder(_Map)
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # how arrays start in msgpack

@@ -28,12 +28,21 @@ from harch.hub import happenings as h
 from harch.hub.audit.service import HubAudit
 from harch.hub.desk import Closed
 from harch.hub.driver import Driver
+from harch.hub.federation.alert_post import AlertPost
 from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.checkpoints import CheckpointPost
 from harch.hub.federation.generation import next_generation
 from harch.hub.federation.grants import GrantDesk
 from harch.hub.federation.member_keys import MemberKeys
-from harch.hub.federation.messages import Answer, CheckpointShown, Encoder, PeerMessage, Question, decode
+from harch.hub.federation.messages import (
+    AlertRecords,
+    Answer,
+    CheckpointShown,
+    Encoder,
+    PeerMessage,
+    Question,
+    decode,
+)
 from harch.hub.federation.notices import Notices
 from harch.hub.federation.posting import WorkPost
 from harch.hub.federation.published import said_by
@@ -105,6 +114,9 @@ class FederationRuntime:
         self.send_work = WorkPost(self._send, self._hear_of_work).send
         self._grants = GrantDesk(driver, policies, self._send)
         self._post = CheckpointPost(audit, clock, send=self._send, note=self._note)
+        self.alerts = AlertPost(
+            identity.hub_id, country=lambda: summary().country, views=self._lookout.views, send=self._send
+        )
         self._changed = asyncio.Event()  # what is known of the peers
         self._answering: set[asyncio.Task[None]] = set()
         self.questions = Questions(self._send)
@@ -176,6 +188,8 @@ class FederationRuntime:
             self.questions.answered(hub_id, message)
         elif isinstance(message, CheckpointShown):
             self._post.came(hub_id, message)
+        elif isinstance(message, AlertRecords):
+            self.alerts.came(hub_id, message)
         else:
             self._answer_soon(hub_id, message)
 
@@ -206,6 +220,7 @@ class FederationRuntime:
     def _up(self, hub_id: str) -> None:
         self._keeper.on_up(hub_id)
         self._post.linked(hub_id)
+        self.alerts.linked(hub_id)
         self._changed.set()
         if not self._driver.not_ready:
             self._driver.handle(h.PeerBack(hub_id))

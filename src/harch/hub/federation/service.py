@@ -11,6 +11,7 @@ from harch.federation.links.mesh import LinkStatus
 from harch.federation.offers import SpillMessage
 from harch.hub.audit.service import HubAudit
 from harch.hub.driver import Driver
+from harch.hub.federation.alert_post import AlertExchange
 from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogAsked, LogTold
 from harch.hub.federation.questions import Questions
@@ -78,6 +79,10 @@ class HubFederation:
     def heard(self, key: str) -> dict[str, bytes]:
         """What other hubs last said of themselves under this key."""
         return self._runtime.heard(key) if self._runtime is not None else {}
+
+    def exchange_alerts(self, records: bytes) -> AlertExchange:
+        """What this hub's SENTINEL has to tell, against what it has to know. Alone, there is nobody to tell."""
+        return self._runtime.alerts.exchange(records) if self._runtime is not None else AlertExchange()
 
     def links(self) -> list[LinkStatus]:
         return self._runtime.links() if self._runtime is not None else []

@@ -112,6 +112,9 @@ class PipelineActions:
     async def _ledger(self, name: str, tenant: str | None) -> AsyncIterator[NatsLedger]:
         """Workers look at once at what changed. Raises E0775."""
         pipeline = self._running(name, tenant)
+        act = pipeline.parts.act
+        if act is None:
+            raise HarchError("E0755", f"`{name}` has no actions", hint="add `act` to its file")
         async with self._opening:
             known = self._open.get(name)
             if known is not None and known[0] is not pipeline:  # removed and made again since
@@ -119,9 +122,10 @@ class PipelineActions:
                 known = None
             if known is None:
                 client = await connect_ledger(self._loop.engine.controller_access(pipeline.act_domain))
-                retention_s = pipeline.parts.act.retention_s
                 try:
-                    ledger = await NatsLedger.open(client, bucket=pipeline.names.ledger_bucket, retention_s=retention_s)
+                    ledger = await NatsLedger.open(
+                        client, bucket=pipeline.names.ledger_bucket, retention_s=act.retention_s
+                    )
                 except BaseException:
                     await client.close()
                     raise

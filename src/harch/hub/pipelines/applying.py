@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import Struct, structs
 
@@ -11,9 +13,11 @@ from harch.hub.pipelines import drafts, planning, records
 from harch.hub.pipelines.files import digests, missing
 from harch.hub.pipelines.loop import PipelineLoop
 from harch.hub.pipelines.shown import apply_view
+from harch.hub.pipelines.state_change import lost_state
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.pipelines.views import ApplyView
 from harch.hub.store.database import Database
+from harch.pipelines.spec.release import released_exports
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.sovereignty.audit.entry import Draft
 
@@ -21,12 +25,16 @@ Table = dict[str, dict[str, float]]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Who wants it, when, and with which table by device; without one, the stored table stays."""
+    """Who wants it, when, and with which table by device; without one, the stored table stays. `drop_state`: what SENSE
+    has saved may be given up."""
 
     tenant: str
     actor: str
     at: str
+    now: datetime
     dry_run: bool
+    drop_state: bool = False
+    authorities: Mapping[str, bytes] = {}  # who may sign that an export is looser than its data
     enrichment: Table | None = None
 
 
@@ -46,16 +54,26 @@ async def prepare(
     database: Database,
     country: str,
 ) -> Prepared:
-    """Raises E0907, E0711, E0712, E0705; E0713 if a file of a model is not here."""
+    """Raises E0907, E0711, E0712, E0757, E0705, E0747, E0748; E0713 if a file of a model is not here."""
     ground, folder, named = loop.ground, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec)
     if before is not None and before.wish is Wish.REMOVE:
         raise HarchError("E0711", f"`{spec.name}` is being removed", hint="apply it again when it is gone")
     running = loop.running.get(spec.name)
     drains = before is not None and before.wish is Wish.DRAIN and running is not None and not running.is_at_rest
-    if before is not None and drains and planning.state_changes(before, spec):
+    if before is not None and drains and lost_state(planning.spec_of(before), spec):
         hint = f"`harch pipeline drain {spec.name} -w` waits for it"
         raise HarchError("E0711", f"`{spec.name}` is still draining", hint=hint)
-    planned = await asyncio.to_thread(planning.plan, spec, ground, before)
+    known = (planning.spec_of(before), before.released) if before is not None else None
+    released = released_exports(spec, ground.jurisdictions, asked.authorities, now=asked.now, before=known)
+    planned = await asyncio.to_thread(
+        planning.plan, spec, ground, before, released=released, drop_state=asked.drop_state
+    )
+    if (spec.exports or spec.imports) and not loop.borders.is_possible:
+        raise HarchError(
+            "E0748",
+            f"`{spec.name}` has exports or imports, and this hub is in no federation",
+            hint="`harch hub init` founds one, `harch hub join` enters one",
+        )
     others = [one.planned.deployment for name, one in loop.running.items() if name != spec.name]
     loop.engine.check([*others, planned.deployment])
     absent = await asyncio.to_thread(missing, folder, named)
@@ -68,7 +86,7 @@ async def prepare(
     else:
         after = planning.updated(before, planned, ground, at=asked.at, by=asked.actor)
     loose = await asyncio.to_thread(digests, folder, [path for path, sha256 in named.items() if sha256 is None])
-    after = _with_beside(after, asked.enrichment, loose)
+    after = structs.replace(_with_beside(after, asked.enrichment, loose), released=released)
     same = before is not None and before.wish is Wish.RUN and _content(before) == _content(after)
     result = "unchanged" if same else "created" if before is None else "updated"
     version = before.version if same and before is not None else after.version

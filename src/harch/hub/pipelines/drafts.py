@@ -14,6 +14,7 @@ SCALED = "pipeline.scaled"
 DRAINED = "pipeline.drained"
 REMOVED = "pipeline.removed"
 REPLAYED = "pipeline.replayed"
+EVENTS_REPLAYED = "pipeline.events_replayed"
 LETTER_REPLAYED = "action.replayed"
 LETTER_DROPPED = "action.dropped"
 
@@ -56,6 +57,10 @@ def wished(record: PipelineRecord, *, country: str, by: str) -> Draft:
 
 def replayed(record: PipelineRecord, counts: dict[str, int], *, by: str) -> Draft:
     return _of(record, REPLAYED, dict(counts), by, ())
+
+
+def events_replayed(record: PipelineRecord, file: str, *, again: bool, by: str) -> Draft:
+    return _of(record, EVENTS_REPLAYED, {"file": file, "again": again}, by, ())
 
 
 def letter(record: PipelineRecord, kind: str, cmd_id: str, *, by: str, not_carried_out: bool = False) -> Draft:

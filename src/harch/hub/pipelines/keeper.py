@@ -1,7 +1,7 @@
 """Who keeps the workers of this hub running while the hub itself is started anew? A small process of its own.
 
-`python -m harch.hub.pipelines.keeper FOLDER`: reads `orders.json` whenever it changes, runs exactly those workers,
-starts again what ends, and writes what it sees to `report.json`. It decides nothing. SIGTERM stops all of them.
+`python -m harch.hub.pipelines.keeper FOLDER [auto|off]`: reads `orders.json` whenever it changes, runs exactly those
+workers, starts again what ends, and writes what it sees to `report.json`. It decides nothing. SIGTERM stops them all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import SystemClock
+from harch.execution.sandbox import Sandbox, choose
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.workers.process import WorkerEvent, WorkerProcess
 
@@ -49,12 +50,15 @@ class Orders(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """What the keeper sees of one worker. `stopping`: it was told to drain. `said`: what happened to it last."""
+    """What the keeper sees of one worker. `stopping`: it was told to drain. `said`: what happened to it last. By its
+    `token` the worker's own words are known. `sandbox`: what is around it, and why if nothing is."""
 
     pid: int | None
     starts: int
     stopping: bool = False
     said: str = ""
+    token: str = ""
+    sandbox: str = ""
 
 
 class Report(Struct, frozen=True):
@@ -64,8 +68,9 @@ class Report(Struct, frozen=True):
 class Keeper:
     """`follow` until cancelled; `stop` last."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sandbox: Sandbox) -> None:
         self._folder = folder
+        self._sandbox = sandbox
         self._clock = SystemClock()
         self._running: dict[str, WorkerProcess] = {}
         self._stopping: dict[str, tuple[WorkerProcess, asyncio.Task[bool]]] = {}
@@ -119,7 +124,8 @@ class Keeper:
             Path(order.log_file),
             clock=self._clock,
             on_event=lambda event: self._heard(order.id, event),
-            environment={**os.environ, **order.environment},
+            environment=order.environment if self._sandbox.program else {**os.environ, **order.environment},
+            sandbox=self._sandbox,
         )
         self._running[order.id] = process
         try:
@@ -144,26 +150,34 @@ class Keeper:
             self._said.pop(name, None)
 
     def _tell(self) -> None:
-        kept = {
-            name: Kept(pid=process.pid, starts=process.starts, said=self._said.get(name, ""))
-            for name, process in self._running.items()
-        }
+        kept = {name: self._kept(name, process) for name, process in self._running.items()}
         for name, (process, _) in self._stopping.items():
-            kept[name] = Kept(pid=process.pid, starts=process.starts, stopping=True, said=self._said.get(name, ""))
+            kept[name] = self._kept(name, process, stopping=True)
         report = Report(kept)
         if report != self._reported:
             with contextlib.suppress(OSError):  # a full disk; the next change is told again
                 write_secret(self._folder / REPORT, msgspec.json.encode(report).decode())
                 self._reported = report
 
+    def _kept(self, name: str, process: WorkerProcess, *, stopping: bool = False) -> Kept:
+        box = "bubblewrap" if self._sandbox.program else f"none: {self._sandbox.detail}"
+        return Kept(
+            pid=process.pid,
+            starts=process.starts,
+            stopping=stopping,
+            said=self._said.get(name, ""),
+            token=process.token,
+            sandbox=box,
+        )
 
-async def keep(folder: Path) -> None:
+
+async def keep(folder: Path, sandbox: Sandbox) -> None:
     """Until SIGTERM."""
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, over.set)
-    keeper = Keeper(folder)
+    keeper = Keeper(folder, sandbox)
     following = asyncio.create_task(keeper.follow(), name="follow")
     ended = asyncio.create_task(over.wait(), name="over")
     await asyncio.wait((following, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +199,9 @@ def main() -> int:
     except BlockingIOError:
         log.error("another keeper has %s", folder)
         return 1
-    asyncio.run(keep(folder))
+    sandbox = choose(sys.argv[2] if len(sys.argv) > 2 else "auto", folder)
+    log.info("workers run %s", f"in {sandbox.program}" if sandbox.program else f"without a sandbox: {sandbox.detail}")
+    asyncio.run(keep(folder, sandbox))
     return 0
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -16,6 +17,11 @@ from harch.pipelines.engine.process import EngineProcess, ProcessRecord, found_r
 
 RECORD, OUTPUT = "keeper.pid", "keeper.log"
 OUTPUT_BYTES_MAX = 16 << 20
+SANDBOX = "HARCH_PIPELINE_SANDBOX"  # `off`: workers run as plain processes
+
+
+def sandbox_mode() -> Literal["auto", "off"]:
+    return "off" if os.environ.get(SANDBOX) == "off" else "auto"
 
 
 class WorkerKeeper:
@@ -70,7 +76,7 @@ class WorkerKeeper:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HARCH_")}
         with output.open("wb" if fresh else "ab") as sink:
             child = subprocess.Popen(
-                [sys.executable, "-m", "harch.hub.pipelines.keeper", str(self._folder)],
+                [sys.executable, "-m", "harch.hub.pipelines.keeper", str(self._folder), sandbox_mode()],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,

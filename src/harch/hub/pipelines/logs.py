@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from harch.base.errors import HarchError
-from harch.hub.pipelines.pipeline import LOGS
 from harch.hub.views import LogPage
 
+LOGS = "log"  # the folder of a pipeline that has them
+KEPT_MAX = 20  # of workers that are gone
 _WORKER = re.compile(r"[a-z]+-[0-9]{1,9}\Z")
 
 
@@ -28,3 +29,10 @@ def read_page(folder: Path, worker: str, offset: int, bytes_max: int) -> LogPage
         file.seek(start)
         data = file.read(bytes_max)
     return LogPage(data=data, offset=start, next_offset=start + len(data), eof=False)
+
+
+def forget_old(folder: Path, named: set[Path]) -> None:
+    """Deletes the oldest of those that nobody on the roster writes to."""
+    logs = sorted((folder / LOGS).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    for path in [path for path in logs if path not in named][:-KEPT_MAX]:
+        path.unlink(missing_ok=True)

@@ -17,18 +17,26 @@ from harch.base.errors import HarchError
 from harch.hub.pipelines import records
 from harch.hub.pipelines.action_audit import Write, take_entries
 from harch.hub.pipelines.alerts import Alerts
+from harch.hub.pipelines.borders import HubBorders
 from harch.hub.pipelines.engine import HubEngine
 from harch.hub.pipelines.keeping import WorkerKeeper
+from harch.hub.pipelines.outside_cluster import OutsideCluster
+from harch.hub.pipelines.own_servers import OwnServers
 from harch.hub.pipelines.pipeline import RunningPipeline
 from harch.hub.pipelines.planning import Ground, Planned, plan, secrets_named, spec_of
+from harch.hub.pipelines.promotion import Promotion
+from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.store.database import Database
 from harch.pipelines.client.errors import NatsError
+from harch.pipelines.engine.keys import KeyFolder
 from harch.pipelines.engine.log_lines import EngineEvent, Happening
+from harch.pipelines.engine.settings import EngineSettings
 from harch.pipelines.spec.deployment import Deployment
 from harch.sovereignty.gates import Violation
 
 ROUND_S = 1.0
+BORDERS = "*borders"  # among troubles; no pipeline is called so
 
 _TOLD = (Happening.ENDED, Happening.GIVEN_UP, Happening.PUBLISH_REFUSED, Happening.SUBSCRIBE_REFUSED)
 
@@ -51,23 +59,41 @@ class PipelineLoop:
         write: Write,
         note: Note,
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+        settings: EngineSettings,
+        around: Surroundings,
     ) -> None:
         self.records: dict[str, PipelineRecord] = {}
         self.running: dict[str, RunningPipeline] = {}
         self.troubles: dict[str, str] = {}
         self.on_removed: Callable[[str], Awaitable[None]] | None = None
+        self.on_promotion: Callable[[str, Promotion], Awaitable[None]] | None = None
         self.ground, self.folder = ground, folder
         self._clock, self._database, self._write, self._note = clock, database, write, note
         self._open_secrets = open_secrets
         alerts = Alerts(note)
+        keys = KeyFolder(folder / "engine" / "keys")
+        self._place = self._engine_place(settings, country, keys)
         self.engine = HubEngine(
-            ground.hub_id,
             country,
-            folder / "engine",
+            self._place,
+            keys,
+            folder / "engine" / "where",
             clock=clock,
-            on_event=self._engine_said,
             on_violation=self._violated,
             on_alert=lambda payload: alerts.hear(payload, clock.monotonic_s()),
+        )
+        self.borders = HubBorders(
+            ground,
+            country,
+            folder / "engine" / "border",
+            around=around,
+            settings=settings.border,
+            keys=keys,
+            engine=self.engine,
+            clock=clock,
+            write=write,
+            note=note,
+            on_event=self._engine_said,
         )
         self._keeper = WorkerKeeper(folder)
         self._deployed: tuple[Deployment, ...] = ()
@@ -79,6 +105,7 @@ class PipelineLoop:
 
     async def run(self) -> None:
         """Until cancelled."""
+        await self._look_outside()
         while True:
             if self.records:
                 try:
@@ -94,8 +121,32 @@ class PipelineLoop:
     async def stop(self) -> None:
         """Workers first, then the engines; everything goes on from disk at the next start."""
         async with self._busy:
+            await self.borders.stop()
             await self._keeper.stop()
             await self.engine.stop()
+
+    def _engine_place(self, settings: EngineSettings, country: str, keys: KeyFolder) -> OwnServers | OutsideCluster:
+        if settings.external is not None:
+            return OutsideCluster(country, settings=settings, external=settings.external, keys=keys, clock=self._clock)
+        return OwnServers(
+            self.ground.hub_id,
+            country,
+            self.folder / "engine",
+            settings=settings,
+            keys=keys,
+            clock=self._clock,
+            on_event=self._engine_said,
+        )
+
+    async def _look_outside(self) -> None:
+        """An engine that others run is tried when the hub starts, so that its operators hear of mistakes then."""
+        if isinstance(self._place, OutsideCluster):
+            try:
+                await self._place.look(self.engine.main)
+            except HarchError as error:
+                log.warning("pipelines: %s (%s)", error.message, error.hint)
+                self.troubles[""] = error.message
+                self._note("pipeline.engine", self.engine.main, error.message)
 
     def pipeline_folder(self, name: str) -> Path:
         return self.folder / "pipelines" / name
@@ -106,12 +157,17 @@ class PipelineLoop:
         await self._deploy()
         self.troubles.pop("", None)
         kept = self._keeper.report()
-        for name, pipeline in self.running.items():
+        for name, pipeline in list(self.running.items()):
             try:
                 for stage, why in (await pipeline.step(kept)).items():
                     count = pipeline.scale[stage].workers
                     self._note("pipeline.scaled", name, f"{stage}: {count} workers: {why}")
-                await take_entries(self.engine.admin(pipeline.act_domain), pipeline.names, self._database, self._write)
+                for promotion in pipeline.promotions():
+                    if self.on_promotion is not None:
+                        await self.on_promotion(name, promotion)
+                if pipeline.parts.act is not None:
+                    admin = self.engine.admin(pipeline.act_domain)
+                    await take_entries(admin, pipeline.names, self._database, self._write)
                 pipeline.trouble = ""
             except HarchError as error:
                 pipeline.trouble = error.message
@@ -119,7 +175,19 @@ class PipelineLoop:
                 pipeline.trouble = str(error)
         orders = tuple(order for pipeline in self.running.values() for order in pipeline.orders())
         self._keeper.order(orders)
+        await self._step_borders()
         await self._remove()
+
+    async def _step_borders(self) -> None:
+        """What keeps a border shut holds up nothing at home."""
+        try:
+            await self.borders.step(self.running)
+            self.troubles.pop(BORDERS, None)
+        except (HarchError, NatsError) as error:
+            message = error.message if isinstance(error, HarchError) else str(error)
+            if self.troubles.get(BORDERS) != message:
+                self.troubles[BORDERS] = message
+                self._note("pipeline.border", self.ground.hub_id, message)
 
     def _learn(self) -> None:
         """Plans of records that are new or changed. A plan that no longer holds stops its pipeline."""
@@ -128,7 +196,7 @@ class PipelineLoop:
             if running is not None and running.record == record:
                 continue
             try:
-                planned = plan(spec_of(record), self.ground)
+                planned = plan(spec_of(record), self.ground, released=record.released)
             except HarchError as error:
                 if self.troubles.get(name) != error.message:
                     self.troubles[name] = error.message
@@ -151,7 +219,7 @@ class PipelineLoop:
 
     async def _deploy(self) -> None:
         deployments = tuple(pipeline.planned.deployment for pipeline in self.running.values())
-        if deployments != self._deployed:
+        if deployments != self._deployed or not self.engine.is_whole:
             await self.engine.ensure(deployments)
             self._deployed = deployments
 
@@ -176,6 +244,7 @@ class PipelineLoop:
             self.records.pop(name, None)
             self.troubles.pop(name, None)
         if not self.records:
+            await self.borders.stop()
             await self._keeper.stop()
             await self.engine.stop()
             self._deployed = ()

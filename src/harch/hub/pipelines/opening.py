@@ -10,7 +10,9 @@ from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines.action_audit import Write
 from harch.hub.pipelines.loop import Note, PipelineLoop
 from harch.hub.pipelines.planning import Ground
+from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.store.database import Database
+from harch.pipelines.engine.settings import EngineSettings
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.terrain import terrain_of
@@ -26,6 +28,8 @@ def open_loop(
     write: Write,
     note: Note,
     open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+    settings: EngineSettings | None,
+    around: Surroundings,
 ) -> PipelineLoop:
     jurisdictions = jurisdictions_in_force()
     ground = Ground(hub_id=hub.id, rules=Rules(terrain_of(fleet, jurisdictions)), jurisdictions=jurisdictions)
@@ -38,4 +42,6 @@ def open_loop(
         write=write,
         note=note,
         open_secrets=open_secrets,
+        settings=settings or EngineSettings(),
+        around=around,
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harch.base.errors import HarchError
 
 if TYPE_CHECKING:
     from harch.hub.pipelines.loop import PipelineLoop
+    from harch.pipelines.engine.settings import EngineSettings
+
+ENGINE_FILE = "engine.toml"
 
 log = logging.getLogger("harch.hub")
 
@@ -19,8 +23,18 @@ log = logging.getLogger("harch.hub")
 NEEDED_BY_WORKERS = ("numba", "crc32c", "nkeys", "zstandard")
 
 
-def loop_maker() -> Callable[..., PipelineLoop]:
-    """Raises E0740 with what to install, and E0702 without a message engine."""
+def engine_settings(folder: Path) -> EngineSettings | None:
+    """What `engine.toml` in the hub's state folder says; None without such a file. Raises E0745."""
+    path = folder / ENGINE_FILE
+    if not path.exists():
+        return None
+    from harch.pipelines.engine.settings import load_settings
+
+    return load_settings(path)
+
+
+def loop_maker(*, own_engine: bool = True) -> Callable[..., PipelineLoop]:
+    """Raises E0740 with what to install, and E0702 without a message engine where the hub runs its own."""
     try:
         from harch.hub.pipelines.opening import open_loop
         from harch.pipelines.engine.binary import find_nats_server
@@ -29,7 +43,8 @@ def loop_maker() -> Callable[..., PipelineLoop]:
     for package in NEEDED_BY_WORKERS:
         if find_spec(package) is None:
             raise _missing(package)
-    find_nats_server()
+    if own_engine:
+        find_nats_server()
     return open_loop
 
 

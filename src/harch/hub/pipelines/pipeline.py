@@ -14,23 +14,33 @@ from harch.hub.pipelines.autoscale import StageScale, first_scale, next_scale
 from harch.hub.pipelines.draining import draining_wishes, is_at_rest
 from harch.hub.pipelines.engine import HubEngine
 from harch.hub.pipelines.keeper import Kept, WorkerOrder
-from harch.hub.pipelines.planning import Ground, Planned, parts_of
-from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster
+from harch.hub.pipelines.logs import LOGS, forget_old
+from harch.hub.pipelines.planning import Ground, Planned, parts_of, secrets_named
+from harch.hub.pipelines.promotion import Promotion, decide
+from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster, sense_before_source
 from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
 from harch.pipelines.client.errors import NatsError, as_harch_error
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.workers.assignment import NOBODY, Assignment, reassigned
 from harch.pipelines.workers.bucket import NatsBucket, Unreachable
-from harch.pipelines.workers.config import write_config
+from harch.pipelines.workers.config import EngineAccess, write_config
+from harch.pipelines.workers.known_devices import KnownDevices
 from harch.pipelines.workers.model_plan import WantedModels
-from harch.pipelines.workers.names import ACT_CONSUMER, ASSIGNMENT_KEY, MODELS_KEY, POLICY_KEY, THINK_CONSUMER
+from harch.pipelines.workers.names import (
+    ACT_CONSUMER,
+    ASSIGNMENT_KEY,
+    DEVICES_KEY,
+    MODELS_KEY,
+    POLICY_KEY,
+    THINK_CONSUMER,
+)
 from harch.pipelines.workers.parts import worker_config
 from harch.pipelines.workers.status import WorkerStatus, read_statuses
 
-FILES, LOGS = "files", "log"
+FILES, KEPT = "files", "kept"
 STATUS_FRESH_MS = 5000
 STATE_KEY = "wanted.state"  # which kind of state the checkpoints are of
-LOGS_KEPT = 20  # of workers that are gone
+RENEWALS_PER_LIFE = 7  # of keys that run out, so that workers last for days without the hub
 
 log = logging.getLogger("harch.hub")
 
@@ -56,10 +66,11 @@ class RunningPipeline:
         self.was_well = False  # since this hub started: until then, a worker that is not ready is starting
         self._engine, self._clock, self._ground = engine, clock, ground
         self._assignment: Assignment | None = None
-        self._told_policy = self._told_models = self._state_version = 0
+        self._told_policy = self._told_models = self._told_devices = self._state_version = 0
         self.roster = self._read_roster()
         self.take(record, planned, environment)
         self.scale: dict[str, StageScale] = first_scale(planned.spec)
+        self._canaries_s: dict[str, float] = {}
 
     def take(self, record: PipelineRecord, planned: Planned, environment: dict[str, str]) -> None:
         """What is wanted from now on."""
@@ -71,6 +82,16 @@ class RunningPipeline:
     def is_at_rest(self) -> bool:
         return is_at_rest(self.roster)
 
+    def environment_of(self, stage: str) -> dict[str, str]:
+        """Where code of its models is; secrets of sinks for ACT alone, and of sources for those."""
+        part = self.record.spec.get({"act": "act", "source": "sense"}.get(stage, "")) or {}
+        own = ("PYTHONPATH", *secrets_named(part))
+        return {name: value for name, value in self._environment.items() if name in own}
+
+    def access(self, stage: str) -> tuple[EngineAccess, EngineAccess]:
+        """How workers of a stage reach the main engine, and the one of outputs."""
+        return self._engine.access(self.planned.deployment, stage)
+
     @property
     def act_domain(self) -> str:
         return self._engine.act_domain(self.planned.deployment)
@@ -80,7 +101,7 @@ class RunningPipeline:
         self.kept = {name: one for name, one in kept.items() if name.startswith(f"{self.record.name}/")}
         self.statuses = await self._fresh_statuses()
         changed = self._rescale()
-        ready = {one.worker for one in self.statuses if one.health == "ok" and self._pid(one.worker) == one.pid}
+        ready = {one.worker for one in self.statuses if one.health == "ok" and self._is_of_now(one)}
         running = {name.partition("/")[2] for name in self.kept}
         await self._begin_state()
         staying = self.roster.staying
@@ -96,7 +117,8 @@ class RunningPipeline:
                 if member.name not in there:
                     self._config_path(member.name).unlink(missing_ok=True)
             self.roster = after
-            self._forget_old_logs()
+            forget_old(self.folder, {self.log_file(member.name) for member in after.members})
+        self._renew_access()
         await self._tell_workers(holders(after, self.parts.sensing_stage, ready))
         return changed
 
@@ -109,7 +131,7 @@ class RunningPipeline:
                 stage=member.stage,
                 config=str(self._config_path(member.name)),
                 log_file=str(self.log_file(member.name)),
-                environment=self._environment,
+                environment=self.environment_of(member.stage),
             )
             for member in self.roster.staying
         )
@@ -123,6 +145,15 @@ class RunningPipeline:
         )
         return {stage: one.changed_why for stage, one in self.scale.items() if one.changed_why}
 
+    def promotions(self) -> tuple[Promotion, ...]:
+        """Versions that rules give another role now, from what workers said in the last step."""
+        staying = {member.name for member in self.roster.staying if member.stage == "think"}
+        if self.record.wish is not Wish.RUN or not staying <= {one.worker for one in self.statuses}:
+            return ()
+        found = decide(self.planned.spec, self.statuses, self._canaries_s, self._clock.monotonic_s())
+        self._canaries_s = found.since_s
+        return found.promotions
+
     async def _wishes(self) -> dict[str, StageWish]:
         counts = {"source": 1, **{stage: one.workers for stage, one in self.scale.items()}}
         wanted = {
@@ -131,7 +162,7 @@ class RunningPipeline:
             if stage in counts
         }
         if self.record.wish is Wish.RUN:
-            return wanted
+            return sense_before_source(wanted, self.roster)
         if self.record.wish is Wish.REMOVE:
             return {}
         return draining_wishes(wanted, self.roster, await self.waiting())
@@ -144,7 +175,7 @@ class RunningPipeline:
         }
         found: dict[str, int | None] = {}
         for stage, (domain, stream, consumer) in lanes.items():
-            if stage == "think" and self.parts.lane == "hot":
+            if stage not in self.planned.spec.stages or (stage == "think" and self.parts.lane == "hot"):
                 continue
             try:
                 info = await self._engine.admin(domain).call(f"CONSUMER.INFO.{stream}.{consumer}")
@@ -163,9 +194,10 @@ class RunningPipeline:
         there = {member.name for member in self.roster.members}
         return [one for one in found if one.worker in there and now_ms - one.at_ms <= STATUS_FRESH_MS]
 
-    def _pid(self, worker: str) -> int | None:
-        kept = self.kept.get(f"{self.record.name}/{worker}")
-        return kept.pid if kept is not None else None
+    def _is_of_now(self, said: WorkerStatus) -> bool:
+        """Not of a process that is gone. A keeper of an earlier release gives no tokens."""
+        kept = self.kept.get(f"{self.record.name}/{said.worker}")
+        return kept is not None and (kept.token == said.incarnation if kept.token else kept.pid == said.pid)
 
     async def _tell_workers(self, holding: list[str]) -> None:
         """Assignment, models and policy, each when it is new."""
@@ -179,12 +211,17 @@ class RunningPipeline:
             if after is not self._assignment:
                 await self._want(bucket, ASSIGNMENT_KEY, after)
                 self._assignment = after
+            if self._told_devices < self.record.devices_revision:
+                known = KnownDevices(self.record.devices_revision, self.parts.sense.devices)
+                await self._want(bucket, DEVICES_KEY, known)
+                self._told_devices = self.record.devices_revision
             if self._told_policy < self.record.policy_version:
                 await self._want(bucket, POLICY_KEY, self.parts.policy)
                 self._told_policy = self.record.policy_version
-            if self._told_models < self.record.models_revision:
+            if self.parts.think is not None and self._told_models < self.record.models_revision:
                 versions = {model.name: model.versions for model in self.parts.think.models}
-                await self._want(bucket, MODELS_KEY, WantedModels(self.record.models_revision, versions))
+                wanted = WantedModels(self.record.models_revision, versions, self.parts.think.models)
+                await self._want(bucket, MODELS_KEY, wanted)
                 self._told_models = self.record.models_revision
         except (NatsError, Unreachable) as error:
             raise HarchError(
@@ -223,7 +260,7 @@ class RunningPipeline:
         return self.folder / "config" / f"{worker}.json"
 
     def _write_config(self, member: Member) -> None:
-        engine, act_engine = self._engine.access(self.planned.deployment, member.stage)
+        engine, act_engine = self.access(member.stage)
         state = self.folder / "state" / str(self.record.state_version) / member.stage
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = worker_config(
@@ -234,14 +271,21 @@ class RunningPipeline:
             act_engine=act_engine,
             state_folder=str(state),
             share=(member.slot, member.slots),
+            state_version=self.record.state_version,
+            kept_folder=str(self.folder / KEPT),
         )
         write_config(self._config_path(member.name), config)
 
-    def _forget_old_logs(self) -> None:
-        logs = sorted((self.folder / LOGS).glob("*.log"), key=lambda path: path.stat().st_mtime)
-        named = {self.log_file(member.name) for member in self.roster.members}
-        for path in [path for path in logs if path not in named][:-LOGS_KEPT]:
-            path.unlink(missing_ok=True)
+    def _renew_access(self) -> None:
+        """Where keys run out, files get new ones daily: a worker that was cut off starts again with the new one."""
+        life_s = self._engine.place.access_life_s
+        if life_s is None:
+            return
+        oldest_s = self._clock.now().timestamp() - life_s / RENEWALS_PER_LIFE
+        for member in self.roster.staying:
+            path = self._config_path(member.name)
+            if not path.exists() or path.stat().st_mtime < oldest_s:
+                self._write_config(member)
 
     def _read_roster(self) -> Roster:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,8 +11,8 @@ from msgspec import Struct, structs
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
+from harch.hub.pipelines.state_change import check_state, lost_state
 from harch.hub.pipelines.values import ALL_STAGES, SCALED, PipelineRecord, Wish
-from harch.pipelines.sense.checkpoint import fingerprint_of
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
@@ -22,7 +22,7 @@ from harch.pipelines.spec.residency import ResidencyProof, prove_residency
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.pipelines.spec.update import Step, UpdatePlan, plan_update
 from harch.pipelines.think.settings import RuntimeKind
-from harch.pipelines.workers.parts import PipelineParts
+from harch.pipelines.workers.parts import WORKERS_MAX, PipelineParts
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tag_input import parse_tag
@@ -66,9 +66,18 @@ def plain(spec: PipelineSpec) -> dict[str, Any]:
     return found
 
 
-def plan(spec: PipelineSpec, ground: Ground, before: PipelineRecord | None = None) -> Planned:
-    """Proves every edge, then places the stages. Raises E0907 with all refusals, E0711, E0712."""
-    proof = prove_residency(spec, ground.rules, ground.jurisdictions)
+def plan(
+    spec: PipelineSpec,
+    ground: Ground,
+    before: PipelineRecord | None = None,
+    *,
+    released: Iterable[str] = (),
+    drop_state: bool = False,
+) -> Planned:
+    """Proves every edge, then places the stages. `released`: exports whose looser tag an authority has signed.
+
+    Raises E0907 with all refusals, E0711, E0712, E0757."""
+    proof = prove_residency(spec, ground.rules, ground.jurisdictions, declassified=released)
     found = plan_deployment(spec, proof, ground.rules.terrain, scores={ground.hub_id: 1.0})
     if not isinstance(found, Deployment):
         raise refusal(spec.name, found)
@@ -79,25 +88,25 @@ def plan(spec: PipelineSpec, ground: Ground, before: PipelineRecord | None = Non
             f"`{spec.name}` may not run at {ground.hub_id}; its stages would be at {', '.join(others)}",
             hint=f"apply it there: `harch pipeline apply --hub {others[0]} -f …`",
         )
-    if spec.exports:
+    abroad = [taken.hub for taken in spec.imports if _country(ground, taken.hub) in (None, found.country)]
+    if abroad:
         raise HarchError(
             "E0711",
-            f"`{spec.name}` exports `{spec.exports[0].name}`, and this hub opens no links over borders by itself",
-            hint="leave `exports` out, or run the engine with a layout of your own (docs/pipelines/engine.md)",
+            f"`{spec.name}` imports from `{abroad[0]}`, which is no hub of another country",
+            hint="inside a country use one pipeline, or a `nats` source",
         )
     update = None
     if before is not None:
         update = plan_update(spec_of(before), spec, ground.jurisdictions)
         if update.refusals and before.wish is Wish.RUN:
             raise _no_update(update)
-        if before.wish is Wish.RUN and state_changes(before, spec):
-            raise HarchError(
-                "E0711",
-                f"`{spec.name}` has windows open that would mean something else: its schema, devices_max, metrics, "
-                "windows or forecast change",
-                hint=f"`harch pipeline drain {spec.name} -w`, then apply: windows that are open then are given up",
-            )
+        check_state(spec_of(before), spec, is_running=before.wish is Wish.RUN, drop_state=drop_state)
     return Planned(spec=spec, proof=proof, deployment=found, update=update)
+
+
+def _country(ground: Ground, hub: str) -> str | None:
+    site = ground.rules.terrain.site(hub)
+    return site.country if site is not None else None
 
 
 def refusal(name: str, rejections: tuple[Rejection, ...]) -> HarchError:
@@ -139,12 +148,14 @@ def updated(record: PipelineRecord, planned: Planned, ground: Ground, *, at: str
         restart.add("think")  # a running worker knows the tags of models, and those of versions it was started with
     for stage in restart:
         generations[stage] = version
-    if update is not None and any(one.step is Step.SWAP for one in update.stages):
+    if update is not None and any(one.step is Step.SWAP and one.stage.value == "think" for one in update.stages):
         models = version
     elif "think" in restart:
         models = version  # the wanted roles of the file, also for what an earlier order had changed
     table = policy_table(planned.spec, planned.deployment, ground, record)
-    state_version = version if state_changes(record, planned.spec) else record.state_version
+    state_version = version if lost_state(spec_of(record), planned.spec) else record.state_version
+    swapped = set() if update is None else {one.stage.value for one in update.stages if one.step is Step.SWAP}
+    devices = version if "sense" in swapped else record.devices_revision
     fixed = {stage: count for stage, count in record.fixed.items() if stage in planned.spec.stages}
     return structs.replace(
         record,
@@ -155,17 +166,12 @@ def updated(record: PipelineRecord, planned: Planned, ground: Ground, *, at: str
         models_revision=models,
         fixed=fixed,
         state_version=state_version,
+        devices_revision=devices,
         policy_version=table.version,
         policy_bits=table.bits,
         applied_at=at,
         applied_by=by,
     )
-
-
-def state_changes(before: PipelineRecord, after: PipelineSpec) -> bool:
-    """Whether what SENSE has saved would mean something else."""
-    old, new = spec_of(before).sense, after.sense
-    return fingerprint_of(old) != fingerprint_of(new) or old.partitions != new.partitions
 
 
 def _own_tags(spec: PipelineSpec) -> set[tuple[str, str]]:
@@ -254,6 +260,19 @@ def files_named(spec: PipelineSpec) -> dict[str, str | None]:
                 module = version.callable.partition(":")[0]
                 found[f"{module.replace('.', '/')}.py"] = version.sha256
     return found
+
+
+def with_counts(record: PipelineRecord, counts: Mapping[str, int | None]) -> dict[str, int]:
+    """Numbers that people have set, with these; None gives a stage back to its load. Raises E0201."""
+    spec, fixed = spec_of(record), dict(record.fixed)
+    for stage, count in counts.items():
+        if problem := scale_problem(spec, stage, 1 if count is None else count, WORKERS_MAX):
+            raise HarchError("E0201", problem, hint="e.g. `harch pipeline scale NAME think=2`, or `think=auto`")
+        if count is None:
+            fixed.pop(stage, None)
+        else:
+            fixed[stage] = count
+    return fixed
 
 
 def scale_problem(spec: PipelineSpec, stage: str, count: int, workers_max: int) -> str:

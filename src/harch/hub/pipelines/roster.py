@@ -95,6 +95,15 @@ def _left(member: Member) -> Member:
     )
 
 
+def sense_before_source(wanted: Mapping[str, StageWish], roster: Roster) -> dict[str, StageWish]:
+    """A source of new settings may send what only a SENSE of new settings knows: it waits until that has taken over."""
+    found = dict(wanted)
+    sense, there = wanted.get("sense"), [member for member in roster.of("source") if not member.leaving]
+    if sense is not None and there and any(member.generation != sense.generation for member in roster.of("sense")):
+        found["source"] = StageWish(workers=wanted["source"].workers, generation=there[0].generation)
+    return found
+
+
 def holders(roster: Roster, stage: str, ready: Collection[str]) -> list[str]:
     """Who should hold partitions: those who are well; while nobody is, all of them."""
     staying = [member for member in roster.of(stage) if not member.leaving]

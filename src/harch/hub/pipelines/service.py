@@ -1,6 +1,6 @@
 """What can be asked of a hub about pipelines? Apply, see, scale, change, drain, remove; promised is what is on disk.
 
-Nothing of the message engine or of the stages is imported before the first pipeline is asked for.
+Nothing of the engine or of the stages is imported before the first pipeline is asked for, or engine.toml is there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -17,11 +17,12 @@ from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines import records
-from harch.hub.pipelines.packages import loop_maker
+from harch.hub.pipelines.packages import engine_settings, loop_maker
+from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.pipelines.views import (
     ApplyView,
-    FileView,
+    InferenceFigures,
     PipelineDetails,
     PipelineList,
     PipelineView,
@@ -29,15 +30,17 @@ from harch.hub.pipelines.views import (
 )
 from harch.hub.policy.service import Note, Write
 from harch.hub.store.database import Database
-from harch.hub.views import LogPage
 from harch.sovereignty.audit.entry import Draft
 
 if TYPE_CHECKING:
     from harch.hub.pipelines.actions import PipelineActions
+    from harch.hub.pipelines.data import PipelineData
     from harch.hub.pipelines.loop import PipelineLoop
+    from harch.hub.pipelines.promotion import Promotion
     from harch.pipelines.spec.settings import PipelineSpec
 
 PIPELINES_MAX = 100
+BY_RULE = "rule:promote"
 
 
 class HubPipelines:
@@ -54,15 +57,20 @@ class HubPipelines:
         write: Write,
         note: Note,
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+        around: Surroundings | None = None,
     ) -> None:
         self._fleet, self._hub, self._folder, self._clock = fleet, hub, folder / "pipelines", clock
         self._database, self._write, self._note, self._open_secrets = database, write, note, open_secrets
+        self._around = around or Surroundings()
         self._stored = {record.name: record for record in records.all_records(database)}
         self._loop: PipelineLoop | None = None
         self._actions: PipelineActions | None = None
+        self._data: PipelineData | None = None
         self._opened = asyncio.Event()
         self._changing = asyncio.Lock()
-        if self._stored:
+        self._settings = engine_settings(folder)
+        self._outside = self._settings is not None and self._settings.external is not None
+        if self._stored or self._outside:
             self._opened.set()
 
     async def run(self) -> None:
@@ -72,10 +80,16 @@ class HubPipelines:
             await self._open().run()
 
     async def close(self) -> None:
+        if self._data is not None:
+            await self._data.close()
         if self._actions is not None:
             await self._actions.close()
         if self._loop is not None:
             await self._loop.stop()
+
+    def said(self) -> dict[str, bytes]:
+        """What other hubs hear of the pipelines here: what of them may cross borders."""
+        return self._loop.borders.said() if self._loop is not None else {}
 
     # Seen
 
@@ -96,14 +110,8 @@ class HubPipelines:
                 VersionView(version=row.version, applied_at=row.applied_at, applied_by=row.applied_by) for row in rows
             ),
             streams={} if running is None else streams_of(running.planned.deployment),
+            borders=() if running is None else self._open().borders.views(running),
         )
-
-    async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage:
-        """A page of what one worker printed. Raises E0710."""
-        from harch.hub.pipelines.logs import read_page
-
-        self._find(name, tenant)
-        return await asyncio.to_thread(read_page, self._open().pipeline_folder(name), worker, offset, bytes_max)
 
     async def _view(self, record: PipelineRecord) -> PipelineView:
         from harch.hub.pipelines.shown import pipeline_view
@@ -128,6 +136,16 @@ class HubPipelines:
 
         return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
 
+    def inference(self) -> list[InferenceFigures]:
+        """What models do, for the public dashboards."""
+        if self._loop is None:
+            return []
+        from harch.hub.pipelines.inference import inference_of
+
+        running = self._loop.running.values()
+        found = (inference_of(one.record.name, one.statuses) for one in running)
+        return [figures for figures in found if figures is not None]
+
     # Changed
 
     async def apply(
@@ -138,6 +156,7 @@ class HubPipelines:
         tenant: str,
         actor: str,
         dry_run: bool = False,
+        drop_state: bool = False,
         enrichment: dict[str, dict[str, float]] | None = None,
     ) -> ApplyView:
         """Creates or updates; the same file again changes nothing. Raises E0250, E0907, E0711 to E0713, E0705."""
@@ -149,7 +168,8 @@ class HubPipelines:
             before = self._mine(spec.name, tenant)
             if before is None and len(self._stored) >= PIPELINES_MAX:
                 raise HarchError("E0401", f"this hub has {PIPELINES_MAX} pipelines", hint="remove one first")
-            return await self._deploy(spec, before, tenant, actor, dry_run=dry_run, enrichment=enrichment)
+            more = {"drop_state": drop_state, "enrichment": enrichment}
+            return await self._deploy(spec, before, tenant, actor, dry_run=dry_run, **more)
 
     async def set_version(
         self, name: str, model: str, version: dict[str, object], *, tenant: str | None, actor: str, dry_run: bool
@@ -161,23 +181,22 @@ class HubPipelines:
         async with self._changing:
             record = self._find(name, tenant)
             spec = with_version(planning.spec_of(record), model, version)
-            return await self._deploy(spec, record, record.tenant, actor, dry_run=dry_run, enrichment=None)
+            return await self._deploy(spec, record, record.tenant, actor, dry_run=dry_run)
+
+    async def _promoted(self, name: str, what: Promotion) -> None:
+        """A rule of the file gives a version another role, as a person would."""
+        wanted: dict[str, object] = {"version": what.version, "role": what.role}
+        await self.set_version(name, what.model, wanted, tenant=None, actor=BY_RULE, dry_run=False)
+        self._note("pipeline.promoted", name, f"{what.model}@{what.version} is {what.role}: {what.reason}")
 
     async def _deploy(
-        self,
-        spec: PipelineSpec,
-        before: PipelineRecord | None,
-        tenant: str,
-        actor: str,
-        *,
-        dry_run: bool,
-        enrichment: dict[str, dict[str, float]] | None,
+        self, spec: PipelineSpec, before: PipelineRecord | None, tenant: str, actor: str, *, dry_run: bool, **more: Any
     ) -> ApplyView:
         from harch.hub.pipelines import drafts
         from harch.hub.pipelines.applying import Asked, prepare
 
-        at, country = iso(self._clock.now()), self._hub.country
-        asked = Asked(tenant=tenant, actor=actor, at=at, dry_run=dry_run, enrichment=enrichment)
+        now, country, known = self._clock.now(), self._hub.country, self._around.authorities()
+        asked = Asked(tenant=tenant, actor=actor, at=iso(now), now=now, dry_run=dry_run, authorities=known, **more)
         try:
             done = await prepare(spec, before, asked, self._open(), self._database, country)
         except HarchError as error:
@@ -191,20 +210,10 @@ class HubPipelines:
     async def scale(self, name: str, counts: dict[str, int | None], *, tenant: str | None, actor: str) -> PipelineView:
         """Numbers of workers by stage; None gives a stage back to its load. Raises E0201."""
         from harch.hub.pipelines import drafts, planning
-        from harch.pipelines.workers.parts import WORKERS_MAX
 
         async with self._changing:
             record = self._find(name, tenant)
-            spec = planning.spec_of(record)
-            fixed = dict(record.fixed)
-            for stage, count in counts.items():
-                if problem := planning.scale_problem(spec, stage, 1 if count is None else count, WORKERS_MAX):
-                    raise HarchError("E0201", problem, hint="e.g. `harch pipeline scale NAME think=2`, or `think=auto`")
-                if count is None:
-                    fixed.pop(stage, None)
-                else:
-                    fixed[stage] = count
-            after = structs.replace(record, fixed=fixed)
+            after = structs.replace(record, fixed=planning.with_counts(record, counts))
             await self._keep(after, drafts.scaled(after, country=self._hub.country, by=actor))
         self._note("pipeline.scaled", name, ", ".join(f"{k}={v or 'auto'}" for k, v in counts.items()) + f" by {actor}")
         return await self._view(after)
@@ -228,27 +237,15 @@ class HubPipelines:
                 self._note(f"pipeline.{wish.value}", name, f"asked by {actor}")
         return await self._view(after)
 
-    async def put_file(
-        self, name: str, path: str, data: bytes, *, offset: int, total: int, sha256: str, tenant: str
-    ) -> FileView | None:
-        """One piece of a file; answers the file when it is whole."""
-        loop = self._open()
-        from harch.hub.pipelines import files, planning
-        from harch.pipelines.workers.names import names_of
+    @property
+    def data(self) -> PipelineData:
+        """What goes into pipelines and comes out of them. Raises E0740."""
+        if self._data is None:
+            loop = self._open()
+            from harch.hub.pipelines.data import PipelineData
 
-        names_of(self._hub.country, name)
-        record = self._mine(name, tenant)
-        if record is not None:
-            files.check_replaced(planning.files_named(planning.spec_of(record)), path, sha256)
-        folder = loop.pipeline_folder(name) / "files"
-        return await asyncio.to_thread(files.take_part, folder, path, data, offset=offset, total=total, sha256=sha256)
-
-    async def take_events(self, name: str, source: str, body: bytes, content_type: str, *, tenant: str | None) -> bytes:
-        """Gives a body to an HTTP source of the pipeline and answers what that said."""
-        from harch.hub.pipelines.intake import forward, source_address
-
-        sources = (await self._view(self._find(name, tenant))).sources
-        return await forward(source_address(sources, source, name), body, content_type)
+            self._data = PipelineData(self._find, self._mine, self._view, loop, self._hub.country, self._write)
+        return self._data
 
     @property
     def actions(self) -> PipelineActions:
@@ -286,7 +283,7 @@ class HubPipelines:
     def _open(self) -> PipelineLoop:
         """Raises E0740 where the packages of pipelines are not installed."""
         if self._loop is None:
-            self._loop = loop_maker()(
+            self._loop = loop_maker(own_engine=not self._outside)(
                 self._fleet,
                 self._hub,
                 self._folder,
@@ -295,6 +292,9 @@ class HubPipelines:
                 write=self._write,
                 note=self._note,
                 open_secrets=self._open_secrets,
+                settings=self._settings,
+                around=self._around,
             )
             self._loop.records = self._stored
+            self._loop.on_promotion = self._promoted
         return self._loop

@@ -37,6 +37,7 @@ def worker_views(running: RunningPipeline) -> tuple[WorkerView, ...]:
             pid=kept.pid if kept else None,
             starts=kept.starts if kept else 0,
             trouble=status.trouble if status else (kept.said if kept else ""),
+            sandbox=kept.sandbox if kept else "",
         )
         found.append(view if status is None else _with_status(view, status))
     return tuple(found)

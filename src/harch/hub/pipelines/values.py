@@ -35,10 +35,12 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     models_revision: int = 0
     fixed: dict[str, int] = {}
     state_version: int = 0  # the version from which on SENSE's state is as it is now: another one begins anew
+    devices_revision: int = 0  # the version from which on running workers know devices that were added
     policy_version: int = 1
     policy_bits: dict[str, int] = {}
     enrichment: dict[str, dict[str, float]] = {}
     loose_files: dict[str, str] = {}  # hashes of modules that the file names without one, as workers were given them
+    released: tuple[str, ...] = ()  # exports whose looser tag was signed when they were applied
     created_at: str = ""
     applied_at: str = ""
     applied_by: str = ""

@@ -17,6 +17,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     starts: int = 0
     trouble: str = ""
+    sandbox: str = ""
     partitions: tuple[int, ...] = ()
     rate: float = 0.0
     lag: float = 0.0
@@ -75,12 +76,28 @@ class VersionView(Struct, frozen=True, kw_only=True):
     applied_by: str
 
 
+class BorderView(Struct, frozen=True, kw_only=True):
+    """An export or import: `direction` is out or in, `hub` the other one, `state` open, waiting or refused.
+
+    Counts are since the hub started; `left_out` by reason."""
+
+    direction: str
+    export: str
+    hub: str
+    state: str
+    windows: int = 0
+    rows: int = 0
+    left_out: dict[str, int] = {}
+    detail: str = ""
+
+
 class PipelineDetails(Struct, frozen=True, kw_only=True):
     pipeline: PipelineView
     workers: tuple[WorkerView, ...]
     spec: dict[str, Any]
     versions: tuple[VersionView, ...]
     streams: dict[str, tuple[str, ...]]  # by domain of the message engine
+    borders: tuple[BorderView, ...] = ()
 
 
 class EdgeView(Struct, frozen=True, kw_only=True):
@@ -121,6 +138,40 @@ class FileView(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class ResultRow(Struct, frozen=True, kw_only=True):
+    """One row: features of a device in a window, or outputs of a model for them. Null: nothing was there to count."""
+
+    seq: int  # of its message in the lane
+    window_end: datetime
+    device: str
+    metric: str = ""  # where each metric has a row of its own
+    model: str = ""  # name@version; empty for features
+    values: dict[str, float | None]
+
+
+class ResultsView(Struct, frozen=True, kw_only=True):
+    """A page; ask again with `after` = `next_after`. `subject` is where the message engine carries them."""
+
+    pipeline: str
+    subject: str
+    items: tuple[ResultRow, ...]
+    next_after: int
+
+
+class ReplayRun(Struct, frozen=True, kw_only=True):
+    """A replay of events. `state`: running, done, stopped or failed. `new`: the first commands that the ledger did not
+    know; `counts.told` is 0 in a dry run."""
+
+    pipeline: str
+    run: str
+    state: str
+    dry_run: bool
+    again: bool
+    counts: dict[str, int]
+    new: tuple[dict[str, Any], ...] = ()
+    trouble: str = ""
+
+
 class ActionView(Struct, frozen=True, kw_only=True):
     """A command that waits for a person, or that was given up. `digest` is what a person approves."""
 
@@ -153,3 +204,13 @@ class ReplayView(Struct, frozen=True, kw_only=True):
     replayed: dict[str, int]
     last_seq: dict[str, int]
     dry_run: bool
+
+
+class InferenceFigures(Struct, frozen=True, kw_only=True):
+    """Counts since the workers started. `within` are cumulative, by upper bound in seconds; empty if not measured."""
+
+    pipeline: str
+    model: str
+    rows: int
+    failed: int
+    within: tuple[tuple[str, int], ...] = ()

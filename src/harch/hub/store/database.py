@@ -38,7 +38,7 @@ class Database:
             self._reader.execute("PRAGMA query_only = ON")
         except sqlite3.Error as error:
             raise storage_error(error, path) from error
-        self._reader_lock = threading.Lock()
+        self._reader_lock, self._writer_lock = threading.Lock(), threading.Lock()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
@@ -70,7 +70,8 @@ class Database:
 
     def commit(self) -> None:
         """The only slow step: it waits for the disk. Safe to call from another thread while nobody else writes."""
-        self._writer.execute("COMMIT")
+        with self._writer_lock:
+            self._writer.execute("COMMIT")
 
     def rollback(self) -> None:
         if self._writer.in_transaction:
@@ -87,8 +88,11 @@ class Database:
             raise
 
     def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
+        """Waits for what runs in other threads: SQLite does not survive a connection that is closed under it."""
+        with self._reader_lock:
+            self._reader.close()
+        with self._writer_lock:
+            self._writer.close()
 
     # Reading
 

@@ -48,6 +48,7 @@ class Command(Struct, frozen=True, kw_only=True):
     model: str = ""  # hash of the model that decided
     trace: str = ""
     dry_run: bool = False
+    again: str = ""  # the replay that a person wants carried out once more; else the same decision is one command
 
     def key(self, step: int, *, undo: bool = False) -> str:
         """The idempotency key of one step: what a sink remembers."""
@@ -57,13 +58,14 @@ class Command(Struct, frozen=True, kw_only=True):
         return now_ms >= self.expires_ms
 
 
-def command_id(pipeline: str, device: str, action: str, steps: tuple[Step, ...], window: int) -> str:
+def command_id(pipeline: str, device: str, action: str, steps: tuple[Step, ...], window: int, again: str = "") -> str:
     """SHA-256 over canonical bytes. Raises ValueError for numbers that JSON cannot say."""
     for step in steps:
         for name, value in {**step.args, **(step.undo or {})}.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"argument `{name}` is not a finite number")
-    return hashlib.sha256(_canonical((pipeline, device, action, steps, window))).hexdigest()
+    named = (pipeline, device, action, steps, window)
+    return hashlib.sha256(_canonical((*named, again) if again else named)).hexdigest()
 
 
 def make_command(
@@ -82,10 +84,11 @@ def make_command(
     model: str = "",
     trace: str = "",
     dry_run: bool = False,
+    again: str = "",
 ) -> Command:
     """A command with its id."""
     return Command(
-        cmd_id=command_id(pipeline, device, action, steps, window),
+        cmd_id=command_id(pipeline, device, action, steps, window, again),
         pipeline=pipeline,
         device=device,
         action=action,
@@ -100,6 +103,7 @@ def make_command(
         model=model,
         trace=trace,
         dry_run=dry_run,
+        again=again,
     )
 
 
@@ -110,4 +114,5 @@ def digest(command: Command) -> str:
 
 def is_itself(command: Command) -> bool:
     """Whether the id still belongs to the content."""
-    return command.cmd_id == command_id(command.pipeline, command.device, command.action, command.steps, command.window)
+    named = (command.pipeline, command.device, command.action, command.steps, command.window, command.again)
+    return command.cmd_id == command_id(*named)

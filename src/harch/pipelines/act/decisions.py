@@ -34,6 +34,7 @@ class DecisionBatch:
     model: str = ""  # name of the model that decided
     model_hash: str = ""
     trace: str = ""
+    again: str = ""  # a replay whose commands are not those of before
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ class Planner:
             model=batch.model_hash,
             trace=batch.trace,
             dry_run=settings.dry_run or self._dry_run,
+            again=batch.again,
         )
 
 
@@ -176,6 +178,7 @@ def decision_batch(decided: Decided, names: Sequence[str]) -> DecisionBatch:
         policy_version=origin.policy_version,
         model=decided.ref.model,
         model_hash=decided.ref.sha256,
+        again=origin.again,
     )
 
 

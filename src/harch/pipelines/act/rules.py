@@ -114,7 +114,7 @@ def _read(node: ast.expr, found: _Found) -> tuple[_Evaluate, bool]:
         case ast.Constant(value=int() | float() as number) if np.isfinite(float(number)):
             constant = float(number)
             return (lambda _: constant), False
-        case ast.Name(id=name):
+        case ast.Name() | ast.Attribute() if name := _dotted(node):
             found.names.add(name)
             return (lambda columns: np.asarray(columns[name], dtype=np.float64)), False
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -149,6 +149,16 @@ def _read(node: ast.expr, found: _Found) -> tuple[_Evaluate, bool]:
         f"`{ast.unparse(node)[:80]}` is not part of the language: numbers, names of outputs, + - * /, comparisons, "
         f"and, or, not, {', '.join(_FUNCTIONS)}"
     )
+
+
+def _dotted(node: ast.expr) -> str:
+    """`need`, or `moisture.mean` as features are called; empty if it is neither."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=inner, attr=last) if not last.startswith("_") and (before := _dotted(inner)):
+            return f"{before}.{last}"
+    return ""
 
 
 def _chain(tests: list[Callable[[Any, Any], Any]], sides: list[Any]) -> Any:

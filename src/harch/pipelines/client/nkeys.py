@@ -9,33 +9,55 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
+from enum import IntEnum
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from harch.pipelines.client.errors import NatsError
 
-_SEED, _USER = 18 << 3, 20 << 3
+_SEED = 18 << 3
+
+
+class Role(IntEnum):
+    """Whose key it is; the first letter of its public half says it: U, A or O."""
+
+    USER = 20 << 3
+    ACCOUNT = 0
+    OPERATOR = 14 << 3
+
+
+def new_seed(role: Role, entropy: bytes | None = None) -> str:
+    """A fresh seed (`SU…`, `SA…`, `SO…`) from the kernel's randomness; tests pass 32 bytes of their own."""
+    raw = secrets.token_bytes(32) if entropy is None else entropy
+    return _encode(bytes((_SEED | role >> 5, (role & 31) << 3)) + raw)
 
 
 def new_user_seed(entropy: bytes | None = None) -> str:
-    """A fresh user seed (`SU…`) from the kernel's randomness; tests pass 32 bytes of their own."""
-    raw = secrets.token_bytes(32) if entropy is None else entropy
-    return _encode(bytes((_SEED | _USER >> 5, (_USER & 31) << 3)) + raw)
+    return new_seed(Role.USER, entropy)
 
 
-def public_key(seed: str) -> str:
-    """The `U…` that the engine knows the user by."""
-    key = _private(seed).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return _encode(bytes((_USER,)) + key)
+def public_key(seed: str, role: Role = Role.USER) -> str:
+    """The `U…`, `A…` or `O…` that others know it by."""
+    key = _private(seed, role).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return _encode(bytes((role,)) + key)
 
 
-def sign(seed: str, nonce: str) -> str:
-    """The nonce's signature, as CONNECT wants it."""
-    return base64.urlsafe_b64encode(_private(seed).sign(nonce.encode())).rstrip(b"=").decode()
+def sign(seed: str, nonce: str, role: Role = Role.USER) -> str:
+    """The nonce's signature, as CONNECT wants it; also that of a token."""
+    return base64.urlsafe_b64encode(_private(seed, role).sign(nonce.encode())).rstrip(b"=").decode()
 
 
-def _private(seed: str) -> Ed25519PrivateKey:
+def is_public_key(text: str, role: Role) -> bool:
+    """In form and checksum the public key of this role."""
+    try:
+        raw = base64.b32decode(text.encode() + b"=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        return False
+    return len(raw) == 35 and raw[0] == role and binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") == raw[-2:]
+
+
+def _private(seed: str, role: Role) -> Ed25519PrivateKey:
     try:
         padded = seed.strip().encode() + b"=" * (-len(seed.strip()) % 8)
         raw = base64.b32decode(padded)
@@ -44,8 +66,8 @@ def _private(seed: str) -> Ed25519PrivateKey:
     body, checksum = raw[:-2], raw[-2:]
     if len(body) != 34 or binascii.crc_hqx(body, 0).to_bytes(2, "little") != checksum or body[0] & 0xF8 != _SEED:
         raise NatsError("the seed is not a valid NKey")
-    if ((body[0] & 7) << 5 | body[1] >> 3) != _USER:
-        raise NatsError("the seed is not that of a user")
+    if ((body[0] & 7) << 5 | body[1] >> 3) != role:
+        raise NatsError(f"the seed is not that of a {role.name.lower()}")
     return Ed25519PrivateKey.from_private_bytes(body[2:])
 
 

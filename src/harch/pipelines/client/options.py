@@ -19,14 +19,18 @@ VERSION = "1"
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """One of: an NKey seed, a user with a password, nothing. Never shown: its text form hides all of it."""
+    """One of: an NKey seed, a user with a password, nothing. Never shown: its text form hides all of it.
+
+    `token` goes with the seed where an account says by a signed token what its users may do.
+    """
 
     seed: str = ""
+    token: str = ""
     user: str = ""
     password: str = ""
 
     def __repr__(self) -> str:
-        kind = "nkey" if self.seed else "password" if self.user else "none"
+        kind = "token" if self.token else "nkey" if self.seed else "password" if self.user else "none"
         return f"Credentials({kind})"
 
 
@@ -106,7 +110,8 @@ def connect_line(options: ClientOptions, info: Info) -> bytes:
     if credentials.seed:
         if not info.nonce:
             raise NatsError("the engine sent no nonce to sign: it knows no NKeys")
-        fields |= {"nkey": public_key(credentials.seed), "sig": sign(credentials.seed, info.nonce)}
+        who = {"jwt": credentials.token} if credentials.token else {"nkey": public_key(credentials.seed)}
+        fields |= {**who, "sig": sign(credentials.seed, info.nonce)}
     elif credentials.user:
         fields |= {"user": credentials.user, "pass": credentials.password}
     return b"CONNECT %b\r\nPING\r\n" % msgspec.json.encode(fields)

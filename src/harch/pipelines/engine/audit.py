@@ -23,6 +23,7 @@ _MUST_NOT_BE = {
     "subject_transform": "renames what it keeps",
     "placement": "asks to be placed by tag or cluster, and tags can be changed",
 }
+COPIES = "copies"  # fewer of them than wanted; may be so for a moment
 UNANSWERED = "unanswered"  # marks a stream that is known by name only
 _MUST_HOLD = ("storage", "num_replicas", "deny_delete", "retention", "max_bytes", "discard")
 _PAUSE, _TELL = (Action.PAUSE, Action.ALERT), (Action.ALERT,)
@@ -52,6 +53,7 @@ class ObservedStream(Struct, frozen=True, kw_only=True):
     answered: bool = True
     leader: str = ""
     replicas: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()  # those of them that do not have everything: on their way, or their server is away
     consumers: tuple[ObservedConsumer, ...] = ()
 
 
@@ -65,6 +67,7 @@ def observe(info: Mapping[str, Any], consumers: Iterable[Mapping[str, Any]] = ()
         answered=UNANSWERED not in info,
         leader=str(cluster.get("leader") or ""),
         replicas=tuple(str(peer.get("name", "")) for peer in cluster.get("replicas") or ()),
+        behind=tuple(str(peer.get("name", "")) for peer in cluster.get("replicas") or () if not peer.get("current")),
         consumers=tuple(
             ObservedConsumer(
                 name=str(entry.get("name", "")),
@@ -90,10 +93,11 @@ def audit_streams(policy: DomainPolicy, observed: Iterable[ObservedStream]) -> t
         reasons = [
             *_location(policy, stream),
             *_flows(policy, stream, specs.get(stream.name)),
+            *_copies(stream, specs.get(stream.name)),
             *_consumers(policy, stream),
         ]
         if reasons:
-            harmless = all(reason.rule == "config" for reason in reasons)  # of size or safety, not of place
+            harmless = all(reason.rule in ("config", COPIES) for reason in reasons)  # of safety, not of place
             violations.append(_violation(policy, stream.name, _TELL if harmless else _PAUSE, reasons))
     for name in specs:
         if name not in seen:
@@ -129,6 +133,21 @@ def _location(policy: DomainPolicy, stream: ObservedStream) -> list[Rejection]:
                     f"move it to {', '.join(sorted(policy.servers))}, then scrub {server}",
                 )
             )
+    return found
+
+
+def _copies(stream: ObservedStream, spec: StreamSpec | None) -> list[Rejection]:
+    """Fewer copies than were asked for: what the settings of a stream say, and where it is, are two things."""
+    if spec is None or spec.replicas == 1:
+        return []
+    found = [
+        Rejection(stream.name, COPIES, f"the copy at {name} is behind or away", "look at that server")
+        for name in stream.behind
+    ]
+    kept = len({name for name in (stream.leader, *stream.replicas) if name})
+    if kept < spec.replicas:
+        what = f"{kept} servers have it where {spec.replicas} should"
+        found.append(Rejection(stream.name, COPIES, what, "are all servers up, with room for it?"))
     return found
 
 
@@ -178,6 +197,11 @@ def _consumers(policy: DomainPolicy, stream: ObservedStream) -> list[Rejection]:
                 )
             )
     return found
+
+
+def may_pass(violation: Violation) -> bool:
+    """True for what is usual for a moment, when servers come and go: worth telling if it stays."""
+    return all(reason.rule in (COPIES, UNANSWERED) for reason in violation.rejections)
 
 
 def _violation(policy: DomainPolicy, subject: str, actions: tuple[Action, ...], reasons: list[Rejection]) -> Violation:

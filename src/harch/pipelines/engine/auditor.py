@@ -10,11 +10,12 @@ from pathlib import Path
 from harch.base.clock import Clock, SystemClock
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.engine.audit import UNANSWERED, DomainPolicy, audit_disk, audit_streams, observe
+from harch.pipelines.engine.audit import UNANSWERED, DomainPolicy, audit_disk, audit_streams, may_pass, observe
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
 from harch.sovereignty.gates import Action, Violation
 
 PERIOD_S = 30.0
+AGAIN_S = 5.0  # until the second look at what may pass by itself
 QUIET_S = 0.05  # several advisories of one change are one audit
 ADVISORIES = ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>")
 _log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class StreamAuditor:
         policy: DomainPolicy,
         on_violation: Callable[[Violation], None],
         *,
-        store: Path | None = None,
+        stores: tuple[Path, ...] = (),
         period_s: float = PERIOD_S,
         clock: Clock | None = None,
     ) -> None:
@@ -37,10 +38,11 @@ class StreamAuditor:
         self.audits = 0
         self._admin = admin
         self._on_violation = on_violation
-        self._store = store
+        self._stores = stores
         self._period_s = period_s
         self._clock = clock or SystemClock()
         self._told: frozenset[Violation] = frozenset()
+        self._doubted: frozenset[Violation] = frozenset()  # told if the next look finds them again
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -58,28 +60,30 @@ class StreamAuditor:
                 self._admin.client.unsubscribe(sid)
 
     async def audit(self) -> tuple[Violation, ...]:
-        """One look at everything: all violations, new ones paused and told. Not while streams are being changed: half
-        a change looks like a violation."""
+        """One look at everything: all violations. New ones are paused and told; what may pass by itself is told when a
+        second look finds it again. Not while streams are being changed: half a change looks like a violation."""
         observed = []
         for info in await self._admin.streams():
             name = info["config"]["name"]
             observed.append(observe(info, () if UNANSWERED in info else await self._admin.consumers(name)))
         violations = audit_streams(self.policy, observed)
-        if self._store is not None:
-            violations += audit_disk(self.policy, kept_streams(self._store))
+        for store in self._stores:
+            violations += audit_disk(self.policy, kept_streams(store))
         self.audits += 1
         there = {stream.name for stream in observed}
-        for violation in violations:
+        self._doubted, doubted = frozenset(one for one in violations if may_pass(one)), self._doubted
+        certain = tuple(one for one in violations if one not in self._doubted or one in doubted)
+        for violation in certain:
             if violation not in self._told:
                 if Action.PAUSE in violation.actions and violation.subject in there:
                     await self._admin.pause_consumers(violation.subject)
                 self._on_violation(violation)
-        self._told = frozenset(violations)
+        self._told = frozenset(certain)
         return violations
 
     async def _until_due(self) -> None:
         try:
-            async with asyncio.timeout(self._period_s):
+            async with asyncio.timeout(min(AGAIN_S, self._period_s) if self._doubted - self._told else self._period_s):
                 await self._changed.wait()
                 await self._clock.sleep(QUIET_S)
         except TimeoutError:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
 from harch.pipelines.engine.layout import BorderLink, Domain, Layout, Server, ServerTls, check_layout
-from harch.pipelines.engine.users import EngineUser, border_user
+from harch.pipelines.engine.users import EngineUser, border_user, permission
 
 BORDER, SYSTEM = "BORDER", "SYS"
 PING_INTERVAL = "20s"
@@ -69,11 +69,12 @@ def _config(layout: Layout, domain: Domain, server: Server, secrets: EngineSecre
         "log_file": server.log_file,
         "logfile_size_limit": LOG_BYTES_MAX,
         "logfile_max_num": LOG_FILES_MAX,
-        "jetstream": jetstream,
         "accounts": _accounts(layout, domain),
         "system_account": SYSTEM,
         "server_tags": [f"country:{domain.country.lower()}", f"hub:{server.hub}"],  # shown to people, relied on by none
     }
+    if domain.keeps_streams:
+        config["jetstream"] = jetstream
     if server.tls is not None:
         config["tls"] = _tls(server.tls)
     if len(domain.servers) > 1:
@@ -87,14 +88,15 @@ def _accounts(layout: Layout, domain: Domain) -> dict[str, Any]:
     limits = layout.limits
     sends, receives = _crossing(layout, domain)
     guests = [_user(_guest(link)) for link in layout.links if link.acceptor == domain.name]
+    room = {
+        "max_mem": limits.memory_bytes_max,
+        "max_file": limits.file_bytes_max,
+        "max_streams": limits.streams_max,
+        "max_consumers": limits.consumers_max,
+    }
     return {
         domain.account: {
-            "jetstream": {
-                "max_mem": limits.memory_bytes_max,
-                "max_file": limits.file_bytes_max,
-                "max_streams": limits.streams_max,
-                "max_consumers": limits.consumers_max,
-            },
+            **({"jetstream": room} if domain.keeps_streams else {}),
             "users": [_user(user) for user in domain.users],
             "exports": [{"stream": subject, "accounts": [BORDER]} for subject in sends],
             "imports": [{"stream": {"account": BORDER, "subject": subject}} for subject in receives],
@@ -129,16 +131,11 @@ def _guest(link: BorderLink) -> EngineUser:
 
 
 def _user(user: EngineUser) -> dict[str, Any]:
-    """An empty list would mean "anything" to NATS, so it becomes a deny of everything."""
     return {
         "nkey": user.public_key,
-        "permissions": {"publish": _permission(user.publish), "subscribe": _permission(user.subscribe)},
+        "permissions": {"publish": permission(user.publish), "subscribe": permission(user.subscribe)},
         "allowed_connection_types": list(user.connection_types),
     }
-
-
-def _permission(subjects: tuple[str, ...]) -> dict[str, list[str]]:
-    return {"allow": list(subjects)} if subjects else {"deny": [">"]}
 
 
 def _cluster(domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str, Any]:

@@ -1,81 +1,142 @@
 """Does somebody else run the message engine? A cluster by URL, trusted only after it has shown that it keeps our rules.
 
-HarchOS writes the configuration that such a cluster needs (`config.server_config`); its operators apply it. What they
-did is then tried, not believed: a worker's key must be refused where the generated configuration refuses it.
+Its operators give HarchOS an account of its own, and a key that signs users of it. What the cluster does is then tried,
+not believed: it obeys the controller, refuses a worker where our own configuration would, and keeps as many copies as
+are wanted on servers that stand in the country.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
-from harch.base.errors import HarchError
+from harch.base.clock import Clock
 from harch.base.rejection import Rejection
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.client.errors import AuthorizationFailed, NatsError, PermissionDenied, RequestTimeout
-from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
+from harch.pipelines.client.errors import (
+    AuthorizationFailed,
+    JetStreamRefused,
+    NatsError,
+    PermissionDenied,
+    RequestTimeout,
+)
+from harch.pipelines.client.options import TlsFiles
+from harch.pipelines.engine.audit import observe
 from harch.pipelines.engine.binary import VERSION_MIN
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.keys import read_secret
-from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.engine.streams import StreamSpec
+from harch.pipelines.engine.users import juris_root
 
 PROBE = "harch-probe"
 PROBE_TIMEOUT_S = 1.0
+PLACED_WITHIN_S = 15.0
+_PROBE_BYTES = 1 << 20
+_NO_STREAM = 10059
 
 
-class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a hub gets its message engine. Without `urls` it supervises one of its own."""
+class Cluster(Struct, frozen=True, kw_only=True):
+    """Where an engine is, and which of its servers stand in the country; no others may keep anything of ours."""
 
-    urls: tuple[str, ...] = ()
-    key_folder: str = ""  # where the seeds of users lie, one file of mode 0600 each
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-
-    @property
-    def is_external(self) -> bool:
-        return bool(self.urls)
+    servers: tuple[str, ...]
+    server_names: tuple[str, ...]
+    domain: str
+    tls: TlsFiles | None = None
 
 
-def client_options(settings: EngineSettings, user: str, *, urls: tuple[str, ...] = ()) -> ClientOptions:
-    """How this user connects: its key, its inbox, TLS where there is an authority. Raises E0704 without its key."""
-    path = Path(settings.key_folder) / f"{user}.key"
-    try:
-        seed = read_secret(path)
-    except FileNotFoundError as error:
-        raise HarchError("E0704", f"there is no key of `{user}`", hint=f"put its seed into {path}") from error
-    tls = TlsFiles(ca=settings.ca, certificate=settings.certificate, key=settings.key) if settings.ca else None
-    return ClientOptions(
-        servers=urls or settings.urls,
-        name=user,
-        credentials=Credentials(seed=seed),
-        tls=tls,
-        inbox_prefix=inbox_of(user),
-    )
-
-
-async def check_engine(controller: AioClient, worker: AioClient, *, domain: str) -> tuple[Rejection, ...]:
+async def check_cluster(
+    cluster: Cluster, controller: AioClient, worker: AioClient, *, country: str, replicas: int, clock: Clock
+) -> tuple[Rejection, ...]:
     """What an engine fails to be or to refuse; empty if it may carry our streams. Leaves nothing behind."""
-    found: list[Rejection] = []
-    info = controller.server_info
-    version = tuple(int(part) for part in str(info.get("version", "0.0")).split("-")[0].split(".")[:2])
-    if version < VERSION_MIN:
-        found.append(Rejection(domain, "version", f"is NATS {info.get('version')}", "run at least 2.15"))
-    if not info.get("jetstream"):
-        found.append(Rejection(domain, "jetstream", "has no JetStream", "switch it on"))
-    elif info.get("domain") != domain:
-        found.append(
-            Rejection(domain, "domain", f"is the JetStream domain `{info.get('domain')}`", f"name it `{domain}`")
-        )
+    found = what_is_wrong(cluster, controller.server_info)
+    if found:
+        return tuple(found)
+    admin = JetStreamAdmin(controller)
     try:
-        await JetStreamAdmin(controller).call("INFO")
+        await admin.call("INFO")
     except NatsError as error:
-        found.append(Rejection(domain, "controller", f"does not obey the controller: {error}", "check its key"))
-    probes = (f"$JS.API.STREAM.CREATE.{PROBE}", f"$JS.{domain}.API.STREAM.NAMES", "$JS.API.STREAM.NAMES")
+        return (Rejection(cluster.domain, "controller", f"does not obey the controller: {error}", "check its account"),)
+    probes = (
+        f"$JS.API.STREAM.CREATE.{PROBE}",
+        "$JS.API.STREAM.NAMES",
+        f"$JS.{cluster.domain}.API.STREAM.NAMES",
+        f"{juris_root(country)}.others",
+    )
     allowed = [what for what in probes if await _answers(worker, what)]
-    fix = "apply the generated users and permissions"
-    return (*found, *(Rejection(domain, "permissions", f"lets a worker use `{what}`", fix) for what in allowed))
+    fix = "run it with accounts and permissions switched on"
+    found += [Rejection(cluster.domain, "permissions", f"lets a worker use `{what}`", fix) for what in allowed]
+    return (*found, *await _check_copies(cluster, admin, country, replicas, clock))
+
+
+def what_is_wrong(cluster: Cluster, info: Mapping[str, Any]) -> list[Rejection]:
+    """With what a server says of itself when a client connects."""
+    found = []
+    words = str(info.get("version", "0.0")).split("-")[0].split(".")[:2]
+    version = tuple(int(word) if word.isdigit() else 0 for word in words)
+    if version < VERSION_MIN:
+        found.append(Rejection(cluster.domain, "version", f"is NATS {info.get('version')}", "run at least 2.15"))
+    if not info.get("jetstream"):
+        found.append(Rejection(cluster.domain, "jetstream", "has no JetStream", "switch it on, also for the account"))
+    elif info.get("domain") != cluster.domain:
+        named = info.get("domain") or "none"
+        fix = f"name it `{cluster.domain}`, or set `domain`"
+        found.append(Rejection(cluster.domain, "domain", f"its JetStream domain is {named}", fix))
+    if (name := info.get("server_name")) not in cluster.server_names:
+        fix = "name it if it stands in the country, else use other servers"
+        found.append(Rejection(cluster.domain, "servers", f"`{name}` answers, which is not in `server_names`", fix))
+    return found
+
+
+async def _check_copies(
+    cluster: Cluster, admin: JetStreamAdmin, country: str, replicas: int, clock: Clock
+) -> list[Rejection]:
+    """A stream as ours will be, made and looked at: on how many servers is it, and on which?"""
+    probe = StreamSpec(
+        name=PROBE,
+        country=country,
+        subjects=(f"{juris_root(country)}.{PROBE}",),
+        max_bytes=_PROBE_BYTES,
+        replicas=replicas,
+        deny_delete=False,
+    )
+    await _forget(admin)
+    try:
+        made = observe(await admin.call(f"STREAM.CREATE.{PROBE}", probe.wire()))
+        until_s = clock.monotonic_s() + PLACED_WITHIN_S
+        while replicas > 1 and not made.leader and clock.monotonic_s() < until_s:
+            await clock.sleep(0.1)
+            made = observe(await admin.call(f"STREAM.INFO.{PROBE}"))
+    except JetStreamRefused as error:
+        fix = f"have {replicas} servers with JetStream and room" if replicas > 1 else "give the account room"
+        return [Rejection(cluster.domain, "replicas", f"keeps no {replicas} copies: {error.description}", fix)]
+    except NatsError as error:
+        return [Rejection(cluster.domain, "replicas", f"makes no stream: {error}", "does its cluster have a leader?")]
+    finally:
+        await _forget(admin)
+    keepers = {name for name in (made.leader, *made.replicas) if name}
+    strange = sorted(keepers - set(cluster.server_names))
+    found = [
+        Rejection(
+            cluster.domain, "servers", f"puts streams on `{name}`, which is not in `server_names`", "leave it out"
+        )
+        for name in strange
+    ]
+    if replicas > 1 and len(keepers) < replicas:
+        detail = f"puts {len(keepers)} copies where {replicas} are wanted"
+        found.append(Rejection(cluster.domain, "replicas", detail, "are all of its servers up?"))
+    return found
+
+
+async def _forget(admin: JetStreamAdmin) -> None:
+    """Also what an earlier check left behind when it was killed."""
+    try:
+        await admin.call(f"STREAM.DELETE.{PROBE}")
+    except JetStreamRefused as error:
+        if error.code != _NO_STREAM:
+            raise
+    except NatsError:
+        return  # the next check finds it
 
 
 async def _answers(worker: AioClient, subject: str) -> bool:

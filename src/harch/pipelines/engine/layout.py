@@ -11,12 +11,12 @@ import re
 from msgspec import Struct
 
 from harch.base.errors import HarchError, Problems
-from harch.pipelines.engine.users import EngineUser, export_root
+from harch.pipelines.engine.users import EngineUser, export_root, received_root
 
 MIB = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z")
 _COUNTRY = re.compile(r"[A-Z]{2}\Z")
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
     @property
     def leaves_the_machine(self) -> bool:
-        return self.host not in _LOOPBACK
+        return self.host not in LOOPBACK
 
 
 class Domain(Struct, frozen=True, kw_only=True):
@@ -66,6 +66,7 @@ class Domain(Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...]
     users: tuple[EngineUser, ...] = ()
     synced: bool = False
+    keeps_streams: bool = True  # a border does not
 
     @property
     def account(self) -> str:
@@ -149,9 +150,11 @@ def _check_link(link: BorderLink, layout: Layout, names: list[str], problems: Pr
         problems.add(where, "joins a country with itself; servers of one country are one domain")
     for country, subjects in ((dialler.country, link.dialler_sends), (acceptor.country, link.acceptor_sends)):
         for subject in subjects:
-            if not subject.startswith(f"{export_root(country)}."):
+            if not subject.startswith((f"{export_root(country)}.", f"{received_root(country)}.")):
                 problems.add(where, f"`{subject}` may not leave {country}: only {export_root(country)}.> may")
+            if "*" in subject or ">" in subject:
+                problems.add(where, f"`{subject}` stands for many; name each that may leave {country}")
     if not any(server.border_port for server in acceptor.servers):
         problems.add(where, f"{acceptor.name} listens at no border port")
-    if not any(server.tls for server in dialler.servers) and link.acceptor_url.split(":")[0] not in _LOOPBACK:
+    if not any(server.tls for server in dialler.servers) and link.acceptor_url.split(":")[0] not in LOOPBACK:
         problems.add(where, "leaves the machine without TLS")

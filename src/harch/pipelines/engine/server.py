@@ -94,12 +94,16 @@ class EngineServer:
     async def reload(self, config_text: str, users: Mapping[str, str]) -> bool:
         """Another configuration for the running server: users come and go, connections of the others stay. What NATS
         cannot change so (ports, the store) takes a restart, and then the answer is False."""
-        process = self._process
-        if config_text == self._config_text or process is None:
-            self.reconfigure(config_text, users)
+        process, self._users = self._process, dict(users)
+        if config_text == self._config_text:
             return process is not None
+        self._config_text = config_text
+        self._config_sha256 = hashlib.sha256(config_text.encode()).hexdigest()
+        write_secret(self._config, config_text)
+        if process is None:
+            return False
         self._reread = asyncio.get_running_loop().create_future()
-        self.reconfigure(config_text, users)
+        process.reread(self._config_sha256, self._record)
         try:
             async with asyncio.timeout(RELOAD_TIMEOUT_S):
                 if await self._reread:
@@ -125,17 +129,6 @@ class EngineServer:
         if process is not None:
             await process.stop(STOP_GRACE_S)
             self._record.unlink(missing_ok=True)
-
-    def reconfigure(self, config_text: str, users: Mapping[str, str]) -> None:
-        """As `reload`, without waiting for the server's answer: for other users and rights, with the same ports."""
-        self._users = dict(users)
-        if config_text == self._config_text:
-            return
-        self._config_text = config_text
-        self._config_sha256 = hashlib.sha256(config_text.encode()).hexdigest()
-        write_secret(self._config, config_text)
-        if self._process is not None:
-            self._process.reread(self._config_sha256, self._record)
 
     async def is_ready(self) -> bool:
         """True if the server says that it is healthy: JetStream recovered, streams current."""

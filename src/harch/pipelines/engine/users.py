@@ -40,6 +40,11 @@ class StageGrant(Struct, frozen=True, kw_only=True):
         return f"{self.country.lower()}-{self.pipeline}-{self.stage}"
 
 
+def permission(subjects: tuple[str, ...]) -> dict[str, list[str]]:
+    """As NATS takes it. An empty list would mean "anything" there, so it becomes a deny of everything."""
+    return {"allow": list(subjects)} if subjects else {"deny": [">"]}
+
+
 def inbox_of(user_name: str) -> str:
     """The prefix of a user's replies; nobody else may listen there."""
     return f"{INBOX_ROOT}.{user_name}"
@@ -52,6 +57,11 @@ def juris_root(country: str) -> str:
 def export_root(country: str) -> str:
     """Aggregates that may leave a jurisdiction, by the country that they come from."""
     return f"export.agg.{country.lower()}"
+
+
+def received_root(country: str) -> str:
+    """What a country says of aggregates that have arrived there: numbers, nothing of their content."""
+    return f"export.got.{country.lower()}"
 
 
 def stage_user(grant: StageGrant, public_key: str) -> EngineUser:

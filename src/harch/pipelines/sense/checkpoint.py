@@ -24,6 +24,27 @@ _MAGIC = b"HRCK"
 _HEAD_BYTES = len(_MAGIC) + 2 + 4  # magic, format, is compressed, checksum
 
 
+class Meaning(Struct, frozen=True, kw_only=True):
+    """What the saved arrays mean: which events, devices, metrics, values and pieces of time their places stand for."""
+
+    schema: int
+    devices_max: int
+    metrics: tuple[str, ...]
+    values: tuple[str, ...]
+    pane_ns: int
+    panes_open: int
+    panes_per_window: int
+    forecast: tuple[int, int] | None  # steps, and how long one is
+
+    @property
+    def slots(self) -> int:
+        return self.panes_open + self.panes_per_window - 1
+
+    @property
+    def keys(self) -> int:
+        return self.devices_max * len(self.metrics) * len(self.values)
+
+
 class SavedForecast(Struct, frozen=True, kw_only=True):
     step: int
     filled: int
@@ -53,6 +74,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     forecast: SavedForecast | None
     counters: dict[str, int]
     quarantine: dict[str, int]
+    meaning: Meaning | None = None  # absent in values of earlier releases, which cannot be carried over
 
     def seq_of(self, source: int) -> int:
         """The last batch of a source that is in here; 0 if there is none."""
@@ -83,6 +105,19 @@ def decode_checkpoint(value: Buffer) -> Checkpoint:
         return msgspec.msgpack.decode(body, type=Checkpoint)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise unusable(f"it cannot be read: {error}") from error
+
+
+def meaning_of(settings: SenseSettings) -> Meaning:
+    return Meaning(
+        schema=settings.event_schema.id,
+        devices_max=settings.devices_max,
+        metrics=settings.metrics,
+        values=settings.aggregated,
+        pane_ns=settings.windows.pane_ns,
+        panes_open=settings.windows.panes_open,
+        panes_per_window=settings.windows.panes_per_window,
+        forecast=(settings.forecast.steps, settings.forecast.step_ns) if settings.forecast else None,
+    )
 
 
 def fingerprint_of(settings: SenseSettings) -> str:

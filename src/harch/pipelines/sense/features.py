@@ -95,6 +95,11 @@ def feature_schema(settings: SenseSettings) -> EventSchema:
     )
 
 
+def rule_names(settings: SenseSettings) -> tuple[str, ...]:
+    """What rules call the features where there is no model between: a dash, which would be a minus, is `_` there."""
+    return tuple(name.replace("-", "_") for name in FeatureMaker(settings).names)
+
+
 def encode_features(
     batch: FeatureBatch, schema: EventSchema, *, source: int, lane: Lane = Lane.HOT, is_end: bool = False
 ) -> bytes:

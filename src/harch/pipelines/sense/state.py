@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from harch.pipelines.sense.checkpoint import Checkpoint, SavedForecast, fingerprint_of, unusable
+from harch.pipelines.sense.carrying import carried, carry_problems
+from harch.pipelines.sense.checkpoint import Checkpoint, SavedForecast, fingerprint_of, meaning_of, unusable
 from harch.pipelines.sense.devices import DeviceTable
 from harch.pipelines.sense.forecast import Forecast
 from harch.pipelines.sense.gate import MASK_ALL, Gate
@@ -101,14 +102,14 @@ class StageState:
             forecast=self._saved_forecast(),
             counters=counters,
             quarantine=quarantine,
+            meaning=meaning_of(self._settings),
         )
 
     def load(self, saved: Checkpoint, now_s: float) -> None:
         """Fills a new state. E0741 if the checkpoint is not of this stage, these settings or these devices."""
         if (saved.pipeline, saved.partition) != (self.name.pipeline, self.name.partition):
             raise unusable(f"it belongs to `{saved.pipeline}`, partition {saved.partition}")
-        if saved.fingerprint != fingerprint_of(self._settings):
-            raise unusable("events, devices, metrics, windows or forecast of the pipeline have changed since")
+        saved = self._under_our_settings(saved)
         if _hash_of(self.devices.ids[: saved.devices]) != saved.devices_hash:
             raise unusable(f"its {saved.devices} devices are not the first ones of the table")
         flat = self.windows.cells.reshape(-1, CELL_WIDTH)
@@ -122,6 +123,21 @@ class StageState:
         self.pane_masks, self.history_mask = list(saved.pane_masks), saved.history_mask
         self.next_seq = saved.next_seq
         self._load_forecast(saved.forecast)
+
+    def _under_our_settings(self, saved: Checkpoint) -> Checkpoint:
+        """The checkpoint itself, or carried over from other settings."""
+        if saved.fingerprint == fingerprint_of(self._settings):
+            return saved
+        old, new = saved.meaning, meaning_of(self._settings)
+        if old is None:
+            raise unusable("events, devices, metrics, windows or forecast of the pipeline have changed since")
+        if problems := carry_problems(old, new):
+            raise unusable(f"it was saved under other settings: {'; '.join(problems)}")
+        places = _array(saved.cell_places, "<i8", None)
+        _array(saved.cells, "<f8", len(places) * CELL_WIDTH)
+        if not _within(places, old.slots * old.keys) or len(saved.pane_masks) != old.slots:
+            raise unusable("its windows do not fit")
+        return carried(saved, old, new)
 
     def _saved_forecast(self) -> SavedForecast | None:
         if (forecast := self.forecast) is None:

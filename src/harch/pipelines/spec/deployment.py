@@ -13,17 +13,28 @@ from msgspec import Struct, structs
 
 from harch.base.rejection import Rejection
 from harch.pipelines.engine.streams import Wanted
-from harch.pipelines.engine.users import StageGrant, export_root, juris_root
+from harch.pipelines.engine.users import StageGrant, juris_root
 from harch.pipelines.sense.source_settings import NatsSource
 from harch.pipelines.spec.residency import ResidencyProof
 from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
-from harch.pipelines.workers.deployment import LaneSizes, act_grants, act_streams, main_grants, main_streams, merged
-from harch.pipelines.workers.names import PipelineNames, names_of
+from harch.pipelines.workers.deployment import (
+    LaneSizes,
+    act_grants,
+    act_streams,
+    export_stream,
+    main_grants,
+    main_streams,
+    merged,
+)
+from harch.pipelines.workers.names import names_of
+from harch.pipelines.workers.route import Route
 from harch.sovereignty.routes import quickest_way
+from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Terrain
 
 NEVER_MS = 1e9
 DEVICES = "devices"  # the user that devices and gateways publish events with, where a source is a subject
+READERS = "readers"  # the user that listens to the results of a pipeline without ACT
 
 
 class StagePlacement(Struct, frozen=True, kw_only=True):
@@ -46,6 +57,16 @@ class DomainShare(Struct, frozen=True, kw_only=True):
     grants: tuple[StageGrant, ...]
 
 
+class ExportOffer(Struct, frozen=True, kw_only=True):
+    """An aggregate that may leave: its columns (none: all features), what it permits, and the hubs it may go to."""
+
+    name: str
+    columns: tuple[str, ...]
+    tag: Tag
+    hubs: tuple[str, ...]
+    released: bool = False  # permits more than the data, by a signed statement
+
+
 class Deployment(Struct, frozen=True, kw_only=True):
     """The whole plan, to be printed, compared and applied."""
 
@@ -53,7 +74,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     country: str
     placements: tuple[StagePlacement, ...]
     domains: tuple[DomainShare, ...]
-    exports: Mapping[str, tuple[str, ...]]  # subject to countries that receive it
+    exports: tuple[ExportOffer, ...]
     rtt_ms: float  # between the hubs of its stages; 0 if all are at one
 
 
@@ -78,7 +99,7 @@ def plan_deployment(
         country=country,
         placements=tuple(_placement(spec, stage, hubs[stage], shares) for stage in spec.stages),
         domains=shares,
-        exports=export_subjects(spec, country),
+        exports=_offers(proof, hubs[spec.stages[-1]]),
         rtt_ms=rtt_ms,
     )
 
@@ -150,12 +171,18 @@ def _placement(spec: PipelineSpec, stage: StageName, hub: str, shares: tuple[Dom
     )
 
 
+def route_of(spec: PipelineSpec) -> Route:
+    thinks = spec.think is not None
+    return Route(thinks=thinks, acts=spec.act is not None, is_hot=thinks and spec.durability.think is Lane.HOT)
+
+
 def lane_sizes(spec: PipelineSpec) -> LaneSizes:
     """How much of each lane may be kept on disk."""
     safe = spec.durability
     return LaneSizes(
         features_bytes=safe.stream_bytes_max,
         outputs_bytes=safe.stream_bytes_max,
+        results_bytes=safe.stream_bytes_max,
         late_bytes=safe.dead_letters_bytes_max,
         dead_bytes=safe.dead_letters_bytes_max,
         state_bytes=safe.state_bytes_max,
@@ -164,19 +191,32 @@ def lane_sizes(spec: PipelineSpec) -> LaneSizes:
     )
 
 
-def export_subjects(spec: PipelineSpec, country: str) -> dict[str, tuple[str, ...]]:
-    """Each export's subject, and the countries that receive it."""
-    return {f"{export_root(country)}.{spec.name}.{export.name}": export.to for export in spec.exports}
+def _offers(proof: ResidencyProof, hub: str) -> tuple[ExportOffer, ...]:
+    """Exactly the edges that were proved, from the hub of the last stage."""
+    return tuple(
+        ExportOffer(
+            name=edge.name,
+            columns=edge.columns,
+            tag=edge.tag,
+            hubs=tuple(target for source, target in edge.hubs if source == hub and target != hub),
+            released=edge.released,
+        )
+        for edge in proof.exports
+    )
 
 
 def _domains(spec: PipelineSpec, country: str) -> tuple[DomainShare, ...]:
     """The country's engine, and beside it the one that syncs every write, if ACT is to be that safe."""
     names, sizes, copies = names_of(country, spec.name), lane_sizes(spec), spec.durability.replicas
-    main = _without_hot(spec, main_streams(names, sizes, replicas=copies), names)
-    grants = _with_edges(spec, country, main_grants(names))
-    if StageName.ACT not in spec.stages:
+    route = route_of(spec)
+    main = main_streams(names, sizes, route, replicas=copies)
+    if spec.exports:
+        waiting = export_stream(names, sizes, replicas=copies)
+        main = structs.replace(main, streams=(*main.streams, waiting))
+    grants = _with_edges(spec, country, main_grants(names, route))
+    if not route.acts:
         return (DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),)
-    act, act_users = act_streams(names, sizes, replicas=copies), act_grants(names)
+    act, act_users = act_streams(names, sizes, replicas=copies), act_grants(names, route)
     if spec.durability.act is Lane.SYNCED:
         return (
             DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),
@@ -187,27 +227,21 @@ def _domains(spec: PipelineSpec, country: str) -> tuple[DomainShare, ...]:
     return (DomainShare(domain=names.country, synced=False, wanted=both, grants=merged(grants, act_users)),)
 
 
-def _without_hot(spec: PipelineSpec, wanted: Wanted, names: PipelineNames) -> Wanted:
-    """Features of the hot lane are kept by nobody, so nothing of them may fill a disk."""
-    if spec.durability.think is not Lane.HOT:
-        return wanted
-    return Wanted(
-        streams=tuple(stream for stream in wanted.streams if stream.name != names.features_stream),
-        consumers=tuple(consumer for consumer in wanted.consumers if consumer.stream != names.features_stream),
-    )
-
-
 def _with_edges(spec: PipelineSpec, country: str, grants: tuple[StageGrant, ...]) -> tuple[StageGrant, ...]:
-    """The pipeline's own ways in and out: subjects that devices publish to, and exports of its last stage."""
+    """The pipeline's own ways in and out: subjects that devices publish to, and copies for exports. Nothing of what a
+    worker says crosses a border: the hub takes copies across."""
     inputs = tuple(source.subject for source in spec.sense.sources if isinstance(source, NatsSource))
-    exports = tuple(export_subjects(spec, country))
+    copies = (names_of(country, spec.name).exported("*"),) if spec.exports else ()
     found = []
     for grant in grants:
         if grant.stage in ("source", "fused") and inputs:
             grant = structs.replace(grant, listens=(*grant.listens, *inputs))
-        if grant.stage in (spec.stages[-1].value, "fused") and exports:
-            grant = structs.replace(grant, speaks=(*grant.speaks, *exports))
+        if grant.stage in ("sense", "fused"):
+            grant = structs.replace(grant, speaks=(*grant.speaks, *copies))
         found.append(grant)
     if inputs:
         found.append(StageGrant(country=country, pipeline=spec.name, stage=DEVICES, speaks=inputs))
+    if not route_of(spec).acts:
+        results = (names_of(country, spec.name).results("*"),)
+        found.append(StageGrant(country=country, pipeline=spec.name, stage=READERS, listens=results))
     return tuple(found)

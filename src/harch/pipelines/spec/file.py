@@ -7,13 +7,14 @@ from difflib import get_close_matches
 import msgspec
 
 from harch.base.errors import HarchError, Problems
+from harch.base.yaml_text import Document, YamlRules, read_documents
+from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.act.settings_check import check_act
-from harch.pipelines.sense.features import feature_schema
-from harch.pipelines.sense.settings import sense_problems
-from harch.pipelines.sense.source_settings import NatsSource
+from harch.pipelines.sense.features import feature_schema, rule_names
+from harch.pipelines.sense.settings import SenseSettings, sense_problems
+from harch.pipelines.sense.source_settings import HttpSource, NatsSource
 from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
 from harch.pipelines.spec.shape import PROBLEMS_MAX, Problem, shape_problems
-from harch.pipelines.spec.yaml_text import Document, read_documents
 from harch.pipelines.think.settings import think_problems
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tag_input import parse_tag
@@ -21,6 +22,13 @@ from harch.sovereignty.tags import Tag
 
 KIND = "pipeline"
 INPUT_WORD = "in"  # devices publish to juris.<country>.<pipeline>.in.…
+_YAML = YamlRules(
+    code="E0250",
+    bytes_max=8 << 20,  # lists of devices are long
+    documents_max=20,
+    depth_max=24,
+    nodes_max=400_000,
+)
 _HINT = "docs/pipelines/spec.md shows every field; nothing was deployed"
 
 
@@ -28,7 +36,7 @@ def parse_pipelines(text: bytes, source: str, jurisdictions: Jurisdictions) -> l
     """All pipelines of a file, at least one. Raises E0250 with every mistake of all of them."""
     specs: list[PipelineSpec] = []
     wrong: list[tuple[Document, Problem]] = []
-    for document in read_documents(text, source):
+    for document in read_documents(text, source, _YAML):
         found = [Problem(path, what) for path, what in document.problems]
         data = document.data
         if isinstance(data, dict):
@@ -71,7 +79,7 @@ def spec_problems(spec: PipelineSpec, jurisdictions: Jurisdictions) -> list[Prob
                 if tag is not None:
                     found += _tag_problems(tag, jurisdictions, f"think.models[{index}]{where}.tag")
     if spec.act is not None:
-        outputs = [name for model in spec.think.models for name in model.outputs] if spec.think else None
+        outputs = _readable(spec)
         problems = Problems(limit=PROBLEMS_MAX)
         check_act(spec.act, problems, outputs=outputs)
         found += [Problem(where, what) for where, what in problems.found]
@@ -114,13 +122,62 @@ def _between_problems(spec: PipelineSpec) -> list[Problem]:
         found.append(Problem("durability.think", "features are not synced one by one", "use `hot` or `stored`"))
     if spec.durability.act is Lane.HOT:
         found.append(Problem("durability.act", "commands are never only under way", "use `stored` or `synced`"))
+    if spec.act is not None and spec.durability.events_kept_s > spec.act.retention_s:
+        sentence = (
+            f"is longer than the ledger of actions remembers, {spec.act.retention_s:g} s: a replay could repeat them"
+        )
+        found.append(Problem("durability.events_kept_s", sentence, "raise `act.retention_s`, or keep events shorter"))
     found += _source_problems(spec)
     found += _feature_problems(spec)
-    if spec.act is None and spec.think is None:
-        found.append(Problem("act", "is missing, as is `think`: nothing would come of the stream", "add one of them"))
+    if spec.act is not None and spec.think is None:
+        found += _rule_problems(spec.sense, spec.act)
+    return [*found, *_border_problems(spec)]
+
+
+def _border_problems(spec: PipelineSpec) -> list[Problem]:
+    """Exports are made of features that exist; imports come in through HTTP sources that exist."""
+    found = []
     names = [export.name for export in spec.exports]
     if len(set(names)) < len(names):
         found.append(Problem("exports", "two exports have the same name", "names are unique"))
+    made = [] if sense_problems(spec.sense) else [column.name for column in feature_schema(spec.sense).values]
+    for index, export in enumerate(spec.exports):
+        found += [
+            Problem(f"exports[{index}].columns[{place}]", f"SENSE makes no feature `{name}`", _near(name, made))
+            for place, name in enumerate(export.columns)
+            if made and name not in made
+        ]
+    sources = {source.name: source for source in spec.sense.sources}
+    for index, taken in enumerate(spec.imports):
+        if not isinstance(sources.get(taken.source), HttpSource):
+            fix = f"HTTP sources: {', '.join(name for name, one in sources.items() if isinstance(one, HttpSource))}"
+            found.append(Problem(f"imports[{index}].source", "names no HTTP source of `sense.sources`", fix))
+    if len({(taken.hub, taken.pipeline, taken.export) for taken in spec.imports}) < len(spec.imports):
+        found.append(Problem("imports", "the same export is taken twice", "take it once"))
+    return found
+
+
+def _near(name: str, made: list[str]) -> str:
+    near = get_close_matches(name, made, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"SENSE makes {', '.join(made[:8])}"
+
+
+def _readable(spec: PipelineSpec) -> list[str] | None:
+    """What rules may be about: outputs of models, or the features themselves; None if those are not known."""
+    if spec.think is not None:
+        return [name for model in spec.think.models for name in model.outputs]
+    return None if sense_problems(spec.sense) else list(rule_names(spec.sense))
+
+
+def _rule_problems(sense: SenseSettings, act: ActSettings) -> list[Problem]:
+    """Where rules read features, one row is one device, and no model is asked."""
+    found = []
+    if sense.rows_per != "device":
+        sentence = "without models a rule is about a device, and a row would be one of its metrics"
+        found.append(Problem("sense.rows_per", sentence, "use `device`"))
+    for index, action in enumerate(act.actions):
+        if action.model:
+            found.append(Problem(f"act.actions[{index}].model", "the pipeline has no models", "leave it out"))
     return found
 
 
@@ -147,10 +204,8 @@ def _feature_problems(spec: PipelineSpec) -> list[Problem]:
     for index, model in enumerate(spec.think.models):
         for place, name in enumerate(model.inputs):
             if name not in made:
-                near = get_close_matches(name, made, n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"SENSE makes {', '.join(made[:8])}"
                 path = f"think.models[{index}].inputs[{place}]"
-                found.append(Problem(path, f"SENSE makes no feature `{name}`", hint))
+                found.append(Problem(path, f"SENSE makes no feature `{name}`", _near(name, made)))
     return found
 
 

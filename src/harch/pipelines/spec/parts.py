@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from harch.base.errors import HarchError
 from harch.pipelines.sense.gate import MASK_ALL, PolicyTable, stream_mask
-from harch.pipelines.spec.deployment import Deployment, lane_sizes
+from harch.pipelines.spec.deployment import Deployment, lane_sizes, route_of
 from harch.pipelines.spec.file import data_tag
 from harch.pipelines.spec.residency import model_tags
-from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.spec.settings import PipelineSpec, StageName
+from harch.pipelines.workers.config import SourceOptions
 from harch.pipelines.workers.config import StageName as WorkerStage
 from harch.pipelines.workers.parts import PipelineParts
 from harch.sovereignty.compiled import Rules
@@ -24,10 +25,7 @@ def parts_at(
     policy_version: int,
     model_folder: str = ".",
 ) -> PipelineParts:
-    """The pipeline at one of its hubs, with the workers that the plan puts there. Raises E0250 without THINK or ACT."""
-    if spec.think is None or spec.act is None:
-        missing = "think" if spec.think is None else "act"
-        raise HarchError("E0250", f"`{spec.name}` has no `{missing}`, and workers need both", hint=f"add `{missing}`")
+    """The pipeline at one of its hubs, with the workers that the plan puts there."""
     site = rules.terrain.site(hub)
     if site is None:
         raise HarchError("E0305", f"the fleet has no hub `{hub}`", hint="`harch hubs` lists them")
@@ -52,6 +50,10 @@ def parts_at(
         model_folder=model_folder,
         model_tags=dict(model_tags(spec, jurisdictions)),
         country_bits={country: rules.hubs_in((country,)) & MASK_ALL for country in countries},
-        lane="hot" if spec.durability.think is Lane.HOT else "durable",
+        lane="hot" if route_of(spec).is_hot else "durable",
         sizes=lane_sizes(spec),
+        source=SourceOptions(
+            kept_s=spec.durability.events_kept_s, kept_bytes_max=spec.durability.events_kept_bytes_max
+        ),
+        exports=bool(spec.exports),
     )

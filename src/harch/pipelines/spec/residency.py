@@ -45,6 +45,16 @@ class ProvedEdge(Struct, frozen=True, kw_only=True):
     countries: tuple[str, ...]
 
 
+class ProvedExport(Struct, frozen=True, kw_only=True):
+    """One aggregate over borders, with what it permits and the pairs of hubs between which it may go."""
+
+    name: str
+    columns: tuple[str, ...]
+    tag: Tag
+    hubs: tuple[tuple[str, str], ...]
+    released: bool = False  # permits more than the data, by a signed statement
+
+
 class ResidencyProof(Struct, frozen=True, kw_only=True):
     """`rejections` empty: every edge is proved, and each stage may run at each of its `hubs`."""
 
@@ -53,6 +63,7 @@ class ResidencyProof(Struct, frozen=True, kw_only=True):
     hubs: Mapping[StageName, tuple[str, ...]]
     edges: tuple[ProvedEdge, ...]
     rejections: tuple[Rejection, ...]
+    exports: tuple[ProvedExport, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -74,6 +85,7 @@ def prove_residency(
         hubs=hubs,
         edges=tuple(edges),
         rejections=tuple(dict.fromkeys(prover.reasons))[:REASONS_MAX],
+        exports=tuple(prover.exports),
     )
 
 
@@ -98,6 +110,7 @@ class _Prover:
         self.jurisdictions = jurisdictions
         self.tag = tag
         self.reasons: list[Rejection] = []
+        self.exports: list[ProvedExport] = []
 
     def hubs_for(self, stage: StageName) -> tuple[str, ...]:
         """Hubs where this stage may process and keep the data; if there are none, why each of them is refused."""
@@ -205,6 +218,11 @@ class _Prover:
             found.append(self._edge(EdgeKind.STREAM, f"{before} -> {after}", pairs))
         found.append(self._local(EdgeKind.STATE, "sense -> checkpoints", at))
         found.append(self._local(EdgeKind.DEAD_LETTERS, "sense -> late and refused events", at))
+        if spec.durability.events_kept_s:
+            found.append(self._local(EdgeKind.STATE, "source -> kept events", at))
+        if spec.act is None:
+            last = spec.stages[-1]
+            found.append(self._local(EdgeKind.STATE, f"{last} -> results", hubs[last]))
         if spec.act is not None:
             at = hubs[StageName.ACT]
             found.append(self._local(EdgeKind.STATE, "act -> ledger", at))
@@ -217,16 +235,22 @@ class _Prover:
             tag = self.tag
             if export.tag is not None:
                 tag = parse_tag(export.tag, self.jurisdictions, where=f"exports[{index}].tag")
-            found.append(self._export(export.name, tag, export.to, hubs[spec.stages[-1]], declassified))
+            edge, tag = self._export(export.name, tag, export.to, hubs[spec.stages[-1]], declassified)
+            released = loosens(self.tag, tag)
+            self.exports.append(
+                ProvedExport(name=export.name, columns=export.columns, tag=tag, hubs=edge.hubs, released=released)
+            )
+            found.append(edge)
         return found
 
     def _export(
         self, name: str, tag: Tag, to: tuple[str, ...], sources: tuple[str, ...], declassified: frozenset[str]
-    ) -> ProvedEdge:
+    ) -> tuple[ProvedEdge, Tag]:
+        """The edge, and the tag that it was proved with."""
         subject = f"{self.spec.name}: export {name}"
         if loosens(self.tag, tag) and name not in declassified:
             tag = meet((tag, self.tag))
-            fix = "have it signed (`harch data declassify`), or narrow the export's tag"
+            fix = "have it signed (`harch pipeline sign`), or narrow the export's tag"
             detail = "its tag permits more than that of the data it is made from"
             self.reasons.append(Rejection(subject, "declassification", detail, fix))
         pairs = []
@@ -246,7 +270,7 @@ class _Prover:
             if not allowed:
                 self.reasons += refused
             pairs += allowed
-        return self._edge(EdgeKind.EXPORT, f"{self.spec.stages[-1]} -> {name}", pairs)
+        return self._edge(EdgeKind.EXPORT, f"{self.spec.stages[-1]} -> {name}", pairs), tag
 
     def _local(self, kind: EdgeKind, name: str, hubs: Iterable[str], other: str | None = None) -> ProvedEdge:
         edge = self._edge(kind, name, [(hub, hub) for hub in hubs])

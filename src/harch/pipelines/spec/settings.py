@@ -12,7 +12,7 @@ from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.think.settings import ThinkSettings
 
 WORKERS_MAX = 256
-EXPORTS_MAX = 32
+EXPORTS_MAX = IMPORTS_MAX = 32
 _MIB = 1 << 20
 
 Name = Annotated[
@@ -27,6 +27,7 @@ HubId = Annotated[str, Meta(min_length=1, max_length=64)]
 TagInput = Annotated[
     dict[str, Any], Meta(description="What is permitted, and where, as on data: docs/reference/tags.md.")
 ]
+FeatureName = Annotated[str, Meta(min_length=1, max_length=128)]
 Workers = Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
 
 
@@ -44,6 +45,12 @@ class ScalingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lag_s_target: Annotated[
         float, Meta(gt=0, le=3600, description="More workers while the oldest waiting batch is older than this.")
     ] = 1.0
+    grow_cooldown_s: Annotated[
+        float, Meta(ge=0, le=3600, description="How long a change is watched before more workers are added.")
+    ] = 10.0
+    shrink_cooldown_s: Annotated[
+        float, Meta(ge=0, le=86_400, description="How long it must be quiet before one worker is taken away.")
+    ] = 120.0
     hubs: Annotated[
         tuple[HubId, ...], Meta(max_length=64, description="Where this stage may run; empty: as the pipeline says.")
     ] = ()
@@ -87,6 +94,12 @@ class DurabilitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
         64 * _MIB
     )
     dead_letters_bytes_max: Annotated[int, Meta(ge=_MIB, le=1 << 40, description="Of what was given up.")] = 16 * _MIB
+    events_kept_s: Annotated[
+        float, Meta(ge=0, le=365 * 86_400, description="How long accepted events are kept for replays; 0: not at all.")
+    ] = 0.0
+    events_kept_bytes_max: Annotated[
+        int, Meta(ge=_MIB, le=1 << 44, description="Of kept events; the oldest go first.")
+    ] = 1 << 30
 
 
 class ExportSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +110,21 @@ class ExportSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tag: Annotated[TagInput | None, Meta(description="What the aggregate permits; absent: what the data permits.")] = (
         None
     )
+    columns: Annotated[
+        tuple[FeatureName, ...], Meta(max_length=256, description="Features that leave; absent: all of them.")
+    ] = ()
+    declassification: Annotated[
+        dict[str, Any] | None, Meta(description="Signed statement for a looser tag, from `harch pipeline sign`.")
+    ] = None
+
+
+class ImportSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An aggregate of another country that comes in, through an HTTP source of this pipeline."""
+
+    hub: Annotated[HubId, Meta(description="Where the pipeline runs that exports it.")]
+    pipeline: Annotated[Name, Meta(description="The pipeline that exports it.")]
+    export: Annotated[Name, Meta(description="The name of the export.")]
+    source: Annotated[Name, Meta(description="The HTTP source that takes it; its `rows` say which feature is what.")]
 
 
 class PipelineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +147,9 @@ class PipelineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     durability: Annotated[DurabilitySettings, Meta(description="How safe.")] = DurabilitySettings()
     exports: Annotated[
         tuple[ExportSettings, ...], Meta(max_length=EXPORTS_MAX, description="Aggregates that cross borders.")
+    ] = ()
+    imports: Annotated[
+        tuple[ImportSettings, ...], Meta(max_length=IMPORTS_MAX, description="Aggregates of other countries.")
     ] = ()
 
     @property

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harch.base.rejection import Rejection
+from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.spec.file import data_tag
 from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
 from harch.pipelines.think.settings import ModelSettings, ThinkSettings
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tags import loosens
+
+DEVICES_BYTES_MAX = 4 << 20  # of a table that is told to workers that run
 
 
 class Step(StrEnum):
@@ -21,7 +24,7 @@ class Step(StrEnum):
 
     KEEP = "keep"  # goes on as it is
     SCALE = "scale"  # workers come or go; the others go on
-    SWAP = "swap"  # models change between two batches
+    SWAP = "swap"  # models change between two batches, or devices are added, and nothing restarts
     RESTART = "restart"  # a new worker takes each lease at a batch boundary
     START = "start"
     STOP = "stop"
@@ -87,7 +90,7 @@ def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[StageName, 
                 yield stage, Step.START if before is None else Step.STOP, stage.value
             continue
         if before != after:
-            step = Step.SWAP if _only_versions(before, after) else Step.RESTART
+            step = Step.SWAP if _only_versions(before, after) or _only_devices(before, after) else Step.RESTART
             yield from ((stage, step, f"{stage}.{name}") for name in _differing(before, after))
         if old.scaling.of(stage) != new.scaling.of(stage):
             moved = old.scaling.of(stage).hubs != new.scaling.of(stage).hubs
@@ -97,8 +100,12 @@ def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[StageName, 
                 yield stage, Step.RESTART, name
     if old.origins != new.origins:
         yield StageName.SENSE, Step.RESTART, "origins"
+    for name in ("events_kept_s", "events_kept_bytes_max"):
+        if getattr(old.durability, name) != getattr(new.durability, name):
+            yield StageName.SENSE, Step.RESTART, f"durability.{name}"
     if old.exports != new.exports:
-        yield new.stages[-1], Step.RESTART, "exports"
+        step = Step.RESTART if bool(old.exports) != bool(new.exports) else Step.KEEP  # SENSE makes copies, or does not
+        yield StageName.SENSE, step, "exports"
     for before_stage, stage in pairwise(new.stages):  # both ends of a lane must agree on what it is
         if getattr(old.durability, stage.value) != getattr(new.durability, stage.value):
             yield before_stage, Step.RESTART, f"durability.{stage}"
@@ -110,6 +117,15 @@ def _only_versions(before: object, after: object) -> bool:
     if not isinstance(before, ThinkSettings) or not isinstance(after, ThinkSettings):
         return False
     return [_frame(model) for model in before.models] == [_frame(model) for model in after.models]
+
+
+def _only_devices(before: object, after: object) -> bool:
+    """Devices that are added at the end are taken up by workers that run; a table too long for one message is not."""
+    if not isinstance(before, SenseSettings) or not isinstance(after, SenseSettings):
+        return False
+    grown = after.devices[: len(before.devices)] == before.devices
+    small = sum(len(name.encode()) + 3 for name in after.devices) <= DEVICES_BYTES_MAX
+    return grown and small and structs.replace(after, devices=before.devices) == before
 
 
 def _frame(model: ModelSettings) -> tuple[object, ...]:
@@ -130,6 +146,13 @@ def _refusals(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictions
             "partitions",
             f"devices would move between {old.sense.partitions} and {new.sense.partitions} partitions, and their state "
             "with them",
+            f"drain it first: `harch pipeline drain {old.name}`, then apply",
+        )
+    if old.stages != new.stages:
+        yield Rejection(
+            old.name,
+            "stages",
+            "what is under way was made for " + " -> ".join(old.stages) + ", not for " + " -> ".join(new.stages),
             f"drain it first: `harch pipeline drain {old.name}`, then apply",
         )
     if loosens(data_tag(old, jurisdictions), data_tag(new, jurisdictions)):

@@ -65,16 +65,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Watch(Struct):
-    """A version under its rules: everything since it was loaded, and what it did since it was last judged."""
+    """A version under its rules: all since it was loaded, since it has its role, and since it was last judged."""
 
     rules: RollbackRules
     total: VersionCounters = field(default_factory=VersionCounters)
+    in_role: VersionCounters = field(default_factory=VersionCounters)
     window: VersionCounters = field(default_factory=VersionCounters)
     failures_in_a_row: int = 0
 
     def note(self, outcome: Outcome) -> Rejection | None:
         """Counts a batch; the reason if the version has to go, else None."""
-        for counters in (self.total, self.window):
+        for counters in (self.total, self.in_role, self.window):
             _count(counters, outcome)
         self.failures_in_a_row = self.failures_in_a_row + 1 if outcome.failed else 0
         verdict = judge(self.rules, self.window, self.failures_in_a_row)
@@ -82,8 +83,13 @@ class Watch(Struct):
             self.start_again()
         return verdict
 
+    def begin_role(self) -> None:
+        """What a version did in one role is not held against it in the next."""
+        self.in_role = VersionCounters()
+        self.start_again()
+
     def start_again(self) -> None:
-        """Forgets the window, so that what a version did in one role is not held against it in the next."""
+        """Forgets the window."""
         self.window, self.failures_in_a_row = VersionCounters(), 0
 
 

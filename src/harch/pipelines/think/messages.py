@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.features import FeatureBatch
 from harch.pipelines.think.features import Features
@@ -21,11 +22,13 @@ from harch.pipelines.think.results import Scored
 from harch.pipelines.think.sessions import Array
 from harch.pipelines.think.settings import PRIORITY_DEFAULT
 from harch.pipelines.wire.checksum import Buffer
-from harch.pipelines.wire.columns import Columns
-from harch.pipelines.wire.header import BatchHeader, Lane, check_payload, pack_batch, unpack_header
+from harch.pipelines.wire.columns import Columns, decode_columns
+from harch.pipelines.wire.header import HEADER_BYTES, BatchHeader, Lane, check_payload, pack_batch, unpack_header
+from harch.pipelines.wire.schema import EventSchema
 
 OUTPUTS_SCHEMA = 0x0A17_0001  # in the place of a schema's number: the payload describes itself
 HEAD_BYTES_MAX = 65_536
+NO_MODEL = VersionRef(model="", version="", sha256="")
 _ALIGNED_BYTES = 8
 
 
@@ -37,6 +40,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     window_end_ns: int
     juris_mask: int
     policy_version: int
+    again: str = ""  # the replay that these rows belong to, if what it decides is to be carried out once more
 
 
 class Decided(Struct, frozen=True, kw_only=True, eq=False):
@@ -70,7 +74,7 @@ def features_of(batch: FeatureBatch, *, priority: int = PRIORITY_DEFAULT, deadli
 
 
 def features_of_message(
-    header: BatchHeader, columns: Columns, names: Sequence[str], *, pipeline: str, partition: int
+    header: BatchHeader, columns: Columns, names: Sequence[str], *, pipeline: str, partition: int, again: str = ""
 ) -> Features:
     """What SENSE sent, once header and payload were checked and decoded with its `feature_schema`."""
     origin = Origin(
@@ -79,6 +83,7 @@ def features_of_message(
         window_end_ns=header.t_first_ns,
         juris_mask=header.juris_mask,
         policy_version=header.policy_version,
+        again=again,
     )
     named = dict(zip(names, columns.values, strict=True))
     return Features(columns=named, devices=columns.device, source=origin, priority=header.priority)
@@ -113,6 +118,32 @@ def encode_outputs(
         lane=lane,
     )
     return pack_batch(header, payload)
+
+
+def as_outputs(
+    message: Buffer,
+    schema: EventSchema,
+    names: Sequence[str],
+    *,
+    pipeline: str,
+    partition: int,
+    at_ms: int,
+    again: str = "",
+) -> bytes:
+    """Features of our own as ACT reads outputs: of no model, under the names that rules know them by."""
+    header = unpack_header(message)
+    columns = None if isinstance(header, Rejection) else decode_columns(schema, header.n, message[HEADER_BYTES:])
+    if isinstance(header, Rejection) or columns is None or isinstance(columns, Rejection):
+        raise InvariantBroken("features that were made here can be read", pipeline, partition)
+    features = features_of_message(header, columns, names, pipeline=pipeline, partition=partition, again=again)
+    scored = Scored(
+        source=features.source,
+        ref=NO_MODEL,
+        rows=np.arange(header.n),
+        devices=columns.device,
+        outputs={name: np.asarray(column) for name, column in features.columns.items()},
+    )
+    return encode_outputs(scored, at_ms=at_ms, source=header.source, seq=header.seq, priority=header.priority)
 
 
 def decode_outputs(message: Buffer) -> tuple[BatchHeader, Decided] | Rejection:

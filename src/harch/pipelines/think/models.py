@@ -11,6 +11,7 @@ from threading import Lock
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.pipelines.think import rollout as life
@@ -82,6 +83,18 @@ class Model:
         with self._lock:
             self._apply(*life.promote(self.rollout, version, to, reason=reason), self.route.warm)
 
+    def learn_rules(self, settings: ModelSettings) -> None:
+        """Another share of the canary and other rules, from the next batch on; nothing else of the settings changes."""
+        with self._lock:
+            self.settings = replace(
+                self.settings,
+                canary_percent=settings.canary_percent,
+                rollback=settings.rollback,
+                promote=settings.promote,
+            )
+            for record in self._records.values():
+                record.watch.rules = settings.rollback
+
     def retire(self, version: str, *, reason: str) -> None:
         with self._lock:
             self._apply(*life.retire(self.rollout, version, reason=reason), self.route.warm)
@@ -104,7 +117,7 @@ class Model:
     def _apply(self, after: Rollout, changes: list[Change], sessions: dict[str, LiveVersion]) -> None:
         for change in changes:
             if change.after in _LIVE:
-                self._records[change.version].watch.start_again()
+                self._records[change.version].watch.begin_role()
         self.rollout = self._without_the_oldest(after)
         # Whoever is left out here loses its session; a batch that is still running keeps it to its end.
         warm = {version: sessions[version] for version in self.rollout.warm}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from harch.base.errors import HarchError
@@ -21,6 +23,8 @@ _TYPES = {
 }
 _CUDA = "CUDAExecutionProvider"
 _CPU = "CPUExecutionProvider"
+# Without rounding to TF32: a model decides the same on a GPU as on the CPU where it was tried.
+_OPTIONS: dict[str, dict[str, str]] = {_CUDA: {"use_tf32": "0"}, _CPU: {}}
 
 
 class OnnxSession:
@@ -30,13 +34,17 @@ class OnnxSession:
         check_is_whole(model)
         ort = _runtime()
         providers = _providers(device, ort.get_available_providers())
+        if _CUDA in providers:
+            _find_cuda_libraries(ort)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3  # errors only: warnings of a model are of no use to an operator
         try:
-            self._session = ort.InferenceSession(model, options, providers=providers)
+            self._session = ort.InferenceSession(
+                model, options, providers=[(name, _OPTIONS[name]) for name in providers]
+            )
         except Exception as error:  # the library's own exception types are not public
             raise _not_loaded(f"ONNX Runtime refuses the model: {' '.join(str(error).split())[:300]}") from error
         self.device = "cuda" if self._session.get_providers()[0] == _CUDA else "cpu"
@@ -62,6 +70,14 @@ def _runtime() -> Any:
             "E0504", "ONNX Runtime is not installed", hint="pip install 'harch[inference]', or use runtime `python`"
         ) from error
     return onnxruntime
+
+
+def _find_cuda_libraries(ort: Any) -> None:
+    """Loads CUDA's libraries from the packages that pip brings; where they stand in the system, nothing is needed."""
+    preload = getattr(ort, "preload_dlls", None)
+    if preload is not None:
+        with redirect_stdout(io.StringIO()):  # it prints what it does not find
+            preload()
 
 
 def _providers(device: Device, available: list[str]) -> list[str]:

@@ -160,7 +160,7 @@ def _with_canary(
     """The canary first; what it cannot answer joins the others. With a rule on disagreement the active version scores
     the canary's rows as well, in the same run, and its answers about them are compared and dropped."""
     answer, outcome = _run(canary, ask, chosen, timer_ns)
-    comparing = settings.rollback.disagreement_percent_max is not None and not answer.error
+    comparing = settings.compares_canary and not answer.error
     again = chosen if comparing else chosen[~answer.good]
     scores = _down_the_chain(chain, ask, np.sort(np.concatenate([others, again])), note, timer_ns)
     own = Part(live=canary, rows=chosen[answer.good], outputs=rows_of(answer.outputs, answer.good))

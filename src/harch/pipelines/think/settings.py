@@ -113,6 +113,17 @@ class RollbackRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     failures_in_a_row_max: Annotated[int, Meta(ge=1, le=1000)] = 3
 
 
+class PromoteRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a canary becomes active without a person: after this time and these rows, of all workers together, if it did
+    not do worse than this. If it did, or a rule of `rollback` took its role away, it is retired. Disagreement is with
+    the active version, on the same rows."""
+
+    after_s: Annotated[float, Meta(gt=0, le=30 * 86_400)] = 600.0
+    rows_min: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1000
+    errors_percent_max: Percent = 1.0
+    disagreement_percent_max: Percent | None = None
+
+
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model: the feature columns that it reads, in order, the columns that it gives, and its versions."""
 
@@ -126,6 +137,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     batching: BatchingSettings = BatchingSettings()
     canary_percent: Annotated[float, Meta(ge=0, le=50)] = 5.0
     rollback: RollbackRules = RollbackRules()
+    promote: PromoteRules | None = None  # without, going from canary to active is a person's step
+
+    @property
+    def compares_canary(self) -> bool:
+        """Whether the active version scores the canary's rows as well."""
+        promoted = self.promote.disagreement_percent_max if self.promote is not None else None
+        return self.rollback.disagreement_percent_max is not None or promoted is not None
 
 
 class ThinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

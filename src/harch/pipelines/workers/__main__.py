@@ -13,7 +13,7 @@ from harch.base.errors import HarchError
 from harch.pipelines.workers.config import WorkerConfig, read_config
 from harch.pipelines.workers.shell import Shell, StageBody
 
-STAGES = ("source", "sense", "think", "act", "fused")
+STAGES = ("source", "sense", "think", "act", "fused", "replay")
 
 
 def main() -> int:
@@ -60,11 +60,10 @@ def _body_of(config: WorkerConfig) -> Callable[[Shell], StageBody]:
 
             return SourceWorker
         case "sense":
-            from harch.pipelines.workers.lanes import DurableLane, HotLane
+            from harch.pipelines.workers.lanes import lane_of
             from harch.pipelines.workers.sense_worker import SenseWorker
 
-            lane = DurableLane if config.lane == "durable" else HotLane
-            return lambda shell: SenseWorker(shell, lane(shell))
+            return lambda shell: SenseWorker(shell, lane_of(shell))
         case "think":
             from harch.pipelines.workers.think_worker import ThinkWorker
 
@@ -77,6 +76,10 @@ def _body_of(config: WorkerConfig) -> Callable[[Shell], StageBody]:
             from harch.pipelines.workers.fused_worker import FusedWorker
 
             return FusedWorker
+        case "replay":
+            from harch.pipelines.workers.replay_worker import ReplayWorker
+
+            return ReplayWorker
 
 
 if __name__ == "__main__":

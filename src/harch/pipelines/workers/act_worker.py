@@ -11,6 +11,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.workers.actor import Actor, NotYet
+from harch.pipelines.workers.answered import Answered
 from harch.pipelines.workers.names import ACT_CONSUMER
 from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, handle_all, still_working
@@ -35,7 +36,8 @@ class ActWorker:
         self._stopping = asyncio.Event()
         self._ready = False
         self._latency = Latency()
-        self._messages = self._commands = self._dead = self._redelivered = 0
+        self._messages = self._commands = self._dead = self._redelivered = self._repeated = 0
+        self._answered = Answered()
         self._lag = 0
         self._puller: Puller | None = None
 
@@ -73,6 +75,7 @@ class ActWorker:
                 "commands": self._commands,
                 "messages_dead": self._dead,
                 "messages_redelivered": self._redelivered,
+                "messages_repeated": self._repeated,
             },
             lag=float(self._lag),
             done=float(self._commands),
@@ -112,10 +115,15 @@ class ActWorker:
             if deliveries(message) > self._config.acting.deliveries_max:
                 await self._bury(message, f"{deliveries(message)} deliveries")
                 return
+            if self._answered.has(message):
+                self._repeated += 1
+                acknowledge(self._shell.act_client, message)
+                return
             taken = await self._take(message)
             if isinstance(taken, Rejection):
                 await self._bury(message, f"{taken.rule}: {taken.detail}")
                 return
+            self._answered.add(message)
             acknowledge(self._shell.act_client, message)
         except NatsError as error:
             log.warning("outputs come again: %s", error)

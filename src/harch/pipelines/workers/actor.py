@@ -7,6 +7,7 @@ cannot be written there is not done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import ssl
@@ -25,11 +26,14 @@ from harch.pipelines.act.sinks.base import Sink
 from harch.pipelines.act.sinks.build import build_sinks, close_sinks
 from harch.pipelines.act.store import LedgerStore
 from harch.pipelines.client.errors import NatsError
+from harch.pipelines.client.nkeys import sign
 from harch.pipelines.engine.users import inbox_of
 from harch.pipelines.sense.gate import Gate, Verdict
 from harch.pipelines.think.messages import decode_outputs
 from harch.pipelines.wire.checksum import Buffer
+from harch.pipelines.workers.bucket import Unreachable
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig
+from harch.pipelines.workers.known_devices import DeviceNews
 from harch.pipelines.workers.policies import Policies
 from harch.pipelines.workers.shell import Shell
 from harch.sovereignty.audit.entry import Draft
@@ -57,7 +61,7 @@ class Actor:
         self._settings: ActSettings = shell.config.act
         self._policies = policies
         self.gate = Gate(shell.config.site.hub, shell.config.policy)
-        self._devices = shell.config.sense.devices
+        self._news = DeviceNews(shell.config.sense.devices)
         self._ledger_client: Client | None = None
         self._store: LedgerStore | None = None
         self._sinks: dict[str, Sink] = {}
@@ -91,6 +95,11 @@ class Actor:
     async def run(self) -> None:
         await self.stage.run()
 
+    async def look(self) -> None:
+        """Devices that were added. Without an answer, those that are known are known."""
+        with contextlib.suppress(Unreachable):
+            await self._news.look(self._shell.state)
+
     async def take(self, message: Buffer) -> int | Rejection:
         """How many commands came of it, once the ledger has them. A Rejection is final. Raises NotYet and E0775."""
         found = decode_outputs(message)
@@ -103,6 +112,8 @@ class Actor:
         if answer.verdict is Verdict.DROP:
             return Rejection("outputs", answer.reason, answer.detail)
         origin = decided.origin
+        if len(decided.devices) and int(decided.devices.max()) >= len(self._news.devices):
+            await self.look()  # an operator may have added a device a moment ago
         batch = DecisionBatch(
             pipeline=origin.pipeline,
             devices=[self._device(int(number)) for number in decided.devices],
@@ -114,6 +125,7 @@ class Actor:
             policy_version=self._config.policy.version,
             model=decided.ref.model,
             model_hash=decided.ref.sha256,
+            again=origin.again,
         )
         taken = await self.stage.submit(batch)
         return taken.refused if taken.refused is not None else taken.commands
@@ -127,7 +139,7 @@ class Actor:
 
     def _device(self, number: int) -> str:
         """Devices that have no name in the table are called by their number."""
-        return self._devices[number] if number < len(self._devices) else str(number)
+        return self._news.devices[number] if number < len(self._news.devices) else str(number)
 
     async def _open_ledger(self) -> LedgerStore:
         if self._config.acting.ledger == "sqlite":
@@ -163,12 +175,18 @@ async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = Non
         if access.tls.certificate:
             context.load_cert_chain(access.tls.certificate, access.tls.key)
         options["tls"] = context
+        if access.tls.server_name:
+            options["tls_hostname"] = access.tls.server_name
+    if access.token:
+        options["user_jwt_cb"] = lambda: access.token.encode()
+        options["signature_cb"] = lambda nonce: sign(access.seed, nonce).encode()
+    else:
+        options["nkeys_seed_str"] = access.seed
     try:
         async with asyncio.timeout(30):
             return await nats.connect(
                 servers=list(access.servers),
                 name=config.worker if config is not None else access.user,
-                nkeys_seed_str=access.seed,
                 inbox_prefix=inbox_of(access.user).encode(),
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.2,

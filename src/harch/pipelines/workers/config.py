@@ -18,23 +18,27 @@ from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.think.settings import ThinkSettings
 from harch.pipelines.workers.names import PipelineNames, names_of
+from harch.pipelines.workers.replay_order import ReplayOrder
+from harch.pipelines.workers.route import Into, Route
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
 
 CONFIG_BYTES_MAX = 64 << 20
+TOKEN = "HARCH_WORKER_TOKEN"  # noqa: S105 - the name of a variable: by its value a start is known from outside
 _FOREVER = 1_000_000_000
 
-StageName = Literal["source", "sense", "think", "act", "fused"]
+StageName = Literal["source", "sense", "think", "act", "fused", "replay"]
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
 WorkerName = Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
 class EngineAccess(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach one message engine, and as whom. The seed is never shown."""
+    """How to reach one message engine, and as whom. Seed and token are never shown."""
 
     servers: Annotated[tuple[str, ...], Meta(min_length=1)]
     user: str
     seed: str
+    token: str = ""  # what the account lets this user do, where the engine has no list of users
     tls: TlsFiles | None = None
 
     def __repr__(self) -> str:
@@ -45,7 +49,7 @@ class EngineAccess(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return ClientOptions(
             servers=self.servers,
             name=worker,
-            credentials=Credentials(seed=self.seed),
+            credentials=Credentials(seed=self.seed, token=self.token),
             tls=self.tls,
             inbox_prefix=inbox_of(self.user),
             reconnect_attempts_max=_FOREVER,
@@ -65,6 +69,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     buffer_bytes_max: Annotated[int, Meta(ge=1 << 16, le=8 << 30)] = 256 << 20
     synced: bool = False
+    kept_s: Annotated[float, Meta(ge=0)] = 0.0  # how long accepted events are kept to be replayed; 0: not at all
+    kept_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 1 << 30
     host: str = "127.0.0.1"
     api_keys_sha256: tuple[str, ...] = ()  # of keys that HTTP senders may show; empty: loopback senders need none
 
@@ -101,15 +107,20 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     engine: EngineAccess
     act_engine: EngineAccess  # where outputs and the ledger are; syncs every write where actions are durable
     state_folder: str  # of this stage on this machine; workers of one stage share it
+    kept_folder: str = ""  # of accepted events; one folder in it per source
     model_folder: str = "."
     model_tags: dict[str, Tag] = {}  # by `model` or `model@version`; a model without one is loaded nowhere
     enrichment: dict[str, dict[str, float]] = {}  # device: column: value
     country_bits: dict[str, int] = {}  # mask of the hubs of each country, for sinks that stand in one
     lane: Literal["durable", "hot"] = "durable"  # how features travel
+    exports: bool = False  # SENSE keeps copies of features, from which the hub makes exports
+    route: Route = Route()
     leases: LeaseSettings = LeaseSettings()
     source: SourceOptions = SourceOptions()
     thinking: ThinkOptions = ThinkOptions()
     acting: ActOptions = ActOptions()
+    replay: ReplayOrder | None = None
+    state_version: int = 0  # numbers of windows begin again with each; part of the ids of messages
     share: tuple[int, int] = (0, 1)  # which of how many: of the sources, or of the devices of actions
     partitions: tuple[int, ...] = ()  # what to lease while nobody has assigned any
     status_every_s: Seconds = 1.0
@@ -118,6 +129,11 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def names(self) -> PipelineNames:
         return names_of(self.country, self.pipeline)
+
+    @property
+    def into(self) -> Into:
+        """Where what this worker makes goes."""
+        return self.route.after(self.stage)
 
     @property
     def local_bit(self) -> int:

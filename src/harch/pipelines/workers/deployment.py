@@ -6,23 +6,29 @@ outputs and the ledger of actions. Where both are the same server, everything is
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harch.pipelines.engine.streams import ConsumerSpec, Retention, StreamSpec, Wanted, bucket_stream
 from harch.pipelines.engine.users import StageGrant
 from harch.pipelines.workers.names import ACT_CONSUMER, THINK_CONSUMER, PipelineNames
+from harch.pipelines.workers.route import Route
 
 MIB = 1 << 20
 STATUS_AGE_S = 30.0  # a worker that says nothing for this long is no longer listed
 ACK_WAIT_S = 5.0  # a worker that lives says so several times in it
 _UNLIMITED = -1  # deliveries: workers count themselves, and put poison into the dead lane
+ALL_STAGES = Route()
+
+Subjects = tuple[str, ...]
+Reads = tuple[tuple[str, str], ...]
 
 
 class LaneSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes on disk. A full lane makes its senders wait; late and dead lanes forget their oldest."""
+    """Bytes on disk. A full lane makes its senders wait; results, late and dead lanes forget their oldest."""
 
     features_bytes: int = 256 * MIB
     outputs_bytes: int = 128 * MIB
+    results_bytes: int = 64 * MIB
     late_bytes: int = 32 * MIB
     dead_bytes: int = 32 * MIB
     audit_bytes: int = 64 * MIB
@@ -31,35 +37,45 @@ class LaneSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ledger_age_s: float = 7 * 86_400.0
 
 
-def main_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1) -> Wanted:
-    """What the main engine keeps."""
+def main_streams(names: PipelineNames, sizes: LaneSizes, route: Route = ALL_STAGES, *, replicas: int = 1) -> Wanted:
+    """What the main engine keeps. Features of the hot lane are kept by nobody."""
     country = names.country.upper()
+    features = StreamSpec(
+        name=names.features_stream,
+        country=country,
+        subjects=(names.features("*"),),
+        max_bytes=sizes.features_bytes,
+        retention=Retention.INTEREST,  # what every reader has acknowledged makes room
+        replicas=replicas,
+    )
+    thinker = ConsumerSpec(
+        stream=names.features_stream,
+        name=THINK_CONSUMER,
+        filter_subject=names.features("*"),
+        ack_wait_s=ACK_WAIT_S,
+        max_deliver=_UNLIMITED,
+        max_ack_pending=1024,
+    )
+    results = _forgetting(names.results_stream, country, names.results("*"), sizes.results_bytes, replicas)
+    has_features = route.thinks and not route.is_hot
     return Wanted(
         streams=(
-            StreamSpec(
-                name=names.features_stream,
-                country=country,
-                subjects=(names.features("*"),),
-                max_bytes=sizes.features_bytes,
-                retention=Retention.INTEREST,  # what every reader has acknowledged makes room
-                replicas=replicas,
-            ),
+            *((features,) if has_features else ()),
+            *(() if route.acts else (results,)),
             _forgetting(names.late_stream, country, names.late("*"), sizes.late_bytes, replicas),
             _forgetting(names.dead_stream, country, names.dead("*"), sizes.dead_bytes, replicas),
             bucket_stream(names.state_bucket, country, max_bytes=sizes.state_bytes, replicas=replicas),
             bucket_stream(names.status_bucket, country, max_bytes=8 * MIB, max_age_s=STATUS_AGE_S, replicas=replicas),
         ),
-        consumers=(
-            ConsumerSpec(
-                stream=names.features_stream,
-                name=THINK_CONSUMER,
-                filter_subject=names.features("*"),
-                ack_wait_s=ACK_WAIT_S,
-                max_deliver=_UNLIMITED,
-                max_ack_pending=1024,
-            ),
-        ),
+        consumers=(thinker,) if has_features else (),
     )
+
+
+def export_stream(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1) -> StreamSpec:
+    """What waits to leave the country. It forgets its oldest: a border that is shut for long stops nothing at home."""
+    country = names.country.upper()
+    made = _forgetting(names.export_stream, country, names.exported("*"), sizes.results_bytes, replicas)
+    return structs.replace(made, allow_direct=True)  # read message by message, as it is
 
 
 def act_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, shares_server: bool = False) -> Wanted:
@@ -108,81 +124,64 @@ def act_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, sh
     )
 
 
-def main_grants(names: PipelineNames) -> tuple[StageGrant, ...]:
+def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageGrant, ...]:
     """Who may do what on the main engine."""
-    country, pipeline = names.country.upper(), names.pipeline
     told = (names.control,)
-    sense_speaks = (names.features("*"), names.late("*"), names.credit("*"), names.alerts)
-    think_reads = ((names.features_stream, THINK_CONSUMER),)
     both = (names.state_bucket, names.status_bucket)
-    return (
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="source",
-            listens=(names.credit("*"), *told),
-            speaks=(names.events("*"), names.alerts),
-            buckets=both,
-        ),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="sense",
-            listens=(names.events("*"), *told),
-            speaks=sense_speaks,
-            buckets=both,
-        ),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="think",
-            listens=(names.features("*"), *told),
-            speaks=(names.dead("*"), names.alerts),
-            reads=think_reads,
-            buckets=both,
-        ),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="act",
-            listens=told,
-            speaks=(names.alerts,),
-            buckets=both,
-        ),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="fused",
-            listens=(names.events("*"), *told),
-            speaks=(*sense_speaks, names.dead("*")),
-            buckets=both,
-        ),
-    )
+    aside = (names.late("*"), names.credit("*"), names.alerts)
+    results = () if route.acts else (names.results("*"),)
+    next_to_sense = () if route.after("sense") == "act" else (names.into(route.after("sense"), "*"),)
+
+    def grant(stage: str, listens: Subjects, speaks: Subjects, reads: Reads = ()) -> StageGrant:
+        return _grant(names, stage, listens=(*listens, *told), speaks=speaks, reads=reads, buckets=both)
+
+    found = [
+        grant("source", (names.credit("*"),), (names.events("*"), names.alerts)),
+        grant("sense", (names.events("*"),), (*next_to_sense, *aside)),
+    ]
+    if route.thinks:
+        reads = ((names.features_stream, THINK_CONSUMER),)
+        found.append(grant("think", (names.features("*"),), (names.dead("*"), names.alerts, *results), reads))
+        fused = (*next_to_sense, *aside, names.dead("*"), *results)
+        found.append(grant("fused", (names.events("*"),), fused))
+    if route.acts:
+        found.append(grant("act", (), (names.alerts,)))
+    found.append(grant("replay", (), (names.alerts, *results)))
+    return tuple(found)
 
 
-def act_grants(names: PipelineNames) -> tuple[StageGrant, ...]:
+def act_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageGrant, ...]:
     """Who may do what on the engine of outputs and the ledger."""
-    country, pipeline = names.country.upper(), names.pipeline
     ledger = (names.ledger_bucket,)
-    return (
-        StageGrant(country=country, pipeline=pipeline, stage="think", speaks=(names.outputs("*"),)),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="act",
-            speaks=(names.audit, names.dead("*")),
-            reads=((names.outputs_stream, ACT_CONSUMER),),
-            buckets=ledger,
-            scans=ledger,
-        ),
-        StageGrant(
-            country=country,
-            pipeline=pipeline,
-            stage="fused",
-            speaks=(names.outputs("*"), names.audit, names.dead("*")),
-            buckets=ledger,
-            scans=ledger,
-        ),
+    reads = ((names.outputs_stream, ACT_CONSUMER),)
+    before = _grant(names, "think" if route.thinks else "sense", speaks=(names.outputs("*"),))
+    act = _grant(names, "act", speaks=(names.audit, names.dead("*")), reads=reads, buckets=ledger, scans=ledger)
+    replay = _grant(names, "replay", speaks=(names.outputs("*"),), buckets=ledger, scans=ledger)
+    if not route.thinks:
+        return (before, act, replay)
+    fused = (names.outputs("*"), names.audit, names.dead("*"))
+    return (before, act, replay, _grant(names, "fused", speaks=fused, buckets=ledger, scans=ledger))
+
+
+def _grant(
+    names: PipelineNames,
+    stage: str,
+    *,
+    listens: Subjects = (),
+    speaks: Subjects = (),
+    reads: Reads = (),
+    buckets: Subjects = (),
+    scans: Subjects = (),
+) -> StageGrant:
+    return StageGrant(
+        country=names.country.upper(),
+        pipeline=names.pipeline,
+        stage=stage,
+        listens=listens,
+        speaks=speaks,
+        reads=reads,
+        buckets=buckets,
+        scans=scans,
     )
 
 

@@ -42,13 +42,27 @@ def handler_of(held: Held) -> Callable[[Message], None]:
     return handle
 
 
-def stage_of(config: WorkerConfig, number: int, policies: Policies) -> SenseStage:
+def stage_of(config: WorkerConfig, number: int, policies: Policies, known: tuple[str, ...] | None = None) -> SenseStage:
+    """`known`: devices that are known by now, if more than the settings name."""
     settings = config.sense
-    devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
+    devices = DeviceTable(known or settings.devices, settings.devices_max, settings.metrics)
     gate = Gate(config.site.hub, policies.tables[0])
     for table in policies.tables:
         gate.learn(table)
     stage = SenseStage(StageName(config.pipeline, number), settings, devices, gate)
-    if settings.enrichment is not None and config.enrichment:
-        stage.learn_enrichment(EnrichmentTable.of(1, settings.enrichment.columns, config.enrichment, devices))
+    _join(config, stage)
     return stage
+
+
+def learn_devices(config: WorkerConfig, stage: SenseStage, devices: tuple[str, ...]) -> None:
+    """From the next batch on; rows of the table that were waiting for them are joined from the next window on."""
+    for name in devices:
+        stage.state.devices.add(name)
+    _join(config, stage)
+
+
+def _join(config: WorkerConfig, stage: SenseStage) -> None:
+    settings, devices = config.sense.enrichment, stage.state.devices
+    if settings is not None and config.enrichment:
+        version = 1 + devices.version - len(config.sense.devices)
+        stage.learn_enrichment(EnrichmentTable.of(version, settings.columns, config.enrichment, devices))

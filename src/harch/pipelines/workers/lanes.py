@@ -1,4 +1,5 @@
-"""Where do the features of SENSE go? Into THINK's stream, onto its subject, or to a THINK in the same process."""
+"""Where do the features of SENSE go? Into THINK's stream or that of results, onto THINK's subject, to rules of ACT, or
+to a THINK in the same process."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
+from harch.pipelines.sense.features import feature_schema, rule_names
+from harch.pipelines.think.messages import as_outputs
 from harch.pipelines.workers.actor import Actor, NotYet
-from harch.pipelines.workers.partition import Undelivered
+from harch.pipelines.workers.partition import FeatureLane, Undelivered
 from harch.pipelines.workers.saved import Told
 from harch.pipelines.workers.shell import Shell
 from harch.pipelines.workers.status import Latency
@@ -35,11 +38,38 @@ class DurableLane:
         await _all(self._store(partition, told) for told in some)
 
     async def _store(self, partition: int, told: Told) -> None:
-        identity = f"{self._shell.config.pipeline}/{partition}/{told.seq}"
+        config, names = self._shell.config, self._shell.names
+        identity = f"{config.state_version}/{config.pipeline}/{partition}/{told.seq}"
         try:
-            await self._shell.client.publish_stored(
-                self._shell.names.features(partition), told.message, msg_id=identity
-            )
+            await self._shell.client.publish_stored(names.into(config.into, partition), told.message, msg_id=identity)
+        except NatsError as error:
+            raise Undelivered(str(error)) from error
+
+
+class RuleLane:
+    """Features as what they are for rules of ACT, in ACT's stream: a pipeline without models."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._schema = feature_schema(shell.config.sense)
+        self._names = rule_names(shell.config.sense)
+
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+        await _all(self._store(partition, told) for told in some)
+
+    async def _store(self, partition: int, told: Told) -> None:
+        config = self._shell.config
+        message = as_outputs(
+            told.message,
+            self._schema,
+            self._names,
+            pipeline=config.pipeline,
+            partition=partition,
+            at_ms=self._shell.now_ms(),
+        )
+        identity = f"{config.state_version}/{config.pipeline}/{partition}/{told.seq}"
+        try:
+            await self._shell.act_client.publish_stored(self._shell.names.outputs(partition), message, msg_id=identity)
         except NatsError as error:
             raise Undelivered(str(error)) from error
 
@@ -57,6 +87,37 @@ class HotLane:
             await self._shell.client.drain()
         except NatsError as error:
             raise Undelivered(str(error)) from error
+
+
+class ExportingLane:
+    """Any lane, and a copy of all that goes into it for the hub, which decides what of it may leave the country."""
+
+    def __init__(self, shell: Shell, lane: FeatureLane) -> None:
+        self._shell = shell
+        self._lane = lane
+
+    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+        await self._lane.deliver(partition, some)
+        for told in some:  # in order: whoever reads them takes an older one that comes later for a repetition
+            await self._copy(partition, told)
+
+    async def _copy(self, partition: int, told: Told) -> None:
+        config, names = self._shell.config, self._shell.names
+        identity = f"{config.state_version}/{config.pipeline}/{partition}/{told.seq}"
+        try:
+            await self._shell.client.publish_stored(names.exported(partition), told.message, msg_id=identity)
+        except NatsError as error:
+            raise Undelivered(str(error)) from error
+
+
+def lane_of(shell: Shell) -> FeatureLane:
+    """The lane of a SENSE worker: only features for THINK may travel without being stored."""
+    lane: FeatureLane
+    if shell.config.into == "act":
+        lane = RuleLane(shell)
+    else:
+        lane = HotLane(shell) if shell.config.route.is_hot else DurableLane(shell)
+    return ExportingLane(shell, lane) if shell.config.exports else lane
 
 
 class FusedLane:

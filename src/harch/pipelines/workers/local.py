@@ -174,7 +174,14 @@ class LocalPipeline:
         state = self.folder / "state" / stage
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = worker_config(
-            self.parts, stage, name, engine=engine, act_engine=act_engine, state_folder=str(state), share=share
+            self.parts,
+            stage,
+            name,
+            engine=engine,
+            act_engine=act_engine,
+            state_folder=str(state),
+            share=share,
+            kept_folder=str(self.folder / "kept"),
         )
         path = self.folder / "config" / f"{name}.json"
         write_config(path, config)

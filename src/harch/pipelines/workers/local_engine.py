@@ -60,10 +60,14 @@ class LocalEngine:
         self._keys = KeyFolder(folder / "keys")
         self._limits = limits or Limits()
         self._country = parts.country
-        self._synced_act = synced_act
         ports = _ports(folder / "ports.json")
         name = parts.country.lower()
-        main, act = _with_inputs(parts, main_grants(parts.names)), act_grants(parts.names)
+        route = parts.route
+        main, act = _with_inputs(parts, main_grants(parts.names, route)), act_grants(parts.names, route)
+        synced_act = synced_act and route.acts
+        if not route.acts:
+            act = ()
+        self._synced_act = synced_act
         domains: tuple[Domain, ...]
         if synced_act:
             domains = (self._domain(name, ports.main, main), self._domain(f"{name}-act", ports.act, act, synced=True))
@@ -96,8 +100,12 @@ class LocalEngine:
             client = AioClient(self._controller(server.url), clock=self._clock)
             await connect(client, self._clock, CONNECT_TIMEOUT_S)
             self._clients.append(client)
-        main = self._main_streams()
-        act = act_streams(self._parts.names, self._parts.sizes, shares_server=not self._synced_act)
+        names, sizes = self._parts.names, self._parts.sizes
+        main = main_streams(names, sizes, self._parts.route)
+        if self._parts.act is None:
+            await self._apply(self.admin, main)
+            return
+        act = act_streams(names, sizes, shares_server=not self._synced_act)
         if self._synced_act:
             await self._apply(self.admin, main)
             await self._apply(self.act_admin, act)
@@ -158,16 +166,6 @@ class LocalEngine:
             users=user_names(self._layout),
             on_event=on_event,
             clock=self._clock,
-        )
-
-    def _main_streams(self) -> Wanted:
-        """Features of the hot lane are kept by nobody."""
-        wanted, unkept = main_streams(self._parts.names, self._parts.sizes), self._parts.names.features_stream
-        if self._parts.lane != "hot":
-            return wanted
-        return Wanted(
-            streams=tuple(stream for stream in wanted.streams if stream.name != unkept),
-            consumers=tuple(consumer for consumer in wanted.consumers if consumer.stream != unkept),
         )
 
     async def _apply(self, admin: JetStreamAdmin, wanted: Wanted) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from harch.pipelines.think.rollout import State
-from harch.pipelines.think.settings import Role, VersionSettings
+from harch.pipelines.think.settings import ModelSettings, Role, VersionSettings
 
 _STATES = {Role.LOADED: State.LOADED, Role.SHADOW: State.SHADOW, Role.CANARY: State.CANARY, Role.ACTIVE: State.ACTIVE}
 _ORDER = {state: rank for rank, state in enumerate(State)}
@@ -20,6 +20,7 @@ class WantedModels(Struct, frozen=True):
 
     revision: int
     versions: dict[str, tuple[VersionSettings, ...]]  # by model; a model that is not named stays as it is
+    models: tuple[ModelSettings, ...] = ()  # whose rules and share of the canary hold from now on
 
 
 class ModelStep(Struct, frozen=True):

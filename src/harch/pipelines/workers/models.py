@@ -11,7 +11,8 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import Gate
-from harch.pipelines.think.rollout import Change
+from harch.pipelines.think.counters import VersionCounters
+from harch.pipelines.think.rollout import Change, State
 from harch.pipelines.think.service import ThinkService
 from harch.pipelines.think.settings import ModelSettings, VersionSettings
 from harch.pipelines.think.stage import ThinkStage
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 class Models:
     """The stage with its service, and what is wanted of it."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, *, again: str = "") -> None:
         config = shell.config
         if config.think is None:
             raise HarchError("E0750", "a worker that thinks has no models", hint="let the hub write its configuration")
@@ -43,14 +44,16 @@ class Models:
             folder=Path(config.model_folder),
             told=self._told,
         )
-        self.thinker = Thinker(config.pipeline, feature_schema(config.sense), self.gate, shell.clock)
+        self.thinker = Thinker(config.pipeline, feature_schema(config.sense), self.gate, shell.clock, again=again)
         self.service = ThinkService(self.stage, shell.clock, self.thinker.handed_over)
         self.thinker.use(self.service)
         self.revision = 0
         self.trouble = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def load(self) -> None:
         """What is declared, then what was wanted since. Raises E0907, E0502 and others of the stage."""
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.stage.load)
         await self.look()
 
@@ -66,6 +69,9 @@ class Models:
     async def _carry_out(self, wanted: WantedModels) -> None:
         """Loads beside the traffic. What cannot be loaded changes nothing, and is told."""
         self.trouble = ""
+        for settings in wanted.models:
+            if settings.name in self.stage.models:
+                self.stage.model(settings.name).learn_rules(settings)
         for name, versions in wanted.versions.items():
             try:
                 model = self.stage.model(name)
@@ -83,9 +89,11 @@ class Models:
         self.revision = wanted.revision
 
     def _told(self, model: str, change: Change) -> None:
+        """Called by whichever thread scores or loads; the connection belongs to the loop."""
         log.info("model %s@%s is %s: %s", model, change.version, change.after, change.reason)
-        if change.by_itself:
-            self._shell.alert("rollback", f"{model}@{change.version} is {change.after}: {change.reason}")
+        if change.by_itself and self._loop is not None:
+            detail = f"{model}@{change.version} is {change.after}: {change.reason}"
+            self._loop.call_soon_threadsafe(self._shell.alert, "rollback", detail)
 
     def report(self) -> Report:
         counters = {"rows": self.thinker.rows, "messages": self.thinker.messages}
@@ -94,6 +102,8 @@ class Models:
         for name, model in self.stage.models.items():
             for state, record in model.records():
                 details[f"model.{name}@{record.ref.version}"] = str(state)
+                if state is State.CANARY:
+                    counters |= canary_counters(f"{name}@{record.ref.version}", record.watch.in_role)
         waiting = sum(self.stage.waiting(name) for name in self.stage.models)
         return Report(
             counters=counters,
@@ -103,6 +113,16 @@ class Models:
             details=details,
             trouble=self.trouble,
         )
+
+
+def canary_counters(version: str, done: VersionCounters) -> dict[str, int]:
+    """What a canary did since it is one; `promotion` of the hub adds it up over all workers."""
+    return {
+        f"canary.{version}.rows": done.rows,
+        f"canary.{version}.bad": done.rows_bad,
+        f"canary.{version}.compared": done.rows_compared,
+        f"canary.{version}.disagreed": done.rows_disagreed,
+    }
 
 
 def tag_of(config: WorkerConfig, model: ModelSettings, version: VersionSettings) -> Tag | None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.wire.subject import subject_of
+from harch.pipelines.workers.route import Into
 
 THINK_CONSUMER, ACT_CONSUMER = "think", "act"
 
@@ -35,6 +36,19 @@ class PipelineNames(Struct, frozen=True):
 
     def outputs(self, partition: int | str) -> str:
         return f"{self.root}.act.{partition}"
+
+    def results(self, partition: int | str) -> str:
+        """What the last stage of a pipeline without ACT has made, for whoever wants it."""
+        return f"{self.root}.results.{partition}"
+
+    def into(self, lane: Into, partition: int | str) -> str:
+        """The subject of what comes after a stage."""
+        subjects = {"think": self.features, "act": self.outputs, "results": self.results}
+        return subjects[lane](partition)
+
+    def exported(self, partition: int | str) -> str:
+        """Copies of features, from which the hub makes what leaves the country."""
+        return f"{self.root}.export.{partition}"
 
     def late(self, partition: int | str) -> str:
         return f"{self.root}.late.{partition}"
@@ -69,6 +83,14 @@ class PipelineNames(Struct, frozen=True):
         return f"{self._stem}-act"
 
     @property
+    def results_stream(self) -> str:
+        return f"{self._stem}-results"
+
+    @property
+    def export_stream(self) -> str:
+        return f"{self._stem}-export"
+
+    @property
     def late_stream(self) -> str:
         return f"{self._stem}-late"
 
@@ -98,6 +120,7 @@ class PipelineNames(Struct, frozen=True):
 ASSIGNMENT_KEY = "wanted.assignment"
 MODELS_KEY = "wanted.models"
 POLICY_KEY = "wanted.policy"
+DEVICES_KEY = "wanted.devices"
 POLICIES_KEY = "policies"  # the last few tables, for what is under way
 
 

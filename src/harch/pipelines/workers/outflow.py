@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -34,8 +34,17 @@ class Outflow:
     """All lines of one source worker's source: one per sender and partition. Never waits."""
 
     def __init__(
-        self, spool: Spool, schema: EventSchema, permit: Permit, *, partitions: int, bytes_max: int, can_wait: bool
+        self,
+        spool: Spool,
+        schema: EventSchema,
+        permit: Permit,
+        *,
+        partitions: int,
+        bytes_max: int,
+        can_wait: bool,
+        keep: Callable[[Sequence[Buffer]], None] | None = None,
     ) -> None:
+        """`keep` gets every batch before it is accepted, for later; it may raise E0752, and then nothing is taken."""
         self.permit = permit
         self.quarantine = Quarantine(100)
         self.counters: Counter[str] = Counter()
@@ -45,6 +54,7 @@ class Outflow:
         self._schema = schema
         self._partitions = partitions
         self._can_wait = can_wait
+        self._keep = keep
         self._line_bytes_max = max(LINE_BYTES_MIN, bytes_max // partitions)
         self._senders = spool.senders()
         self._lines: dict[LineKey, Sending] = {}
@@ -76,13 +86,14 @@ class Outflow:
         """All of them or none. True: they survive this process. What is no message is counted and passed over."""
         pieces: list[Piece] = []
         seqs: dict[int, int] = {}
-        for message in messages:
-            self._read(message, pieces, seqs)
+        fresh = [message for message in messages if self._read(message, pieces, seqs)]
         if not self._has_room(pieces):
             return False
         kept = self._stamped(pieces)
         if kept or seqs:
             try:
+                if self._keep is not None and fresh:
+                    self._keep(fresh)
                 self._spool.add(kept, seqs)
             except HarchError:
                 self.counters["spool_failures"] += 1
@@ -127,7 +138,8 @@ class Outflow:
             if other == source:
                 line.watermark(mark_ns)
 
-    def _read(self, message: Buffer, pieces: list[Piece], seqs: dict[int, int]) -> None:
+    def _read(self, message: Buffer, pieces: list[Piece], seqs: dict[int, int]) -> bool:
+        """Whether it is a batch that was not there before."""
         header = unpack_header(message)
         found = split(message, self._schema, self._partitions, self.permit)
         if isinstance(header, Rejection) or isinstance(found, Rejection):
@@ -136,24 +148,25 @@ class Outflow:
             detail = refused.detail if isinstance(refused, Rejection) else ""
             self.quarantine.add(Quarantined(reason, detail))
             self.counters["messages_refused"] += 1
-            return
+            return False
         if header.is_end:
             self._ended.add(header.source)
         else:
             self._ended.discard(header.source)
         if header.is_watermark_only or header.is_gap:
             self._hear_watermark(header)
-            return
+            return False
         before = seqs.get(header.source, self._senders.get(header.source, 0))
         if header.seq <= before:
             self.counters["batches_repeated"] += 1
-            return
+            return False
         if before and header.seq > before + 1:
             self.counters["sender_holes"] += header.seq - before - 1
         seqs[header.source] = header.seq
         pieces += found
         self.counters["batches_accepted"] += 1
         self.counters["events_accepted"] += header.n
+        return True
 
     def _has_room(self, pieces: list[Piece]) -> bool:
         """Senders that can wait find a limit before anything is shed; nobody may shed what must not be."""

@@ -22,7 +22,7 @@ from harch.pipelines.workers.config import (
 )
 from harch.pipelines.workers.deployment import LaneSizes
 from harch.pipelines.workers.names import PipelineNames, names_of
-from harch.pipelines.workers.scaling import ScalingRules
+from harch.pipelines.workers.route import Route
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
 
@@ -40,26 +40,31 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
     policy: PolicyTable
     juris_mask: int
     sense: SenseSettings
-    think: ThinkSettings
-    act: ActSettings
+    think: ThinkSettings | None = None  # without: rules of ACT read features, or features are the result
+    act: ActSettings | None = None  # without: what the last stage makes goes to the lane of results
     workers: dict[StageName, int] = field(default_factory=lambda: {"source": 1, "sense": 1, "think": 1, "act": 1})
     model_folder: str = "."
     model_tags: dict[str, Tag] = {}
     enrichment: dict[str, dict[str, float]] = {}
     country_bits: dict[str, int] = {}
     lane: Literal["durable", "hot"] = "durable"
+    exports: bool = False
     sizes: LaneSizes = LaneSizes()
     leases: LeaseSettings = LeaseSettings()
     source: SourceOptions = SourceOptions()
     thinking: ThinkOptions = ThinkOptions()
     acting: ActOptions = ActOptions()
     status_every_s: float = 1.0
-    scaling: dict[StageName, ScalingRules] = {}  # stages that are not named keep the number of workers they have
     seed: int = 0
 
     @property
     def names(self) -> PipelineNames:
         return names_of(self.country, self.name)
+
+    @property
+    def route(self) -> Route:
+        thinks = self.think is not None
+        return Route(thinks=thinks, acts=self.act is not None, is_hot=thinks and self.lane == "hot")
 
     @property
     def sensing_stage(self) -> StageName:
@@ -68,7 +73,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
 
     @property
     def fused_acts(self) -> bool:
-        return bool(self.workers.get("fused")) and not self.workers.get("act")
+        return self.act is not None and bool(self.workers.get("fused")) and not self.workers.get("act")
 
 
 def worker_config(
@@ -80,10 +85,12 @@ def worker_config(
     act_engine: EngineAccess,
     state_folder: str,
     share: tuple[int, int] = (0, 1),
+    state_version: int = 0,
+    kept_folder: str = "",
 ) -> WorkerConfig:
     """What one worker is told: only the parts that it needs."""
-    thinks = stage in ("think", "fused")
-    acts = stage == "act" or (stage == "fused" and parts.fused_acts)
+    thinks = stage in ("think", "fused", "replay")
+    acts = stage in ("act", "replay") or (stage == "fused" and parts.fused_acts)
     return WorkerConfig(
         worker=worker,
         stage=stage,
@@ -98,11 +105,15 @@ def worker_config(
         engine=engine,
         act_engine=act_engine,
         state_folder=state_folder,
+        kept_folder=kept_folder,
         model_folder=parts.model_folder,
         model_tags=parts.model_tags if thinks else {},
         enrichment=parts.enrichment,
         country_bits=parts.country_bits,
         lane=parts.lane,
+        exports=parts.exports,
+        route=parts.route,
+        state_version=state_version,
         leases=parts.leases,
         source=parts.source,
         thinking=parts.thinking,

@@ -21,7 +21,8 @@ from harch.pipelines.wire.credit import pack_credit
 from harch.pipelines.wire.header import pack_batch
 from harch.pipelines.workers.assignment import Assignment
 from harch.pipelines.workers.bucket import Unreachable
-from harch.pipelines.workers.held import Held, handler_of, stage_of
+from harch.pipelines.workers.held import Held, handler_of, learn_devices, stage_of
+from harch.pipelines.workers.known_devices import DeviceNews
 from harch.pipelines.workers.leases import Leases, Renewal
 from harch.pipelines.workers.names import ASSIGNMENT_KEY
 from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
@@ -54,6 +55,7 @@ class SenseWorker:
         )
         self._held: dict[int, Held] = {}
         self._policies = Policies(shell.config.policy)
+        self._devices = DeviceNews(shell.config.sense.devices)
         self._wanted: tuple[int, ...] = shell.config.partitions
         self._wanted_version = 0
         self._has_looked = False  # at the policies of others, without which older windows would permit nothing
@@ -92,6 +94,9 @@ class SenseWorker:
         for table in await self._policies.look(self._shell.state):
             for held in self._held.values():
                 held.partition.learn_policy(table)
+        if await self._devices.look(self._shell.state):
+            for held in self._held.values():
+                learn_devices(self._config, held.partition.stage, self._devices.devices)
         self._has_looked = True
 
     def report(self) -> Report:
@@ -160,7 +165,7 @@ class SenseWorker:
         lease = await self._leases.take(number)
         if lease is None:
             return
-        stage = stage_of(self._config, number, self._policies)
+        stage = stage_of(self._config, number, self._policies, self._devices.devices)
         partition = Partition(
             stage, lease, self._shell.state, self._lane, self._shell.clock, is_exact=self._config.lane == "durable"
         )

@@ -26,7 +26,7 @@ from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.workers.bucket import Conflict, NatsBucket, Unreachable
-from harch.pipelines.workers.config import WorkerConfig
+from harch.pipelines.workers.config import TOKEN, WorkerConfig
 from harch.pipelines.workers.local_engine import connect
 from harch.pipelines.workers.status import Alert, Meter, WorkerStatus, memory_bytes
 
@@ -35,7 +35,6 @@ DRAIN_S_MAX = 25.0  # below the grace of the supervisor
 ORPHAN_POLL_S = 1.0
 WANTED_POLL_S = 0.5  # what is wanted is looked at so often, and at once when the control subject says so
 
-_SPEAK_TO_ACT = ("think", "act", "fused")  # others have no user at the engine of outputs
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class Shell:
         self.config = config
         self.names = config.names
         self.clock = clock or SystemClock()
-        self.process = secrets.token_hex(6)
+        self.process = os.environ.get(TOKEN) or secrets.token_hex(6)
         self.client = AioClient(config.engine.options(config.worker), clock=self.clock)
         self.act_client = AioClient(config.act_engine.options(config.worker), clock=self.clock)
         self.state = NatsBucket(self.client, self.names.state_bucket)
@@ -88,6 +87,11 @@ class Shell:
         self._draining = False
         self.is_orphan = False  # all others end now, too: nobody takes what we would still send
         self._looking = asyncio.Event()
+
+    @property
+    def speaks_to_act(self) -> bool:
+        """Others have no user at the engine of outputs."""
+        return self.config.stage == "act" or (self.config.stage != "source" and self.config.into != "think")
 
     def claim_name(self) -> None:
         """Raises E0750 while another process of this name lives on this machine. The lock goes with the process."""
@@ -103,7 +107,7 @@ class Shell:
     async def run(self, make: Callable[[Shell], StageBody]) -> None:
         """Until SIGTERM and drained. Raises E0701 without an engine, and whatever ends the stage."""
         await connect(self.client, self.clock, CONNECT_TIMEOUT_S)
-        if self.config.stage in _SPEAK_TO_ACT:
+        if self.speaks_to_act:
             await connect(self.act_client, self.clock, CONNECT_TIMEOUT_S)
         self.client.subscribe(self.names.control, self._told)
         try:

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from harch.base.rejection import Rejection
 from harch.pipelines.act.sinks.environment import variable
@@ -24,6 +25,8 @@ from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import FileSource, HttpSource, MqttSource, NatsSource, Source, TcpSource
 from harch.pipelines.wire.credit import unpack_credit
 from harch.pipelines.wire.rows import RowReader
+from harch.pipelines.workers.history import History
+from harch.pipelines.workers.known_devices import DeviceNews
 from harch.pipelines.workers.outflow import Outflow, SpoolIntake
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.spool import Spool
@@ -32,6 +35,7 @@ from harch.pipelines.workers.web import serve
 SEND_POLL_S = 0.02
 TIDY_S = 1.0
 DRAIN_S = 20.0
+NAMES_WAIT_S = 2.0  # SENSE looks more often than this, and must know a device before its first event comes
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +43,11 @@ log = logging.getLogger(__name__)
 class _Way:
     """One source of the pipeline, as this worker runs it."""
 
-    def __init__(self, source: Source, outflow: Outflow, spool: Spool) -> None:
+    def __init__(self, source: Source, outflow: Outflow, spool: Spool, history: History | None) -> None:
         self.source = source
         self.outflow = outflow
         self.spool = spool
+        self.history = history
         self.address = ""
 
 
@@ -56,6 +61,9 @@ class SourceWorker:
         self._permit = Permit(shell.config.juris_mask, shell.config.policy.version)
         number, count = shell.config.share
         self._ways = [self._way(source) for source in self._settings.sources[number::count]]
+        self._devices = DeviceNews(shell.config.sense.devices)
+        self._tables: list[DeviceTable] = []
+        self._named_s: float | None = None  # when devices came that are not used yet
         self._stopping = asyncio.Event()
         self._ready = False
         self._send_failures = 0
@@ -87,13 +95,22 @@ class SourceWorker:
             self._shell.client.unsubscribe(sid)
             for way in self._ways:
                 way.spool.close()
+                if way.history is not None:
+                    way.history.close()
 
     def stop(self) -> None:
         self._stopping.set()
 
     async def look(self) -> None:
-        """Nothing is wanted of a source but its configuration. A new numbering of hubs concerns SENSE, which knows the
-        old one too."""
+        """An operator may have added devices. A new numbering of hubs concerns SENSE, which knows the old one too."""
+        now_s = self._shell.clock.monotonic_s()
+        if await self._devices.look(self._shell.state):
+            self._named_s = now_s
+        if self._named_s is not None and now_s - self._named_s >= NAMES_WAIT_S:
+            self._named_s = None
+            for table in self._tables:
+                for name in self._devices.devices:
+                    table.add(name)
 
     def report(self) -> Report:
         counters: dict[str, int] = {}
@@ -125,6 +142,7 @@ class SourceWorker:
     def _way(self, source: Source) -> _Way:
         options = self._config.source
         spool = Spool(self._shell.folder / f"{source.name}.db", synced=options.synced)
+        history = self._history(source, spool)
         outflow = Outflow(
             spool,
             self._settings.event_schema,
@@ -132,8 +150,21 @@ class SourceWorker:
             partitions=self._settings.partitions,
             bytes_max=options.buffer_bytes_max // max(1, len(self._settings.sources)),
             can_wait=isinstance(source, HttpSource | TcpSource | FileSource),
+            keep=None if history is None else lambda some: history.append(self._shell.now_ms(), some),
         )
-        return _Way(source, outflow, spool)
+        return _Way(source, outflow, spool, history)
+
+    def _history(self, source: Source, spool: Spool) -> History | None:
+        options, folder = self._config.source, self._config.kept_folder
+        if not folder or not options.kept_s:
+            return None
+        return History(
+            Path(folder) / source.name,
+            age_s_max=options.kept_s,
+            bytes_max=options.kept_bytes_max // len(self._settings.sources),
+            accepted=spool.senders(),
+            now_ms=self._shell.now_ms(),
+        )
 
     # In
 
@@ -160,7 +191,8 @@ class SourceWorker:
             priority=source.priority,
             seq=0 if isinstance(source, FileSource) else accepted,
         )
-        names = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
+        names = DeviceTable(self._devices.devices, settings.devices_max, settings.metrics)
+        self._tables.append(names)
         reader = RowReader(settings.event_schema, names, source.rows)
         clock, schema = self._shell.clock, settings.event_schema
         if isinstance(source, FileSource):
@@ -244,6 +276,9 @@ class SourceWorker:
             await self._shell.clock.sleep(TIDY_S)
             for way in self._ways:
                 way.spool.tidy()
+                if way.history is not None:
+                    with contextlib.suppress(OSError):  # tried again with the next look
+                        way.history.tidy(self._shell.now_ms())
 
     async def _drain(self) -> None:
         """Until SENSE has all of it in checkpoints; what is left is in the spool, for the next start."""

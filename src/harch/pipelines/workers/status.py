@@ -29,7 +29,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     pipeline: str
     at_ms: int
     incarnation: str
-    pid: int
+    pid: int  # as it sees itself: in a sandbox not what the machine calls it
     health: str  # `starting`, `ok`, `trouble`, `draining`
     trouble: str = ""
     partitions: tuple[int, ...] = ()

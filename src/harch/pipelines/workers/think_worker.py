@@ -16,6 +16,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.think.endpoint import inference_app
+from harch.pipelines.workers.answered import Answered
 from harch.pipelines.workers.models import Models
 from harch.pipelines.workers.names import THINK_CONSUMER
 from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give_up, handle_all, still_working
@@ -41,7 +42,8 @@ class ThinkWorker:
         self._stopping = asyncio.Event()
         self._ready = False
         self._latency = Latency()
-        self._dead = self._redelivered = self._retries = self._hot_lost = 0
+        self._dead = self._redelivered = self._repeated = self._retries = self._hot_lost = 0
+        self._answered = Answered()
         self._lag = 0
         self._endpoint = ""
         self._hot: deque[Message] = deque(maxlen=HOT_MAX)
@@ -79,6 +81,7 @@ class ThinkWorker:
         report.counters |= {
             "messages_dead": self._dead,
             "messages_redelivered": self._redelivered,
+            "messages_repeated": self._repeated,
             "publish_retries": self._retries,
             "hot_lost": self._hot_lost,
         }
@@ -124,11 +127,16 @@ class ThinkWorker:
             if deliveries(message) > self._config.thinking.deliveries_max:
                 await self._bury(message, partition, f"{deliveries(message)} deliveries")
                 return
+            if self._answered.has(message):
+                self._repeated += 1
+                acknowledge(self._shell.client, message)
+                return
             outputs = await self._outputs(message, partition)
             if isinstance(outputs, Rejection):
                 await self._bury(message, partition, f"{outputs.rule}: {outputs.detail}")
                 return
             await publish_outputs(self._shell, partition, outputs, self._count_retry)
+            self._answered.add(message)
             if message.reply:
                 acknowledge(self._shell.client, message)
         except NatsError as error:
@@ -183,7 +191,8 @@ class ThinkWorker:
 async def publish_outputs(
     shell: Shell, partition: int, outputs: list[OutputMessage], retried: Callable[[], None]
 ) -> None:
-    """Returns when ACT's stream has all of them. A full or absent stream is waited for: outputs are never shed."""
+    """Returns when ACT's stream, or that of results, has all of them. A full or absent stream is waited for: outputs
+    are never shed."""
     await asyncio.gather(*(_publish(shell, partition, output, retried) for output in outputs))
 
 
@@ -192,7 +201,9 @@ async def _publish(shell: Shell, partition: int, output: OutputMessage, retried:
     while True:
         try:
             await shell.act_client.publish_stored(
-                shell.names.outputs(partition), output.message, msg_id=output.identity
+                shell.names.into(shell.config.into, partition),
+                output.message,
+                msg_id=f"{shell.config.state_version}/{output.identity}",
             )
             return
         except NatsError as error:

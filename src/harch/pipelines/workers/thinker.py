@@ -58,12 +58,13 @@ class _Ticket:
 class Thinker:
     """Give its `handed_over` to the service. `dropped` counts rows that no output was made of, by rule."""
 
-    def __init__(self, pipeline: str, schema: EventSchema, gate: Gate, clock: Clock) -> None:
+    def __init__(self, pipeline: str, schema: EventSchema, gate: Gate, clock: Clock, *, again: str = "") -> None:
         self._pipeline = pipeline
         self._schema = schema
         self._names = tuple(column.name for column in schema.values)
         self._gate = gate
         self._clock = clock
+        self._again = again
         self._service: ThinkService | None = None
         self.dropped: Counter[str] = Counter()
         self.rows = 0
@@ -98,7 +99,9 @@ class Thinker:
         columns = decode_columns(self._schema, header.n, payload)
         if isinstance(columns, Rejection):
             return columns
-        features = features_of_message(header, columns, self._names, pipeline=self._pipeline, partition=partition)
+        features = features_of_message(
+            header, columns, self._names, pipeline=self._pipeline, partition=partition, again=self._again
+        )
         service = self._service
         if service is None or not header.n:
             return []

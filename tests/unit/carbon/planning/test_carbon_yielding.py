@@ -35,6 +35,13 @@ def test_far_more_than_is_needed_is_never_stopped() -> None:
     assert who_yields(1, 1, [0, 0, 0, 0], [wide]) is None
 
 
+def test_nodes_that_are_kept_for_somebody_else_are_left_alone() -> None:
+    holders = [Holder("on kept", {0: 4}, 20.0), Holder("elsewhere", {1: 4}, 5.0)]
+    assert who_yields(1, 4, [4, 0], holders) == ()
+    assert who_yields(1, 4, [4, 0], holders, closed={0}) == ("elsewhere",)
+    assert who_yields(1, 4, [4, 0], holders, closed={0, 1}) is None
+
+
 @given(
     st.integers(1, 4),
     st.sampled_from([1, 2, 4, 8]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.pipelines.engine.audit import DomainPolicy, audit_disk, audit_streams, observe
+from harch.pipelines.engine.audit import DomainPolicy, audit_disk, audit_streams, may_pass, observe
 from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import (
     ConsumerSpec,
@@ -182,6 +182,25 @@ def test_each_kind_of_violation_is_found_paused_and_told(fields: dict[str, Any],
     paused = (Action.PAUSE, Action.ALERT)
     assert found.actions == ((Action.ALERT,) if rule == "config" else paused)  # size and safety are told, place stops
     assert all(rejection.nearest_fix for rejection in found.rejections)
+
+
+def test_copies_that_are_missing_or_behind_are_told_and_may_pass() -> None:
+    wanted = msgspec.structs.replace(ACT, replicas=3)
+    policy = msgspec.structs.replace(
+        POLICY, servers=frozenset({"ma-1", "ma-2", "ma-3"}), wanted=Wanted(streams=(wanted,))
+    )
+
+    def found(*replicas: dict[str, Any]) -> list[Any]:
+        seen = observe(info(wanted, cluster={"leader": "ma-1", "replicas": list(replicas)}))
+        return [(one.actions, may_pass(one), one.rejections) for one in audit_streams(policy, [seen])]
+
+    whole = ({"name": "ma-2", "current": True}, {"name": "ma-3", "current": True})
+    assert found(*whole) == []
+    for fewer in (whole[:1], (whole[0], {"name": "ma-3"})):
+        ((actions, passes, rejections),) = found(*fewer)
+        assert (actions, passes, {one.rule for one in rejections}) == ((Action.ALERT,), True, {"copies"})
+    ((actions, passes, _),) = found(whole[0], {"name": "sn-1", "current": True})
+    assert (actions, passes) == ((Action.PAUSE, Action.ALERT), False)  # the place counts more
 
 
 @pytest.mark.parametrize(

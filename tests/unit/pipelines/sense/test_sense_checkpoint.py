@@ -72,7 +72,7 @@ def test_other_bytes_are_no_checkpoint(junk: bytes) -> None:
     [
         ({"pipeline": "other"}, "belongs to"),
         ({"partition": 4}, "belongs to"),
-        ({"fingerprint": "0"}, "have changed"),
+        ({"fingerprint": "0", "meaning": None}, "have changed"),
         ({"devices_hash": "0"}, "devices"),
         ({"cells": b"1234567"}, "cut"),
         ({"cells": bytes(64)}, "entries"),
@@ -99,7 +99,8 @@ def test_a_forged_history_is_refused() -> None:
     "other",
     [
         replace(SETTINGS, metrics=("pressure", "flow")),
-        replace(SETTINGS, windows=WindowSettings(size_s=1.0, lateness_s=0.5, skew_s=20.0)),
+        replace(SETTINGS, windows=WindowSettings(size_s=1.0, lateness_s=0.0, skew_s=0.1, future_s=0.1)),
+        replace(SETTINGS, windows=WindowSettings(size_s=2.0, lateness_s=0.5)),
         replace(SETTINGS, devices=("pump-1", "pump-0", "pump-2")),
         replace(SETTINGS, aggregate=("v1",)),
     ],

@@ -1,16 +1,13 @@
-"""Are countries linked only where a pipeline exports, and does every domain get what its pipelines need?"""
+"""Does every domain of the message engine get what the pipelines of its country need, and nothing else?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from harch.base.errors import HarchError
 from harch.pipelines.client.nkeys import new_user_seed, public_key
-from harch.pipelines.engine.config import EngineSecrets, server_config
-from harch.pipelines.engine.layout import Server, check_layout
-from harch.pipelines.spec.assembly import assemble_layout, controller_name
+from harch.pipelines.engine.config import server_config
+from harch.pipelines.engine.layout import Layout, Server
+from harch.pipelines.spec.assembly import assemble_domain, controller_name
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.residency import prove_residency
 from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, rules
@@ -35,46 +32,25 @@ def deployed(**fields: Any) -> Deployment:
     return plan
 
 
-SERVERS = {
-    "ma": server("ma-1", border_port=7422),
-    "ma-act": server("ma-act-1"),
-    "sn": server("sn-1"),
-    "ci": server("ci-1"),
-}
-
-
-def test_only_countries_that_exchange_something_are_linked_and_the_configuration_holds() -> None:
-    assembled = assemble_layout(SERVERS, [deployed()], key)
-    check_layout(assembled.layout)
-    (link,) = assembled.layout.links
-    assert (link.dialler, link.acceptor, link.acceptor_url) == ("sn", "ma", "127.0.0.1:7422")
-    silent = assemble_layout(SERVERS, [deployed(exports=[])], key)
-    assert silent.layout.links == ()
-    for domain in assembled.layout.domains:
-        seeds = EngineSecrets(link_seeds={link.public_key: SEEDS["link-sn-ma"]})
-        text = server_config(assembled.layout, domain.servers[0].name, seeds)
-        assert key(controller_name(domain.country)) in text
-        others = {"MA", "SN", "CI"} - {domain.country}
-        assert not any(f"JURIS_{country}" in text for country in others)
+def test_a_domain_knows_its_own_country_and_no_border() -> None:
+    domain, _ = assemble_domain("ma", "MA", server("ma-1"), [deployed()], key)
+    text = server_config(Layout(domains=(domain,)), "ma-1")
+    assert key(controller_name("MA")) in text
+    assert "JURIS_SN" not in text
+    assert "leafnodes" not in text
 
 
 def test_pipelines_of_one_country_share_its_domains_with_users_of_their_own() -> None:
     sources = [{"kind": "http", "name": "weather"}]
     other = deployed(name="draa", exports=[], origins={}, sense__sources=sources)
-    assembled = assemble_layout(SERVERS, [deployed(), other], key)
-    morocco = assembled.layout.domain("ma")
+    morocco, wanted = assemble_domain("ma", "MA", server("ma-1"), [deployed(), other], key)
     names = [user.name for user in morocco.users]
     assert len(set(names)) == len(names)
     assert {"harch", "ma-draa-sense", "ma-souss-irrigation-sense"} <= set(names)
     draa = next(user for user in morocco.users if user.name == "ma-draa-sense")
     assert not [subject for subject in (*draa.publish, *draa.subscribe) if "souss" in subject]
-    streams = [stream.name for stream in assembled.wanted["ma"].streams]
+    streams = [stream.name for stream in wanted.streams]
     assert len(set(streams)) == len(streams)
     assert "ma-advisories" in streams
-    assert [user.name for user in assembled.layout.domain("sn").users] == ["harch"]
-
-
-def test_a_domain_without_a_server_is_refused() -> None:
-    with pytest.raises(HarchError) as caught:
-        assemble_layout({"ma": SERVERS["ma"]}, [deployed()], key)
-    assert caught.value.code == "E0704"
+    senegal, _ = assemble_domain("sn", "SN", server("sn-1"), [deployed(), other], key)
+    assert [user.name for user in senegal.users] == ["harch"]

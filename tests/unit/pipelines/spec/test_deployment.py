@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.base.errors import HarchError
 from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import check_streams
 from harch.pipelines.spec.deployment import Deployment, plan_deployment, shared_partitions
@@ -16,7 +16,8 @@ from harch.pipelines.spec.parts import parts_at
 from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.settings import PipelineSpec, StageName
 from harch.pipelines.spec.update import Step, plan_update
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, raw, rules
+from harch.pipelines.workers.route import Route
+from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, parse, raw, rules
 
 
 def deployed(spec: PipelineSpec) -> Deployment:
@@ -35,15 +36,20 @@ def test_stages_share_a_hub_and_speak_on_subjects_of_their_country() -> None:
     for share in plan.domains:
         for grant in share.grants:
             for subject in (*grant.listens, *grant.speaks):
-                assert subject.startswith(("juris.ma.souss-irrigation.", "export.agg.ma.souss-irrigation."))
+                assert subject.startswith("juris.ma.souss-irrigation.")  # no worker speaks over a border
     think, act = plan.placements[1:]
     assert "juris.ma.souss-irrigation.think.*" in think.listens
     assert "juris.ma.souss-irrigation.act.*" in think.speaks
-    assert "export.agg.ma.souss-irrigation.water-used" in act.speaks
-    assert "export.agg.ma.souss-irrigation.water-used" not in think.speaks
+    assert "juris.ma.souss-irrigation.export.*" in sense.speaks
+    assert "juris.ma.souss-irrigation.export.*" not in (*think.speaks, *act.speaks)
     devices = next(grant for grant in plan.domains[0].grants if grant.stage == "devices")
     assert (devices.speaks, devices.listens) == (("juris.ma.souss-irrigation.in.>",), ())
-    assert plan.exports == {"export.agg.ma.souss-irrigation.water-used": ("SN",)}
+    (offer,) = plan.exports
+    assert (offer.name, offer.columns, offer.tag.process_in) == ("water-used", (), ("MA", "SN"))
+    assert {rules().terrain.site(hub).country for hub in offer.hubs} == {"SN"}  # type: ignore[union-attr]
+    waiting = next(one for one in plan.domains[0].wanted.streams if one.name == "ma-souss-irrigation-export")
+    assert not waiting.discard_new  # a border that is shut stops nothing at home
+    assert not [one for one in deployed(changed(exports=[])).domains[0].wanted.streams if one.name.endswith("-export")]
 
 
 def test_synced_actions_live_in_a_domain_of_their_own_where_sense_has_no_user() -> None:
@@ -94,8 +100,39 @@ def test_workers_are_told_what_the_plan_and_the_rules_say() -> None:
     assert parts.juris_mask == rules().hubs_in(("MA",))
     assert parts.juris_mask & parts.country_bits["SN"] == 0
     assert set(parts.model_tags) == {"thirst@1"}
-    with pytest.raises(HarchError):
-        parts_at(changed(act=None, exports=[]), plan, hub, rules(), JURISDICTIONS, policy_version=3)
+
+
+@pytest.mark.parametrize(
+    ("without", "route", "streams"),
+    [
+        (("act",), Route(acts=False), {"think", "results"}),
+        (("think", "act"), Route(thinks=False, acts=False), {"results"}),
+        (("think",), Route(thinks=False), {"act"}),
+    ],
+)
+def test_a_pipeline_without_think_or_act_has_the_lanes_and_rights_of_its_stages_only(
+    without: tuple[str, ...], route: Route, streams: set[str]
+) -> None:
+    data = raw()
+    for stage in without:
+        del data[stage]
+    if "act" in data:
+        data["act"]["actions"] = [
+            {"name": "water", "when": "moisture.mean < 20", "ttl_s": 60, "sink": "valves", "args": {"value": 1}}
+        ]
+    data["exports"] = []
+    spec = parse(yaml.safe_dump(data))
+    plan = deployed(spec)
+    parts = parts_at(spec, plan, plan.placements[0].hub, rules(), JURISDICTIONS, policy_version=3)
+    assert parts.route == route
+    found = {stream.name for share in plan.domains for stream in share.wanted.streams}
+    lanes = {lane for lane in ("think", "act", "results") if f"ma-{spec.name}-{lane}" in found}
+    assert lanes == streams
+    users = {grant.stage for share in plan.domains for grant in share.grants}
+    assert users & {"think", "act"} == {"think", "act"} - set(without)
+    assert ("readers" in users) is ("act" in without)
+    speakers = {g.stage for share in plan.domains for g in share.grants if any(".results." in s for s in g.speaks)}
+    assert speakers - {"fused", "replay"} == ({route.last} if "act" in without else set())
 
 
 def test_three_copies_are_refused_where_the_country_has_one_server() -> None:
@@ -130,7 +167,7 @@ def model(version: str, **fields: Any) -> dict[str, Any]:
         ({"scaling__act": {"hubs": ["tangier"]}}, {StageName.ACT: Step.RESTART}),
         ({"durability": {"think": "hot"}}, {StageName.SENSE: Step.RESTART, StageName.THINK: Step.RESTART}),
         ({"latency": {"p99_ms_target": 20}}, {}),
-        ({"exports": []}, {StageName.ACT: Step.RESTART}),
+        ({"exports": []}, {StageName.SENSE: Step.RESTART}),
         ({"origins": {}}, {StageName.SENSE: Step.RESTART}),
         ({"hubs": ["tangier"]}, dict.fromkeys(StageName, Step.RESTART)),
     ],
@@ -152,6 +189,7 @@ def test_a_stage_may_be_removed_and_added() -> None:
     gone = plan_update(changed(exports=[], scaling={}), without, JURISDICTIONS)
     assert gone.stages[-1].step is Step.STOP
     assert gone.streams_change
+    assert [refusal.rule for refusal in gone.refusals] == ["stages"]  # not while something is under way
     back = plan_update(without, changed(exports=[], scaling={}), JURISDICTIONS)
     assert back.stages[-1].step is Step.START
 

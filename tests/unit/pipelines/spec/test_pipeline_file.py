@@ -102,12 +102,27 @@ def test_single_mistakes_are_found_where_they_are(old: str, new: str, where: str
     assert [entry["field"] for entry in problems if entry["field"].startswith(where)], problems
 
 
-def test_a_stage_that_is_not_there_cannot_be_scaled_and_nothing_at_all_is_no_pipeline() -> None:
+def test_a_stage_that_is_not_there_cannot_be_scaled_and_sense_alone_is_a_pipeline() -> None:
     data = raw()
-    del data["act"], data["think"]
+    del data["act"], data["think"], data["kind"]
+    assert pipeline_problems(data, JURISDICTIONS) == []
     data["scaling"]["act"] = {"workers_max": 3}
-    del data["kind"]
-    assert {problem.path for problem in pipeline_problems(data, JURISDICTIONS)} == {"act", "scaling.act"}
+    assert {problem.path for problem in pipeline_problems(data, JURISDICTIONS)} == {"scaling.act"}
+
+
+def test_without_models_rules_are_about_features_of_devices() -> None:
+    data = raw()
+    del data["think"], data["kind"]
+    (action,) = data["act"]["actions"]
+    action |= {"when": "moisture.mean < 20 and flow.max > 0", "args": {"value": "{flow.last}"}}
+    assert pipeline_problems(data, JURISDICTIONS) == []
+    action |= {"when": "moisture.maen < 20", "model": "thirst"}
+    data["sense"]["rows_per"] = "metric"
+    found = {problem.path for problem in pipeline_problems(data, JURISDICTIONS)}
+    assert found == {"act.actions[0].when", "act.actions[0].args", "act.actions[0].model", "sense.rows_per"}
+    data["sense"] |= {"rows_per": "device", "metrics": ["soil-moisture", "flow"]}
+    action |= {"when": "soil_moisture.mean < 20", "model": ""}
+    assert pipeline_problems(data, JURISDICTIONS) == []
 
 
 @pytest.mark.parametrize(

@@ -43,22 +43,23 @@ class FakeClient:
 
 
 def shell_of(client: FakeClient) -> Any:
-    return SimpleNamespace(client=client, names=names_of("MA", "fields"), config=SimpleNamespace(pipeline="fields"))
+    config = SimpleNamespace(pipeline="fields", state_version=1, into="think")
+    return SimpleNamespace(client=client, names=names_of("MA", "fields"), config=config)
 
 
 async def test_windows_that_wait_are_stored_together_each_under_its_own_id() -> None:
     client = FakeClient(set())
     await DurableLane(shell_of(client)).deliver(4, SOME)
-    assert client.stored == {f"fields/4/{told.seq}": told.message for told in SOME}
+    assert client.stored == {f"1/fields/4/{told.seq}": told.message for told in SOME}
     assert client.most_under_way == len(SOME)
 
 
 async def test_a_failure_is_told_only_when_nothing_is_under_way_any_more() -> None:
-    client = FakeClient({"fields/4/1"})
+    client = FakeClient({"1/fields/4/1"})
     with pytest.raises(Undelivered):
         await DurableLane(shell_of(client)).deliver(4, SOME)
     assert client.under_way == 0
-    assert set(client.stored) == {"fields/4/2", "fields/4/3"}  # they are known by their ids when all come again
+    assert set(client.stored) == {"1/fields/4/2", "1/fields/4/3"}  # they are known by their ids when all come again
     client.fails.clear()
     await DurableLane(shell_of(client)).deliver(4, SOME)
     assert len(client.stored) == len(SOME)

@@ -1,0 +1,130 @@
+"""Whose telemetry may a caller see and send? Alone everyone's who reaches the port; at a hub, those of the key."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+
+from harch.base.errors import HarchError
+
+DEFAULT_TENANT = "default"
+TENANT_HEADER = "x-scope-orgid"
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_REMEMBERED_MAX = 1024
+_REMEMBERED_S = 60.0
+_MAY_WRITE = frozenset({"agent", "user", "operator", "admin"})
+_SEES_ALL = frozenset({"operator", "admin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `tenant` is empty for those who may name any."""
+
+    tenant: str
+    may_write: bool = True
+    may_administer: bool = True
+
+
+class Doorkeeper(Protocol):
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        """Raises E0101 or E0102."""
+        ...
+
+
+class OpenDoor:
+    """For a SENTINEL that runs alone on a loopback address: whoever reaches it may ask, as with Prometheus."""
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        return Caller("")
+
+
+class TokenDoor:
+    """One token for everything, from a file: for a SENTINEL alone that listens beyond the machine."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = hashlib.sha256(token.encode()).digest()
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        token = token_in(headers)
+        if not token:
+            raise HarchError("E0101", "this call needs a token", hint="send it as `Authorization: Bearer …`")
+        if hashlib.sha256(token.encode()).digest() != self._digest:
+            raise HarchError("E0102", "this token is not known here")
+        return Caller("")
+
+
+class HubDoor:
+    """Asks the hub whose key it is, and remembers the answer for a minute. Without an answer nobody is let in."""
+
+    def __init__(
+        self,
+        hub_url: str,
+        own_token: str,
+        monotonic_s: Callable[[], float],
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._url = f"{hub_url}/v1/sentinel/callers"
+        self._own = hashlib.sha256(own_token.encode()).digest()
+        self._monotonic_s = monotonic_s
+        self._client = httpx.AsyncClient(
+            timeout=5, trust_env=False, transport=transport, headers={"X-API-Key": own_token}
+        )
+        self._remembered: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        token = token_in(headers)
+        if not token:
+            raise HarchError("E0101", "this call needs an API key", hint="send it as `Authorization: Bearer hsk_…`")
+        digest = hashlib.sha256(token.encode()).digest()
+        if digest == self._own:
+            return Caller("")
+        found = self._remembered.get(digest)
+        if found is not None and found[0] > self._monotonic_s():
+            return found[1]
+        caller = await self._asked(token)
+        self._remembered[digest] = (self._monotonic_s() + _REMEMBERED_S, caller)
+        self._remembered.move_to_end(digest)
+        if len(self._remembered) > _REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return caller
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _asked(self, token: str) -> Caller:
+        try:
+            answer = await self._client.post(self._url, json={"key": token})
+        except httpx.HTTPError as problem:
+            raise HarchError("E0802", "the hub that knows the keys does not answer", retry_after_s=5) from problem
+        if answer.status_code in {400, 404}:
+            raise HarchError("E0102", "this API key is not known here", hint="each hub has its own keys")
+        if answer.status_code != httpx.codes.OK:
+            raise HarchError("E0802", "the hub that knows the keys is not ready", retry_after_s=5)
+        told = answer.json()
+        role = str(told.get("role", ""))
+        tenant = "" if role in _SEES_ALL else str(told.get("tenant", "")) or "-"
+        return Caller(tenant, role in _MAY_WRITE, role in _SEES_ALL)
+
+
+def token_in(headers: Mapping[str, str]) -> str:
+    bearer = headers.get("authorization", "")
+    return headers.get("x-api-key", "") or (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "")
+
+
+def tenant_of(caller: Caller, headers: Mapping[str, str]) -> str:
+    """The tenant that the header names, if the caller may; its own without one."""
+    asked = headers.get(TENANT_HEADER, "")
+    if asked and _TENANT.fullmatch(asked) is None:
+        hint = "letters, digits, `.`, `_` and `-`, at most 64"
+        raise HarchError("E0201", f"`{asked[:80]}` is no name of a tenant", field="X-Scope-OrgID", hint=hint)
+    if not caller.tenant:
+        return asked or DEFAULT_TENANT
+    if asked and asked != caller.tenant:
+        raise HarchError("E0103", f"this key may not see the telemetry of tenant `{asked}`")
+    return caller.tenant

@@ -1,0 +1,144 @@
+"""How is a request to SENTINEL served? Read within limits, allowed or refused, done by the right threads, answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from harch.api.body import answer_then_drain, declared_bytes, read_body
+from harch.api.limits import Limits
+from harch.api.reply import RequestIds
+from harch.api.streams import Streams
+from harch.api.telemetry.access import Caller, Doorkeeper, tenant_of
+from harch.api.telemetry.answer import Answer, failure
+from harch.api.telemetry.request import TelemetryRequest, read_parameters
+from harch.api.telemetry.routing import Right, Route, Routes, Work
+from harch.base.clock import Clock, epoch_ms
+from harch.base.errors import HarchError
+
+QUERIES_AT_ONCE = 2
+QUERIES_WAITING_MAX = 64
+WRITES_AT_ONCE = 4
+WRITES_WAITING_MAX = 256
+
+T = TypeVar("T")
+
+_FORM = "application/x-www-form-urlencoded"
+_log = logging.getLogger("harch.sentinel")
+
+
+class TelemetryApp:
+    """The ASGI application of one SENTINEL."""
+
+    def __init__(self, routes: Routes, door: Doorkeeper, clock: Clock) -> None:
+        self._routes = routes
+        self._door = door
+        self._clock = clock
+        self._ids = RequestIds()
+        self._limits = Limits()
+        self._threads = {
+            Work.QUERY: ThreadPoolExecutor(QUERIES_AT_ONCE, "sentinel-query"),
+            Work.WRITE: ThreadPoolExecutor(WRITES_AT_ONCE, "sentinel-write"),
+        }
+        self._waiting = dict.fromkeys(Work, 0)
+        self._waiting_max = {Work.QUERY: QUERIES_WAITING_MAX, Work.WRITE: WRITES_WAITING_MAX}
+        self.streams = Streams(self._limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            answer = await self._answer(scope, receive, send)
+        except HarchError as error:
+            answer = failure(error)
+        except ConnectionError:
+            return  # the client is gone: nobody is left to answer
+        except Exception as fault:  # noqa: BLE001 - the process edge: logged, answered, the server lives on
+            request_id = self._ids.next()
+            _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=fault)
+            answer = failure(HarchError("E1001", f"something went wrong here; the log knows it as {request_id}"))
+        if answer is not None:
+            await _send(send, answer)
+
+    def close(self) -> None:
+        for threads in self._threads.values():
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+        """None if it was sent already."""
+        route, names = self._routes.find(scope["method"], scope["path"])
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        caller = Caller("") if route.right is Right.NONE else await self._door.caller(headers)
+        _check(caller, route)
+        limits = replace(self._limits, body_bytes_max=route.body_bytes_max)
+        if declared_bytes(scope) > limits.body_bytes_max:
+            refusal = failure(HarchError("E0204", f"the body is larger than {limits.body_bytes_max} bytes"))
+            head = [(b"content-type", refusal.content_type.encode())]
+            await answer_then_drain(scope, receive, send, headers=head, body=refusal.body, limits=limits)
+            return None
+        body = await read_body(receive, limits) if scope["method"] not in {"GET", "HEAD"} else b""
+        form = body if route.is_form and headers.get("content-type", "").startswith(_FORM) else b""
+        gone = threading.Event()
+        request = TelemetryRequest(
+            scope["method"],
+            scope["path"],
+            headers,
+            read_parameters(scope["query_string"], form),
+            body,
+            tenant_of(caller, headers),
+            epoch_ms(self._clock.now()),
+            gone.is_set,
+        )
+        if route.work in {Work.QUICK, Work.LOOP}:
+            answer = route.handler(request, names)
+        else:
+            # Only queries are given up: what was sent is kept, also for those who do not wait for the answer.
+            watching = asyncio.create_task(_watch(receive, gone)) if route.work is Work.QUERY else None
+            try:
+                answer = await self._in_thread(route, lambda: route.handler(request, names))
+            finally:
+                if watching is not None:
+                    watching.cancel()
+        return answer if isinstance(answer, Answer) else await answer
+
+    async def _in_thread(self, route: Route, work: Callable[[], T]) -> T:
+        if self._waiting[route.work] >= self._waiting_max[route.work]:
+            hint = "send less at once, and try again in a moment"
+            raise HarchError("E0676", f"too many {route.work.value} requests are waiting", hint=hint, retry_after_s=1)
+        self._waiting[route.work] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads[route.work], work)
+        finally:
+            self._waiting[route.work] -= 1
+
+
+async def _watch(receive: Receive, gone: threading.Event) -> None:
+    """Notes that the caller has hung up, so that a query for nobody ends."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+def _check(caller: Caller, route: Route) -> None:
+    if route.right is Right.WRITE and not caller.may_write:
+        raise HarchError("E0103", "this key may not send telemetry")
+    if route.right is Right.ADMINISTER and not caller.may_administer:
+        raise HarchError("E0103", "this key may not change SENTINEL; it takes the role `operator`")
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = [(b"content-length", b"%d" % len(answer.body))]
+    if answer.body:
+        headers.append((b"content-type", answer.content_type.encode()))
+    headers.extend((name.lower().encode(), value.encode("latin-1", "replace")) for name, value in answer.headers)
+    with suppress(ConnectionError):
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})

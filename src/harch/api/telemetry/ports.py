@@ -1,0 +1,45 @@
+"""What do the routes ask of SENTINEL? The stores of tenants, and what is known about metrics and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.metadata import Metadata
+from harch.sentinel.model.selection import Appendable, Queryable, SeriesBatch, Written
+
+
+class TenantStore(Queryable, Appendable, Protocol):
+    """One tenant's series. Times are milliseconds, both ends included."""
+
+    def write_v1(self, body: bytes) -> Written:
+        """A remote-write request, snappy and protobuf as it came. Raises HarchError for what cannot be read."""
+        ...
+
+    def write_v2(self, body: bytes) -> Written: ...
+
+    def metadata(self) -> Mapping[str, Metadata]: ...
+
+    def describe(self, metadata: Mapping[str, Metadata]) -> None: ...
+
+    def delete(self, matchers: Sequence[Matcher], start: int, end: int) -> None: ...
+
+    def purge(self) -> None:
+        """Takes deleted samples off the disk now instead of with the next upkeep."""
+        ...
+
+    def facts(self) -> Mapping[str, object]:
+        """Counts for people and dashboards: series, samples, bytes, time range."""
+        ...
+
+
+class Tenants(Protocol):
+    """All tenants of one SENTINEL. A tenant begins with its first write."""
+
+    def store(self, tenant: str) -> TenantStore: ...
+
+    def names(self) -> Sequence[str]: ...
+
+
+Batches = Sequence[SeriesBatch]

@@ -1,0 +1,210 @@
+"""How does SENTINEL run as a process? `harch sentinel serve`: stores, collectors, rules, API, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from harch.api.server import serve_api
+from harch.api.telemetry.access import DEFAULT_TENANT, Doorkeeper, HubDoor, OpenDoor, TokenDoor
+from harch.api.telemetry.administration import Administration
+from harch.api.telemetry.alerting import Alerting
+from harch.api.telemetry.answer import Answer
+from harch.api.telemetry.app import TelemetryApp
+from harch.api.telemetry.catalog import Catalog
+from harch.api.telemetry.peers import AlertPeers
+from harch.api.telemetry.public_plugin import PublicPlugin
+from harch.api.telemetry.queries import Queries
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import Right, Route, Routes, Work
+from harch.api.telemetry.settings import SentinelSettings, read_settings
+from harch.api.telemetry.status import Status
+from harch.api.telemetry.writes import Writes
+from harch.base.clock import Clock, SystemClock
+from harch.base.errors import HarchError
+from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
+from harch.sentinel.collect.scrape.pool import ScrapePool
+from harch.sentinel.model.selection import SeriesBatch
+from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.store.tenants import StoreFolder
+from harch.sentinel.warming import warm_all
+
+UPKEEP_EVERY_S = 30.0
+SWITCH_S = 0.0005  # how long a thread of Python may hold up others: a write waits for no long answer
+_LOOPBACK = ("127.", "::1", "localhost")
+_log = logging.getLogger("harch.sentinel")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the command line says."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 9090
+    configs: Sequence[Path] = ()
+    alerts: Path | None = None
+    settings: Path | None = None
+    token_file: Path | None = None
+    hub_url: str = ""
+
+
+async def serve_sentinel(options: ServeOptions, *, listening: Callable[[int], None] | None = None) -> None:
+    """Until SIGTERM or SIGINT. Raises HarchError for what people can mend."""
+    clock = SystemClock()
+    sys.setswitchinterval(SWITCH_S)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    settings = read_settings(options.settings)
+    configs = read_configs(options)
+    door = door_of(options, clock)
+    async with AsyncExitStack() as closing:
+        if isinstance(door, HubDoor):
+            closing.push_async_callback(door.close)
+        await asyncio.to_thread(warm_all)
+        folder = await asyncio.to_thread(StoreFolder, options.data, clock, settings.store, settings.retention)
+        closing.callback(folder.close)
+        sentinel = Sentinel(folder, settings, configs, options, door, clock)
+        closing.callback(sentinel.app.close)
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(_reload(sentinel)))
+        await sentinel.run_until(stop, options, listening)
+
+
+def read_configs(options: ServeOptions) -> list[tuple[SentinelConfig, Path]]:
+    """What the files name, each with the folder that its own paths start from."""
+    return [(read_config(path), path.parent) for path in options.configs]
+
+
+async def _reload(sentinel: Sentinel) -> None:
+    try:
+        await sentinel.reload()
+        _log.info("files were read again")
+    except HarchError as problem:
+        _log.error("what ran before goes on: %s", problem.message)
+
+
+class Sentinel:
+    """The parts of one process, put together."""
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        settings: SentinelSettings,
+        configs: Sequence[tuple[SentinelConfig, Path]],
+        options: ServeOptions,
+        door: Doorkeeper,
+        clock: Clock,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        engine = Engine(settings.engine, clock)
+        self._options = options
+        self._configs = configs
+        self._scraping = ScrapePool(clock, self._keep)
+        peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
+        self._alerting = Alerting(folder, engine, configs, options.alerts, options.data, clock, peers)
+        queries = Queries(folder, engine)
+        routes = [
+            *Writes(folder).routes(),
+            *queries.routes(),
+            *PublicPlugin(folder, engine, queries).routes(),
+            *Catalog(folder).routes(),
+            *Status(folder, engine, self._scraping.health, lambda: "", {"storage.path": str(options.data)}).routes(),
+            Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP, Right.ADMINISTER),
+            *Administration(folder).routes(),
+            *self._alerting.routes(),
+        ]
+        self.app = TelemetryApp(Routes(routes), door, clock)
+
+    async def run_until(
+        self, stop: asyncio.Event, options: ServeOptions, listening: Callable[[int], None] | None
+    ) -> None:
+        async def wait_for_stop() -> None:
+            await stop.wait()
+            raise _Stopped
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(serve_api(self.app, options.host, options.port, listening=listening))
+                group.create_task(self._upkeep())
+                group.create_task(self._alerting.run())
+                group.create_task(self._scrape())
+                group.create_task(wait_for_stop())
+        except* _Stopped:
+            _log.info("SENTINEL stops")
+        except* HarchError as errors:
+            found: BaseException = errors
+            while isinstance(found, BaseExceptionGroup):
+                found = found.exceptions[0]
+            raise found from None
+
+    async def reload(self) -> None:
+        """Reads all files again. Raises HarchError for a mistake in any of them; what ran before goes on then."""
+        configs = read_configs(self._options)
+        await self._alerting.reload(configs, self._options.alerts)
+        await self._scraping.apply(configs)
+
+    async def _reloaded(self, _request: TelemetryRequest, _names: Mapping[str, str]) -> Answer:
+        await self.reload()
+        return Answer(204)
+
+    async def _scrape(self) -> None:
+        try:
+            await self._scraping.apply(self._configs)
+            await asyncio.Event().wait()
+        finally:
+            await self._scraping.close()
+
+    async def _keep(self, batches: Sequence[SeriesBatch]) -> None:
+        """What is scraped belongs to the operator's tenant."""
+        await asyncio.to_thread(self._folder.store(DEFAULT_TENANT).append, batches)
+
+    async def _upkeep(self) -> None:
+        """Blocks, compaction and retention, in a thread of their own: neither writes nor queries wait for it."""
+        while True:
+            await self._clock.sleep(UPKEEP_EVERY_S)
+            for name in self._folder.names():
+                try:
+                    await asyncio.to_thread(self._folder.store(name).maintain)
+                except (HarchError, OSError) as problem:
+                    _log.error("upkeep of tenant %s failed and is tried again: %s", name, problem)
+
+
+def token_of(options: ServeOptions) -> str:
+    """What the token file says; empty without one. Raises E0101 for a file that says nothing."""
+    if options.token_file is None:
+        return ""
+    try:
+        token = options.token_file.read_text("utf-8").strip()
+    except OSError as problem:
+        raise HarchError("E0101", f"cannot read {options.token_file}: {problem.strerror}") from problem
+    if not token:
+        raise HarchError("E0101", f"{options.token_file} is empty", hint="put a long random text into it")
+    return token
+
+
+def door_of(options: ServeOptions, clock: Clock) -> Doorkeeper:
+    token = token_of(options)
+    if options.hub_url:
+        return HubDoor(options.hub_url, token, clock.monotonic_s)
+    if token:
+        return TokenDoor(token)
+    if not options.host.startswith(_LOOPBACK):
+        raise HarchError(
+            "E0101",
+            f"whoever reaches {options.host} could read and write all telemetry",
+            hint="give --token-file, or listen on 127.0.0.1",
+        )
+    return OpenDoor()
+
+
+class _Stopped(Exception):
+    """Ends the task group: somebody asked the process to stop."""

@@ -1,0 +1,67 @@
+"""How are queries answered? `/api/v1/query` and `query_range`, as Grafana and every other client ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harch.api.telemetry.answer import Answer, success
+from harch.api.telemetry.ports import Tenants
+from harch.api.telemetry.request import TelemetryRequest, parse_step_ms
+from harch.api.telemetry.results import query_answer, result_json
+from harch.api.telemetry.routing import Route
+from harch.base.errors import HarchError
+from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.options import QueryOptions
+from harch.sentinel.promql.syntax.parser import parse
+from harch.sentinel.promql.syntax.printer import to_text
+
+POINTS_PER_SERIES_MAX = 11_000  # as in Prometheus; a wider step is taken instead of a refusal
+TIMEOUT_S_MAX = 600.0
+
+
+class Queries:
+    """Questions in PromQL."""
+
+    def __init__(self, tenants: Tenants, engine: Engine) -> None:
+        self._tenants = tenants
+        self._engine = engine
+
+    def routes(self) -> list[Route]:
+        both = ("GET", "POST")
+        return [
+            Route(both, "/api/v1/query", self.instant),
+            Route(both, "/api/v1/query_range", self.range),
+            Route(both, "/api/v1/format_query", self.formatted),
+        ]
+
+    def instant(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        # The public plugin sends `end` and no `time` with instant queries.
+        at_ms = request.time_ms("time", request.time_ms("end", request.now_ms))
+        store = self._tenants.store(request.tenant)
+        result = self._engine.instant(request.needed("query"), at_ms, store, _options(request))
+        return query_answer(result_json(result.value), result.warnings, result.infos)
+
+    def range(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        start, end = request.time_ms("start", request.now_ms), request.time_ms("end", request.now_ms)
+        step = parse_step_ms(request.needed("step"))
+        if end < start:
+            raise HarchError("E0201", "`end` lies before `start`", field="end")
+        warnings: tuple[str, ...] = ()
+        if (end - start) // step >= POINTS_PER_SERIES_MAX:
+            step = -(-(end - start) // (POINTS_PER_SERIES_MAX - 1))
+            warnings = (f"the step was widened to {step / 1000:g} s, so that a series has at most 11,000 points",)
+        store = self._tenants.store(request.tenant)
+        result = self._engine.range(request.needed("query"), start, end, step, store, _options(request))
+        return query_answer(result_json(result.value), (*warnings, *result.warnings), result.infos)
+
+    def formatted(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        return success(to_text(parse(request.needed("query"))))
+
+
+def _options(request: TelemetryRequest) -> QueryOptions:
+    timeout, lookback = request.one("timeout"), request.one("lookback_delta")
+    return QueryOptions(
+        lookback_ms=parse_step_ms(lookback, "lookback_delta") if lookback else None,
+        timeout_s=min(parse_step_ms(timeout, "timeout") / 1000, TIMEOUT_S_MAX) if timeout else None,
+        is_cancelled=request.is_gone,
+    )

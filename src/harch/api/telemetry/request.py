@@ -1,0 +1,104 @@
+"""What does a request to SENTINEL ask? Parameters from the address or a form, times, and whose data is meant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+from harch.base.errors import HarchError
+from harch.sentinel.model.durations import parse_duration_ms
+
+PARAMETERS_MAX = 1000
+_MS_MAX = 2**53  # beyond it no double tells one millisecond from the next
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryRequest:
+    """One request, read as far as every route needs it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]  # names in lower case
+    parameters: Mapping[str, Sequence[str]]  # of the address and, with POST, of the form
+    body: bytes
+    tenant: str
+    now_ms: int
+    is_gone: Callable[[], bool] = lambda: False  # whether the caller has hung up: nobody waits for the answer any more
+
+    def one(self, name: str, default: str = "") -> str:
+        values = self.parameters.get(name)
+        return values[0] if values else default
+
+    def needed(self, name: str) -> str:
+        value = self.one(name)
+        if not value:
+            raise HarchError("E0201", f"the parameter `{name}` is missing", field=name)
+        return value
+
+    def all(self, name: str) -> Sequence[str]:
+        """All values of a parameter; `name[]` is how Prometheus writes those that may come several times."""
+        return [*self.parameters.get(name, ()), *self.parameters.get(f"{name}[]", ())]
+
+    def time_ms(self, name: str, default: int) -> int:
+        text = self.one(name)
+        return parse_time_ms(text, name) if text else default
+
+    def flag(self, name: str) -> bool:
+        return self.one(name).lower() in {"1", "true", "t"}
+
+    def count(self, name: str, default: int = 0) -> int:
+        text = self.one(name)
+        if not text:
+            return default
+        if not text.isdigit() or len(text) > 12:
+            raise HarchError("E0201", f"`{name}` is a whole number, not `{text[:40]}`", field=name)
+        return int(text)
+
+
+def read_parameters(query_string: bytes, form: bytes = b"") -> dict[str, list[str]]:
+    """Raises E0201 for more parameters than anybody needs."""
+    try:
+        found = parse_qs(query_string.decode("utf-8"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+        if form:
+            told = parse_qs(form.decode("utf-8"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+            for name, values in told.items():
+                found.setdefault(name, []).extend(values)
+    except (ValueError, UnicodeDecodeError) as problem:
+        raise HarchError("E0201", f"the parameters cannot be read: {problem}") from problem
+    return found
+
+
+def parse_time_ms(text: str, name: str = "time") -> int:
+    """Unix seconds with a fraction, or RFC 3339."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return _rfc3339_ms(text, name)
+    if not math.isfinite(seconds) or abs(seconds) * 1000 > _MS_MAX:
+        raise HarchError("E0201", f"`{name}`: `{text[:40]}` is no time", field=name, hint="write Unix seconds")
+    return round(seconds * 1000)
+
+
+def parse_step_ms(text: str, name: str = "step") -> int:
+    """Seconds with a fraction, or a duration such as `15s`. Raises E0201 for anything not above 0."""
+    try:
+        ms = round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        ms = parse_duration_ms(text)
+    if ms <= 0 or ms > _MS_MAX:
+        raise HarchError("E0201", f"`{name}` must be above 0", field=name, hint="e.g. `step=15` or `step=1m`")
+    return ms
+
+
+def _rfc3339_ms(text: str, name: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        hint = "write Unix seconds or e.g. `2026-01-31T12:00:00Z`"
+        raise HarchError("E0201", f"`{name}`: `{text[:40]}` is no time", field=name, hint=hint) from None
+    if moment.tzinfo is None:
+        raise HarchError("E0201", f"`{name}`: `{text}` has no time zone", field=name, hint="end it with `Z`")
+    return round(moment.astimezone(UTC).timestamp() * 1000)

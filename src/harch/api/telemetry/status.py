@@ -1,0 +1,148 @@
+"""How is SENTINEL itself? Health, versions, figures of the store, targets, and a page for other collectors."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+
+from harch.api.telemetry.answer import Answer, success
+from harch.api.telemetry.number_text import number_texts
+from harch.api.telemetry.ports import Tenants
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.times import moment
+from harch.base.clock import iso
+from harch.base.errors import HarchError
+from harch.sentinel.collect.scrape.loop import TargetHealth
+from harch.sentinel.model.labels import METRIC_NAME, Labels, is_plain_label_name, is_plain_metric_name
+from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.results import VectorResult
+from harch.sentinel.promql.syntax.parser import parse_selector
+
+_SPOKEN_VERSION = "3.1.0"  # of Prometheus: whose API is spoken; Grafana chooses its questions by it
+
+
+class Status:
+    """What others ask before they trust the answers."""
+
+    def __init__(
+        self,
+        tenants: Tenants,
+        engine: Engine,
+        targets: Callable[[], Sequence[TargetHealth]],
+        why_not_ready: Callable[[], str],
+        flags: Mapping[str, str],
+    ) -> None:
+        self._tenants = tenants
+        self._engine = engine
+        self._targets = targets
+        self._why_not_ready = why_not_ready
+        self._flags = flags
+
+    def routes(self) -> list[Route]:
+        quick, open_ = Work.QUICK, Right.NONE
+        return [
+            Route(("GET", "HEAD"), "/-/healthy", self.healthy, quick, open_),
+            Route(("GET", "HEAD"), "/-/ready", self.ready, quick, open_),
+            Route(("GET",), "/api/v1/status/buildinfo", self.build, quick),
+            Route(("GET",), "/api/v1/status/runtimeinfo", self.runtime),
+            Route(("GET",), "/api/v1/status/flags", lambda *_: success(dict(self._flags)), quick),
+            Route(("GET",), "/api/v1/status/config", lambda *_: success({"yaml": ""}), quick),
+            Route(("GET",), "/api/v1/status/tsdb", self.store),
+            Route(("GET",), "/api/v1/targets", self.targets, quick),
+            Route(("GET",), "/api/v1/scrape_pools", self.pools, quick),
+            Route(("GET",), "/federate", self.federate),
+        ]
+
+    def healthy(self, *_: object) -> Answer:
+        return Answer(body=b"SENTINEL is healthy.\n", content_type="text/plain")
+
+    def ready(self, *_: object) -> Answer:
+        if why := self._why_not_ready():
+            raise HarchError("E0801", why, retry_after_s=1)
+        return Answer(body=b"SENTINEL is ready.\n", content_type="text/plain")
+
+    def build(self, *_: object) -> Answer:
+        return success(
+            {
+                "version": _SPOKEN_VERSION,
+                "application": "HarchOS SENTINEL",
+                "harchosVersion": version("harch"),
+                "revision": "",
+                "branch": "",
+                "buildUser": "",
+                "buildDate": "",
+                "goVersion": f"none; Python {platform.python_version()}",
+            }
+        )
+
+    def runtime(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        return success(dict(self._tenants.store(request.tenant).facts()))
+
+    def store(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        facts = dict(self._tenants.store(request.tenant).facts())
+        head = {
+            "numSeries": facts["series_in_memory"],
+            "numSamples": facts["samples_in_memory"],
+        }
+        return success({"headStats": head, "facts": facts})
+
+    def targets(self, *_: object) -> Answer:
+        listed = [
+            {
+                "discoveredLabels": dict(one.target.discovered),
+                "labels": dict(one.target.labels),
+                "scrapePool": one.target.job,
+                "scrapeUrl": one.target.url,
+                "globalUrl": one.target.url,
+                "lastError": one.failure,
+                "lastScrape": iso(moment(one.last_scrape_ms)),
+                "lastScrapeDuration": one.took_s,
+                "health": one.health,
+                "scrapeInterval": f"{one.interval_ms / 1000:g}s",
+                "scrapeTimeout": f"{one.timeout_ms / 1000:g}s",
+            }
+            for one in self._targets()
+        ]
+        return success({"activeTargets": listed, "droppedTargets": [], "droppedTargetCounts": {}})
+
+    def pools(self, *_: object) -> Answer:
+        return success({"scrapePools": sorted({one.target.job for one in self._targets()})})
+
+    def federate(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        """The newest value of each chosen series, as a page that Prometheus can scrape."""
+        store = self._tenants.store(request.tenant)
+        lines: list[str] = []
+        for text in request.all("match"):
+            parse_selector(text)  # a selector and nothing else: no query may hide here
+            result = self._engine.instant(text, request.now_ms, store)
+            if isinstance(result.value, VectorResult):
+                lines.extend(_page_lines(result.value))
+        return Answer(body="".join(sorted(set(lines))).encode(), content_type="text/plain; version=0.0.4")
+
+
+def _page_lines(vector: VectorResult) -> list[str]:
+    lines = []
+    for place, text in enumerate(number_texts(vector.values)):
+        if vector.histograms is None or vector.histograms[place] is None:
+            lines.append(f"{_series_text(vector.series.labels_of(place))} {text} {vector.time_ms}\n")
+    return lines
+
+
+def _series_text(labels: Labels) -> str:
+    """A series as a page of metrics writes it; names that are not plain stand in quotes inside the braces."""
+    name = dict(labels).get(METRIC_NAME, "")
+    inside = [f"{_label_name(key)}={_quoted(value)}" for key, value in labels if key != METRIC_NAME]
+    if not is_plain_metric_name(name):
+        return f"{{{','.join([_quoted(name), *inside])}}}"
+    return f"{name}{{{','.join(inside)}}}" if inside else name
+
+
+def _label_name(name: str) -> str:
+    return name if is_plain_label_name(name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

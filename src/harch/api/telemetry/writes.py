@@ -1,0 +1,103 @@
+"""How does telemetry come in over HTTP? Remote-write 1 and 2, OTLP; an answer means that it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harch.api.telemetry.answer import Answer, failure
+from harch.api.telemetry.ports import Tenants
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, Work
+from harch.base.errors import REGISTRY, HarchError
+from harch.sentinel.model.selection import Written
+from harch.sentinel.store.request import Receipt
+
+_V2 = "io.prometheus.write.v2.Request"
+_PROTOBUF = "application/x-protobuf"
+_HINT = "send fewer samples at once, or drop labels that change with every sample"
+
+
+class Writes:
+    """Samples from Prometheus agents, OpenTelemetry SDKs and HarchOS itself."""
+
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
+
+    def routes(self) -> list[Route]:
+        otlp = ("/api/v1/otlp/v1/metrics", "/v1/metrics")
+        return [
+            _write("/api/v1/write", self.remote_write),
+            *(_write(path, self.otlp_metrics) for path in otlp),
+        ]
+
+    def remote_write(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        encoding = request.headers.get("content-encoding", "snappy")
+        if encoding != "snappy":
+            raise HarchError("E0677", f"remote-write bodies are compressed with snappy, not `{encoding[:40]}`")
+        kind = request.headers.get("content-type", _PROTOBUF)
+        if not kind.startswith(_PROTOBUF):
+            raise HarchError("E0677", f"remote-write bodies are `{_PROTOBUF}`, not `{kind[:80]}`")
+        store = self._tenants.store(request.tenant)
+        is_v2 = _V2 in kind
+        written = store.write_v2(request.body) if is_v2 else store.write_v1(request.body)
+        headers = [
+            ("X-Prometheus-Remote-Write-Samples-Written", str(written.samples)),
+            ("X-Prometheus-Remote-Write-Histograms-Written", str(written.histograms)),
+            ("X-Prometheus-Remote-Write-Exemplars-Written", str(written.exemplars)),
+        ]
+        return _answer(written, headers if is_v2 else [])
+
+    def otlp_metrics(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+            ExportMetricsServiceRequest,
+            ExportMetricsServiceResponse,
+        )
+
+        from harch.api.telemetry.compression import decompressed
+        from harch.sentinel.collect.otlp.messages import JSON, read_message, write_message
+        from harch.sentinel.collect.otlp.metrics import exported_metrics
+
+        kind = request.headers.get("content-type", _PROTOBUF).partition(";")[0].strip()
+        if kind not in {JSON, _PROTOBUF}:
+            raise HarchError("E0677", f"OTLP bodies are `{_PROTOBUF}` or `{JSON}`, not `{kind[:80]}`")
+        body = decompressed(request.body, request.headers.get("content-encoding", ""), WRITE_BYTES_MAX)
+        exported = exported_metrics(read_message(body, kind, ExportMetricsServiceRequest()))
+        store = self._tenants.store(request.tenant)
+        written = store.append(exported.batches)
+        store.describe(exported.metadata)
+        refused = sum(written.refused.values())
+        reason = exported.reason or _reasons(written)
+        response = ExportMetricsServiceResponse()
+        if exported.rejected or refused:
+            response.partial_success.rejected_data_points = exported.rejected + refused
+            response.partial_success.error_message = reason
+        return Answer(body=write_message(response, kind), content_type=kind)
+
+
+def _write(path: str, handler: Handler) -> Route:
+    return Route(
+        ("POST",),
+        path,
+        handler,
+        Work.WRITE,
+        Right.WRITE,
+        WRITE_BYTES_MAX,
+        is_form=False,
+    )
+
+
+def _answer(written: Written, headers: list[tuple[str, str]]) -> Answer:
+    """400 says to a sender that some samples will never be taken: it must not send them again."""
+    if not written.refused:
+        return Answer(204, headers=headers)
+    error = HarchError("E0678", _reasons(written), hint=_HINT)
+    told = failure(error)
+    return Answer(told.status, told.body, told.content_type, [*told.headers, *headers])
+
+
+def _reasons(written: Written) -> str:
+    """Codes with their titles, the most frequent first, and the first sample that was refused."""
+    ordered = sorted(written.refused.items(), key=lambda item: -item[1])
+    counted = "; ".join(f"{count} samples: {REGISTRY[code].title.lower()} ({code})" for code, count in ordered)
+    first = written.first_refusal.message if isinstance(written, Receipt) and written.first_refusal else ""
+    return f"{counted}; the first: {first}" if first else counted

@@ -1,0 +1,121 @@
+"""How does a program ask SENTINEL? Queries in PromQL, alerts and silences, over its public HTTP API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import msgspec
+
+from harch.base.config import ports_from_env
+from harch.base.errors import REGISTRY, HarchError
+from harch.sdk.settings import normal_url, settings_from_env
+
+TIMEOUT_S = 150.0
+
+
+class VectorSample(msgspec.Struct, frozen=True):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+    histogram: Any = None
+
+
+class MatrixSeries(msgspec.Struct, frozen=True):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+    histograms: list[Any] = []
+
+
+class QueryAnswer(msgspec.Struct, frozen=True):
+    """`kind` is vector, matrix, scalar or string; `vector` or `matrix` or `text` holds what it says."""
+
+    kind: str
+    vector: list[VectorSample] = []
+    matrix: list[MatrixSeries] = []
+    text: str = ""
+    warnings: list[str] = []
+    infos: list[str] = []
+
+
+class SentinelClient:
+    """A client of one SENTINEL. Address and key come from the environment unless they are given."""
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, tenant: str | None = None) -> None:
+        self.url = normal_url(url or sentinel_url_from_env())
+        key = api_key or os.environ.get("HARCH_SENTINEL_TOKEN") or settings_from_env().api_key
+        headers = {"X-Scope-OrgID": tenant} if tenant else {}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
+
+    def __enter__(self) -> SentinelClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def query(self, promql: str, at_s: float | None = None) -> QueryAnswer:
+        form = {"query": promql, **({} if at_s is None else {"time": str(at_s)})}
+        return _query_answer(self._send("POST", "/api/v1/query", data=form))
+
+    def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> QueryAnswer:
+        form = {"query": promql, "start": str(start_s), "end": str(end_s), "step": str(step_s)}
+        return _query_answer(self._send("POST", "/api/v1/query_range", data=form))
+
+    def get(self, path: str, params: Mapping[str, str | Sequence[str]] | None = None) -> Any:
+        """The JSON of any path, e.g. `/api/v2/alerts`."""
+        return self._send("GET", path, params=dict(params or {}))
+
+    def post(self, path: str, document: object) -> Any:
+        return self._send("POST", path, json=document)
+
+    def delete(self, path: str) -> Any:
+        return self._send("DELETE", path)
+
+    def _send(self, method: str, path: str, **more: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx.HTTPError as problem:
+            hint = "a hub's SENTINEL takes a minute at its first start; HARCH_SENTINEL_URL names another one"
+            raise HarchError("E0802", f"no SENTINEL answers at {self.url}: {problem}", hint=hint) from problem
+        if answer.is_success:
+            return answer.json() if answer.content else None
+        raise _error_of(answer)
+
+
+def sentinel_url_from_env() -> str:
+    """HARCH_SENTINEL_URL, else beside the hub at HARCH_URL: its port is ten above the hub's."""
+    if url := os.environ.get("HARCH_SENTINEL_URL"):
+        return url
+    ports = ports_from_env()
+    parts = urlsplit(settings_from_env().url)
+    port = (parts.port or ports.api(0)) + ports.stride
+    return urlunsplit((parts.scheme, f"{parts.hostname}:{port}", "", "", ""))
+
+
+def _query_answer(told: Any) -> QueryAnswer:
+    data = told["data"]
+    kind, result = data["resultType"], data["result"]
+    notes = {"warnings": told.get("warnings", []), "infos": told.get("infos", [])}
+    if kind == "vector":
+        return QueryAnswer(kind, vector=msgspec.convert(result, list[VectorSample]), **notes)
+    if kind == "matrix":
+        return QueryAnswer(kind, matrix=msgspec.convert(result, list[MatrixSeries]), **notes)
+    return QueryAnswer(kind, text=str(result[1]), **notes)
+
+
+def _error_of(answer: httpx.Response) -> HarchError:
+    try:
+        told = answer.json()
+        code, message, hint = told.get("code", ""), told.get("error", ""), told.get("hint", "")
+    except (ValueError, AttributeError):
+        code, message, hint = "", "", ""
+    if code not in REGISTRY:
+        code, message = "E0802", message or f"the answer was status {answer.status_code}"
+    return HarchError(code, message, hint=hint)

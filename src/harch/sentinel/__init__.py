@@ -1,0 +1,1 @@
+"""What is going on? Telemetry that is collected, kept, asked and acted on inside the perimeter."""

@@ -1,0 +1,97 @@
+"""What does the API answer about silences? The shapes of Alertmanager's `/api/v2/silences` and `/silence/{id}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harch.base.errors import HarchError
+from harch.sentinel.alerts.api import Json, matches_filter
+from harch.sentinel.alerts.api_times import read_time_ms, shown_time
+from harch.sentinel.alerts.desk import Desk
+from harch.sentinel.alerts.matchers import matcher, parse_matcher
+from harch.sentinel.alerts.records import Match, Silence, SilenceState
+from harch.sentinel.alerts.silencing import expire_silence, not_known, set_silence
+from harch.sentinel.model.matchers import MatchKind
+
+
+def get_silences(desk: Desk, filters: Sequence[str] = (), *, now_ms: int) -> Json:
+    """Active ones first, by their end; then pending ones, by their start; then expired ones. Raises E0644."""
+    matchers = [parse_matcher(text) for text in filters]
+    found = [
+        silence
+        for silence in desk.shared.silences()
+        if matches_filter(matchers, {match.name: match.value for match in silence.matches})
+    ]
+    return [silence_view(silence, now_ms) for silence in sorted(found, key=lambda one: _order(one, now_ms))]
+
+
+def get_silence(desk: Desk, silence_id: str, *, now_ms: int) -> Json:
+    """Raises E0646."""
+    silence = desk.shared.silence(silence_id)
+    if silence is None:
+        raise not_known(silence_id)
+    return silence_view(silence, now_ms)
+
+
+def post_silence(desk: Desk, body: Json, *, new_id: str, now_ms: int) -> Json:
+    """Creates or changes one. Raises E0644, E0645, E0646 and E0649."""
+    if not isinstance(body, dict):
+        raise HarchError("E0645", "a silence is an object", hint="see Alertmanager's API v2")
+    matchers = body.get("matchers")
+    if not isinstance(matchers, list):
+        raise HarchError("E0645", "`matchers` is not a list", hint="a silence needs at least one matcher")
+    wanted = Silence(
+        id=str(body.get("id") or ""),
+        matches=tuple(_match(item) for item in matchers),
+        starts_at_ms=read_time_ms(body.get("startsAt"), "startsAt") or now_ms,
+        ends_at_ms=read_time_ms(body.get("endsAt"), "endsAt"),
+        updated_at_ms=now_ms,
+        created_by=str(body.get("createdBy") or ""),
+        comment=str(body.get("comment") or ""),
+    )
+    return {"silenceID": set_silence(desk.shared, wanted, new_id=new_id, now_ms=now_ms).id}
+
+
+def delete_silence(desk: Desk, silence_id: str, *, now_ms: int) -> Json:
+    """Ends it; it is still shown for five days. Raises E0645 and E0646."""
+    expire_silence(desk.shared, silence_id, now_ms=now_ms)
+    return None
+
+
+def _match(item: Json) -> Match:
+    if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not isinstance(item.get("value"), str):
+        raise HarchError("E0644", "a matcher needs a name and a value", hint="both are texts")
+    is_regex, is_equal = item.get("isRegex") is True, item.get("isEqual") is not False
+    made = matcher(item["name"], item["value"], is_regex=is_regex, is_equal=is_equal)
+    return Match(made.name, made.value, made.kind.value)
+
+
+def silence_view(silence: Silence, now_ms: int) -> dict[str, Json]:
+    return {
+        "id": silence.id,
+        "status": {"state": silence.state(now_ms)},
+        "updatedAt": shown_time(silence.updated_at_ms),
+        "comment": silence.comment,
+        "createdBy": silence.created_by,
+        "endsAt": shown_time(silence.ends_at_ms),
+        "matchers": [
+            {
+                "isEqual": one.kind in (MatchKind.EQUAL, MatchKind.REGEX),
+                "isRegex": one.kind in (MatchKind.REGEX, MatchKind.NOT_REGEX),
+                "name": one.name,
+                "value": one.value,
+            }
+            for one in silence.matchers
+        ],
+        "startsAt": shown_time(silence.starts_at_ms),
+    }
+
+
+def _order(silence: Silence, now_ms: int) -> tuple[int, int]:
+    match silence.state(now_ms):
+        case SilenceState.ACTIVE:
+            return 0, silence.ends_at_ms
+        case SilenceState.PENDING:
+            return 1, silence.starts_at_ms
+        case SilenceState.EXPIRED:
+            return 2, -silence.ends_at_ms

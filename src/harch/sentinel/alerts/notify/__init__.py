@@ -1,0 +1,1 @@
+"""How does a notification reach people? Messages are made without I/O; couriers carry them."""

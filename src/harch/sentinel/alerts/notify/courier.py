@@ -1,0 +1,95 @@
+"""Who carries notifications? Workers over a bounded queue: attempts with pauses, a rate per receiver, a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.sentinel.alerts.delivery import Delivery
+from harch.sentinel.alerts.notify.patience import Bucket, pause_ms
+
+log = logging.getLogger(__name__)
+
+QUEUE_MAX = 1_000
+WORKERS = 8
+RECEIVERS_MAX = 1_000
+
+
+class Sends(Protocol):
+    async def send(self, delivery: Delivery, /) -> None: ...
+
+
+class Courier:
+    """Every delivery that it takes ends in one call of `done`, with None or the last error."""
+
+    def __init__(self, sender: Sends, clock: Clock, *, done: Callable[[Delivery, HarchError | None], None]) -> None:
+        self.sender, self._clock, self._done = sender, clock, done
+        self._queue: asyncio.Queue[Delivery] = asyncio.Queue(QUEUE_MAX)
+        self._buckets: dict[str, Bucket] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()  # by receiver and what: sent, failed, attempts, refused
+
+    def offer(self, delivery: Delivery) -> None:
+        """Takes it, or, when the queue is full, fails it at once: the group's next look comes again."""
+        try:
+            self._queue.put_nowait(delivery)
+        except asyncio.QueueFull:
+            self.counts[delivery.receiver, "refused"] += 1
+            self._done(
+                delivery, HarchError("E0649", f"{QUEUE_MAX} notifications wait already", hint="it is tried again")
+            )
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            delivery = await self._queue.get()
+            error: HarchError | None = None
+            try:
+                await self._carry(delivery)
+            except HarchError as failed:
+                error = failed
+                log.warning("notification to %s: %s", delivery.receiver, failed.message)
+            except Exception:  # the edge: one broken receiver must not stop the others
+                log.exception("notification to %s", delivery.receiver)
+                error = HarchError("E0650", "an unexpected error", hint="the log of SENTINEL has it")
+            self.counts[delivery.receiver, "failed" if error else "sent"] += 1
+            self._done(delivery, error)
+
+    async def _carry(self, delivery: Delivery) -> None:
+        attempt = 0
+        while True:
+            await self._wait_for_token(delivery)
+            attempt += 1
+            self.counts[delivery.receiver, "attempts"] += 1
+            try:
+                await self.sender.send(delivery)
+            except HarchError as error:
+                wait_ms = pause_ms(attempt)
+                if not error.meta.get("retry") or self._now_ms() + wait_ms > delivery.deadline_ms:
+                    raise
+                await self._clock.sleep(wait_ms / 1000)
+            else:
+                return
+
+    async def _wait_for_token(self, delivery: Delivery) -> None:
+        if len(self._buckets) > RECEIVERS_MAX:
+            self._buckets.clear()
+        bucket = self._buckets.setdefault(delivery.receiver, Bucket())
+        while wait_ms := bucket.wait_ms(self._now_ms()):
+            if self._now_ms() + wait_ms > delivery.deadline_ms:
+                raise HarchError(
+                    "E0650", f"{delivery.receiver} gets more notifications than it may", hint="group by fewer labels"
+                )
+            await self._clock.sleep(wait_ms / 1000)
+
+    def _now_ms(self) -> int:
+        return round(self._clock.now().timestamp() * 1000)

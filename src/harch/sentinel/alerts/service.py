@@ -1,0 +1,234 @@
+"""How does alerting run? The desk, its disk and its couriers in one event loop.
+
+Every change is on disk before it is answered or acted on. A notification is in doubt on disk while it is on its way: a
+crash repeats it, which is better than to lose it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.sentinel.alerts import api, api_silences
+from harch.sentinel.alerts.alert import Alert
+from harch.sentinel.alerts.config import AlertConfig
+from harch.sentinel.alerts.delivery import Delivery
+from harch.sentinel.alerts.desk import Desk
+from harch.sentinel.alerts.notify.courier import Courier, Sends
+from harch.sentinel.alerts.records import Record, SilenceState, encode_record
+from harch.sentinel.alerts.saving import Offload, Saver
+from harch.sentinel.alerts.shared_state import SharedState
+from harch.sentinel.alerts.store import ALERT, RULE, Address, AlertStore, Kept
+from harch.sentinel.rules.figures import Figure
+from harch.sentinel.rules.restoring import OUTAGE_MS_MAX, KeptRule
+
+log = logging.getLogger(__name__)
+
+FAULT_PAUSE_S = 1.0
+IDLE_S_MAX = 5.0  # so that a clock that was set is noticed
+Answer = api.Answer
+
+
+class AlertService:
+    """`position` answers this hub's place among those that share its log; 0 if it is alone."""
+
+    def __init__(
+        self,
+        config: AlertConfig,
+        store: AlertStore,
+        sender: Sends,
+        clock: Clock,
+        *,
+        external_url: str = "",
+        version: str = "",
+        position: Callable[[], int] = lambda: 0,
+        offload: Offload = asyncio.to_thread,
+    ) -> None:
+        self._clock, self._position, self._version = clock, position, version
+        self._started_ms = self.now_ms()
+        self.desk = Desk(config, SharedState(), external_url=external_url)
+        self.saver = Saver(store, offload=offload)
+        self.courier = Courier(sender, clock, done=self._done)
+        self._wake = asyncio.Event()
+        kept = store.load()
+        self.kept_rules = kept.rules
+        self._restore(kept)
+
+    def _restore(self, kept: Kept) -> None:
+        now_ms = self.now_ms()
+        if kept.unreadable:
+            log.warning("%d rows of the state of alerts could not be read and were left out", kept.unreadable)
+        self.desk.shared.load(kept.records, now_ms=now_ms)
+        self.desk.restore(kept.alerts, now_ms=now_ms)
+        old = (one for one in kept.rules if now_ms - one.evaluated_at_ms > OUTAGE_MS_MAX)
+        self.saver.add({_rule_address(one): None for one in old})
+
+    def now_ms(self) -> int:
+        return round(self._clock.now().timestamp() * 1000)
+
+    # Running
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.courier.run())
+            group.create_task(self._look_again_and_again())
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except HarchError as error:
+                log.error("%s", error.message)
+            except Exception:  # the edge: one alert that nobody thought of must not end all notifications
+                log.exception("a look at the groups")
+                await self._clock.sleep(FAULT_PAUSE_S)
+            await self._until_next()
+
+    async def _look(self) -> None:
+        """One look at all groups that are due. That something is about to be told is on disk first, if there is one."""
+        deliveries = self.desk.tick(self.now_ms(), position=self._position())
+        try:
+            await self._save()
+        finally:
+            for delivery in deliveries:
+                self.courier.offer(delivery)
+
+    async def _until_next(self) -> None:
+        self._wake.clear()
+        next_ms = self.desk.next_ms()
+        idle_s = IDLE_S_MAX if next_ms is None else min(IDLE_S_MAX, max(0.0, (next_ms - self.now_ms()) / 1000))
+        woken = asyncio.ensure_future(self._wake.wait())
+        slept = asyncio.ensure_future(self._clock.sleep(idle_s))
+        try:
+            await asyncio.wait((woken, slept), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            woken.cancel()
+            slept.cancel()
+
+    def _done(self, delivery: Delivery, error: HarchError | None) -> None:
+        if error is None:
+            self.desk.delivered(delivery, now_ms=self.now_ms())
+        else:
+            self.desk.not_delivered(delivery)
+        self._wake.set()
+
+    async def _save(self) -> None:
+        changes: dict[Address, bytes | None] = {
+            address: None if record is None else encode_record(record)
+            for address, record in self.desk.shared.take_unsaved().items()
+        }
+        for fingerprint, alert in self.desk.take_unsaved().items():
+            changes[ALERT, fingerprint] = None if alert is None else msgspec.json.encode(alert)
+        self.saver.add(changes)
+        await self.saver.save()
+
+    def figures(self) -> list[Figure]:
+        """How notifications are doing, under Alertmanager's names."""
+        now_ms, found = self.now_ms(), list[Figure]()
+        names = {
+            "attempts": "alertmanager_notification_requests_total",
+            "sent": "alertmanager_notifications_total",
+            "failed": "alertmanager_notifications_failed_total",
+            "refused": "alertmanager_notifications_refused_total",
+        }
+        for receiver in self.desk.receiver_keys():
+            own = (("integration", receiver),)
+            found += [Figure(name, float(self.courier.counts[receiver, what]), own) for what, name in names.items()]
+        firing = sum(not alert.is_resolved(now_ms) for alert in self.desk.alerts.values())
+        silenced = sum(one.state(now_ms) is SilenceState.ACTIVE for one in self.desk.shared.silences())
+        return [
+            *found,
+            Figure("alertmanager_alerts", float(firing), (("state", "firing"),)),
+            Figure("alertmanager_silences", float(silenced), (("state", "active"),)),
+            Figure("alertmanager_state_write_failures_total", float(self.saver.failures)),
+        ]
+
+    # What comes in
+
+    async def put_alerts(self, alerts: Iterable[Alert]) -> None:
+        """Alerts of this hub's own rules. Raises E0652; they are known and told anyway."""
+        for problem in self.desk.put(alerts, now_ms=self.now_ms()):
+            log.warning("%s", problem.message)
+        self._wake.set()
+        await self._save()
+
+    async def keep_rules(self, rules: Iterable[KeptRule]) -> None:
+        self.saver.add({_rule_address(one): msgspec.json.encode(one) for one in rules})
+        await self.saver.save()
+
+    async def reconfigure(self, config: AlertConfig) -> None:
+        self.desk.reconfigure(config, now_ms=self.now_ms())
+        self._wake.set()
+
+    # Peers
+
+    def export_changes(self, after: int = 0) -> tuple[list[Record], int]:
+        """What changed since, and the number to ask with next time."""
+        return self.desk.shared.export_changes(after)
+
+    async def merge(self, records: Iterable[Record]) -> list[Record]:
+        """What peers told; answers what was new, to be told on. It is on disk then."""
+        accepted = self.desk.shared.merge(records, now_ms=self.now_ms())
+        if accepted:
+            await self._save()
+        return accepted
+
+    # Alertmanager's API v2
+
+    def get_alerts(self, query: api.AlertFilter) -> Answer:
+        return api.answered(lambda: api.get_alerts(self.desk, query, now_ms=self.now_ms()))
+
+    def get_alert_groups(self, query: api.AlertFilter) -> Answer:
+        return api.answered(lambda: api.get_alert_groups(self.desk, query, now_ms=self.now_ms()))
+
+    def get_silences(self, filters: Sequence[str] = ()) -> Answer:
+        return api.answered(lambda: api_silences.get_silences(self.desk, filters, now_ms=self.now_ms()))
+
+    def get_silence(self, silence_id: str) -> Answer:
+        return api.answered(lambda: api_silences.get_silence(self.desk, silence_id, now_ms=self.now_ms()))
+
+    def get_receivers(self) -> Answer:
+        return api.answered(lambda: api.get_receivers(self.desk))
+
+    def get_status(self, *, name: str = "", peers: Sequence[tuple[str, str]] = ()) -> Answer:
+        return api.answered(
+            lambda: api.get_status(
+                self.desk, started_at_ms=self._started_ms, version=self._version, name=name, peers=peers
+            )
+        )
+
+    async def post_alerts(self, body: object) -> Answer:
+        return await self._changed(lambda: api.post_alerts(self.desk, body, now_ms=self.now_ms()))
+
+    async def post_silence(self, body: object) -> Answer:
+        fresh = str(uuid.uuid4())  # as Alertmanager's clients expect it
+        return await self._changed(
+            lambda: api_silences.post_silence(self.desk, body, new_id=fresh, now_ms=self.now_ms())
+        )
+
+    async def delete_silence(self, silence_id: str) -> Answer:
+        return await self._changed(lambda: api_silences.delete_silence(self.desk, silence_id, now_ms=self.now_ms()))
+
+    async def post_ack(self, fingerprint: str, body: object) -> Answer:
+        return await self._changed(lambda: api.post_ack(self.desk, fingerprint, body, now_ms=self.now_ms()))
+
+    async def _changed(self, handle: Callable[[], object]) -> Answer:
+        """Answers only when the change is on disk; a disk that refuses makes the answer a refusal."""
+        answer = api.answered(handle)
+        self._wake.set()
+        try:
+            await self._save()
+        except HarchError as error:
+            return api.refusal(error)
+        return answer
+
+
+def _rule_address(rule: KeptRule) -> Address:
+    return RULE, f"{rule.group}|{rule.rule}"

@@ -1,0 +1,110 @@
+"""What survives a crash? Silences, acknowledgements, log, alerts and the state of rules, in one SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from harch.base.errors import HarchError
+from harch.sentinel.alerts.alert import Alert
+from harch.sentinel.alerts.records import Record, decode_record
+from harch.sentinel.rules.restoring import KeptRule
+
+BUSY_TIMEOUT_S = 5.0
+SCHEMA_VERSION = 1
+ALERT, RULE = "alert", "rule"
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS kept (kind TEXT, key TEXT, body BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+)
+
+Address = tuple[str, str]  # kind and key
+
+_alerts = msgspec.json.Decoder(Alert)
+_rules = msgspec.json.Decoder(KeptRule)
+
+
+class Kept(Struct):
+    """What the file held. Rows that this release cannot read are left alone and counted."""
+
+    records: list[Record]
+    alerts: list[Alert]
+    rules: list[KeptRule]
+    unreadable: int = 0
+
+
+class AlertStore:
+    """One writer at a time; calls block for a disk, so they belong into a thread. A write that returned is on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
+            )
+            path.chmod(0o600)  # comments and labels are nobody else's business
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")  # a silence that a power cut takes back is none
+            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+            if version > SCHEMA_VERSION:
+                raise HarchError(
+                    "E0652", f"{path.name} was written by a later release", hint="run that release, or move the file"
+                )
+            self._connection.execute(_SCHEMA)
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+
+    def load(self) -> Kept:
+        kept = Kept(records=[], alerts=[], rules=[])
+        try:
+            with self._lock:
+                rows = self._connection.execute("SELECT kind, body FROM kept").fetchall()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        for kind, body in rows:
+            try:
+                if kind == ALERT:
+                    kept.alerts.append(_alerts.decode(body))
+                elif kind == RULE:
+                    kept.rules.append(_rules.decode(body))
+                else:
+                    kept.records.append(decode_record(body))
+            except (msgspec.MsgspecError, ValueError):
+                kept.unreadable += 1
+        return kept
+
+    def write(self, changes: Mapping[Address, bytes | None]) -> None:
+        """All of them or none; None removes a row. Raises E0652."""
+        gone = [address for address, body in changes.items() if body is None]
+        put = [(*address, body) for address, body in changes.items() if body is not None]
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany("DELETE FROM kept WHERE kind = ? AND key = ?", gone)
+                self._connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", put)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                with contextlib.suppress(sqlite3.Error):
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                raise self._unusable(error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _unusable(self, error: BaseException) -> HarchError:
+        return HarchError(
+            "E0652",
+            f"{self.path.name}: {error}",
+            hint=f"check that {self.path.parent} is writable and has room",
+            retry_after_s=5,
+        )

@@ -1,0 +1,1 @@
+"""How does telemetry come in? Scraped texts, OTLP messages, and what HarchOS measures itself."""

@@ -1,0 +1,1 @@
+"""What does an OpenTelemetry message say? Translated into series as Prometheus translates it."""

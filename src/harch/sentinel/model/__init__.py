@@ -1,0 +1,1 @@
+"""What is a series, a sample, a histogram? The types that collectors, store, PromQL and rules share."""

@@ -1,0 +1,1 @@
+"""What do groups of series come to? Sums, means, ranks and counts over series."""

@@ -1,0 +1,1 @@
+"""What do functions of vectors and scalars give?"""

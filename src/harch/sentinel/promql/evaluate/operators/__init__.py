@@ -1,0 +1,1 @@
+"""What do operators give, between numbers, vectors and histograms?"""

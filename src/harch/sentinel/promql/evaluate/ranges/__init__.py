@@ -1,0 +1,1 @@
+"""What do functions over ranges give? Kernels for floats, objects for histograms."""

@@ -1,0 +1,128 @@
+"""Where is the parser, and how far may it go? A position in the tokens, with the limits of a tree."""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypeVar
+
+from harch.sentinel.promql.syntax.failures import NOT_ENABLED, PromqlSyntaxError, too_large
+from harch.sentinel.promql.syntax.lexer import tokenise
+from harch.sentinel.promql.syntax.nodes import Expr, Span, children
+from harch.sentinel.promql.syntax.options import Feature, ParserOptions
+from harch.sentinel.promql.syntax.positions import Source
+from harch.sentinel.promql.syntax.tokens import Kind, Token
+
+ExprT = TypeVar("ExprT", bound=Expr)
+
+
+class Cursor:
+    """The tokens of one query and the place that is read now."""
+
+    def __init__(self, query: str, options: ParserOptions) -> None:
+        self.query = query
+        self.options = options
+        # A character takes one byte at least, so long text is refused before anything is computed from it.
+        if len(query) > options.query_bytes_max:
+            raise too_large(
+                "",
+                f"the query is longer than {options.query_bytes_max} bytes",
+                "split it, or record parts of it by rules",
+            )
+        try:
+            query.encode()
+        except UnicodeEncodeError as broken:  # half of a surrogate pair, as JSON can carry it
+            before = query[: broken.start]
+            place = Span(len(before.encode()), len(before.encode()))
+            raise PromqlSyntaxError(before, place, "invalid UTF-8 rune") from broken
+        self._source = Source(query)
+        self._tokens = tokenise(query)
+        self._index = 0
+        self._nesting = 0
+        self._nodes = 0
+        self._repetitions = 0
+        self._depths: dict[int, int] = {}
+
+    @property
+    def token(self) -> Token:
+        return self._tokens[self._index]
+
+    @property
+    def following(self) -> Token:
+        return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
+
+    def at_end(self) -> bool:
+        return self.token.kind is Kind.END
+
+    def at_sign(self, *signs: str) -> bool:
+        return self.token.kind is Kind.SIGN and self.token.text in signs
+
+    def at_keyword(self, *keywords: str) -> bool:
+        return self.token.keyword in keywords and self.token.keyword != ""
+
+    def take(self) -> Token:
+        token = self.token
+        if token.kind is Kind.ERROR:
+            self.unexpected()
+        self._index += 1
+        return token
+
+    def expect(self, sign: str, context: str, expected: str | None = None) -> Token:
+        if not self.at_sign(sign):
+            self.unexpected(context, f'"{sign}"' if expected is None else expected)
+        return self.take()
+
+    def span(self, first: Token, last: Token | None = None) -> Span:
+        return self._source.span(first.start, (first if last is None else last).end)
+
+    def span_to_here(self, start: Span) -> Span:
+        """From there to the end of the token taken last."""
+        return Span(start.start, self.span(self._tokens[max(self._index - 1, 0)]).end)
+
+    def unexpected(self, context: str = "", expected: str = "") -> NoReturn:
+        token = self.token
+        if token.kind is Kind.ERROR:
+            raise PromqlSyntaxError(self.query, self.span(token), token.text)
+        reason = f"unexpected {token.described()}"
+        reason += f" in {context}" if context else ""
+        reason += f", expected {expected}" if expected else ""
+        raise PromqlSyntaxError(self.query, self.span(token), reason)
+
+    def fail(self, span: Span, reason: str, *, hint: str = "") -> NoReturn:
+        raise PromqlSyntaxError(self.query, span, reason, hint=hint)
+
+    def require(self, feature: Feature, span: Span, reason: str) -> None:
+        if feature not in self.options.features:
+            hint = f"switch on the feature `{feature.value}`"
+            raise PromqlSyntaxError(self.query, span, reason, code=NOT_ENABLED, hint=hint)
+
+    def enter(self) -> None:
+        """One level deeper into parentheses, arguments or signs; `leave` goes back."""
+        self._nesting += 1
+        if self._nesting > self.options.depth_max:
+            self._too_deep(self.span(self.token))
+
+    def leave(self) -> None:
+        self._nesting -= 1
+
+    def built(self, node: ExprT) -> ExprT:
+        """Counts a node in; every node of the tree passes here, so that no tree outgrows its limits unseen."""
+        depth = 1 + max((self._depths.get(id(child), 0) for child in children(node)), default=0)
+        if depth > self.options.depth_max:
+            self._too_deep(node.span)
+        self._depths[id(node)] = depth
+        self._nodes += 1
+        if self._nodes > self.options.nodes_max:
+            hint = "split it, or record parts of it by rules"
+            raise too_large(self.query, f"the query has more than {self.options.nodes_max} parts", hint, node.span)
+        return node
+
+    def count_repetitions(self, repetitions: int, span: Span) -> None:
+        """Regular expressions are compiled while a query is read, so what they cost is limited together."""
+        self._repetitions += repetitions
+        limit = self.options.repetitions_max
+        if self._repetitions > limit:
+            sentence = f"the counted repetitions of all regular expressions come to more than {limit}"
+            raise too_large(self.query, sentence, "use `+` or `*` in place of `{n}`", span)
+
+    def _too_deep(self, span: Span) -> NoReturn:
+        hint = "group long chains by parentheses, or record parts of the query by rules"
+        raise too_large(self.query, f"the query nests deeper than {self.options.depth_max} levels", hint, span)

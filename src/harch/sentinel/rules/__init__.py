@@ -1,0 +1,1 @@
+"""Which series are derived, and when is something wrong? Prometheus rule files, evaluated group by group."""

@@ -1,0 +1,135 @@
+"""What does one block hold? Files on disk, of which only what a query needs is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.selection import Ints, LabelColumn, Samples, Selection, SeriesTable
+from harch.sentinel.store.blocks.damage import DamagedBlock
+from harch.sentinel.store.blocks.index_file import IndexFile, SectionCache, map_file
+from harch.sentinel.store.blocks.matching import matching_series
+from harch.sentinel.store.blocks.meta import INDEX_FILE, SAMPLES_FILE, SAMPLES_MAGIC, BlockMeta, read_meta
+from harch.sentinel.store.blocks.pages import BrokenPage
+from harch.sentinel.store.blocks.reader import PageReader, ReadAnswer, ReadPlan
+
+Answer = TypeVar("Answer")
+
+_PIECE = 1024  # series that are checked at a time
+
+
+class Block:
+    """An open block. All methods may be called from several threads; all raise DamagedBlock where bytes are wrong."""
+
+    def __init__(self, path: Path, meta: BlockMeta, index: IndexFile, samples: memoryview) -> None:
+        self.path = path
+        self.meta = meta
+        self._index = index
+        self._pages = PageReader(index, samples)
+
+    @staticmethod
+    def open(path: Path, cache: SectionCache | None = None) -> Block:
+        """Maps the files and checks their frames; pages are checked when they are read."""
+        meta = read_meta(path)
+        try:
+            index_data, samples = map_file(path / INDEX_FILE), map_file(path / SAMPLES_FILE)
+            if len(index_data) != meta.index_bytes or len(samples) != meta.samples_bytes:
+                raise BrokenPage("a file has another length")
+            if bytes(samples[: len(SAMPLES_MAGIC)]) != SAMPLES_MAGIC:
+                raise BrokenPage("the samples do not start as such")
+            index = IndexFile(index_data, cache or SectionCache())
+        except (OSError, ValueError, BrokenPage) as broken:
+            raise DamagedBlock(path, str(broken)) from broken
+        return Block(path, meta, index, samples)
+
+    def plan(self, matchers: Sequence[Matcher], start: int, end: int, *, limit: int) -> tuple[SeriesTable, ReadPlan]:
+        """The first half of `select`: which series, and how many samples of each. Values are not read."""
+
+        def answer() -> tuple[SeriesTable, ReadPlan]:
+            places = matching_series(self.meta.series, self._column, matchers)
+            return self.table().take(places), self._pages.plan(places, start, end, limit)
+
+        return self._checked(answer)
+
+    def fill(self, plan: ReadPlan, first: Ints, answer: ReadAnswer) -> None:
+        """The second half: reads what was planned to the places from `first` on, by series."""
+        self._checked(lambda: self._pages.fill(plan, first, answer))
+
+    def select(self, matchers: Sequence[Matcher], start: int, end: int, *, limit: int) -> Selection:
+        """Samples of all matching series, `start <= t <= end`. Raises E0603 beyond `limit` samples."""
+
+        series, plan = self.plan(matchers, start, end, limit=limit)
+        answer = ReadAnswer.for_counts(plan.count)
+        self.fill(plan, answer.samples.first, answer)
+        return Selection(series, answer.finished())
+
+    def series(self, matchers: Sequence[Matcher], start: int, end: int) -> SeriesTable:
+        """Labels of matching series that have samples in the range. Reads no values."""
+
+        places, counts = self.counts(matchers, start, end)
+        return self.table().take(places[counts > 0])
+
+    def counts(self, matchers: Sequence[Matcher], start: int, end: int) -> tuple[Ints, Ints]:
+        """Places of matching series, and how many samples in the range each has. Reads no values."""
+
+        def answer() -> tuple[Ints, Ints]:
+            places = matching_series(self.meta.series, self._column, matchers)
+            return places, self._pages.counts(places, start, end)
+
+        return self._checked(answer)
+
+    def read(self, places: Ints, start: int, end: int) -> Samples:
+        """Samples of these series, in any order, without a limit: for those who go on by pieces."""
+
+        def answer() -> Samples:
+            order = np.argsort(places, kind="stable")
+            found = self._pages.read(places[order], start, end, None)
+            back = np.empty_like(order)
+            back[order] = np.arange(len(order))
+            return Samples(
+                found.first[back],
+                found.count[back],
+                found.timestamps,
+                found.values,
+                found.starts,
+                found.histogram_at,
+                found.histograms,
+            )
+
+        return self._checked(answer)
+
+    def table(self) -> SeriesTable:
+        """The labels of all series, in their order on disk."""
+
+        def answer() -> SeriesTable:
+            names = self._index.texts("labels")
+            return SeriesTable(self.meta.series, {name: self._index.label(name) for name in names})
+
+        return self._checked(answer)
+
+    def verify(self) -> None:
+        """Reads everything, in pieces."""
+        places = np.arange(self.meta.series)
+        total = 0
+        for first in range(0, self.meta.series, _PIECE):
+            for start, end in self._checked(self._pages.slots):
+                total += int(self.read(places[first : first + _PIECE], start, end).count.sum())
+        if total != self.meta.samples:
+            raise DamagedBlock(self.path, f"{total} samples, {self.meta.samples} were written")
+
+    def close(self) -> None:
+        """Frees what is cached. Maps go when the last reader does."""
+        self._index.close()
+
+    def _column(self, name: str) -> LabelColumn | None:
+        return self._index.label(name) if name in self._index.texts("labels") else None
+
+    def _checked(self, answer: Callable[[], Answer]) -> Answer:
+        try:
+            return answer()
+        except BrokenPage as broken:
+            raise DamagedBlock(self.path, str(broken)) from broken

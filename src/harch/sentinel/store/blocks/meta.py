@@ -1,0 +1,81 @@
+"""What is known of a block without opening it? One line of JSON and its checksum."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from harch.base.errors import HarchError
+from harch.sentinel.store.blocks.damage import DamagedBlock
+
+META_FILE = "meta.json"
+INDEX_FILE = "index"
+SAMPLES_FILE = "samples"
+SAMPLES_MAGIC = b"HARCHSA1"
+
+VERSION = 1
+RAW_MS = 0  # the resolution of samples as they came in
+
+
+class BlockMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """A block holds samples of `start_ms <= t < end_ms`.
+
+    `sequence` is its name: blocks written later have larger ones. `oldest` and `newest` are the smallest and the
+    largest sequence among the blocks it was made of, down to those that the head wrote: what was written later wins.
+    """
+
+    version: int
+    sequence: int
+    start_ms: int
+    end_ms: int
+    first_ms: int  # of the samples that are really in it
+    last_ms: int
+    resolution_ms: int
+    oldest: int
+    newest: int
+    series: int
+    samples: int
+    index_bytes: int
+    samples_bytes: int
+    parents: tuple[int, ...] = ()  # blocks that this one replaces: where one of them still exists, it is superseded
+    erased: tuple[int, ...] = ()  # deletions that were carried out when it was written
+
+    @property
+    def size_bytes(self) -> int:
+        return self.index_bytes + self.samples_bytes
+
+    @property
+    def name(self) -> str:
+        return block_name(self.sequence)
+
+    def overlaps(self, start_ms: int, end_ms: int) -> bool:
+        """Has it anything of `start_ms <= t < end_ms`, judged by its range?"""
+        return self.start_ms < end_ms and start_ms < self.end_ms
+
+
+def block_name(sequence: int) -> str:
+    return f"block-{sequence:012d}"
+
+
+def meta_bytes(meta: BlockMeta) -> bytes:
+    line = msgspec.json.encode(meta)
+    return line + b"\n" + b"%08x\n" % zlib.crc32(line)
+
+
+def read_meta(block: Path) -> BlockMeta:
+    """Raises DamagedBlock for a file that is not as it was written, E0614 for one of another version."""
+    try:
+        line, checksum = (block / META_FILE).read_bytes().split(b"\n", 1)
+    except (OSError, ValueError) as broken:
+        raise DamagedBlock(block, f"{META_FILE} is not readable") from broken
+    if checksum != b"%08x\n" % zlib.crc32(line):
+        raise DamagedBlock(block, f"the checksum of {META_FILE} is wrong")
+    try:
+        version = msgspec.json.decode(line)["version"]
+        if version != VERSION:
+            raise HarchError("E0614", f"{block.name} has version {version}, this release reads version {VERSION}")
+        return msgspec.json.decode(line, type=BlockMeta)
+    except (msgspec.MsgspecError, KeyError, TypeError) as broken:
+        raise DamagedBlock(block, f"{META_FILE} has another form") from broken

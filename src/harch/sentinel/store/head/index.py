@@ -1,0 +1,224 @@
+"""Which series are there? Their labels as bytes, found by hash, and as columns, found by matchers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.selection import SeriesTable
+from harch.sentinel.store.bytes_kernels import hash_spans
+from harch.sentinel.store.head.arena_kernels import (
+    EXISTS,
+    KEY_AT,
+    KEY_HASH,
+    KEY_LENGTH,
+    LAST_TS,
+    NEVER,
+    Array,
+)
+from harch.sentinel.store.head.columns import Column, judge_ahead, matching
+from harch.sentinel.store.head.index_kernels import UNKNOWN, clear_rows, find_series, insert_key, refill
+from harch.sentinel.store.head.label_kernels import split_labels
+from harch.sentinel.store.label_bytes import Refusal, decode_labels, encode_labels, read_labels
+from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.memory import grown, reserved
+
+_FIRST_SLOTS = 1 << 12
+_FIRST_COLUMN = 1 << 10
+_USUAL_LABELS_MAX = 32  # series with more are read by hand
+_ROWS_MIN = 1 << 21  # so that a limit that is lowered later does not keep the log from being read
+
+Series = npt.NDArray[np.int64]
+
+
+class SeriesIndex:
+    """All series of a head. Not safe for several threads: the head's lock is held, but for `judge_ahead`."""
+
+    def __init__(self, rows: Array, limits: Limits, seed: int) -> None:
+        self.rows = rows  # shared with the head, which keeps the samples' part of it
+        self.limits = limits
+        self.seed = np.uint64(seed)  # secret and new in every process, so that nobody can prepare collisions
+        self.count = 0  # rows ever used; some may be free again
+        self.alive = 0
+        self.columns: dict[str, Column] = {}
+        self._free: list[int] = []
+        self._table: Array = np.zeros((_FIRST_SLOTS, 4), np.int64)
+        self._filled = 0
+        self._aliases = 0
+        self._keys: Array = np.zeros(1 << 16, np.uint8)
+        self._keys_used = 0
+        self._followers: Array = reserved(len(rows), np.int32)
+
+    def find(self, data: Array, starts: Array, ends: Array, hashes: Array, series: Array) -> int:
+        """Fills `series` with those that have these labels, UNKNOWN for others; returns how many are unknown.
+
+        Of the unknown ones, `hashes` holds the hashes of the labels afterwards.
+        """
+        return find_series(
+            data, starts, ends, self.seed, self._table, self._keys, self.rows, self._followers, hashes, series
+        )
+
+    def make_all(
+        self, data: Array, starts: Array, ends: Array, hashes: Array, rows: Sequence[int], *, limited: bool = True
+    ) -> Sequence[int | Refusal]:
+        """The series of rows that `find` did not find, made now or known by labels in another order; or why not.
+
+        Without limits for what the log holds: it was taken once.
+        """
+        chosen = np.array(rows, np.int64)
+        counts = np.zeros(len(rows), np.int32)
+        parts = np.empty((len(rows), min(self.limits.labels_per_series_max, _USUAL_LABELS_MAX), 4), np.int32)
+        lengths = (
+            (self.limits.label_name_bytes_max, self.limits.label_value_bytes_max) if limited else (1 << 30, 1 << 30)
+        )
+        split_labels(data, starts[chosen], ends[chosen], self.limits.labels_per_series_max, *lengths, parts, counts)
+        made: dict[bytes, int | Refusal] = {}  # the same new labels may come in several rows
+        found: list[int | Refusal] = []
+        for place, row in enumerate(rows):
+            given = data[starts[row] : ends[row]].tobytes()
+            result = made.get(given)
+            if result is None:
+                try:
+                    labels = _usual(given, parts[place, : counts[place]].tolist())
+                    if labels:
+                        result = self._make(given, labels, hashes[row], limited=limited)
+                    else:
+                        result = self._find_or_make(given) if limited else self.restore(given)
+                except Refusal as refusal:
+                    result = refusal
+                made[given] = result
+            found.append(result)
+        return found
+
+    def _find_or_make(self, given: bytes) -> int:
+        labels = read_labels(given, self.limits)
+        key = encode_labels(labels)
+        sid = self._find_one(key)
+        if sid == UNKNOWN:
+            sid = self._make(key, labels, self._hash(np.frombuffer(key, np.uint8))[0])
+        if key != given and self._aliases < max(1024, 2 * self.alive):  # an unusual order is found at once next time
+            self._aliases += 1
+            self._insert(given, sid, self._hash(np.frombuffer(given, np.uint8))[0])
+        return sid
+
+    def restore(self, key: bytes) -> int:
+        """The series of a key that the log holds: it was taken once, so no limit refuses it now."""
+        sid = self._find_one(key)
+        if sid != UNKNOWN:
+            return sid
+        return self._make(key, decode_labels(key), self._hash(np.frombuffer(key, np.uint8))[0], limited=False)
+
+    def key_of(self, sid: int) -> bytes:
+        at, length = self.rows[sid, KEY_AT], self.rows[sid, KEY_LENGTH]
+        return self._keys[at : at + length].tobytes()
+
+    @property
+    def table(self) -> Array:
+        return self._table
+
+    @property
+    def keys(self) -> Array:
+        return self._keys
+
+    def labels_of(self, sid: int) -> Labels:
+        return decode_labels(self.key_of(sid))
+
+    def judge_ahead(self, matchers: Sequence[Matcher]) -> None:
+        judge_ahead(self.columns, matchers)
+
+    def matching(self, matchers: Sequence[Matcher]) -> Series:
+        """The series that fulfil all matchers, in ascending order."""
+        exists = self.rows[: self.count, EXISTS] != 0
+        found: Series = np.flatnonzero(matching(self.columns, matchers, self.count, exists))
+        return found
+
+    def table_of(self, series: Series) -> SeriesTable:
+        """Labels of these series, which are in ascending order."""
+        taken = ((name, column.take(series)) for name, column in self.columns.items())
+        return SeriesTable(len(series), {name: column for name, column in taken if column is not None})
+
+    def remove(self, series: Series) -> None:
+        """Takes series out of the index; their numbers are given to others later."""
+        if not len(series):
+            return
+        clear_rows(self.rows, series)
+        self._free.extend(series.tolist())
+        self.alive -= len(series)
+        for name, column in list(self.columns.items()):
+            column.drop(series)
+            packed = column.repacked()
+            if packed is None:
+                del self.columns[name]
+            else:
+                self.columns[name] = packed
+        self._rebuild(len(self._table))
+
+    def _find_one(self, key: bytes) -> int:
+        data = np.frombuffer(key, np.uint8)
+        series = np.empty(1, np.int32)
+        self.find(data, np.zeros(1, np.int64), np.full(1, len(key)), np.empty(1, np.uint64), series)
+        return int(series[0])
+
+    def _hash(self, data: Array) -> Array:
+        hashes = np.empty(1, np.uint64)
+        hash_spans(data, np.zeros(1, np.int64), np.full(1, len(data)), self.seed, hashes)
+        return hashes
+
+    def _make(self, key: bytes, labels: Labels, key_hash: np.uint64, *, limited: bool = True) -> int:
+        if limited and self.alive >= self.limits.series_max:
+            raise Refusal("E0608", f"{self.alive} series are active; no more are allowed")
+        fresh_names = sum(name not in self.columns for name, _ in labels)
+        if limited and fresh_names and len(self.columns) + fresh_names > self.limits.label_names_max:
+            raise Refusal("E0608", f"{len(self.columns)} label names are in use; no more are allowed")
+        if not self._free and self.count >= len(self.rows):
+            raise Refusal("E0608", f"{self.count} series are in memory; there is no room for more")
+        sid = self._free.pop() if self._free else self.count
+        for name, value in labels:
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = Column(_FIRST_COLUMN)
+            column.set(sid, value)
+        row = self.rows[sid]
+        row[KEY_AT], row[KEY_LENGTH], row[KEY_HASH] = self._insert(key, sid, key_hash)
+        row[EXISTS], row[LAST_TS] = 1, NEVER  # only now: a table that had to grow took in all that exist
+        self.count = max(self.count, sid + 1)
+        self.alive += 1
+        return sid
+
+    def _insert(self, key: bytes, sid: int, key_hash: np.uint64) -> tuple[int, int, int]:
+        if 2 * (self._filled + 1) > len(self._table):
+            self._rebuild(2 * len(self._table))
+        self._keys = grown(self._keys, self._keys_used + len(key) + 8)
+        at = self._keys_used
+        self._keys[at : at + len(key)] = np.frombuffer(key, np.uint8)
+        self._keys_used += len(key)
+        insert_key(self._table, key_hash, sid, at, len(key))
+        self._filled += 1
+        return at, len(key), int(key_hash.view(np.int64))
+
+    def _rebuild(self, slots: int) -> None:
+        """A new table of this size. Other ways to write the same labels are forgotten, and learnt again."""
+        self._table = np.zeros((slots, 4), np.int64)
+        old = self._keys
+        self._keys = np.zeros(len(old), np.uint8)
+        self._keys_used = refill(self._table, self.rows, self.count, old, self._keys)
+        self._filled, self._aliases = self.alive, 0
+
+
+def _usual(key: bytes, parts: list[list[int]]) -> Labels | None:
+    """Labels that the kernel has split; None where it has not, or they are not UTF-8."""
+    try:
+        labels = tuple(
+            (key[name:name_to].decode(), key[value:value_to].decode()) for name, name_to, value, value_to in parts
+        )
+    except UnicodeDecodeError:
+        return None
+    return labels or None
+
+
+def rows_needed(limits: Limits) -> int:
+    return max(limits.series_max, _ROWS_MIN)

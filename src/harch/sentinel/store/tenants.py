@@ -1,0 +1,82 @@
+"""Whose series are where? One folder a tenant below one folder that a single process owns."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.sentinel.store.blocks.policy import BlockPolicy
+from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.store.database import Database
+from harch.sentinel.store.limits import Limits
+
+TENANTS_MAX = 10_000
+_NAME = re.compile(r"[a-zA-Z0-9!_.*'()-]{1,150}")
+
+
+class StoreFolder:
+    """All tenants of one process. A tenant begins with its first request; those on disk are opened at the start."""
+
+    def __init__(self, folder: Path, clock: Clock, limits: Limits, policy: BlockPolicy) -> None:
+        """Raises E1005 if the folder cannot be used or another process has it. Reads every log, which may take long."""
+        self._folder, self._clock, self._limits, self._policy = folder, clock, limits, policy
+        self._lock = _locked(folder)
+        self._opening = threading.Lock()
+        self._open: dict[str, Database] = {}
+        try:
+            for path in sorted(self._tenants_folder.iterdir()):
+                if path.is_dir():
+                    self.store(path.name)
+        except BaseException:
+            self.close()
+            raise
+
+    def store(self, tenant: str) -> Database:
+        """The store of a tenant. Raises E0618 for a name that is none, or one tenant too many."""
+        found = self._open.get(tenant)
+        if found is not None:
+            return found
+        if not _NAME.fullmatch(tenant) or tenant in (".", ".."):  # it becomes the name of a folder
+            raise HarchError("E0618", f"`{tenant[:150]}` is no tenant's name")
+        with self._opening:
+            if tenant not in self._open:
+                if len(self._open) >= TENANTS_MAX:
+                    raise HarchError("E0618", f"{TENANTS_MAX} tenants are kept; `{tenant}` would be one too many")
+                folder = self._tenants_folder / tenant
+                blocks = Blocks.open(folder / "blocks", self._policy)
+                self._open[tenant] = Database(folder, blocks, self._clock, limits=self._limits)
+            return self._open[tenant]
+
+    def names(self) -> Sequence[str]:
+        return sorted(self._open)
+
+    def close(self) -> None:
+        for database in self._open.values():
+            database.close()
+        self._open.clear()
+        os.close(self._lock)
+
+    @property
+    def _tenants_folder(self) -> Path:
+        return self._folder / "tenants"
+
+
+def _locked(folder: Path) -> int:
+    """Two processes on one folder would each believe to be alone."""
+    try:
+        (folder / "tenants").mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / "sentinel.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HarchError("E1005", f"cannot use {folder}: {error.strerror}", hint="choose another --data") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise HarchError("E1005", f"another SENTINEL has {folder}", hint="stop it, or choose another --data") from error
+    return descriptor

@@ -1,0 +1,67 @@
+"""Why is the first request as fast as others? All kernels are loaded before anybody asks, and compiled once a machine.
+
+`python -m harch.sentinel.warming` does it ahead of time: seconds where the machine code is on disk, a minute where not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harch.base.clock import SystemClock
+from harch.sentinel.model.labels import labels
+from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.selection import SeriesBatch
+from harch.sentinel.promql.evaluate.warming import warm as warm_queries
+from harch.sentinel.store.blocks.policy import BlockPolicy
+from harch.sentinel.store.compiler_pages import let_compiler_go
+from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.tenants import StoreFolder
+from harch.sentinel.store.warm import warm_up as warm_head
+
+_SAMPLES = 300  # of one series: enough for a chunk of a block
+
+
+def warm_all() -> None:
+    """Loads or compiles every kernel. Of processes that start together, one does it and the others wait."""
+    with _alone():
+        warm_head()
+        warm_queries()
+        _warm_blocks()
+    let_compiler_go()
+
+
+def _warm_blocks() -> None:
+    """A short life of a store: samples go to disk, come back, and are erased."""
+    limits = Limits(out_of_order_ms=None, series_max=64, samples_in_memory_max=1 << 12)
+    named = labels({"__name__": "warm"})
+    matcher = Matcher(MatchKind.EQUAL, "__name__", "warm")
+    with tempfile.TemporaryDirectory(prefix="harch-warm-") as folder:
+        stores = StoreFolder(Path(folder), SystemClock(), limits, BlockPolicy())
+        store = stores.store("warm")
+        times = range(1_000, 1_000 + 15_000 * _SAMPLES, 15_000)
+        store.append([SeriesBatch(named, times, [0.1 * place for place in range(_SAMPLES)])])
+        store.flush()
+        store.select((matcher,), 0, 10_000_000, limit=10_000)
+        store.delete((matcher,), 0, 20_000)
+        store.purge()
+        stores.close()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"harch-kernels-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    warm_all()

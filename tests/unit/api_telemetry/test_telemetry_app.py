@@ -1,0 +1,108 @@
+"""Requests are read within limits, refused with reasons, and given up when nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from harch.api.telemetry import app as app_module
+from harch.api.telemetry.access import Caller
+from harch.api.telemetry.answer import Answer
+from harch.api.telemetry.app import TelemetryApp
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import Handler, Right, Route, Routes, Work
+from harch.testing.clock import SimClock
+
+
+class _Door:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        return self._caller
+
+
+async def asked(
+    handler: Handler,
+    *,
+    work: Work = Work.QUERY,
+    right: Right = Right.READ,
+    caller: Caller | None = None,
+    body: bytes = b"",
+    then: Sequence[dict[str, Any]] = (),
+    body_bytes_max: int = 1000,
+) -> tuple[int, Any]:
+    """The answer to one POST; `then` is what the connection says after the body."""
+    route = Route(("POST",), "/ask", handler, work, right, body_bytes_max)
+    application = TelemetryApp(Routes([route]), _Door(caller or Caller("")), SimClock())
+    messages = [{"type": "http.request", "body": body}, *then]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop(0)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/ask", "query_string": b"", "headers": []}
+    try:
+        await application(scope, receive, send)
+    finally:
+        application.close()
+    content = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], orjson.loads(content) if content else None
+
+
+async def test_a_query_ends_when_its_caller_hangs_up() -> None:
+    ended = threading.Event()
+
+    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        while not request.is_gone():
+            ended.wait(0.01)
+        ended.set()
+        return Answer()
+
+    await asked(handler, then=[{"type": "http.disconnect"}])
+    assert ended.is_set()
+
+
+async def test_a_fault_is_answered_and_does_not_tell_its_inside(caplog: pytest.LogCaptureFixture) -> None:
+    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        raise RuntimeError("secret")
+
+    status, told = await asked(handler)
+    assert (status, told["code"]) == (500, "E1001")
+    assert "secret" not in told["error"]
+    assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("right", "caller", "status"),
+    [
+        (Right.WRITE, Caller("t", may_write=False, may_administer=False), 403),
+        (Right.ADMINISTER, Caller("t", may_write=True, may_administer=False), 403),
+        (Right.READ, Caller("t", may_write=False, may_administer=False), 200),
+    ],
+)
+async def test_rights_are_checked_before_the_body_is_read(right: Right, caller: Caller, status: int) -> None:
+    found, _ = await asked(lambda *_: Answer(), right=right, caller=caller)
+    assert found == status
+
+
+async def test_a_body_beyond_the_limit_is_refused() -> None:
+    status, told = await asked(lambda *_: Answer(), body=b"x" * 1001)
+    assert (status, told["code"]) == (413, "E0204")
+
+
+async def test_too_many_waiting_requests_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "QUERIES_WAITING_MAX", 0)
+    status, told = await asked(lambda *_: Answer())
+    assert (status, told["code"]) == (503, "E0676")

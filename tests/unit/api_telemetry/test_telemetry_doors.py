@@ -1,0 +1,96 @@
+"""Telemetry is shown to those who may see it: alone by address or token, beside a hub by its keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from harch.api.telemetry.access import Caller, HubDoor, OpenDoor, TokenDoor, tenant_of
+from harch.api.telemetry.process import ServeOptions, door_of
+from harch.base.errors import HarchError
+from harch.testing.clock import SimClock
+
+
+def hub(answers: dict[str, httpx.Response | Exception]) -> tuple[HubDoor, list[str]]:
+    """A door whose hub knows these keys, and the keys it was asked about."""
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.headers["x-api-key"] == "own-token"
+        key = json.loads(request.content)["key"]
+        asked.append(key)
+        answer = answers.get(key, httpx.Response(404))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    clock = SimClock()
+    door = HubDoor("http://hub", "own-token", clock.monotonic_s, httpx.MockTransport(handle))
+    return door, asked
+
+
+def known(role: str, tenant: str = "acme") -> httpx.Response:
+    return httpx.Response(200, json={"role": role, "tenant": tenant})
+
+
+async def caller(door: HubDoor | TokenDoor, key: str) -> Caller:
+    return await door.caller({"authorization": f"Bearer {key}"} if key else {})
+
+
+async def test_roles_decide_what_a_key_may_do() -> None:
+    door, _ = hub({"v": known("viewer"), "u": known("user"), "a": known("agent"), "o": known("operator")})
+    assert await caller(door, "v") == Caller("acme", may_write=False, may_administer=False)
+    assert await caller(door, "u") == Caller("acme", may_write=True, may_administer=False)
+    assert await caller(door, "a") == Caller("acme", may_write=True, may_administer=False)
+    assert await caller(door, "o") == Caller("", may_write=True, may_administer=True)
+    assert await caller(door, "own-token") == Caller("")
+
+
+@pytest.mark.parametrize(
+    ("key", "code"), [("", "E0101"), ("stranger", "E0102"), ("late", "E0802"), ("broken", "E0802")]
+)
+async def test_without_a_clear_yes_nobody_is_let_in(key: str, code: str) -> None:
+    door, _ = hub({"late": httpx.ConnectTimeout("no answer"), "broken": httpx.Response(500)})
+    with pytest.raises(HarchError) as refusal:
+        await caller(door, key)
+    assert refusal.value.code == code
+
+
+async def test_the_hub_is_asked_once_a_minute_about_a_key() -> None:
+    door, asked = hub({"u": known("user")})
+    for _ in range(3):
+        await caller(door, "u")
+    assert asked == ["u"]
+
+
+async def test_a_token_is_compared_whole() -> None:
+    door = TokenDoor("secret")
+    assert await caller(door, "secret") == Caller("")
+    with pytest.raises(HarchError, match="not known"):
+        await caller(door, "secre")
+
+
+def test_tenants_are_named_by_those_who_may() -> None:
+    assert tenant_of(Caller(""), {}) == "default"
+    assert tenant_of(Caller(""), {"x-scope-orgid": "acme"}) == "acme"
+    assert tenant_of(Caller("acme"), {}) == "acme"
+    with pytest.raises(HarchError, match="may not see"):
+        tenant_of(Caller("acme"), {"x-scope-orgid": "other"})
+    for bad in ("../etc", "a/b", "x" * 65, "-"):
+        with pytest.raises(HarchError, match="no name of a tenant"):
+            tenant_of(Caller(""), {"x-scope-orgid": bad})
+
+
+def test_nobody_listens_beyond_the_machine_without_a_key(tmp_path: Path) -> None:
+    clock = SimClock()
+    assert isinstance(door_of(ServeOptions(tmp_path), clock), OpenDoor)
+    with pytest.raises(HarchError, match="could read and write all telemetry"):
+        door_of(ServeOptions(tmp_path, host="0.0.0.0"), clock)
+    (tmp_path / "token").write_text("secret\n")
+    assert isinstance(door_of(ServeOptions(tmp_path, host="0.0.0.0", token_file=tmp_path / "token"), clock), TokenDoor)
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(HarchError, match="is empty"):
+        door_of(ServeOptions(tmp_path, host="0.0.0.0", token_file=tmp_path / "empty"), clock)
