@@ -1,55 +1,24 @@
-"""How are SENTINEL's kernels compiled? One decorator: the same flags and arithmetic for all."""
+"""How are SENTINEL's kernels compiled? As all others; an edit of any module with kernels renews the code of all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
+from harch.base.compiling import Kernel, compile_kernel, source_stamp
 from harch.base.errors import HarchError
 
-try:
-    from numba import njit
-except ImportError as missing:
-    raise HarchError("E0601", "numba") from missing
+if find_spec("numba") is None:
+    raise HarchError("E0601", "numba")
 
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
+_FOLDER = Path(__file__).parent
+_SOURCES = source_stamp(_FOLDER, _FOLDER.rglob("*kernels*.py"))  # kernels live in modules with `kernels` in their names
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compiles a function without the GIL and keeps the machine code on disk. No fastmath: sums keep their order."""
-    return _compiled(function)
+    return compile_kernel(function, _SOURCES)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
-    """For a function that only kernels call: without the way in from Python, which takes long to compile."""
-    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
-
-def _compiled(function: Kernel, **options: bool) -> Kernel:
-    decorator: Any = njit  # its type knows only some of its options
-    try:
-        compiled = decorator(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # no writable folder for the machine code: compile anew in every process
-        return cast(Kernel, decorator(nogil=True, **options)(function))
-    _watch_all_sources(compiled)
-    return cast(Kernel, compiled)
-
-
-def _watch_all_sources(compiled: object) -> None:
-    """Makes an edit of any module with kernels invalidate the stored code of all of them.
-
-    Numba looks only at the file of the kernel itself and would go on running an old copy of what it calls elsewhere.
-    """
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = _SOURCES
-
-
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    folder = Path(__file__).parent
-    stats = ((str(path.relative_to(folder)), path.stat()) for path in sorted(folder.rglob("*kernels*.py")))
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-
-
-_SOURCES = _sources()  # kernels live in modules with `kernels` in their names
+    """For a function that only kernels call."""
+    return compile_kernel(function, _SOURCES, inner=True)

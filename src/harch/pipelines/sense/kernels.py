@@ -9,23 +9,19 @@ A cell is one cache line of eight float64: see `CELL`. A count of zero means tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harch.base.compiling import compile_kernel as kernel
 from harch.base.errors import HarchError
 
-try:
-    from numba import njit
-except ImportError as missing:
-    raise HarchError(
-        "E0740", "the package `numba` is not installed", hint="pip install 'harch[pipelines]'"
-    ) from missing
+if find_spec("numba") is None:
+    raise HarchError("E0740", "the package `numba` is not installed", hint="pip install 'harch[pipelines]'")
 
 Array = NDArray[Any]
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 CELL = ("count", "sum", "squares", "min", "max", "last", "last_at", "shift")  # squares are of (value - shift)
 COUNT, SUM, SQUARES, MIN, MAX, LAST, LAST_AT, SHIFT = range(8)
@@ -33,15 +29,6 @@ CELL_WIDTH = 8
 
 ACCEPTED, UNKNOWN_DEVICE, UNKNOWN_METRIC, BAD_VALUE, LATE, FUTURE = range(6)
 REASONS = ("accepted", "unknown_device", "unknown_metric", "bad_value", "late", "future")
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compiles without fastmath, so that the same events give the same bits, and without the GIL."""
-    decorator: Any = njit
-    try:
-        return cast(Kernel, decorator(cache=True, nogil=True)(function))
-    except RuntimeError:  # no writable folder for the machine code: compile anew in every process
-        return cast(Kernel, decorator(nogil=True)(function))
 
 
 @kernel

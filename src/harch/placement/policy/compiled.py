@@ -1,35 +1,32 @@
-"""How are kernels compiled? One decorator, so that every kernel has the same flags and the same arithmetic."""
+"""How are the policy's kernels compiled? As all others, and with arrays that are lent instead of counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
+from harch.base.compiling import Kernel, compile_kernel, source_stamp
 from harch.placement.policy import KernelsMissing
 
 try:
-    from numba import njit, types
+    from numba import types
     from numba.core import cgutils
     from numba.extending import intrinsic
 except ImportError as missing:
     raise KernelsMissing from missing
 
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
+_FOLDER = Path(__file__).parent
+_SOURCES = source_stamp(_FOLDER, _FOLDER.glob("*.py"))  # an edit of any module of this package renews all kernels
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compiles a function and keeps the machine code on disk.
-
-    No fastmath: sums keep their order, so that the same input gives the same plan on every run. The GIL is released,
-    so that new lessons can be built in a thread while the hub goes on deciding.
-    """
-    return _compiled(function)
+    """New lessons can be built in a thread while the hub goes on deciding: the GIL is released."""
+    return compile_kernel(function, _SOURCES)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
-    """The same for a function that only kernels call: without the way in from Python, which takes long to compile."""
-    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    """For a function that only kernels call."""
+    return compile_kernel(function, _SOURCES, inner=True)
 
 
 def _borrowed(typing_context: Any, arrays: Any) -> Any:
@@ -55,33 +52,3 @@ def _borrowed(typing_context: Any, arrays: Any) -> Any:
 
 
 borrowed: Any = intrinsic(_borrowed)  # in a kernel: `arrays = borrowed(arrays)`
-
-
-def _compiled(function: Kernel, **options: bool) -> Kernel:
-    decorator: Any = njit  # its type knows only some of its options
-    try:
-        compiled = decorator(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # no writable folder for the machine code: compile anew in every process
-        return cast(Kernel, decorator(nogil=True, **options)(function))
-    _watch_all_sources(compiled)
-    return cast(Kernel, compiled)
-
-
-def _watch_all_sources(compiled: object) -> None:
-    """Makes an edit of any module of this package invalidate the stored code of all its kernels.
-
-    Numba looks only at the file of the kernel itself and would go on running an old copy of what it calls elsewhere.
-    Where a Numba release names these internals otherwise, its own rule stays in force.
-    """
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = _SOURCES
-
-
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    folder = Path(__file__).parent
-    stats = ((path.name, path.stat()) for path in sorted(folder.glob("*.py")))
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-
-
-_SOURCES = _sources()
