@@ -1,40 +1,73 @@
-"""Where is the parser, and how far may it go? A position in the tokens, with the limits of a tree."""
+"""Where is the parser, and how far may it go? A position in the tokens, with the limits of a tree.
+
+LogQL is read with the same cursor: it has other tokens and nodes, which `Language` names.
+"""
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeVar
 
-from harch.sentinel.promql.syntax.failures import NOT_ENABLED, PromqlSyntaxError, too_large
+from harch.base.errors import HarchError
+from harch.sentinel.promql.syntax.failures import NOT_ENABLED, TOO_LARGE, PromqlSyntaxError
 from harch.sentinel.promql.syntax.lexer import tokenise
-from harch.sentinel.promql.syntax.nodes import Expr, Span, children
+from harch.sentinel.promql.syntax.nodes import NOWHERE, Span, children
 from harch.sentinel.promql.syntax.options import Feature, ParserOptions
 from harch.sentinel.promql.syntax.positions import Source
 from harch.sentinel.promql.syntax.tokens import Kind, Token
 
-ExprT = TypeVar("ExprT", bound=Expr)
+
+class Placed(Protocol):
+    """A node that knows where in the text it stands."""
+
+    @property
+    def span(self) -> Span: ...
+
+
+NodeT = TypeVar("NodeT", bound=Placed)
+
+
+class Failure(Protocol):
+    def __call__(self, query: str, span: Span, reason: str, *, code: str = ..., hint: str = "") -> HarchError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What differs between the languages that are read this way."""
+
+    tokenise: Callable[[str], list[Token]]
+    children: Callable[[Any], Sequence[Placed]]
+    failure: Failure
+
+
+PROMQL = Language(tokenise, children, PromqlSyntaxError)
 
 
 class Cursor:
     """The tokens of one query and the place that is read now."""
 
-    def __init__(self, query: str, options: ParserOptions) -> None:
+    def __init__(self, query: str, options: ParserOptions, language: Language = PROMQL) -> None:
         self.query = query
         self.options = options
+        self._language = language
         # A character takes one byte at least, so long text is refused before anything is computed from it.
         if len(query) > options.query_bytes_max:
-            raise too_large(
+            raise language.failure(
                 "",
+                NOWHERE,
                 f"the query is longer than {options.query_bytes_max} bytes",
-                "split it, or record parts of it by rules",
+                code=TOO_LARGE,
+                hint="split it, or record parts of it by rules",
             )
         try:
             query.encode()
         except UnicodeEncodeError as broken:  # half of a surrogate pair, as JSON can carry it
             before = query[: broken.start]
             place = Span(len(before.encode()), len(before.encode()))
-            raise PromqlSyntaxError(before, place, "invalid UTF-8 rune") from broken
+            raise language.failure(before, place, "invalid UTF-8 rune") from broken
         self._source = Source(query)
-        self._tokens = tokenise(query)
+        self._tokens = language.tokenise(query)
         self._index = 0
         self._nesting = 0
         self._nodes = 0
@@ -80,19 +113,19 @@ class Cursor:
     def unexpected(self, context: str = "", expected: str = "") -> NoReturn:
         token = self.token
         if token.kind is Kind.ERROR:
-            raise PromqlSyntaxError(self.query, self.span(token), token.text)
+            raise self._language.failure(self.query, self.span(token), token.text)
         reason = f"unexpected {token.described()}"
         reason += f" in {context}" if context else ""
         reason += f", expected {expected}" if expected else ""
-        raise PromqlSyntaxError(self.query, self.span(token), reason)
+        raise self._language.failure(self.query, self.span(token), reason)
 
     def fail(self, span: Span, reason: str, *, hint: str = "") -> NoReturn:
-        raise PromqlSyntaxError(self.query, span, reason, hint=hint)
+        raise self._language.failure(self.query, span, reason, hint=hint)
 
     def require(self, feature: Feature, span: Span, reason: str) -> None:
         if feature not in self.options.features:
             hint = f"switch on the feature `{feature.value}`"
-            raise PromqlSyntaxError(self.query, span, reason, code=NOT_ENABLED, hint=hint)
+            raise self._language.failure(self.query, span, reason, code=NOT_ENABLED, hint=hint)
 
     def enter(self) -> None:
         """One level deeper into parentheses, arguments or signs; `leave` goes back."""
@@ -103,16 +136,16 @@ class Cursor:
     def leave(self) -> None:
         self._nesting -= 1
 
-    def built(self, node: ExprT) -> ExprT:
+    def built(self, node: NodeT) -> NodeT:
         """Counts a node in; every node of the tree passes here, so that no tree outgrows its limits unseen."""
-        depth = 1 + max((self._depths.get(id(child), 0) for child in children(node)), default=0)
+        depth = 1 + max((self._depths.get(id(child), 0) for child in self._language.children(node)), default=0)
         if depth > self.options.depth_max:
             self._too_deep(node.span)
         self._depths[id(node)] = depth
         self._nodes += 1
         if self._nodes > self.options.nodes_max:
             hint = "split it, or record parts of it by rules"
-            raise too_large(self.query, f"the query has more than {self.options.nodes_max} parts", hint, node.span)
+            self._too_large(f"the query has more than {self.options.nodes_max} parts", hint, node.span)
         return node
 
     def count_repetitions(self, repetitions: int, span: Span) -> None:
@@ -121,8 +154,11 @@ class Cursor:
         limit = self.options.repetitions_max
         if self._repetitions > limit:
             sentence = f"the counted repetitions of all regular expressions come to more than {limit}"
-            raise too_large(self.query, sentence, "use `+` or `*` in place of `{n}`", span)
+            self._too_large(sentence, "use `+` or `*` in place of `{n}`", span)
 
     def _too_deep(self, span: Span) -> NoReturn:
         hint = "group long chains by parentheses, or record parts of the query by rules"
-        raise too_large(self.query, f"the query nests deeper than {self.options.depth_max} levels", hint, span)
+        self._too_large(f"the query nests deeper than {self.options.depth_max} levels", hint, span)
+
+    def _too_large(self, what: str, hint: str, span: Span) -> NoReturn:
+        raise self._language.failure(self.query, span, what, code=TOO_LARGE, hint=hint)

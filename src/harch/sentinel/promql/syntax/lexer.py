@@ -12,27 +12,27 @@ import re
 from harch.sentinel.promql.syntax.quoting import BadEscape, quote, unquote
 from harch.sentinel.promql.syntax.tokens import FILLS, KEYWORDS, Kind, Token
 
-_SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)+")
-_WORD = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)+")
+WORD = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _WORD_WITH_COLONS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_NUMBER = re.compile(
+NUMBER = re.compile(
     r"0[xX]_?[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
     r"|(?:[0-9]+(?:_[0-9]+)*\.?(?:[0-9]+(?:_[0-9]+)*)?|\.[0-9]+(?:_[0-9]+)*)(?:[eE][+-]?[0-9]+(?:_[0-9]+)*)?"
 )
 _DURATION = re.compile(r"[0-9]+(?:ms|[smhdwy])(?:[0-9]+(?:ms|[smhdw]))*")
 _RUN = re.compile(r"[a-zA-Z0-9_.]*")
-_STRING = {
+STRING = {
     '"': re.compile(r'"(?:[^"\\\n]|\\[^\n])*"'),
     "'": re.compile(r"'(?:[^'\\\n]|\\[^\n])*'"),
     "`": re.compile(r"`[^`]*`"),
 }
 _SIGNS = re.compile(r"==|!=|<=|>=|</|>/|=~|!~|[-+*/%^=<>,(){}\[\]@:]")
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-_DIGITS = frozenset("0123456789")
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+DIGITS = frozenset("0123456789")
 _IN_BRACES = frozenset({"=", "!=", "=~", "!~", ",", "}"})
 
 
-class _Failure(Exception):
+class LexerFailure(Exception):
     def __init__(self, start: int, reason: str) -> None:
         super().__init__(reason)
         self.start = start
@@ -48,19 +48,19 @@ class _Lexer:
         self.in_brackets = False
 
     def next(self) -> Token:
-        space = _SPACE.match(self.text, self.position)
+        space = SPACE.match(self.text, self.position)
         if space is not None:
             self.position = space.end()
         if self.position >= len(self.text):
             return self._end()
         first = self.text[self.position]
-        if first in _DIGITS or (first == "." and self._peek() in _DIGITS and not self.in_braces):
+        if first in DIGITS or (first == "." and self._peek() in DIGITS and not self.in_braces):
             if self.in_braces:
-                raise _Failure(self.position, f"unexpected character inside braces: {_shown(first)}")
+                raise LexerFailure(self.position, f"unexpected character inside braces: {shown(first)}")
             return self._number()
-        if first in _STRING:
+        if first in STRING:
             return self._string(first)
-        if first in _LETTERS or (first == ":" and not self.in_brackets and not self.in_braces):
+        if first in LETTERS or (first == ":" and not self.in_brackets and not self.in_braces):
             return self._word()
         return self._sign(first)
 
@@ -74,36 +74,36 @@ class _Lexer:
 
     def _end(self) -> Token:
         if self.in_braces:
-            raise _Failure(self.position, "unexpected end of input inside braces")
+            raise LexerFailure(self.position, "unexpected end of input inside braces")
         if self.in_brackets:
-            raise _Failure(self.position, "unclosed left bracket")
+            raise LexerFailure(self.position, "unclosed left bracket")
         if self.parentheses:
-            raise _Failure(self.position, "unclosed left parenthesis")
+            raise LexerFailure(self.position, "unclosed left parenthesis")
         return Token(Kind.END, "", self.position, self.position)
 
     def _number(self) -> Token:
-        for kind, pattern in ((Kind.NUMBER, _NUMBER), (Kind.DURATION, _DURATION)):
+        for kind, pattern in ((Kind.NUMBER, NUMBER), (Kind.DURATION, _DURATION)):
             found = pattern.match(self.text, self.position)
-            if found is not None and self.text[found.end() : found.end() + 1] not in _LETTERS | _DIGITS | {"."}:
+            if found is not None and self.text[found.end() : found.end() + 1] not in LETTERS | DIGITS | {"."}:
                 return self._token(kind, found.end())
         run = _RUN.match(self.text, self.position)
-        raise _Failure(self.position, f"bad number or duration syntax: {quote(run[0] if run else '')}")
+        raise LexerFailure(self.position, f"bad number or duration syntax: {quote(run[0] if run else '')}")
 
     def _string(self, opening: str) -> Token:
-        found = _STRING[opening].match(self.text, self.position)
+        found = STRING[opening].match(self.text, self.position)
         if found is None:
-            raise _Failure(self.position, f"unterminated {'raw' if opening == '`' else 'quoted'} string")
+            raise LexerFailure(self.position, f"unterminated {'raw' if opening == '`' else 'quoted'} string")
         try:
             unquote(found[0])
         except BadEscape as bad:
-            raise _Failure(self.position, str(bad)) from bad
+            raise LexerFailure(self.position, str(bad)) from bad
         return self._token(Kind.STRING, found.end())
 
     def _word(self) -> Token:
         colons = not self.in_braces and not self.in_brackets
-        found = (_WORD_WITH_COLONS if colons else _WORD).match(self.text, self.position)
+        found = (_WORD_WITH_COLONS if colons else WORD).match(self.text, self.position)
         if found is None:
-            raise _Failure(self.position, f"unexpected character: {_shown(self.text[self.position])}")
+            raise LexerFailure(self.position, f"unexpected character: {shown(self.text[self.position])}")
         word = found[0].lower()
         if self.in_braces:
             return self._token(Kind.WORD, found.end())
@@ -115,7 +115,7 @@ class _Lexer:
 
     def _parenthesis_follows(self, position: int) -> bool:
         """`fill` is younger than many metrics called so: it is a keyword only before a parenthesis."""
-        space = _SPACE.match(self.text, position)
+        space = SPACE.match(self.text, position)
         position = position if space is None else space.end()
         return self.text[position : position + 1] == "("
 
@@ -124,16 +124,16 @@ class _Lexer:
         if found is None:
             where = " inside braces" if self.in_braces else ""
             if first == "!":
-                raise _Failure(self.position, f"unexpected character after '!'{where}: {_shown(self._peek())}")
-            raise _Failure(self.position, f"unexpected character{where}: {_shown(first)}")
+                raise LexerFailure(self.position, f"unexpected character after '!'{where}: {shown(self._peek())}")
+            raise LexerFailure(self.position, f"unexpected character{where}: {shown(first)}")
         sign = found[0]
         if self.in_braces and sign not in _IN_BRACES:
             if sign == "==":  # two matchers' signs in a row; the parser says what it expected
                 return self._token(Kind.SIGN, self.position + 1)
-            reason = f"unexpected left brace {_shown(first)}" if sign == "{" else ""
-            raise _Failure(self.position, reason or f"unexpected character inside braces: {_shown(first)}")
+            reason = f"unexpected left brace {shown(first)}" if sign == "{" else ""
+            raise LexerFailure(self.position, reason or f"unexpected character inside braces: {shown(first)}")
         if not self.in_braces and sign in ("=~", "!~"):
-            raise _Failure(self.position, f"unexpected character after '{first}': '~'")
+            raise LexerFailure(self.position, f"unexpected character after '{first}': '~'")
         self._nest(sign)
         return self._token(Kind.SIGN, found.end())
 
@@ -143,28 +143,28 @@ class _Lexer:
                 self.parentheses += 1
             case ")":
                 if self.parentheses == 0:
-                    raise _Failure(self.position, "unexpected right parenthesis ')'")
+                    raise LexerFailure(self.position, "unexpected right parenthesis ')'")
                 self.parentheses -= 1
             case "{":
                 self.in_braces = True
             case "}":
                 if not self.in_braces:
-                    raise _Failure(self.position, "unexpected character: '}'")
+                    raise LexerFailure(self.position, "unexpected character: '}'")
                 self.in_braces = False
             case "[":
                 if self.in_brackets:
-                    raise _Failure(self.position, "unexpected left bracket '['")
+                    raise LexerFailure(self.position, "unexpected left bracket '['")
                 self.in_brackets = True
             case "]":
                 if not self.in_brackets:
-                    raise _Failure(self.position, "unexpected right bracket ']'")
+                    raise LexerFailure(self.position, "unexpected right bracket ']'")
                 self.in_brackets = False
             case ":":
                 if not self.in_brackets:
-                    raise _Failure(self.position, "unexpected character: ':'")
+                    raise LexerFailure(self.position, "unexpected character: ':'")
 
 
-def _shown(character: str) -> str:
+def shown(character: str) -> str:
     """A character in single quotes, as Prometheus shows runes."""
     return "'" + quote(character)[1:-1].replace('\\"', '"') + "'" if character else "end of input"
 
@@ -176,7 +176,7 @@ def tokenise(text: str) -> list[Token]:
     while True:
         try:
             token = lexer.next()
-        except _Failure as failure:
+        except LexerFailure as failure:
             tokens.append(Token(Kind.ERROR, failure.reason, failure.start, len(text)))
             return tokens
         tokens.append(token)

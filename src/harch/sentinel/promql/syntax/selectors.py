@@ -27,13 +27,14 @@ def read_selector(cursor: Cursor) -> VectorSelector:
     """A selector without modifiers; the cursor stands on its name or its brace."""
     first = cursor.token
     name = cursor.take().text if at_metric_name(cursor) else ""
-    matchers = _read_matchers(cursor) if cursor.at_sign("{") else ()
+    matchers = read_matchers(cursor) if cursor.at_sign("{") else ()
     if name:
         matchers = (*matchers, Matcher(MatchKind.EQUAL, METRIC_NAME, name))
     return cursor.built(VectorSelector(name, matchers, span=cursor.span_to_here(cursor.span(first))))
 
 
-def _read_matchers(cursor: Cursor) -> tuple[Matcher, ...]:
+def read_matchers(cursor: Cursor) -> tuple[Matcher, ...]:
+    """`{a="b", c=~"d"}`; the cursor stands on the brace."""
     cursor.take()
     matchers: list[Matcher] = []
     while not cursor.at_sign("}"):
@@ -63,11 +64,12 @@ def _read_matcher(cursor: Cursor) -> Matcher:
     cursor.take()
     matcher = Matcher(kind, as_text(name), as_text(unquote(value.text)))
     if kind in (MatchKind.REGEX, MatchKind.NOT_REGEX):
-        _check_expression(cursor, matcher.value, cursor.span(label, value))
+        check_expression(cursor, matcher.value, cursor.span(label, value))
     return matcher
 
 
-def _check_expression(cursor: Cursor, expression: str, span: Span) -> None:
+def check_expression(cursor: Cursor, expression: str, span: Span) -> None:
+    """Fails where it is no RE2 expression, or one that costs too much to compile."""
     counts = (number for found in _REPETITION.finditer(expression) for number in found.groups() if number)
     cursor.count_repetitions(sum(int(number[:_DIGITS_MAX]) for number in counts), span)
     try:

@@ -12,6 +12,8 @@ from harch.sentinel.promql.syntax.quoting import quote
 class Kind(Enum):
     NUMBER = "number"
     DURATION = "duration"
+    BYTES = "size in bytes"  # of LogQL
+    FLAG = "flag"  # of LogQL: `--strict`
     STRING = "string"
     WORD = "identifier"
     METRIC = "metric identifier"  # a word with colons
