@@ -23,6 +23,15 @@ Pairs = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class PowerPrice:
+    """`evidence`: measured where a market told it, modelled where the hub's contract is."""
+
+    per_mwh: float
+    currency: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class HubFigures:
     """A snapshot of what the page shows."""
 
@@ -31,6 +40,7 @@ class HubFigures:
     gpus: Sequence[GpuView]
     powers: Sequence[HubPower]
     forecast: GridForecast | None
+    price: PowerPrice | None  # what a MWh costs here now
     used: Used | None  # since the hub keeps books, all tenants together
     workloads: Iterable[tuple[str, float]]  # names of running work of the hub's own tenant, and their kWh
     inference: Iterable[InferenceFigures]
@@ -106,17 +116,19 @@ def _hub(figures: HubFigures) -> Iterator[str]:
 
 def _power(figures: HubFigures) -> Iterator[str]:
     for power in figures.powers:
-        at = {"job": "harchos-carbon", "hub": power.hub_id, "zone": power.grid_zone}
+        place = _place(power)
+        at = {"job": "harchos-carbon", **place}
         grid = power.figure(GRID)
         if grid.value is not None:
             yield _line("carbon_intensity_gco2_kwh", {**at, "source": grid.source, "type": grid.evidence}, grid.value)
         if power.hub_id != figures.summary.hub_id:
             continue
-        energy = {"job": "harchos-energy", "hub": power.hub_id, "region_name": power.country}
+        energy = {"job": "harchos-energy", **place}
         measured = power.figure("facility-power").evidence or "estimated"
         yield _line("energy_consumption_watts", {**energy, "type": measured}, 1000.0 * power.load_kw)
         share = min(1.0, power.onsite_kw / power.load_kw) if power.load_kw > 0 else 0.0
-        yield _line("energy_renewable_percent", {**energy, "type": "estimated"}, 100.0 * share)
+        renewable = {**energy, "source": "on-site", "type": "estimated"}
+        yield _line("energy_renewable_percent", renewable, 100.0 * share)
     if figures.forecast is not None:
         at = {"job": "harchos-carbon", "hub": figures.forecast.hub_id, "zone": figures.forecast.grid_zone}
         for ahead in FORECAST_HOURS:
@@ -124,9 +136,19 @@ def _power(figures: HubFigures) -> Iterator[str]:
                 hour = figures.forecast.hours[ahead - 1]
                 yield _line("carbon_intensity_forecast_gco2_kwh", {**at, "ahead": f"{ahead}h"}, hour.g_per_kwh)
     if figures.used is not None:
-        own = {"job": "harchos-carbon", "hub": figures.summary.hub_id, "type": "estimated"}
-        yield _line("carbon_emissions_grams", own, figures.used.g)
-        yield _line("carbon_savings_grams", own, figures.used.saved_g)
+        power = _own_power(figures)
+        own = {**(_place(power) if power is not None else {"hub": figures.summary.hub_id}), "type": "estimated"}
+        # The public dashboards look for what was emitted among energy, and for what was saved among carbon.
+        yield _line("carbon_emissions_grams", {"job": "harchos-energy", **own}, figures.used.g)
+        yield _line("carbon_savings_grams", {"job": "harchos-carbon", **own}, figures.used.saved_g)
+
+
+def _place(power: HubPower) -> dict[str, str]:
+    return {"hub": power.hub_id, "zone": power.grid_zone, "region_name": power.country}
+
+
+def _own_power(figures: HubFigures) -> HubPower | None:
+    return next((one for one in figures.powers if one.hub_id == figures.summary.hub_id), None)
 
 
 def _workloads(figures: HubFigures) -> Iterator[str]:
@@ -152,13 +174,13 @@ def _inference(figures: HubFigures) -> Iterator[str]:
 
 def _prices(figures: HubFigures) -> Iterator[str]:
     """What the power of one GPU at full load costs in an hour: HarchOS has no price list of its own."""
-    own = next((one for one in figures.powers if one.hub_id == figures.summary.hub_id), None)
-    if own is None or own.price_per_mwh is None:
+    own, price = _own_power(figures), figures.price
+    if own is None or price is None:
         return
     for model, watts in sorted({gpu.model: gpu.power_w for gpu in figures.gpus}.items()):
-        cost = own.price_per_mwh * watts / 1e6 * figures.summary.pue
-        pairs = {"job": "harchos-pricing", "hub": own.hub_id, "model": model, "type": f"energy, {own.currency}"}
-        yield _line("harchos_gpu_hourly_price", pairs, cost)
+        cost = price.per_mwh * watts / 1e6 * figures.summary.pue
+        pairs = {"job": "harchos-pricing", **_place(own), "model": model, "type": f"energy, {price.currency}"}
+        yield _line("harchos_gpu_hourly_price", {**pairs, "source": price.evidence}, cost)
 
 
 def _sovereignty(figures: HubFigures) -> Iterator[str]:

@@ -142,17 +142,19 @@ def _running(state_dir: Path) -> Iterator[RunningTask]:
     """The tasks of the agent, by their files."""
     import msgspec
 
-    from harch.execution.taskdir import RunningRecord, key_of
+    from harch.execution.environment import WORKLOAD_TYPE
+    from harch.execution.taskdir import LaunchSpec, RunningRecord, key_of
     from harch.sentinel.node.tasks import RunningTask
 
     for record in (state_dir / "tasks").glob("*/running.json"):
         key = key_of(record.parent.name)
         try:
             running = msgspec.json.decode(record.read_bytes(), type=RunningRecord)
+            launched = msgspec.json.decode((record.parent / "spec.json").read_bytes(), type=LaunchSpec)
         except (OSError, msgspec.MsgspecError):
             continue  # it has just ended
         if key is not None and not (record.parent / "ended.json").exists():
-            yield RunningTask(key.workload_id, running.pid)
+            yield RunningTask(key.workload_id, running.pid, launched.env.get(WORKLOAD_TYPE, ""))
 
 
 def _read_key(path: Path) -> str:

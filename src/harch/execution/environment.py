@@ -10,6 +10,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The user's own variables win over ours, except those that say what was allocated.
 _RESERVED = frozenset({"CUDA_VISIBLE_DEVICES"})
 _RESERVED_PREFIX = "HARCH_"
+WORKLOAD_TYPE = "HARCH_WORKLOAD_TYPE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> di
     env |= identity(task.key)
     env["HARCH_WORLD_SIZE"] = world_size
     env["HARCH_NODE"] = task.node_id
+    if task.type:
+        env[WORKLOAD_TYPE] = task.type
     env["HARCH_GPUS"] = ",".join(task.gpu_ids)
     env["HARCH_CHECKPOINT_DIR"] = folders.checkpoint
     env["CUDA_VISIBLE_DEVICES"] = "" if task.gpus_modelled else ",".join(map(str, task.gpu_indexes))

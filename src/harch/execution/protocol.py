@@ -58,6 +58,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     max_duration_s: float | None = None
     stop_grace_s: float = 10
     world_size: int = 1
+    type: str = ""  # of the workload, for telemetry and for the task itself; empty from older hubs
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
     country: str = ""  # where the scheduler believes it runs; the agent checks against its own

@@ -54,6 +54,11 @@ class FakeFederation:
     def exchange_alerts(self, records: bytes) -> AlertExchange:
         return AlertExchange(records=(b"from a peer", records), position=2)
 
+    async def ask_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
+        if hub_id != "dakar":
+            raise HarchError("E0698", f"hub {hub_id} does not answer: suspected")
+        return question
+
     async def work(self, *, tenant: str | None) -> FederationWork:
         there = WorkRow(
             id="wl_there",
@@ -117,7 +122,14 @@ class FakeCarbon:
         query.span()
         self.asked = query
         used = Used(kwh=2.0, g=900.0, saved_g=100.0, estimated_share=1.0, jobs_away=3)
-        return HubReport(hub_id="dakhla", at=START, not_booked_kwh=0.5, report={"lines": []}, csv="a,b\n", used=used)
+        return HubReport(
+            hub_id="dakhla",
+            at=START,
+            not_booked_kwh=0.5,
+            report={"lines": [{"name": "wl-1", "energy_kwh": 2.0}]},
+            csv="a,b\n",
+            used=used,
+        )
 
     def plan(self, *, tenant: str | None) -> CarbonPlanView:
         return CarbonPlanView(hub_id="dakhla", at=START, held=2, tenant_g_left={tenant or "all": 5.0})
@@ -192,6 +204,9 @@ class FakeHub:
 
     def authenticate(self, token: str) -> Principal | None:
         return self.principals.get(token)
+
+    def is_sentinel(self, token: str) -> bool:
+        return token == KEYS[Role.OPERATOR]
 
     def emit(self, kind: str, subject: str, tenant: str = "acme") -> None:
         record = EventRecord(

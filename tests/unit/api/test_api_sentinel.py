@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 
 from harch.hub.views import Role
+from harch.sentinel.federated.messages import Question
 from unit.api.conftest import Client
 from unit.api.fake_hub import KEYS
 
@@ -33,3 +35,33 @@ async def test_records_are_exchanged_as_they_are(operator: Client) -> None:
     assert [base64.b64decode(one) for one in told["records"]] == [b"from a peer", b"a silence"]
     assert told["position"] == 2
     assert (await operator.post("/sentinel/alert-records", json={"records": "§"})).status_code == 400
+
+
+QUESTION = {
+    "id": "q_1",
+    "tenant": "acme",
+    "asked_by": "key_1",
+    "parts": [{"type": "metric", "expression": "sum(up)", "start_ms": 0, "end_ms": 0, "step_ms": 1000}],
+}
+
+
+async def test_sentinel_learns_which_hubs_there_are_and_how_they_are_seen(operator: Client) -> None:
+    told = {one["hub_id"]: one for one in (await operator.get("/sentinel/hubs")).json()["items"]}
+    assert (told["dakhla"]["own"], told["dakhla"]["country"]) == (True, "MA")
+    assert all(one["reachable"] or one["why"] for one in told.values())
+
+
+async def test_a_question_is_carried_for_the_hubs_own_sentinel_and_for_nobody_else(
+    operator: Client, admin: Client
+) -> None:
+    asked = {"hub_id": "dakar", "question": QUESTION}
+    answer = await operator.post("/sentinel/questions", json=asked)
+    assert answer.headers["content-type"] == "application/msgpack"
+    assert msgspec.msgpack.decode(answer.content, type=Question).parts[0].expression == "sum(up)"  # type: ignore[union-attr]
+    assert (await admin.post("/sentinel/questions", json=asked)).status_code == 403
+
+
+async def test_a_hub_that_does_not_answer_is_an_error_with_its_name(operator: Client) -> None:
+    answer = await operator.post("/sentinel/questions", json={"hub_id": "abidjan", "question": QUESTION})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "E0698")
+    assert (await operator.post("/sentinel/questions", json={"hub_id": "dakar", "question": {}})).status_code == 400

@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 from starlette.responses import Response
 
 from harch.api.routes.context import Context, Here, Operator
-from harch.api.series_page import FORECAST_HOURS, HubFigures, series_page
+from harch.api.series_page import FORECAST_HOURS, HubFigures, PowerPrice, series_page
 from harch.api.traffic import Traffic
 from harch.base.errors import HarchError
 from harch.carbon.ledger.report import GroupBy
@@ -47,6 +47,7 @@ async def series(request: Request, _: Operator, here: Here) -> Response:
         gpus=here.hub.gpus(tenant=None),
         powers=[view.power for view in here.hub.carbon.now() if view.power is not None],
         forecast=_forecast(here),
+        price=_price(here),
         used=books.used,
         workloads=books.jobs,
         inference=here.hub.pipelines.inference(),
@@ -76,3 +77,19 @@ def _forecast(here: Context) -> GridForecast | None:
         return here.hub.carbon.forecast(here.hub.hub_id, max(FORECAST_HOURS))
     except HarchError:
         return None  # no history yet, or no source: the other figures stand for themselves
+
+
+def _price(here: Context) -> PowerPrice | None:
+    """The market's price where a source tells it, else the contract's of this hour."""
+    for view in here.hub.carbon.now():
+        power = view.power
+        if power is not None and power.hub_id == here.hub.hub_id and power.price_per_mwh is not None:
+            return PowerPrice(power.price_per_mwh, power.currency, "measured")
+    try:
+        prices = here.hub.energy.prices()
+    except HarchError:
+        return None  # nothing is planned yet
+    step = next((step for step in reversed(prices.steps) if step.at <= here.clock.now()), None)
+    if step is None:
+        return None
+    return PowerPrice(step.tariff_per_mwh, prices.currency, "modelled" if prices.modelled else "contract")

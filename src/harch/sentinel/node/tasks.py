@@ -19,6 +19,7 @@ _SESSION, _USER, _SYSTEM, _RSS = 3, 11, 12, 21  # fields of /proc/PID/stat behin
 class RunningTask(NamedTuple):
     workload: str
     pid: int
+    type: str = ""  # training, inference, ...; empty if the hub did not say
 
 
 class _Use(NamedTuple):
@@ -43,13 +44,15 @@ class TaskUsage:
             return
         sessions, session_of = self._processes()
         used: dict[str, _Use] = {}
+        types: dict[str, str] = {}
         for task in tasks:
             use = sessions.get(session_of.get(task.pid, -1), _Use(0.0, 0))
             known = used.get(task.workload, _Use(0.0, 0))
+            types[task.workload] = task.type
             used[task.workload] = _Use(known.cpu_s + use.cpu_s, known.memory_bytes + use.memory_bytes)
         now_s = self._monotonic_s()
         for workload, use in used.items():
-            pairs = {"job": "harchos-workload", "workload_name": workload}
+            pairs = {"job": "harchos-workload", "workload_name": workload, "type": types[workload]}
             yield Reading(series("harchos_workload_memory_used_bytes", pairs), float(use.memory_bytes))
             then = self._before.get(workload)
             if then is not None and now_s > then[0]:
