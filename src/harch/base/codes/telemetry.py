@@ -275,4 +275,79 @@ KINDS = (
         "No shipped dashboard has this name, or the file is not a dashboard. The message says where the mistake is.",
         EXIT_USAGE,
     ),
+    ErrorKind(
+        "E0697",
+        "A hub does not tell that",
+        403,
+        "Each hub judges what of its telemetry may leave it: over a border only permitted aggregates of large enough "
+        "groups, inside a country also lines, spans and single series. The message names the hub and its rule; "
+        "`partial_response=true` shows what the other hubs tell.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0698",
+        "A hub did not answer a question about telemetry",
+        503,
+        "The hub is not linked, its SENTINEL does not run, or it needed longer than the question may take. "
+        "`partial_response=true` shows what the other hubs tell.",
+    ),
+    ErrorKind(
+        "E0699",
+        "Question over several hubs not possible",
+        400,
+        "A SENTINEL beside a hub of a federation can ask the other hubs. The message says what is missing, or which "
+        "hub is not known.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0690",
+        "Query for traces not valid",
+        400,
+        "The text is neither a span selector such as `{ status = error && duration > 10ms }` nor words such as "
+        "`service=hub status=error`. The message begins with the line and column.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0691",
+        "Query for traces not served",
+        400,
+        "TraceQL's pipelines, relations between selectors and some of its fields are not served, and length, "
+        "conditions and alternatives of a query are limited. docs/sentinel/traces.md lists what is.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0692", "Trace not known", 404, "No span of this trace is stored here: it was not sampled, or is too old."
+    ),
+    ErrorKind(
+        "E0680",
+        "Not a push of log lines",
+        400,
+        "A push is the protobuf message `logproto.PushRequest` in a snappy block, or its JSON with `streams`. Nothing of "
+        "this body was taken.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0681",
+        "Log stream or line not valid",
+        400,
+        'A stream is named by labels such as `{job="api"}`: at least one, none twice, names of letters, digits and `_`. A '
+        "line has a time between 1970 and 2262. What else the push brought was kept.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0682",
+        "Some log lines were refused",
+        400,
+        "All other lines of the push were kept. The message counts what was refused by reason; sending the same lines "
+        "again would be refused again.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0683",
+        "Redaction rule not valid",
+        400,
+        "Rules that keep secrets out of logs and traces are read at the start, and SENTINEL does not run without one of "
+        "them. The message names the rule and what is wrong with it.",
+        EXIT_USAGE,
+    ),
 )
