@@ -1,0 +1,69 @@
+"""What does a push in protobuf say? It comes as one snappy block, whose size is known before it is unpacked."""
+
+from __future__ import annotations
+
+import cramjam
+from google.protobuf.message import DecodeError
+
+from harch.base.errors import HarchError
+from harch.sentinel.collect.loki.messages import push_type
+from harch.sentinel.collect.loki.pushed import Pushed, metadata_of
+from harch.sentinel.collect.loki.stream_text import parse_stream
+from harch.sentinel.model.labels import Labels
+
+_S = 1_000_000_000
+
+
+def unpacked(body: bytes, bytes_max: int) -> bytes:
+    """A snappy block, plain. Raises E0204 before anything large is unpacked, E0680 for what is no such block."""
+    size, shift = 0, 0
+    for byte in body[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise HarchError("E0680", "the body is not a snappy block")
+    if size > bytes_max:
+        raise HarchError("E0204", f"the body unpacks to {size} bytes; {bytes_max} are allowed")
+    try:
+        plain = bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as broken:
+        raise HarchError("E0680", "the body is not a snappy block") from broken
+    return plain
+
+
+def read_protobuf(message: bytes) -> Pushed:
+    """Raises E0680 for what is no push; a stream that has no proper name is refused alone."""
+    push = push_type()()
+    try:
+        push.ParseFromString(message)
+    except DecodeError as broken:
+        raise HarchError("E0680", "the body is no `logproto.PushRequest`") from broken
+    pushed = Pushed()
+    for stream in push.streams:
+        entries = stream.entries
+        try:
+            named = parse_stream(stream.labels.decode("utf-8", "replace"))
+        except HarchError as problem:
+            pushed.refuse(len(entries), problem.message)
+            continue
+        times_ns: list[int] = []
+        texts: list[str] = []
+        metadata: list[Labels] = []
+        for entry in entries:
+            at = entry.timestamp
+            times_ns.append(at.seconds * _S + at.nanos)
+            texts.append(entry.line.decode("utf-8", "replace"))
+            more = entry.metadata
+            metadata.append(_metadata(more) if more else ())
+        pushed.add(named, times_ns, texts, metadata)
+    return pushed
+
+
+def _metadata(pairs: object) -> Labels:
+    return metadata_of({_text(pair.name): _text(pair.value) for pair in pairs})  # type: ignore[attr-defined]
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

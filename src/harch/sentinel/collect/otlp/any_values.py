@@ -1,0 +1,42 @@
+"""What does an attribute of a log record or span say? Its value as text, number or truth; lists and maps as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from harch.sentinel.collect.otlp.attributes import text_of
+from harch.sentinel.model.spans import Attributes, AttributeValue
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+_DEPTH_MAX = 8
+
+
+def attributes_of(pairs: Iterable[KeyValue]) -> Attributes:
+    """Sorted by name; of a name that comes twice the last one counts."""
+    return tuple(sorted({pair.key: value_of(pair.value) for pair in pairs}.items()))
+
+
+def value_of(value: AnyValue) -> AttributeValue:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "int_value":
+        return value.int_value
+    if kind == "bool_value":
+        return value.bool_value
+    if kind == "double_value":
+        return value.double_value
+    return text_of(value)
+
+
+def flat_texts(pairs: Iterable[KeyValue], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Names and texts; maps are taken apart, so that `{"a": {"b": 1}}` is found as `a_b`."""
+    for pair in pairs:
+        value = pair.value
+        if value.WhichOneof("value") == "kvlist_value" and depth < _DEPTH_MAX:
+            yield from flat_texts(value.kvlist_value.values, f"{prefix}{pair.key}_", depth + 1)
+        else:
+            yield f"{prefix}{pair.key}", text_of(value)

@@ -1,0 +1,100 @@
+"""What does an export of OpenTelemetry logs say? Streams named as Loki names them, and records that were not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from harch.sentinel.collect.loki.pushed import TIME_NS_MAX, Pushed
+from harch.sentinel.collect.otlp.any_values import flat_texts
+from harch.sentinel.collect.otlp.attributes import text_of
+from harch.sentinel.collect.otlp.names import label_name
+from harch.sentinel.model.labels import Labels, labels
+from harch.sentinel.model.logs import LEVEL, LEVELS, SPAN_ID, TRACE_ID
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+# These of a resource's attributes name its stream, as in Loki; all others are metadata of its lines.
+STREAM_ATTRIBUTES = frozenset(
+    {
+        "cloud.availability_zone", "cloud.region", "container.name", "deployment.environment",
+        "deployment.environment.name", "k8s.cluster.name", "k8s.container.name", "k8s.cronjob.name",
+        "k8s.daemonset.name", "k8s.deployment.name", "k8s.job.name", "k8s.namespace.name", "k8s.pod.name",
+        "k8s.replicaset.name", "k8s.statefulset.name", "service.instance.id", "service.name", "service.namespace",
+    }
+)  # fmt: skip
+SERVICE_NAME, UNKNOWN_SERVICE = "service_name", "unknown_service"
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+_LEVEL_WORDS = {
+    "trace": "trace", "trc": "trace", "debug": "debug", "dbg": "debug", "info": "info", "inf": "info",
+    "information": "info", "notice": "info", "warn": "warn", "warning": "warn", "wrn": "warn", "error": "error",
+    "err": "error", "eror": "error", "fatal": "critical", "critical": "critical", "crit": "critical",
+    "alert": "critical", "emerg": "critical", "emergency": "critical", "panic": "critical",
+}  # fmt: skip
+
+
+def exported_logs(request: ExportLogsServiceRequest, now_ns: int) -> Pushed:
+    """All records that can be taken; one without any time is of now."""
+    pushed = Pushed()
+    for resource in request.resource_logs:
+        stream, shared = _origin(resource.resource.attributes)
+        times_ns: list[int] = []
+        texts: list[str] = []
+        metadata: list[Labels] = []
+        for scope in resource.scope_logs:
+            around = {**shared, **_scope(scope.scope)}
+            for record in scope.log_records:
+                time_ns = record.time_unix_nano or record.observed_time_unix_nano or now_ns
+                if time_ns > TIME_NS_MAX:
+                    pushed.refuse(1, f"{time_ns} is no time in nanoseconds between 1970 and 2262")
+                    continue
+                times_ns.append(time_ns)
+                texts.append(text_of(record.body))
+                metadata.append(_metadata(record, around))
+        pushed.add(stream, times_ns, texts, metadata)
+    return pushed
+
+
+def level_of(number: int, text: str) -> str:
+    """One of `LEVELS`, from what the record calls it or its number (1 to 24, four for each level); else empty."""
+    if word := _LEVEL_WORDS.get(text.lower()):
+        return word
+    return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else ""
+
+
+def _origin(attributes: Iterable[KeyValue]) -> tuple[Labels, dict[str, str]]:
+    """The stream of a resource, and what else is known about it."""
+    found = dict(flat_texts(attributes))
+    named = {label_name(key): value for key, value in found.items() if key in STREAM_ATTRIBUTES}
+    named[SERVICE_NAME] = named.get(SERVICE_NAME) or UNKNOWN_SERVICE
+    others = {label_name(key): value for key, value in found.items() if key and key not in STREAM_ATTRIBUTES}
+    return labels(named), others
+
+
+def _scope(scope: InstrumentationScope) -> dict[str, str]:
+    told = {label_name(key): value for key, value in flat_texts(scope.attributes) if key}
+    told |= {"scope_name": scope.name, "scope_version": scope.version}
+    return told
+
+
+def _metadata(record: LogRecord, around: Mapping[str, str]) -> Labels:
+    told = dict(around)
+    for key, value in flat_texts(record.attributes):
+        if key:
+            told[label_name(key)] = value
+    if record.severity_number:
+        told["severity_number"] = str(record.severity_number)
+    told["severity_text"] = record.severity_text
+    told[LEVEL] = level_of(record.severity_number, record.severity_text) or told.get(LEVEL, "")
+    if len(record.trace_id) == _TRACE_BYTES and any(record.trace_id):
+        told[TRACE_ID] = record.trace_id.hex()
+    if len(record.span_id) == _SPAN_BYTES and any(record.span_id):
+        told[SPAN_ID] = record.span_id.hex()
+    if record.event_name:
+        told["event_name"] = record.event_name
+    if record.observed_time_unix_nano and record.observed_time_unix_nano != record.time_unix_nano:
+        told["observed_timestamp"] = str(record.observed_time_unix_nano)
+    return labels(told)

@@ -1,0 +1,119 @@
+"""How are secrets taken out of what comes in? Line by line and value by value, and every hit is counted by its rule."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from harch.sentinel.collect.redaction.looking import Hits, Looking
+from harch.sentinel.collect.redaction.rule import Rule, Where
+from harch.sentinel.collect.redaction.span_texts import clean_attributes, clean_span, texts_of
+from harch.sentinel.model.labels import Labels, labels
+from harch.sentinel.model.logs import LogBatch
+from harch.sentinel.model.spans import Span
+
+_STREAMS_REMEMBERED = 16_384
+_Choice = tuple[int, ...]  # places of the rules that concern a stream
+
+
+class Redactor:
+    """All rules of one SENTINEL. Threads may share it."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._hits: Hits = Counter({rule.name: 0 for rule in rules})
+        self._counting = threading.Lock()
+        self._looking = lru_cache(maxsize=1024)(self._looking_at)
+        self._choice = lru_cache(maxsize=_STREAMS_REMEMBERED)(self._chosen)
+
+    @property
+    def hits(self) -> Mapping[str, int]:
+        """How often each rule has found something since the start."""
+        with self._counting:
+            return dict(self._hits)
+
+    def batches(self, batches: Sequence[LogBatch]) -> Sequence[LogBatch]:
+        """The same lines without secrets. Rules are chosen by the labels that came."""
+        hits: Hits = Counter()
+        by_choice: dict[_Choice, list[int]] = defaultdict(list)
+        for place, batch in enumerate(batches):
+            by_choice[self._choice(batch.labels)].append(place)
+        told = list(batches)
+        for choice, places in by_choice.items():
+            for place, clean in zip(places, self._clean([batches[at] for at in places], choice, hits), strict=True):
+                told[place] = clean
+        self._count(hits)
+        return told
+
+    def spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """The same spans without secrets. To `streams` of a rule a span has the label `service_name`."""
+        hits: Hits = Counter()
+        by_choice: dict[_Choice, list[int]] = defaultdict(list)
+        for place, span in enumerate(spans):
+            by_choice[self._choice(labels({"service_name": span.service}))].append(place)
+        told = list(spans)
+        for choice, places in by_choice.items():
+            looking = self._looking(choice, Where.ATTRIBUTES)
+            resources = {id(spans[place].resource): spans[place].resource for place in places}  # shared by many spans
+            texts = {text for place in places for text in texts_of(spans[place])}
+            texts.update(value for one in resources.values() for _, value in one if isinstance(value, str))
+            listed = list(texts)
+            clean = {listed[at]: text for at, text in looking.changed(listed, hits).items()}
+            kept = {key: clean_attributes(one, clean, looking, hits) for key, one in resources.items()}
+            for place in places:
+                told[place] = clean_span(spans[place], kept[id(spans[place].resource)], clean, looking, hits)
+        self._count(hits)
+        return told
+
+    def _clean(self, batches: Sequence[LogBatch], choice: _Choice, hits: Hits) -> list[LogBatch]:
+        lines = self._clean_lines([batch.texts for batch in batches], choice, hits)
+        names = self._clean_labels([(batch.labels,) for batch in batches], choice, Where.LABELS, hits)
+        metadata = self._clean_labels([batch.metadata for batch in batches], choice, Where.METADATA, hits)
+        return [
+            replace(batch, labels=named[0], texts=texts, metadata=more)
+            for batch, named, texts, more in zip(batches, names, lines, metadata, strict=True)
+        ]
+
+    def _clean_lines(self, batches: Sequence[Sequence[str]], choice: _Choice, hits: Hits) -> list[Sequence[str]]:
+        """Lines of several streams are searched at once; where something is found, stream by stream."""
+        looking = self._looking(choice, Where.LINE)
+        touched = looking.touched([text for texts in batches for text in texts])
+        told: list[Sequence[str]] = []
+        begin = 0
+        for texts in batches:
+            end = begin + len(texts)
+            here = [place - begin for place in touched[bisect_left(touched, begin) : bisect_left(touched, end)]]
+            changed = looking.changed_lines(texts, here, hits) if here else {}
+            told.append([changed.get(place, text) for place, text in enumerate(texts)] if changed else texts)
+            begin = end
+        return told
+
+    def _clean_labels(
+        self, batches: Sequence[Sequence[Labels]], choice: _Choice, where: Where, hits: Hits
+    ) -> list[Sequence[Labels]]:
+        """Most lines share their metadata with others: each is looked at once."""
+        looking = self._looking(choice, where)
+        found = {one for batch in batches for one in batch if one}
+        texts = list({value for one in found for _, value in one})
+        clean = {texts[at]: text for at, text in looking.changed(texts, hits).items()}
+        new = {}
+        for one in found:
+            told = labels(looking.clean_pairs(one, clean, hits))
+            if told != one:
+                new[one] = told
+        return [[new.get(one, one) for one in batch] if new else batch for batch in batches]
+
+    def _looking_at(self, choice: _Choice, where: Where) -> Looking:
+        return Looking([self._rules[place] for place in choice if where in self._rules[place].where])
+
+    def _chosen(self, stream: Labels) -> _Choice:
+        return tuple(place for place, rule in enumerate(self._rules) if rule.concerns(stream))
+
+    def _count(self, hits: Hits) -> None:
+        if hits:
+            with self._counting:
+                self._hits.update(hits)
