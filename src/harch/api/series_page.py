@@ -136,8 +136,8 @@ def _power(figures: HubFigures) -> Iterator[str]:
                 hour = figures.forecast.hours[ahead - 1]
                 yield _line("carbon_intensity_forecast_gco2_kwh", {**at, "ahead": f"{ahead}h"}, hour.g_per_kwh)
     if figures.used is not None:
-        power = _own_power(figures)
-        own = {**(_place(power) if power is not None else {"hub": figures.summary.hub_id}), "type": "estimated"}
+        here = _own_power(figures)
+        own = {**(_place(here) if here is not None else {"hub": figures.summary.hub_id}), "type": "estimated"}
         # The public dashboards look for what was emitted among energy, and for what was saved among carbon.
         yield _line("carbon_emissions_grams", {"job": "harchos-energy", **own}, figures.used.g)
         yield _line("carbon_savings_grams", {"job": "harchos-carbon", **own}, figures.used.saved_g)

@@ -269,7 +269,7 @@ class Desk:
             max_duration_s=spec.max_duration_s,
             stop_grace_s=spec.stop_grace_s,
             world_size=len(workload.placement),
-            type=spec.type.value,
+            type=str(spec.type),
             master_addr=workload.master_addr or "127.0.0.1",
             master_port=workload.master_port,
             country=self.hub.country,
