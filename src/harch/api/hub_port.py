@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from harch.api.federation_port import FederationPort
 from harch.api.pipeline_port import PipelinePort
 from harch.api.power_port import CarbonPort, EnergyPort
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
 from harch.hub.desk import Closed
-from harch.hub.federation.alert_post import AlertExchange
-from harch.hub.federation.work import FederationWork
 from harch.hub.hardware_views import NodeState, RackState, ZoneState
 from harch.hub.operations import Defragmentation
 from harch.hub.policy.service import PolicyStatus
@@ -159,18 +158,6 @@ class CredentialsPort(Protocol):
     async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None: ...
 
 
-class FederationPort(Protocol):
-    """The other hubs, asked now."""
-
-    async def work(self, *, tenant: str | None) -> FederationWork:
-        """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
-        ...
-
-    def exchange_alerts(self, records: bytes) -> AlertExchange:
-        """What this hub's SENTINEL has to tell, against what it has to know."""
-        ...
-
-
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -221,6 +208,10 @@ class HubPort(Protocol):
         ...
 
     def authenticate(self, token: str) -> Principal | None: ...
+
+    def is_sentinel(self, token: str) -> bool:
+        """Whether this is the key of the hub's own SENTINEL."""
+        ...
 
     async def submit(
         self, spec: WorkloadSpec, *, tenant: str, annotations: dict[str, str], idempotency_key: str | None, actor: str

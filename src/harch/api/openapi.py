@@ -43,7 +43,7 @@ from harch.api.routes.pipelines import (
 )
 from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
-from harch.api.routes.sentinel import KeyKnown, KeyShown, RecordsHeard, RecordsTold
+from harch.api.routes.sentinel import HubsAround, KeyKnown, KeyShown, QuestionFor, RecordsHeard, RecordsTold
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
@@ -75,8 +75,10 @@ from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 router = APIRouter(include_in_schema=False)
 
 _SCHEMAS: tuple[Any, ...] = (
+    HubsAround,
     KeyKnown,
     KeyShown,
+    QuestionFor,
     RecordsHeard,
     RecordsTold,
     ErrorBody,

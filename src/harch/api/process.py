@@ -23,6 +23,7 @@ from harch.federation.identity.identity import HubIdentity
 from harch.federation.leases import LeaseTerms
 from harch.fleet.model import Fleet
 from harch.hub.keys import ensure_key_file
+from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.service import HubService
 from harch.hub.views import Role
 from harch.placement.turns.settings import TurnSettings
@@ -65,6 +66,12 @@ class HubConfig:
         if host in EVERY_ADDRESS:
             host = identity.member.address.host if identity is not None else "127.0.0.1"
         return f"http://{f'[{host}]' if ':' in host else host}:{self.ports.api(index)}"
+
+    @property
+    def telemetry_url(self) -> str:
+        """Where the hub itself reaches its SENTINEL."""
+        host = "127.0.0.1" if self.host in EVERY_ADDRESS else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.ports.telemetry(self.index)}"
 
     @property
     def state_dir(self) -> Path:
@@ -124,6 +131,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             identity=identity,
             listen=config.peer_listen,
             leases=config.leases,
+            sentinel=SentinelDoor(config.telemetry_url, config.state_dir / SENTINEL_KEY),
         )
         try:
             await _adopt_keys(service, config)

@@ -24,12 +24,14 @@ from harch.hub.driver import Driver
 from harch.hub.energy.service import HubEnergy
 from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.service import HubFederation
+from harch.hub.federation.telemetry_desk import TelemetryDesk, agreed_country, no_sentinel
 from harch.hub.learning import Learner
 from harch.hub.metrics import HubMetrics
 from harch.hub.operations import HubOperations
 from harch.hub.pipelines.service import HubPipelines
 from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.policy.service import HubPolicies
+from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
 from harch.hub.summary import list_gpus, summarise
@@ -53,6 +55,7 @@ class HubService(HubWorkloads):
 
     `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
     absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
+    `sentinel` is where this hub's telemetry can be asked for.
     """
 
     def __init__(
@@ -70,7 +73,9 @@ class HubService(HubWorkloads):
         identity: HubIdentity | None = None,
         listen: tuple[str, int] | None = None,
         leases: LeaseTerms | None = None,
+        sentinel: SentinelDoor | None = None,
     ) -> None:
+        self._sentinel = sentinel
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
         database = Database(state_dir / "hub.db")
@@ -123,7 +128,18 @@ class HubService(HubWorkloads):
             audit=self.audit,
             summary=self.summary,
             signals=lambda: self.carbon.said() | self.pipelines.said(),
-            answers=AnswerDesk(list_work=self.workloads, find=self._any_workload, read_log=self._agents.read_log),
+            answers=AnswerDesk(
+                list_work=self.workloads,
+                find=self._any_workload,
+                read_log=self._agents.read_log,
+                telemetry=TelemetryDesk(
+                    country=hub.country,
+                    country_of=lambda hub_id: agreed_country(fleet, self.federation.views(), hub_id),
+                    judge=sentinel.judge if sentinel is not None else no_sentinel,
+                    record=lambda draft: driver.write([], [draft]),
+                    clock=clock,
+                ),
+            ),
             urls=peer_urls,
         )
         self.carbon = HubCarbon(
@@ -178,6 +194,8 @@ class HubService(HubWorkloads):
             group.create_task(self.pipelines.run())
 
     async def close(self) -> None:
+        if self._sentinel is not None:
+            await self._sentinel.close()
         await self.pipelines.close()
         await self.policies.close()
         await self.carbon.close()
@@ -187,6 +205,10 @@ class HubService(HubWorkloads):
 
     def ready(self) -> str:
         return self._driver.not_ready
+
+    def is_sentinel(self, token: str) -> bool:
+        """Whether this is the key of the hub's own SENTINEL."""
+        return self._sentinel is not None and self._sentinel.is_sentinel(token)
 
     # The hub and its peers
 

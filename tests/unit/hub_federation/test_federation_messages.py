@@ -15,6 +15,10 @@ from harch.hub.federation.messages import (
     LogTold,
     NotTold,
     PeerMessage,
+    PieceAsked,
+    PieceTold,
+    TelemetryAsked,
+    TelemetryTold,
     WorkAsked,
     WorkTold,
     decode,
@@ -34,6 +38,10 @@ MESSAGES: tuple[PeerMessage, ...] = (
     WorkTold(number=1, rows=(ROW,), total=7),
     LogAsked(number=2, workload_id="wl_1", attempt=None, rank=0, offset=-10, bytes_max=100),
     LogTold(number=2, offset=5, data=b"\x00\xff", eof=True),
+    TelemetryAsked(number=3, question=b"q", within_s=10.0),
+    TelemetryTold(number=3, answer_id="ans_1", bytes_total=7, data=b"begin"),
+    PieceAsked(number=4, answer_id="ans_1", offset=5),
+    PieceTold(number=4, data=b"\xff\x00"),
     NotTold(number=2, code="E0301", message="no"),
 )
 

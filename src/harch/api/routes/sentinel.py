@@ -1,4 +1,5 @@
-"""What do a hub and its SENTINEL say to each other? Whose key a caller shows, and what other hubs say of alerts."""
+"""What do a hub and its SENTINEL say to each other? Whose key a caller shows, what other hubs say of alerts, and what
+they tell of their telemetry."""
 
 from __future__ import annotations
 
@@ -6,15 +7,21 @@ import base64
 import binascii
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from harch.api.access import token_from
 from harch.api.routes.context import Here, Operator, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.federation.alert_post import RECORDS_BYTES_MAX
-from harch.hub.views import Role
+from harch.hub.federation.telemetry_desk import WITHIN_S_MAX
+from harch.hub.views import Role, Sight
+from harch.sentinel.federated.messages import Question
+
+MSGPACK = "application/msgpack"
 
 router = APIRouter(tags=["federation"])
 
@@ -42,6 +49,29 @@ class KeyShown(Struct, frozen=True, kw_only=True):
 class KeyKnown(Struct, frozen=True, kw_only=True):
     tenant: str
     role: Role
+    key_id: str = ""
+
+
+class HubAround(Struct, frozen=True, kw_only=True):
+    """A hub that can be asked about its telemetry; `why` says why not. `country` is empty while it is unknown."""
+
+    hub_id: str
+    country: str
+    own: bool
+    reachable: bool
+    why: str = ""
+
+
+class HubsAround(Struct, frozen=True, kw_only=True):
+    items: list[HubAround]
+
+
+class QuestionFor(Struct, frozen=True, kw_only=True):
+    """A question about the telemetry of another hub, and how long it may take."""
+
+    hub_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    question: Question
+    within_s: Annotated[float, Meta(gt=0, le=WITHIN_S_MAX)] = 10.0
 
 
 @router.post(
@@ -56,7 +86,7 @@ async def caller(request: Request, _: Operator, here: Here) -> Response:
     found = here.hub.authenticate(shown.key)
     if found is None:
         raise HarchError("E0308", "no key of this hub")
-    return reply(KeyKnown(tenant=found.tenant, role=found.role))
+    return reply(KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id))
 
 
 @router.post(
@@ -79,3 +109,42 @@ async def exchange(request: Request, _: Operator, here: Here) -> Response:
             tell_all=heard.tell_all,
         )
     )
+
+
+@router.get(
+    "/sentinel/hubs",
+    responses=answers(HubsAround),
+    summary="Which hubs can be asked about their telemetry? For the hub's own SENTINEL",
+)
+async def hubs_around(_: Operator, here: Here) -> Response:
+    return reply(
+        HubsAround(
+            items=[
+                HubAround(
+                    hub_id=peer.hub_id,
+                    country=peer.summary.country if peer.summary is not None else "",
+                    own=peer.own,
+                    reachable=peer.reachable,
+                    why=peer.error,
+                )
+                for peer in here.hub.peers()
+                if peer.sight not in {Sight.STRANGER, Sight.RETIRED}
+            ]
+        )
+    )
+
+
+@router.post(
+    "/sentinel/questions",
+    responses={200: {"description": "The other hub's `Answer` as it came.", "content": {MSGPACK: {}}}},
+    openapi_extra=accepts(QuestionFor),
+    summary="Carries a question about telemetry to another hub. For the hub's own SENTINEL",
+)
+async def ask(request: Request, _: Operator, here: Here) -> Response:
+    """Who asks and for which tenant is what SENTINEL has checked, so no other key is believed here."""
+    if not here.hub.is_sentinel(token_from(request.scope["headers"])):
+        raise HarchError("E0103", "only the hub's own SENTINEL may ask this", hint="ask SENTINEL with `hubs=all`")
+    asked = await read_json(request, here, QuestionFor)
+    question = msgspec.msgpack.encode(asked.question)
+    answer = await here.hub.federation.ask_telemetry(asked.hub_id, question, within_s=asked.within_s)
+    return Response(answer, media_type=MSGPACK)

@@ -1,4 +1,4 @@
-"""What does a hub answer to its peers? Which work it owns, and what their work has written here."""
+"""What does a hub answer to its peers? Which work it owns, what their work has written here, and of its telemetry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from harch.hub.federation.messages import (
     LogAsked,
     LogTold,
     NotTold,
+    PieceAsked,
     Question,
+    TelemetryAsked,
     WorkAsked,
     WorkTold,
 )
+from harch.hub.federation.telemetry_desk import TelemetryDesk
 from harch.hub.federation.work import row_of
 from harch.hub.views import LogPage, WorkloadPage, WorkloadQuery
 from harch.workloads.lifecycle import Workload
@@ -39,14 +42,19 @@ class AnswerDesk:
         list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
         find: Callable[[str], Awaitable[Workload]],
         read_log: ReadLog,
+        telemetry: TelemetryDesk,
     ) -> None:
-        self._list_work, self._find, self._read_log = list_work, find, read_log
+        self._list_work, self._find, self._read_log, self._telemetry = list_work, find, read_log, telemetry
 
     async def answer(self, hub_id: str, question: Question) -> Answer:
         """Never raises for what can go wrong: then the error is the answer."""
         try:
             if isinstance(question, WorkAsked):
                 return await self._work(question)
+            if isinstance(question, TelemetryAsked):
+                return await self._telemetry.answer(hub_id, question)
+            if isinstance(question, PieceAsked):
+                return self._telemetry.piece(hub_id, question)
             return await self._log(hub_id, question)
         except HarchError as error:
             return NotTold(number=question.number, code=error.code, message=error.message, hint=error.hint)

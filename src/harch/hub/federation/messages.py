@@ -20,6 +20,8 @@ from harch.workloads.spec import SchedulingClass, WorkloadType
 
 ROWS_MAX = 500  # of one answer: even long rows then fit into a frame
 LOG_BYTES_MAX = 512 * 1024
+PIECE_BYTES_MAX = 256 * 1024  # of an answer about telemetry; one at a time is on the way, so that gossip has room
+QUESTION_BYTES_MAX = 256 * 1024
 
 
 class WorkRow(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -81,6 +83,34 @@ class LogTold(Struct, frozen=True, kw_only=True, tag="log.told"):
     eof: bool
 
 
+class TelemetryAsked(Struct, frozen=True, kw_only=True, tag="telemetry.asked"):
+    """A question about telemetry: msgpack of `sentinel.federated.messages.Question`, which SENTINEL judges."""
+
+    number: int
+    question: bytes
+    within_s: float
+
+
+class TelemetryTold(Struct, frozen=True, kw_only=True, tag="telemetry.told"):
+    """The beginning of an answer, msgpack of `Answer`. What does not fit is asked for piece by piece."""
+
+    number: int
+    answer_id: str
+    bytes_total: int
+    data: bytes
+
+
+class PieceAsked(Struct, frozen=True, kw_only=True, tag="telemetry.piece"):
+    number: int
+    answer_id: str
+    offset: int
+
+
+class PieceTold(Struct, frozen=True, kw_only=True, tag="telemetry.piece_told"):
+    number: int
+    data: bytes
+
+
 class NotTold(Struct, frozen=True, kw_only=True, tag="not.told"):
     """Instead of an answer: the error that a person at that hub would see."""
 
@@ -103,8 +133,8 @@ class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
     records: bytes
 
 
-Question = WorkAsked | LogAsked
-Answer = WorkTold | LogTold | NotTold
+Question = WorkAsked | LogAsked | TelemetryAsked | PieceAsked
+Answer = WorkTold | LogTold | TelemetryTold | PieceTold | NotTold
 PeerMessage = (
     gossip.Message | offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | AlertRecords
 )

@@ -23,10 +23,13 @@ class Questions:
         self._numbers = 0
         self._open: dict[int, tuple[str, asyncio.Future[Answer]]] = {}
 
-    async def ask(self, hub_id: str, question: Callable[[int], Question], answer: type[A]) -> A:
-        """Raises E0802 if that hub does not answer in time, and whatever error it answers instead."""
+    async def ask(
+        self, hub_id: str, question: Callable[[int], Question], answer: type[A], *, within_s: float | None = None
+    ) -> A:
+        """Raises E0802 if nothing comes `within_s` (two seconds if absent), and whatever error that hub answers."""
         if len(self._open) >= OPEN_MAX:
             raise HarchError("E0401", f"{OPEN_MAX} questions to other hubs are open", hint="try again", retry_after_s=2)
+        within_s = ANSWER_WITHIN_S if within_s is None else within_s
         self._numbers += 1
         number = self._numbers
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -34,10 +37,10 @@ class Questions:
         try:
             if not self._send(hub_id, question(number)):
                 raise no_answer(hub_id, "there is no link to it")
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with asyncio.timeout(within_s):
                 said = await future
         except TimeoutError:
-            raise no_answer(hub_id, f"nothing came within {ANSWER_WITHIN_S:g} s") from None
+            raise no_answer(hub_id, f"nothing came within {within_s:g} s") from None
         finally:
             del self._open[number]
         if isinstance(said, NotTold):

@@ -49,6 +49,7 @@ from harch.hub.federation.published import said_by
 from harch.hub.federation.questions import Questions
 from harch.hub.federation.retirement import Retirement
 from harch.hub.federation.sight import Lookout
+from harch.hub.federation.telemetry_asking import FEATURE
 from harch.hub.policy.service import HubPolicies
 from harch.hub.views import HubSummary, PeerView
 
@@ -93,6 +94,7 @@ class FederationRuntime:
             on_up=self._up,
             on_down=self._down,
             clock=clock,
+            features=(FEATURE,),
             on_stranger=self._stranger if identity.folder.has_authority else None,
         )
         now_s = clock.monotonic_s()

@@ -17,6 +17,7 @@ from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogAsked, Log
 from harch.hub.federation.questions import Questions
 from harch.hub.federation.runtime import FederationRuntime
 from harch.hub.federation.sight import outside
+from harch.hub.federation.telemetry_asking import FEATURE, fetch_answer
 from harch.hub.federation.work import FederationWork, gather_work
 from harch.hub.policy.service import HubPolicies
 from harch.hub.views import HubSummary, LogPage, PeerView
@@ -106,6 +107,17 @@ class HubFederation:
         own = await self._answers.own_work(tenant=tenant, limit=ROWS_MAX)
         questions = self._runtime.questions if self._runtime is not None else Questions(lambda hub_id, message: False)
         return await gather_work(own, self.views(), questions, tenant=tenant)
+
+    async def ask_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
+        """Another hub's answer about its telemetry, as it came. Raises E0697 or E0698 with that hub's reason."""
+        if self._runtime is None:
+            raise HarchError("E0699", _ALONE)
+        link = next((link for link in self._runtime.links() if link.hub_id == hub_id), None)
+        if link is None:
+            raise HarchError("E0699", f"`{hub_id[:64]}` is no other hub of this federation", hint="see `harch hubs`")
+        if link.up and FEATURE not in link.features:
+            raise HarchError("E0698", f"hub {hub_id} is of a version that answers no questions about telemetry")
+        return await fetch_answer(self._runtime.questions, hub_id, question, within_s=within_s)
 
     async def read_log(
         self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int

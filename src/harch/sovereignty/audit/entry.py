@@ -43,6 +43,8 @@ SECRET_REMOVED = "secret.removed"  # noqa: S105
 AGENT_JOINED = "agent.joined"
 AGENT_REFUSED = "agent.refused"
 SIGNING_KEY = "audit.key"
+TELEMETRY_TOLD = "telemetry.told"
+TELEMETRY_REFUSED = "telemetry.refused"
 
 
 class Draft(Struct, frozen=True, gc=False):
