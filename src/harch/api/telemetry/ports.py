@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from harch.sentinel.model.logs import LogStore
 from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.model.metadata import Metadata
 from harch.sentinel.model.selection import Appendable, Queryable, SeriesBatch, Written
+from harch.sentinel.model.spans import SpanStore
 
 
 class TenantStore(Queryable, Appendable, Protocol):
@@ -40,6 +42,18 @@ class Tenants(Protocol):
     def store(self, tenant: str) -> TenantStore: ...
 
     def names(self) -> Sequence[str]: ...
+
+
+class LogTenants(Protocol):
+    """The log lines of all tenants. A tenant begins with its first write."""
+
+    def logs(self, tenant: str) -> LogStore: ...
+
+
+class SpanTenants(Protocol):
+    """The spans of all tenants."""
+
+    def spans(self, tenant: str) -> SpanStore: ...
 
 
 Batches = Sequence[SeriesBatch]

@@ -322,16 +322,16 @@ KINDS = (
         "E0680",
         "Not a push of log lines",
         400,
-        "A push is the protobuf message `logproto.PushRequest` in a snappy block, or its JSON with `streams`. Nothing of "
-        "this body was taken.",
+        "A push is the protobuf message `logproto.PushRequest` in a snappy block, or its JSON with `streams`. Nothing "
+        "of this body was taken.",
         EXIT_USAGE,
     ),
     ErrorKind(
         "E0681",
         "Log stream or line not valid",
         400,
-        'A stream is named by labels such as `{job="api"}`: at least one, none twice, names of letters, digits and `_`. A '
-        "line has a time between 1970 and 2262. What else the push brought was kept.",
+        'A stream is named by labels such as `{job="api"}`: at least one, none twice, names of letters, digits, `_`. '
+        "A line has a time between 1970 and 2262. What else the push brought was kept.",
         EXIT_USAGE,
     ),
     ErrorKind(
@@ -346,8 +346,8 @@ KINDS = (
         "E0683",
         "Redaction rule not valid",
         400,
-        "Rules that keep secrets out of logs and traces are read at the start, and SENTINEL does not run without one of "
-        "them. The message names the rule and what is wrong with it.",
+        "Rules that keep secrets out of logs and traces are read at the start, and SENTINEL does not run without one "
+        "of them. The message names the rule and what is wrong with it.",
         EXIT_USAGE,
     ),
 )

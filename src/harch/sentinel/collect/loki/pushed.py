@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from harch.sentinel.collect.otlp.names import label_name
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
 
@@ -40,8 +42,9 @@ class Pushed:
         )
 
 
+plain_name = lru_cache(maxsize=16_384)(label_name)  # the same few names come with every line
+
+
 def metadata_of(pairs: dict[str, str]) -> Labels:
     """Names become ones that LogQL can write, as Loki does it: `http.method` is `http_method`."""
-    from harch.sentinel.collect.otlp.names import label_name
-
-    return labels({label_name(name): value for name, value in pairs.items() if name})
+    return labels({plain_name(name): value for name, value in pairs.items() if name})

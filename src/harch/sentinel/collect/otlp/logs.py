@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from harch.sentinel.collect.loki.pushed import TIME_NS_MAX, Pushed
+from harch.sentinel.collect.loki.pushed import TIME_NS_MAX, Pushed, plain_name
 from harch.sentinel.collect.otlp.any_values import flat_texts
 from harch.sentinel.collect.otlp.attributes import text_of
-from harch.sentinel.collect.otlp.names import label_name
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LEVEL, LEVELS, SPAN_ID, TRACE_ID
 
@@ -68,14 +67,14 @@ def level_of(number: int, text: str) -> str:
 def _origin(attributes: Iterable[KeyValue]) -> tuple[Labels, dict[str, str]]:
     """The stream of a resource, and what else is known about it."""
     found = dict(flat_texts(attributes))
-    named = {label_name(key): value for key, value in found.items() if key in STREAM_ATTRIBUTES}
+    named = {plain_name(key): value for key, value in found.items() if key in STREAM_ATTRIBUTES}
     named[SERVICE_NAME] = named.get(SERVICE_NAME) or UNKNOWN_SERVICE
-    others = {label_name(key): value for key, value in found.items() if key and key not in STREAM_ATTRIBUTES}
+    others = {plain_name(key): value for key, value in found.items() if key and key not in STREAM_ATTRIBUTES}
     return labels(named), others
 
 
 def _scope(scope: InstrumentationScope) -> dict[str, str]:
-    told = {label_name(key): value for key, value in flat_texts(scope.attributes) if key}
+    told = {plain_name(key): value for key, value in flat_texts(scope.attributes) if key}
     told |= {"scope_name": scope.name, "scope_version": scope.version}
     return told
 
@@ -84,7 +83,7 @@ def _metadata(record: LogRecord, around: Mapping[str, str]) -> Labels:
     told = dict(around)
     for key, value in flat_texts(record.attributes):
         if key:
-            told[label_name(key)] = value
+            told[plain_name(key)] = value
     if record.severity_number:
         told["severity_number"] = str(record.severity_number)
     told["severity_text"] = record.severity_text

@@ -100,12 +100,10 @@ class Redactor:
         found = {one for batch in batches for one in batch if one}
         texts = list({value for one in found for _, value in one})
         clean = {texts[at]: text for at, text in looking.changed(texts, hits).items()}
-        new = {}
-        for one in found:
-            told = labels(looking.clean_pairs(one, clean, hits))
-            if told != one:
-                new[one] = told
-        return [[new.get(one, one) for one in batch] if new else batch for batch in batches]
+        if not clean and not any(map(looking.rule_of_name, {name for one in found for name, _ in one})):
+            return list(batches)
+        new = {one: labels(looking.clean_pairs(one, clean, hits)) for one in found}
+        return [[new.get(one, one) for one in batch] for batch in batches]
 
     def _looking_at(self, choice: _Choice, where: Where) -> Looking:
         return Looking([self._rules[place] for place in choice if where in self._rules[place].where])
