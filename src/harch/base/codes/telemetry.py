@@ -177,6 +177,51 @@ KINDS = (
         "histogram's text must describe buckets that exist.",
     ),
     ErrorKind(
+        "E0624",
+        "Query reads too many log lines",
+        400,
+        "The query would look at more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text of "
+        "ten characters or more that the lines must contain: it lets the store skip what cannot match.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0625",
+        "Query reads too many spans",
+        400,
+        "The query would look at more spans than it may. Choose a shorter time, or conditions that fewer spans satisfy.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0626",
+        "Line or span not valid",
+        400,
+        "Text is UTF-8; ids of traces and spans are hexadecimal; lengths, labels, attributes and metadata are limited. "
+        "What else the request brought was stored.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0627",
+        "Too many streams",
+        400,
+        "The tenant has as many streams of log lines as its limits allow. Use labels with few values; what differs from "
+        "line to line belongs into the line or its metadata.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0628",
+        "Too many lines or spans per second",
+        429,
+        "The tenant sends faster than its limit. Senders try again after the time in `Retry-After`.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
+        "E0629",
+        "No memory left for lines or spans",
+        503,
+        "What came in lately fills the memory that was set aside for it. It is freed when that is written into files; "
+        "senders try again by themselves.",
+    ),
+    ErrorKind(
         "E0660",
         "Query cannot be answered",
         400,
@@ -273,6 +318,28 @@ KINDS = (
         "Dashboard not usable",
         400,
         "No shipped dashboard has this name, or the file is not a dashboard. The message says where the mistake is.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0694",
+        "Question cannot be asked over hubs",
+        400,
+        "The expression needs single samples of several hubs side by side, or more parts than one question may have. "
+        "The message names the place; an aggregation inside of it (`sum by (...)`) often makes it answerable.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0695",
+        "Answer of another hub not usable",
+        502,
+        "A hub told something that does not belong to the question: places outside of the grid, columns of unequal "
+        "length, labels out of order. Nothing of its answer was used.",
+    ),
+    ErrorKind(
+        "E0696",
+        "Telemetry policy not valid",
+        400,
+        "The rules for questions of other hubs are read at the start. The message names the value that cannot be used.",
         EXIT_USAGE,
     ),
     ErrorKind(

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from harch.base.rejection import Rejection
+from harch.sentinel.model.histograms import Histogram
 
 ANSWER_BYTES_MAX = 8 << 20
 PARTS_MAX = 64  # of one question
+LOOKBACK_MS = 5 * 60_000
 
 
 class MetricPart(Struct, frozen=True, kw_only=True, tag="metric"):
-    """A PromQL expression, evaluated at `start`, `start + step`, … up to `end` (milliseconds)."""
+    """A PromQL expression, evaluated at `start`, `start + step`, … up to `end` (milliseconds).
+
+    All hubs look back as far for the latest sample, or their answers would not be one. A step of 0: `start` alone.
+    """
 
     expression: str
     start_ms: int
     end_ms: int
     step_ms: int
+    lookback_ms: int = LOOKBACK_MS
 
 
 class LogPart(Struct, frozen=True, kw_only=True, tag="log"):
@@ -67,22 +72,26 @@ class Asker(Struct, frozen=True, kw_only=True):
 
 
 class SeriesTold(Struct, frozen=True, kw_only=True):
-    """One series of an answer. `values[i]` belongs to the grid's place `at[i]`; bits are kept exactly."""
+    """One series of an answer. `values[i]` belongs to the grid's place `at[i]`; bits are kept exactly.
+
+    `histograms` is empty, or has one entry for each value: a histogram that stands instead of it, or None.
+    """
 
     labels: tuple[tuple[str, str], ...]
     at: tuple[int, ...]
     values: tuple[float, ...]
+    histograms: tuple[Histogram | None, ...] = ()
 
 
 class Told(Struct, frozen=True, kw_only=True):
     """What became of one part. Exactly one of `series`, `body` and `refused` says something.
 
-    `body` is the JSON of lines, traces or statistics, which has no grid. `suppressed` counts groups that were left out
+    `body` is the JSON (as bytes, because answers travel as msgpack) of lines, traces or statistics, which has no grid. `suppressed` counts groups that were left out
     because they were too small, so that an answer never looks complete when it is not.
     """
 
     series: tuple[SeriesTold, ...] = ()
-    body: msgspec.Raw = msgspec.Raw(b"")
+    body: bytes = b""
     suppressed: int = 0
     warnings: tuple[str, ...] = ()
     refused: Rejection | None = None

@@ -50,12 +50,8 @@ class Engine:
 
     def instant(self, query: str, at_ms: int, queryable: Queryable, options: QueryOptions | None = None) -> QueryResult:
         """The value of a query at one time."""
-        expr = bind(query, _parsed(query, self.options.parser), QueryTimes(at_ms, at_ms))
-        context = self._context(queryable, QueryTimes(at_ms, at_ms), options)
-        grid = Grid.instant(at_ms)
-        if expr.type is ValueType.MATRIX:
-            return _result(query, _raw(expr, grid, context), context)
-        return _result(query, _at_once(evaluate(expr, grid, context), at_ms), context)
+        times = QueryTimes(at_ms, at_ms)
+        return self.of_tree(query, bind(query, _parsed(query, self.options.parser), times), times, queryable, options)
 
     def range(
         self,
@@ -77,11 +73,29 @@ class Engine:
             raise refuse(
                 f'invalid expression type "{parsed.type.words}" for range query, must be Scalar or instant Vector'
             )
+        return self.of_tree(query, bind(query, parsed, times), times, queryable, options)
+
+    def of_tree(
+        self,
+        query: str,
+        expr: Expr,
+        times: QueryTimes,
+        queryable: Queryable,
+        options: QueryOptions | None = None,
+    ) -> QueryResult:
+        """The value of a tree that is bound to its times; `query` is the text that its places refer to.
+
+        A step of 0 asks for the start alone.
+        """
         context = self._context(queryable, times, options)
-        grid = Grid.between(start_ms, end_ms, step_ms)
-        context.budget.check_steps(grid.count)
-        value = evaluate(bind(query, parsed, times), grid, context)
-        return _result(query, _over_steps(value, grid), context)
+        if times.step_ms:
+            grid = Grid.between(times.start_ms, times.end_ms, times.step_ms)
+            context.budget.check_steps(grid.count)
+            return _result(query, _over_steps(evaluate(expr, grid, context), grid), context)
+        grid = Grid.instant(times.start_ms)
+        if expr.type is ValueType.MATRIX:
+            return _result(query, _raw(expr, grid, context), context)
+        return _result(query, _at_once(evaluate(expr, grid, context), times.start_ms), context)
 
     def _context(self, queryable: Queryable, times: QueryTimes, options: QueryOptions | None) -> Context:
         chosen = options or QueryOptions()
