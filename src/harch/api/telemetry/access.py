@@ -24,11 +24,13 @@ _SEES_ALL = frozenset({"operator", "admin"})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `tenant` is empty for those who may name any."""
+    """Who asks. `tenant` is empty for those who may name any; `key_id` is what an audit calls them."""
 
     tenant: str
     may_write: bool = True
     may_administer: bool = True
+    key_id: str = ""
+    is_hub: bool = False  # the hub that this SENTINEL stands beside
 
 
 class Doorkeeper(Protocol):
@@ -83,7 +85,7 @@ class HubDoor:
             raise HarchError("E0101", "this call needs an API key", hint="send it as `Authorization: Bearer hsk_…`")
         digest = hashlib.sha256(token.encode()).digest()
         if digest == self._own:
-            return Caller("")
+            return Caller("", key_id="sentinel", is_hub=True)
         found = self._remembered.get(digest)
         if found is not None and found[0] > self._monotonic_s():
             return found[1]
@@ -109,7 +111,7 @@ class HubDoor:
         told = answer.json()
         role = str(told.get("role", ""))
         tenant = "" if role in _SEES_ALL else str(told.get("tenant", "")) or "-"
-        return Caller(tenant, role in _MAY_WRITE, role in _SEES_ALL)
+        return Caller(tenant, role in _MAY_WRITE, role in _SEES_ALL, str(told.get("key_id", "")))
 
 
 def token_in(headers: Mapping[str, str]) -> str:

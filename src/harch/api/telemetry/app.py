@@ -96,8 +96,13 @@ class TelemetryApp:
             tenant_of(caller, headers),
             epoch_ms(self._clock.now()),
             gone.is_set,
+            caller.key_id,
         )
-        if route.work in {Work.QUICK, Work.LOOP}:
+        if route.over_hubs is not None and request.hubs:
+            answer = route.over_hubs(request, names)
+        elif request.one("hubs"):
+            raise HarchError("E0699", f"{scope['path']} answers for this hub alone", hint="leave out `hubs`")
+        elif route.work in {Work.QUICK, Work.LOOP}:
             answer = route.handler(request, names)
         else:
             # Only queries are given up: what was sent is kept, also for those who do not wait for the answer.
@@ -130,6 +135,8 @@ async def _watch(receive: Receive, gone: threading.Event) -> None:
 def _check(caller: Caller, route: Route) -> None:
     if route.right is Right.WRITE and not caller.may_write:
         raise HarchError("E0103", "this key may not send telemetry")
+    if route.right is Right.HUB and not caller.is_hub:
+        raise HarchError("E0103", "this call is for the hub beside SENTINEL alone")
     if route.right is Right.ADMINISTER and not caller.may_administer:
         raise HarchError("E0103", "this key may not change SENTINEL; it takes the role `operator`")
 

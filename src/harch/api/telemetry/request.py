@@ -12,6 +12,7 @@ from harch.base.errors import HarchError
 from harch.sentinel.model.durations import parse_duration_ms
 
 PARAMETERS_MAX = 1000
+HUBS_HEADER = "x-harch-hubs"
 _MS_MAX = 2**53  # beyond it no double tells one millisecond from the next
 
 
@@ -27,6 +28,12 @@ class TelemetryRequest:
     tenant: str
     now_ms: int
     is_gone: Callable[[], bool] = lambda: False  # whether the caller has hung up: nobody waits for the answer any more
+    asked_by: str = ""  # who shows the key, for audits
+
+    @property
+    def hubs(self) -> str:
+        """Which hubs are asked: `all`, or names with commas; empty for this one alone."""
+        return self.one("hubs") or self.headers.get(HUBS_HEADER, "")
 
     def one(self, name: str, default: str = "") -> str:
         values = self.parameters.get(name)

@@ -30,6 +30,7 @@ class Right(Enum):
     READ = "read"
     WRITE = "write"
     ADMINISTER = "administer"
+    HUB = "hub"  # for the hub that this SENTINEL stands beside
     NONE = "none"  # health, for whoever asks
 
 
@@ -42,6 +43,7 @@ class Route:
     right: Right = Right.READ
     body_bytes_max: int = FORM_BYTES_MAX
     is_form: bool = True  # whether a POST carries its parameters as a form
+    over_hubs: Handler | None = None  # answers instead, as `LOOP`, when the request names other hubs
 
 
 class Routes:

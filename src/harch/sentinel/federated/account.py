@@ -53,7 +53,7 @@ def _account(told: Told) -> PartAccount:
     return PartAccount(
         groups=len(told.series),
         points=sum(len(one.at) for one in told.series),
-        body_bytes=len(bytes(told.body)),
+        body_bytes=len(told.body),
         suppressed=told.suppressed,
         refused_rule=told.refused.rule if told.refused is not None else "",
     )

@@ -86,8 +86,9 @@ class SeriesTold(Struct, frozen=True, kw_only=True):
 class Told(Struct, frozen=True, kw_only=True):
     """What became of one part. Exactly one of `series`, `body` and `refused` says something.
 
-    `body` is the JSON (as bytes, because answers travel as msgpack) of lines, traces or statistics, which has no grid. `suppressed` counts groups that were left out
-    because they were too small, so that an answer never looks complete when it is not.
+    `body` is the JSON of lines, traces or statistics, which has no grid (as bytes, because answers travel as msgpack).
+    `suppressed` counts groups that were left out because they were too small, so that an answer never looks complete
+    when it is not.
     """
 
     series: tuple[SeriesTold, ...] = ()
