@@ -10,6 +10,7 @@ from typing import Protocol
 
 # Systems without it have no such suspend either, or none that we could see. `execution.kernel` reads the same clock.
 BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -45,6 +46,12 @@ class SystemClock:
 def epoch_ms(moment: datetime) -> int:
     """Milliseconds since 1970, the time of telemetry."""
     return round(moment.timestamp() * 1000)
+
+
+def epoch_ns(moment: datetime) -> int:
+    """Nanoseconds since 1970, exact to the microsecond that a moment has."""
+    since = moment - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
 @lru_cache(maxsize=4096)  # the same moment is written several times: a workload's age, all events of one turn
