@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harch.base.codes import alerting, requests, resources, rules, streams, telemetry
+from harch.base.codes import alerting, logs, requests, resources, rules, streams, telemetry
 from harch.base.error_kind import (
     EXIT_CHANGES,
     EXIT_ERROR,
@@ -94,4 +94,12 @@ def _registry(*kinds: ErrorKind) -> dict[str, ErrorKind]:
     return registry
 
 
-REGISTRY = _registry(*requests.KINDS, *resources.KINDS, *telemetry.KINDS, *alerting.KINDS, *streams.KINDS, *rules.KINDS)
+REGISTRY = _registry(
+    *requests.KINDS,
+    *resources.KINDS,
+    *telemetry.KINDS,
+    *logs.KINDS,
+    *alerting.KINDS,
+    *streams.KINDS,
+    *rules.KINDS,
+)
