@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.sentinel.collect.redaction.rule import Rule, RuleText, read_rules
+from harch.sentinel.collect.redaction.shipped import with_shipped
 from harch.sentinel.model.durations import parse_duration_ms
 from harch.sentinel.promql.evaluate.options import EngineOptions
 from harch.sentinel.promql.evaluate.options import Limits as QueryLimits
@@ -61,6 +63,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = ANY_ORDER
     retention: _Retention = _Retention()
     query: _Query = _Query()
+    redaction: tuple[RuleText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,11 @@ class SentinelSettings:
     store: Limits = ANY_ORDER
     retention: BlockPolicy = field(default_factory=lambda: _Retention().policy())
     engine: EngineOptions = field(default_factory=EngineOptions)
+    redaction: tuple[Rule, ...] = field(default_factory=lambda: read_rules(with_shipped(())))
 
 
 def read_settings(path: Path | None) -> SentinelSettings:
-    """Raises E0673 with what is wrong in the file."""
+    """Raises E0673 with what is wrong in the file, E0683 for a rule of redaction."""
     if path is None:
         return SentinelSettings()
     try:
@@ -85,4 +89,4 @@ def read_settings(path: Path | None) -> SentinelSettings:
         lookback_ms=round(query.lookback_s * 1000),
         type_and_unit_labels=query.type_and_unit_labels,
     )
-    return SentinelSettings(found.limits, retention, engine)
+    return SentinelSettings(found.limits, retention, engine, read_rules(with_shipped(found.redaction)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harch.api.telemetry.answer import Answer, failure
+from harch.api.telemetry.otlp import otlp_body
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, Work
@@ -53,15 +54,10 @@ class Writes:
             ExportMetricsServiceResponse,
         )
 
-        from harch.api.telemetry.compression import decompressed
-        from harch.sentinel.collect.otlp.messages import JSON, read_message, write_message
         from harch.sentinel.collect.otlp.metrics import exported_metrics
 
-        kind = request.headers.get("content-type", _PROTOBUF).partition(";")[0].strip()
-        if kind not in {JSON, _PROTOBUF}:
-            raise HarchError("E0677", f"OTLP bodies are `{_PROTOBUF}` or `{JSON}`, not `{kind[:80]}`")
-        body = decompressed(request.body, request.headers.get("content-encoding", ""), WRITE_BYTES_MAX)
-        exported = exported_metrics(read_message(body, kind, ExportMetricsServiceRequest()))
+        body = otlp_body(request)
+        exported = exported_metrics(body.read(ExportMetricsServiceRequest()))
         store = self._tenants.store(request.tenant)
         written = store.append(exported.batches)
         store.describe(exported.metadata)
@@ -71,7 +67,7 @@ class Writes:
         if exported.rejected or refused:
             response.partial_success.rejected_data_points = exported.rejected + refused
             response.partial_success.error_message = reason
-        return Answer(body=write_message(response, kind), content_type=kind)
+        return body.answered(response)
 
 
 def _write(path: str, handler: Handler) -> Route:

@@ -165,6 +165,8 @@ def _pieces(written: RuleText, pattern: Any | None) -> tuple[str | int, ...]:
 def _matchers(written: RuleText) -> tuple[Matcher, ...]:
     if not written.streams:
         return ()
+    if not written.streams.lstrip().startswith("{"):
+        raise _wrong(written, '`streams` is a selector such as `{job="api"}`')
     from harch.sentinel.promql.syntax.parser import parse_selector
 
     try:

@@ -25,7 +25,7 @@ class Search:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         joinable = [rule for rule in rules if not _NOT_JOINABLE.search(rule.source)]
-        self._alone = [rule.pattern for rule in rules if _NOT_JOINABLE.search(rule.source)]
+        self._alone: list[Any] = [rule.pattern for rule in rules if _NOT_JOINABLE.search(rule.source)]
         self._union: Any = None
         if joinable:
             expression = "|".join(f"(?:{rule.source})" for rule in joinable)

@@ -1,0 +1,103 @@
+"""How do log lines come in over HTTP? Loki's push and OTLP; an answer means that they are on disk, without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harch.api.telemetry.answer import Answer
+from harch.api.telemetry.otlp import otlp_body
+from harch.api.telemetry.ports import LogTenants
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, Work
+from harch.base.errors import REGISTRY, HarchError
+from harch.sentinel.collect.loki.pushed import Pushed
+from harch.sentinel.collect.redaction.redactor import Redactor
+from harch.sentinel.model.logs import LinesWritten
+
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+
+
+class LogWrites:
+    """Lines from Promtail, Alloy, OpenTelemetry SDKs and HarchOS itself."""
+
+    def __init__(self, tenants: LogTenants, redactor: Redactor) -> None:
+        self._tenants = tenants
+        self._redactor = redactor
+
+    def routes(self) -> list[Route]:
+        return [
+            *(_write(path, self.push) for path in ("/loki/api/v1/push", "/api/prom/push")),
+            *(_write(path, self.otlp_logs) for path in ("/v1/logs", "/otlp/v1/logs")),
+        ]
+
+    def push(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        """204, or a refusal as plain text, which is what Loki's clients log. Lines that can be kept are kept anyway."""
+        try:
+            pushed = _read_push(request)
+            if refused := _reasons(pushed, self._kept(pushed, request.tenant)):
+                raise HarchError("E0682", refused)
+        except HarchError as error:
+            return _refusal(error)
+        return Answer(204)
+
+    def otlp_logs(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+            ExportLogsServiceRequest,
+            ExportLogsServiceResponse,
+        )
+
+        from harch.sentinel.collect.otlp.logs import exported_logs
+
+        body = otlp_body(request)
+        exported = exported_logs(body.read(ExportLogsServiceRequest()), request.now_ms * 1_000_000)
+        written = self._kept(exported, request.tenant)
+        response = ExportLogsServiceResponse()
+        if refused := exported.refused + sum(written.refused.values()):
+            response.partial_success.rejected_log_records = refused
+            response.partial_success.error_message = _reasons(exported, written)
+        return body.answered(response)
+
+    def _kept(self, pushed: Pushed, tenant: str) -> LinesWritten:
+        if not pushed.batches:
+            return LinesWritten()
+        return self._tenants.logs(tenant).append(self._redactor.batches(pushed.batches))
+
+
+def _read_push(request: TelemetryRequest) -> Pushed:
+    """As Loki reads it: JSON where the content type says so, and else protobuf in a snappy block."""
+    from harch.api.telemetry.compression import decompressed
+    from harch.sentinel.collect.loki.push_json import read_json
+    from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
+
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity", "snappy", "gzip", "deflate", "zstd"}:
+        raise HarchError("E0680", f"Content-Encoding `{encoding[:40]}` is not supported")
+    packed_otherwise = encoding not in {"", "identity", "snappy"}
+    body = decompressed(request.body, encoding, WRITE_BYTES_MAX) if packed_otherwise else request.body
+    if kind == _JSON:
+        return read_json(unpacked(body, WRITE_BYTES_MAX) if encoding == "snappy" else body)
+    return read_protobuf(unpacked(body, WRITE_BYTES_MAX))
+
+
+def _write(path: str, handler: Handler) -> Route:
+    return Route(("POST",), path, handler, Work.WRITE, Right.WRITE, WRITE_BYTES_MAX, is_form=False)
+
+
+def _reasons(pushed: Pushed, written: LinesWritten) -> str:
+    """Counts by code, the most frequent first, and the first sentence about a line."""
+    counts = dict(written.refused)
+    if pushed.refused:
+        counts["E0681"] = counts.get("E0681", 0) + pushed.refused
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    told = "; ".join(f"{count} lines: {REGISTRY[code].title.lower()} ({code})" for code, count in ordered if count)
+    first = pushed.reason or written.first_refusal
+    return f"{told}; the first: {first}" if told and first else told
+
+
+def _refusal(error: HarchError) -> Answer:
+    headers = [("Retry-After", str(error.retry_after_s))] if error.retry_after_s else []
+    hint = f"\nhint: {error.hint}" if error.hint else ""
+    body = f"{error.message} ({error.code}){hint}\n"
+    return Answer(error.kind.status, body.encode("utf-8", "replace"), _TEXT, headers)
