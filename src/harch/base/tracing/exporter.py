@@ -119,35 +119,36 @@ class Exporter:
 class HttpPost:
     """A request by hand over one connection that is kept: an HTTP library would cost an agent a third of its memory."""
 
-    def __init__(self, url: str, token: Callable[[], str], *, timeout_s: float = TIMEOUT_S) -> None:
-        """`url` is where SENTINEL listens; its path is not looked at."""
+    def __init__(self, url: str, token: Callable[[], str], *, path: str = PATH, timeout_s: float = TIMEOUT_S) -> None:
+        """`url` is where SENTINEL listens; its own path is not looked at."""
         self._at = urlsplit(url)
-        self._token, self._timeout_s = token, timeout_s
+        self._token, self._path, self._timeout_s = token, path, timeout_s
         self._socket: socket.socket | None = None
 
-    def __call__(self, body: bytes) -> int:
+    def __call__(self, body: bytes, tenant: str = "") -> int:
         """The status. Raises OSError and ValueError. A connection that was closed meanwhile is made anew, once."""
         kept = self._socket is not None
         try:
-            return self._ask(body)
+            return self._ask(body, tenant)
         except (OSError, ValueError):
             self._hang_up()
             if not kept:
                 raise
         try:
-            return self._ask(body)
+            return self._ask(body, tenant)
         except (OSError, ValueError):
             self._hang_up()
             raise
 
-    def _ask(self, body: bytes) -> int:
+    def _ask(self, body: bytes, tenant: str) -> int:
         line = self._connection()
         token = self._token()
         head = (
-            f"POST {PATH} HTTP/1.1\r\nHost: {self._at.netloc}\r\nContent-Length: {len(body)}\r\n"
-            f"Content-Type: application/x-protobuf\r\n{f'Authorization: Bearer {token}' if token else 'Accept: */*'}"
-            "\r\n\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._at.netloc}\r\nContent-Length: {len(body)}\r\n"
+            "Content-Type: application/x-protobuf\r\n"
         )
+        named = (("Authorization: Bearer ", token), ("X-Scope-OrgID: ", tenant))
+        head += "".join(f"{name}{value}\r\n" for name, value in named if value) + "\r\n"
         line.sendall(head.encode("latin-1") + body)
         return self._status(line)
 

@@ -1,0 +1,171 @@
+"""What was printed since the last look? Output that grows on disk, read a piece at a time and cut into lines.
+
+How far a source was told is remembered on disk once SENTINEL has it: so output waits where it is while SENTINEL is
+away, and nothing is kept twice. What gave way meanwhile is counted and told in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from harch.sentinel.model.labels import Labels, labels
+from harch.sentinel.model.logs import LEVEL
+from harch.sentinel.own_logs.line import TEXT_MAX, Line, clean, level_in
+
+PIECE_BYTES = 256 * 1024  # of one source at one look
+LOOK_BYTES = 1024 * 1024  # of all of them together: what is left waits for the next look
+SOURCES_MAX = 4096
+_ENDED = -1  # the position of a source that was told to its end
+
+Read = Callable[[int, int], tuple[int, bytes, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Output of one task or worker. `read(offset, bytes_max)` gives where the data begins, the data, the offset of the
+    end so far, and when it was last written (ns). `ended`: nothing will follow what is there."""
+
+    name: str
+    tenant: str
+    stream: Labels
+    read: Read
+    ended: bool = False
+    metadata: Labels = ()
+    finds_level: bool = False  # whether its lines name a level
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Lines of a source, and how far they reach."""
+
+    source: Source
+    lines: list[Line]
+    position: int
+
+
+@dataclass
+class Following:
+    """Positions by the name of a source. `lost_bytes`: output that was gone before it could be told."""
+
+    file: Path
+    sources: Callable[[], Iterable[Source]]
+    lost_bytes: int = 0
+    _positions: dict[str, int] = field(default_factory=dict)
+    _times_ns: dict[str, int] = field(default_factory=dict)
+    _changed: bool = False
+    _turn: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            found = json.loads(self.file.read_bytes())
+            self._positions = {str(name): int(at) for name, at in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            self._positions = {}  # it is told from the start again: twice is better than not at all
+
+    def is_finished(self, name: str) -> bool:
+        return self._positions.get(name) == _ENDED
+
+    def look(self) -> Generator[Told, None, None]:
+        """What is new, a source at a time; each must be `done` before the next look, or it comes again."""
+        listed = list(islice(self.sources(), SOURCES_MAX))
+        self._forget({source.name for source in listed})
+        left = LOOK_BYTES
+        first = self._turn % len(listed) if listed else 0
+        for source in (*listed[first:], *listed[:first]):
+            if left <= 0:
+                return  # the others come first with the next look
+            self._turn += 1
+            told = None if self.is_finished(source.name) else self._news(source, min(PIECE_BYTES, left))
+            if told is not None:
+                left -= PIECE_BYTES if told.lines else 0
+                yield told
+
+    def done(self, told: Told) -> None:
+        if self._positions.get(told.source.name) != told.position:
+            self._positions[told.source.name] = told.position
+            self._changed = True
+        if told.lines:
+            self._times_ns[told.source.name] = told.lines[-1].time_ns
+
+    def save(self) -> None:
+        """Never raises for a full disk: then some lines may come twice after a restart."""
+        if not self._changed:
+            return
+        part = self.file.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(self._positions))
+            os.replace(part, self.file)
+            self._changed = False
+        except OSError:
+            part.unlink(missing_ok=True)
+
+    def _forget(self, known: set[str]) -> None:
+        for gone in [name for name in self._positions if name not in known]:
+            del self._positions[gone]
+            self._times_ns.pop(gone, None)
+            self._changed = True
+
+    def _news(self, source: Source, bytes_max: int) -> Told | None:
+        position = self._positions.get(source.name, 0)
+        begin, data, end, written_ns = source.read(position, bytes_max)
+        if end < position:  # a file that was begun anew
+            position = 0
+            begin, data, end, written_ns = source.read(0, bytes_max)
+        lost = max(0, begin - position) if data else 0
+        is_last = source.ended and begin + len(data) >= end
+        cut = len(data) if is_last or len(data) >= bytes_max else data.rfind(b"\n") + 1
+        if len(data) >= bytes_max and (whole := data.rfind(b"\n") + 1):
+            cut = whole
+        lines = self._lines(source, data[:cut], lost, written_ns)
+        if not lines and not is_last:
+            return None
+        return Told(source, lines, _ENDED if is_last else begin + cut)
+
+    def _lines(self, source: Source, data: bytes, lost: int, written_ns: int) -> list[Line]:
+        """Times are when the output was last written: a program's output has no clock of its own. They never go back,
+        so that lines stay in their order."""
+        texts = data.decode("utf-8", "replace").split("\n")
+        if texts and not texts[-1]:
+            texts.pop()
+        if lost:
+            self.lost_bytes += lost
+            texts.insert(0, f"({lost} bytes of output were gone before they could be kept)")
+        at = max(written_ns, self._times_ns.get(source.name, 0) + 1)
+        lines = []
+        for text in texts:
+            for piece in _pieces(text.removesuffix("\r")):
+                shown = clean(piece)
+                level = level_in(shown) if source.finds_level else ""
+                metadata = labels((*source.metadata, (LEVEL, level))) if level else source.metadata
+                lines.append(Line(at, shown, metadata))
+                at += 1
+        return lines
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Long lines in pieces: a progress bar may print for hours without an end of line."""
+    if len(text) <= TEXT_MAX:
+        yield text
+        return
+    for begin in range(0, len(text), TEXT_MAX):
+        yield text[begin : begin + TEXT_MAX]
+
+
+def file_source(path: Path, tenant: str, stream: Labels, *, name: str = "") -> Source:
+    """A log file that grows, and is begun anew when it has become too large."""
+
+    def read(offset: int, bytes_max: int) -> tuple[int, bytes, int, int]:
+        try:
+            with path.open("rb") as file:
+                told = os.fstat(file.fileno())
+                file.seek(min(offset, told.st_size))
+                return min(offset, told.st_size), file.read(bytes_max), told.st_size, told.st_mtime_ns
+        except OSError:
+            return offset, b"", offset, 0
+
+    return Source(name or str(path), tenant, stream, read, finds_level=True)

@@ -1,0 +1,170 @@
+"""How do a process's lines reach SENTINEL? From a thread of its own, in pushes; what fails waits on disk, with a limit.
+
+Nothing here can stop or delay the process: its queue is bounded, its disk space is bounded, and every loss is counted
+and told as a line once SENTINEL is back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import cramjam
+
+from harch.base.clock import Clock
+from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.logs import LEVEL
+from harch.sentinel.node.spool import Spool
+from harch.sentinel.own_logs.following import Following, Told
+from harch.sentinel.own_logs.handler import OWN_LOGGER, ShippingHandler
+from harch.sentinel.own_logs.line import Line
+from harch.sentinel.own_logs.push_body import push_body
+
+EVERY_S = 2.0
+CLOSE_S = 3.0
+PATH = "/loki/api/v1/push"
+SPOOL_BYTES_MAX = 16 * 1024 * 1024
+OWN_TENANT = "default"  # of the operator, whose processes these are
+_CATCH_UP_AT_ONCE = 20  # spooled pushes in one look, so that a SENTINEL that comes back is not overrun
+_TRY_LATER = frozenset({401, 403, 404, 408, 429})
+
+_log = logging.getLogger(OWN_LOGGER)
+
+
+class Post(Protocol):
+    """Sends a push for a tenant and returns the status. Raises OSError and ValueError."""
+
+    def __call__(self, body: bytes, tenant: str) -> int: ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of lines. `dropped`: no room in the queue, on disk, or gone before they were read."""
+
+    sent: int = 0
+    refused: int = 0
+    dropped: int = 0
+    lost_bytes: int = 0  # of output of tasks and workers
+
+
+class Shipper:
+    """`step` is one look; `start` makes them on a thread until `close`."""
+
+    def __init__(
+        self,
+        stream: Labels,
+        handler: ShippingHandler,
+        spool: Spool,
+        post: Post,
+        clock: Clock,
+        following: Following | None = None,
+        *,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._stream, self._handler, self._spool, self._post = stream, handler, spool, post
+        self._clock, self._following, self._every_s = clock, following, every_s
+        self._sent = self._refused = self._told_dropped = 0
+        self._failing = False
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def counts(self) -> Counts:
+        lost = self._following.lost_bytes if self._following is not None else 0
+        return Counts(self._sent, self._refused, self._handler.dropped + self._spool.dropped, lost)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="own-logs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """One last look, for so long at most; what is not taken stays on disk for the next start."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+
+    def step(self) -> None:
+        """Sends what waits on disk, then what is new. What is new is not sent past what waits."""
+        reachable = self._catch_up()
+        lines = self._handler.take()
+        if lines:
+            body = _packed(self._stream, [*self._lost(), *lines])
+            if not (reachable and self._delivered(body, OWN_TENANT, len(lines))):
+                self._spool.add(body)
+                reachable = False
+        if reachable and self._following is not None:
+            self._follow(self._following)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._every_s):
+            self._safely(self.step)
+        self._safely(self.step)
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - the thread's edge: a fault here must not end the shipping
+            self._note(f"lines were not sent: {type(fault).__name__}: {fault}")
+
+    def _catch_up(self) -> bool:
+        """False if SENTINEL takes nothing now."""
+        for _ in range(_CATCH_UP_AT_ONCE):
+            waiting = self._spool.oldest()
+            if waiting is None:
+                return True
+            if not self._delivered(waiting, OWN_TENANT, 0):
+                return False
+            self._spool.take()
+        return True
+
+    def _follow(self, following: Following) -> None:
+        with contextlib.closing(following.look()) as looking:
+            for told in looking:
+                if told.lines and not self._told(told):
+                    break
+                following.done(told)
+        following.save()
+
+    def _told(self, told: Told) -> bool:
+        return self._delivered(_packed(told.source.stream, told.lines), told.source.tenant, len(told.lines))
+
+    def _lost(self) -> list[Line]:
+        """A line in the place of those that were dropped since the last time."""
+        dropped = self.counts.dropped
+        missing, self._told_dropped = dropped - self._told_dropped, dropped
+        if not missing:
+            return []
+        now_ns = round(self._clock.now().timestamp() * 1e9)
+        return [Line(now_ns, f"{missing} lines or pushes of this process were dropped: no room", ((LEVEL, "warn"),))]
+
+    def _delivered(self, body: bytes, tenant: str, lines: int) -> bool:
+        """True if the push need not be kept: it was taken, or refused for good."""
+        try:
+            status = self._post(body, tenant)
+        except (OSError, ValueError) as problem:
+            self._note(f"no lines reach SENTINEL: {problem}")
+            return False
+        if status in _TRY_LATER or status >= 500:
+            self._note(f"SENTINEL answers lines with status {status}")
+            return False
+        if status >= 400:
+            self._refused += lines or 1
+            self._note(f"SENTINEL refused lines with status {status}")
+        else:
+            self._sent += lines
+            self._failing = False
+        return True
+
+    def _note(self, text: str) -> None:
+        """Once per trouble, and into the process's own log alone."""
+        if not self._failing:
+            _log.warning("%s; they wait on disk (%d pushes)", text, len(self._spool))
+            self._failing = True
+
+
+def _packed(stream: Labels, lines: list[Line]) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(push_body([(stream, lines)])))
