@@ -91,11 +91,11 @@ class Engine:
         if times.step_ms:
             grid = Grid.between(times.start_ms, times.end_ms, times.step_ms)
             context.budget.check_steps(grid.count)
-            return _result(query, _over_steps(evaluate(expr, grid, context), grid), context)
+            return _result(query, over_steps(evaluate(expr, grid, context), grid), context)
         grid = Grid.instant(times.start_ms)
         if expr.type is ValueType.MATRIX:
             return _result(query, _raw(expr, grid, context), context)
-        return _result(query, _at_once(evaluate(expr, grid, context), times.start_ms), context)
+        return _result(query, at_once(evaluate(expr, grid, context), times.start_ms), context)
 
     def _context(self, queryable: Queryable, times: QueryTimes, options: QueryOptions | None) -> Context:
         chosen = options or QueryOptions()
@@ -129,7 +129,8 @@ def _raw(expr: Expr, grid: Grid, context: Context) -> SamplesResult:
     return SamplesResult(series, samples)
 
 
-def _at_once(value: Value, at_ms: int) -> QueryValue:
+def at_once(value: Value, at_ms: int) -> QueryValue:
+    """What an instant query answers."""
     if isinstance(value, str):
         return StringResult(at_ms, value)
     if not isinstance(value, Vector):
@@ -139,7 +140,8 @@ def _at_once(value: Value, at_ms: int) -> QueryValue:
     return VectorResult(at_ms, vector.series, vector.values[:, 0], histograms)
 
 
-def _over_steps(value: Value, grid: Grid) -> MatrixResult:
+def over_steps(value: Value, grid: Grid) -> MatrixResult:
+    """What a range query answers."""
     if not isinstance(value, Vector):  # a scalar is one series without labels
         values = np.atleast_2d(np.asarray(value, np.float64))
         return MatrixResult(grid.times, SeriesTable(1, {}), values, np.ones(values.shape, np.bool_), None)

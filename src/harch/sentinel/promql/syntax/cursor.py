@@ -80,7 +80,11 @@ class Cursor:
 
     @property
     def following(self) -> Token:
-        return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
+        return self.ahead(1)
+
+    def ahead(self, count: int) -> Token:
+        """The token so many places on; the last one where the text has ended."""
+        return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
     def at_end(self) -> bool:
         return self.token.kind is Kind.END

@@ -1,0 +1,1 @@
+"""What is the answer to a LogQL query? Lines or numbers, from a store of logs."""

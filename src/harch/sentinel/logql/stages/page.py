@@ -1,0 +1,139 @@
+"""What is known of the lines that are worked on? One page: texts, and labels in columns of three layers.
+
+A line's labels are those of its stream, then its metadata, then what the pipeline extracted or wrote. Later layers hide
+earlier ones. Labels of streams are kept once a stream; the others are lists of one value a line: None means that the
+layer says nothing, "" that the label is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.logs import LogChunk
+from harch.sentinel.model.selection import Codes, Ints
+
+ERROR, ERROR_DETAILS = "__error__", "__error_details__"
+EXTRACTED = "_extracted"  # put behind a name that the stream has already
+
+Layer = dict[str, list[str | None]]
+Bools = npt.NDArray[np.bool_]
+
+
+class Wanted(Protocol):
+    """Which labels matter to the answer; whatever is left out need not be extracted."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+
+class Page:
+    """Lines on their way through a pipeline. Stages change it in place."""
+
+    def __init__(self, chunk: LogChunk) -> None:
+        self.streams: Sequence[Mapping[str, str]] = [dict(labels) for labels in chunk.streams]
+        self.stream_at: Codes = chunk.stream_at
+        self.times_ns: Ints = chunk.times_ns
+        self.text_bytes: Ints = chunk.text_bytes
+        self.texts: list[str] = list(chunk.texts)
+        self.metadata: Layer = {}
+        self.parsed: Layer = {}
+        self.changed_texts = False
+        if len(chunk.metadata):
+            self._put_metadata(chunk.metadata)
+
+    def __len__(self) -> int:
+        return len(self.times_ns)
+
+    def _put_metadata(self, metadata: Sequence[Labels]) -> None:
+        for place, labels in enumerate(metadata):
+            if labels:
+                taken = self.streams[self.stream_at[place]]
+                for name, value in labels:
+                    self.put(self.metadata, name + EXTRACTED if name in taken else name, place, value)
+
+    def put(self, layer: Layer, name: str, place: int, value: str) -> None:
+        column = layer.get(name)
+        if column is None:
+            column = layer[name] = [None] * len(self)
+        column[place] = value
+
+    def extract(self, name: str, place: int, value: str, wanted: Wanted | None) -> None:
+        """A label out of the line. A label of the stream is not hidden by it: the new one gets another name."""
+        if name in self.streams[self.stream_at[place]]:
+            name += EXTRACTED
+        if wanted is None or name in wanted:
+            self.put(self.parsed, name, place, value)
+
+    def fail(self, place: int, kind: str, details: str) -> None:
+        """Notes what went wrong with a line; the first mistake stays."""
+        if not self.value(ERROR, place):
+            self.put(self.parsed, ERROR, place, kind)
+            self.put(self.parsed, ERROR_DETAILS, place, details)
+
+    def value(self, name: str, place: int) -> str:
+        """A label of one line; empty where there is none."""
+        for layer in (self.parsed, self.metadata):
+            column = layer.get(name)
+            found = None if column is None else column[place]
+            if found is not None:
+                return found
+        return self.streams[int(self.stream_at[place])].get(name, "")
+
+    def values(self, name: str) -> list[str]:
+        """A label of every line."""
+        by_stream = [labels.get(name, "") for labels in self.streams]
+        found: list[str] = [by_stream[code] for code in self.stream_at.tolist()]
+        for layer in (self.metadata, self.parsed):
+            column = layer.get(name)
+            if column is not None:
+                found = [below if above is None else above for above, below in zip(column, found, strict=True)]
+        return found
+
+    def has_errors(self) -> bool:
+        return any(self.parsed.get(ERROR, ()))
+
+    def labels_at(self, place: int) -> dict[str, str]:
+        """All labels of one line, for templates."""
+        labels = dict(self.streams[self.stream_at[place]])
+        for layer in (self.metadata, self.parsed):
+            for name, column in layer.items():
+                if (value := column[place]) is not None:
+                    labels[name] = value
+        return {name: value for name, value in labels.items() if value}
+
+    def keep_where(self, kept: Sequence[bool] | Bools) -> None:
+        """Drops all other lines."""
+        mask = np.asarray(kept, np.bool_)
+        if mask.all():
+            return
+        chosen = mask.tolist()
+        self.stream_at, self.times_ns = self.stream_at[mask], self.times_ns[mask]
+        self.text_bytes = self.text_bytes[mask]
+        self.texts = list(compress(self.texts, chosen)) if self.texts else []
+        for layer in (self.metadata, self.parsed):
+            for name, column in layer.items():
+                layer[name] = list(compress(column, chosen))
+
+    def by_stream(self, decide: Callable[[Mapping[str, str]], bool]) -> Bools:
+        """A decision for every line that only its stream's labels matter to."""
+        return np.array([decide(labels) for labels in self.streams], np.bool_)[self.stream_at]
+
+    def is_layered(self, names: Iterable[str]) -> bool:
+        """Whether any of these labels differs between lines of one stream."""
+        return any(name in self.parsed or name in self.metadata for name in names)
+
+    def names(self) -> set[str]:
+        """All labels that any line may have."""
+        return {name for labels in self.streams for name in labels} | set(self.metadata) | set(self.parsed)
+
+    def forget(self, name: str) -> None:
+        """Takes a label away from all lines."""
+        self.metadata.pop(name, None)
+        self.parsed.pop(name, None)
+        if any(name in labels for labels in self.streams):
+            self.parsed[name] = [""] * len(self)

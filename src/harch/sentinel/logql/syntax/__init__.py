@@ -1,0 +1,1 @@
+"""What does a LogQL query say? Text in, tree out, and back."""
