@@ -37,6 +37,7 @@ from harch.api.routes.context import Context
 from harch.api.streams import Streams
 from harch.api.traffic import Traffic
 from harch.base.clock import Clock, SystemClock
+from harch.base.tracing.tracer import Tracing
 
 DESCRIPTION = (
     "One hub of a HarchOS federation. Every path is also served without the prefix /v1. "
@@ -44,7 +45,9 @@ DESCRIPTION = (
 )
 
 
-def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | None = None) -> Front:
+def create_app(
+    hub: HubPort, *, limits: Limits | None = None, clock: Clock | None = None, tracing: Tracing | None = None
+) -> Front:
     """The ASGI application of `hub`."""
     limits, clock = limits or Limits(), clock or SystemClock()
     streams = Streams(limits)
@@ -97,4 +100,4 @@ def create_app(hub: HubPort, *, limits: Limits | None = None, clock: Clock | Non
         inner.include_router(module.router, prefix=PREFIX)
     inner.openapi = lambda: openapi.describe(inner)  # type: ignore[method-assign]
     install_refusals(inner, limits)
-    return Front(hub, inner, limits, streams, traffic, clock)
+    return Front(hub, inner, limits, streams, traffic, clock, tracing)

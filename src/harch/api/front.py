@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from opentelemetry.trace import Span, StatusCode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harch.api.agents import connect_agent, refuse_websocket
@@ -15,11 +16,13 @@ from harch.api.errors import error_body, error_headers, internal_fault
 from harch.api.hub_port import HubPort
 from harch.api.limits import Limits
 from harch.api.reply import RequestIds, send_json
+from harch.api.request_spans import RequestSpans, trace_id_of
 from harch.api.streams import Streams
 from harch.api.submit import Submission
 from harch.api.traffic import Traffic
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.tracing.tracer import Tracing
 
 PREFIX = "/v1"
 
@@ -30,7 +33,14 @@ class Front:
     """The ASGI application of one hub."""
 
     def __init__(
-        self, hub: HubPort, inner: ASGIApp, limits: Limits, streams: Streams, traffic: Traffic, clock: Clock
+        self,
+        hub: HubPort,
+        inner: ASGIApp,
+        limits: Limits,
+        streams: Streams,
+        traffic: Traffic,
+        clock: Clock,
+        tracing: Tracing | None = None,
     ) -> None:
         self._hub = hub
         self._inner = inner
@@ -41,15 +51,18 @@ class Front:
         self.streams = streams
         self._traffic = traffic
         self._clock = clock
+        self._spans = RequestSpans(tracing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            send = self._counted(send)
             path = scope["path"]
-            if scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}:
-                await self._submit(scope, receive, send)
-            else:
-                await self._behind(scope, receive, send, versioned(path))
+            submits = scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}
+            with self._spans.of(scope, begins=submits) as span:
+                send = self._counted(send, span)
+                if submits:
+                    await self._submit(scope, receive, send)
+                else:
+                    await self._behind(scope, receive, send, versioned(path))
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         else:
@@ -110,13 +123,19 @@ class Front:
         else:
             await send_json(send, error.kind.status, body, headers=headers, content_type=False)
 
-    def _counted(self, send: Send) -> Send:
+    def _counted(self, send: Send, span: Span) -> Send:
         """Notes each answer with the time until its head is sent: the rest depends on the reader."""
         began = self._clock.monotonic_s()
 
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._traffic.count(message["status"], self._clock.monotonic_s() - began)
+                status, took_s = message["status"], self._clock.monotonic_s() - began
+                self._traffic.count(status, took_s)
+                if span.is_recording():
+                    span.set_attribute("http.response.status_code", status)
+                    if status >= 500:
+                        span.set_status(StatusCode.ERROR, str(status))
+                    self._traffic.traced(took_s, trace_id_of(span), self._clock.now().timestamp())
             await send(message)
 
         return counting

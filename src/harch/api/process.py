@@ -13,11 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from harch.api.app import create_app
-from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild
+from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild, is_kept
 from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.tracing.process import ProcessTracing, open_tracing
+from harch.base.tracing.span import Attributes
+from harch.base.tracing.tracer import Tracing
 from harch.federation.identity.folder import identity_folder
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.leases import LeaseTerms
@@ -116,8 +119,9 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     with_lock = _lock(config.state_dir)
+    tracing = None
     try:
-        identity = config.identity()
+        identity, tracing = config.identity(), _tracing(config)
         service = HubService(
             fleet=config.fleet,
             hub=hub,
@@ -132,13 +136,16 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             listen=config.peer_listen,
             leases=config.leases,
             sentinel=SentinelDoor(config.telemetry_url, config.state_dir / SENTINEL_KEY),
+            tracing=tracing,
         )
         try:
             await _adopt_keys(service, config)
-            await _serve_until(stop, service, config, listening)
+            await _serve_until(stop, service, config, listening, tracing)
         finally:
             await service.close()
     finally:
+        if tracing is not None:
+            tracing.close()
         os.close(with_lock)
     if broken:
         raise broken[0]
@@ -153,7 +160,11 @@ async def _adopt_keys(service: HubService, config: HubConfig) -> None:
 
 
 async def _serve_until(
-    stop: asyncio.Event, service: HubService, config: HubConfig, listening: Callable[[int], None] | None
+    stop: asyncio.Event,
+    service: HubService,
+    config: HubConfig,
+    listening: Callable[[int], None] | None,
+    tracing: Tracing | None,
 ) -> None:
     async def wait_for_stop() -> None:
         await stop.wait()
@@ -161,7 +172,8 @@ async def _serve_until(
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(serve_api(create_app(service), config.host, config.port, listening=listening))
+            app = create_app(service, tracing=tracing)
+            group.create_task(serve_api(app, config.host, config.port, listening=listening))
             group.create_task(service.run())
             group.create_task(_sentinel(config).run())
             group.create_task(wait_for_stop())
@@ -169,6 +181,16 @@ async def _serve_until(
         _log.info("hub %s stops", config.hub_id)
     except* HarchError as errors:
         raise _first(errors) from None
+
+
+def _tracing(config: HubConfig) -> ProcessTracing | None:
+    """None for a hub without a SENTINEL of its own: spans go nowhere else."""
+    if not is_kept():
+        return None
+    about: Attributes = {"hub": config.hub_id, "service.version": version("harch")}
+    key = config.state_dir / SENTINEL_KEY
+    url = config.telemetry_url
+    return open_tracing("harchos-hub", about, url=url, token=lambda: key.read_text().strip(), clock=SystemClock())
 
 
 def _sentinel(config: HubConfig) -> SentinelChild:

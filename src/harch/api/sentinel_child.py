@@ -45,6 +45,11 @@ def missing_packages() -> list[str]:
     return [name for name in PACKAGES if _is_missing(name)]
 
 
+def is_kept() -> bool:
+    """Whether a hub of this installation keeps telemetry at all."""
+    return os.environ.get(SWITCH, "").lower() != "off" and not missing_packages()
+
+
 def _is_missing(name: str) -> bool:
     try:
         return find_spec(name) is None

@@ -68,6 +68,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     # On the agent's boot clock: TERM `stop_grace_s` before it, KILL when it is reached. A task that would have to be
     # told to stop at once is not started and ends as `lease_ended`. None: nobody else has a claim to this work.
     lease_until_s: float | None = None
+    trace: str = ""  # a `traceparent`, if the work is traced
 
 
 # Hub to agent

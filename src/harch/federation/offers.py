@@ -53,9 +53,10 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     duration_s_max: float | None = None
     waited_s: float = 0.0
     may_queue: bool = False
+    trace: str = ""  # a `traceparent`, if the work is traced; hubs of older versions send none
 
     @classmethod
-    def of(cls, ref: int, request: Request, *, now_s: float, may_queue: bool) -> Need:
+    def of(cls, ref: int, request: Request, *, now_s: float, may_queue: bool, trace: str = "") -> Need:
         return cls(
             ref=ref,
             turn_class=request.turn_class,
@@ -69,6 +70,7 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             duration_s_max=request.duration_s_max,
             waited_s=max(0.0, now_s - request.submitted_s),
             may_queue=may_queue,
+            trace=trace,
         )
 
     def request(self, request_id: str, *, tenant: str, now_s: float) -> Request:
@@ -144,6 +146,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
     data: tuple[DataObject, ...] = ()
     annotations: dict[str, str] = {}
+    trace: str = ""
 
 
 class Grants(Struct, frozen=True, tag="grants"):

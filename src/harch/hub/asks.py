@@ -46,6 +46,7 @@ def submit(desk: Desk, event: h.Submitted) -> None:
         annotations=event.annotations,
         data_ids=data_ids,
         home_fits=home_fits,
+        trace=event.trace,
     )
     workload.carbon = choose(desk, workload)  # the last check: it may refuse, and nothing has changed yet
     desk.registry.add(workload)

@@ -277,6 +277,7 @@ class Desk:
             data=self.guard.before_start(workload) if workload.data_ids else (),
             scrub_after=bool(workload.data_ids) and self.guard.leaves_what_may_not_rest(workload),
             lease_until_s=self.lease_until_s(workload, task),
+            trace=workload.trace,
         )
         self.to_agent(task, StartTask(order))
 

@@ -30,6 +30,7 @@ from harch.hub.store import data_rows, rows
 from harch.hub.store.committer import Committer
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
+from harch.hub.tracing.watch import Watch
 from harch.hub.views import EventRecord
 from harch.placement.scheduler import Scheduler
 from harch.placement.turns.settings import TurnSettings
@@ -51,7 +52,7 @@ _log = logging.getLogger("harch.hub")
 class Driver:
     """Owns the machine and the committer.
 
-    `send` delivers to an agent, `on_record` counts, `on_restart` drops all agents, `on_broken` ends the process.
+    `send` delivers to an agent, `watch` looks on, `on_restart` drops all agents, `on_broken` ends the process.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Driver:
         send: Callable[[str, HubMessage], None],
         send_peer: Callable[[str, SpillMessage], None],
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
-        on_record: Callable[[str], None],
+        watch: Watch,
         on_restart: Callable[[str], None],
         on_broken: Callable[[InvariantBroken], None],
         leases: LeaseTerms | None = None,  # None: a hub on its own
@@ -75,15 +76,13 @@ class Driver:
         self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
         self._settings = settings
         self._send, self._send_peer, self._open_secrets = send, send_peer, open_secrets
-        self._on_record, self._on_restart, self._on_broken = on_record, on_restart, on_broken
-        self._trail = trail
-        self._committer = Committer(database, on_failure=self._disk_failed)
+        self._watch, self._on_restart, self._on_broken = watch, on_restart, on_broken
+        self._trail, self._committer = trail, Committer(database, on_failure=self._disk_failed)
         self._placement_planned = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
         self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
-        self._leases = leases
-        self._plan_settings = PlanSettings()
+        self._leases, self._plan_settings = leases, PlanSettings()
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
@@ -100,7 +99,9 @@ class Driver:
         now, boot_s = self._clock.now(), self._clock.boot_s()
         try:
             for event in events:
-                effects += self.machine.handle(event, now=now, boot_s=boot_s)
+                done = self.machine.handle(event, now=now, boot_s=boot_s)
+                self._watch.handled(event, done, now)
+                effects += done
         except InvariantBroken as broken:
             self.not_ready = str(broken)
             self._on_broken(broken)
@@ -218,7 +219,7 @@ class Driver:
 
     def _numbered(self, record: h.Record, now: datetime) -> EventRecord:
         self.seq += 1
-        self._on_record(record.kind)
+        self._watch.recorded(record, now)
         return EventRecord(
             seq=self.seq,
             at=now,
@@ -265,6 +266,7 @@ class Driver:
             lifetime=uuid4().hex[:12],
         )
         self.machine = machine
+        self._watch.restored(machine)
         if self.equip is not None:
             self.equip(machine.desk.scheduler)
         self.seq = self.seq_stored = self._database.last_event()

@@ -39,6 +39,7 @@ class Submitted(Struct, frozen=True, gc=False):
     annotations: dict[str, str] = {}
     idempotency_key: str | None = None
     actor: str = "hub"  # who asks, for the audit chain
+    trace: str = ""
 
 
 class SpecReplaced(Struct, frozen=True, gc=False):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from harch.base.telemetry import Telemetry
+from harch.base.telemetry import Collected, Telemetry
 from harch.federation.links.mesh import LinkStatus
 from harch.hub.views import HubSummary
 
@@ -109,11 +109,23 @@ class HubMetrics:
         for name, description in PIPELINE_GAUGES.items():
             meter.create_observable_gauge(f"harch_pipeline_{name}", callbacks=[read(name)], description=description)
 
+    def watch_spans(self, counts: Mapping[str, int]) -> None:
+        """What became of spans: sent, dropped because SENTINEL took none for too long, or refused by it."""
+        self._telemetry.meter.create_observable_counter(
+            "harch_trace_spans",
+            callbacks=[lambda _options: [Observation(n, {"outcome": name}) for name, n in counts.items()]],
+            description="Spans of this hub by outcome.",
+        )
+
     def count(self, kind: str) -> None:
         self._events[kind] += 1
 
-    def exposition(self) -> bytes:
-        return self._telemetry.exposition()
+    def add(self, collected: Collected) -> None:
+        """Metrics that somebody else keeps."""
+        self._telemetry.add(collected)
+
+    def exposition(self, *, openmetrics: bool = False) -> bytes:
+        return self._telemetry.openmetrics() if openmetrics else self._telemetry.exposition()
 
     def _read_events(self, _options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, {"kind": kind}) for kind, count in self._events.items()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harch.base.clock import Clock
 from harch.base.errors import InvariantBroken
+from harch.base.tracing.tracer import Tracing
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.leases import LeaseTerms
 from harch.fleet.model import Fleet, Hub
@@ -35,6 +36,7 @@ from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
 from harch.hub.summary import list_gpus, summarise
+from harch.hub.tracing.watch import Watch
 from harch.hub.views import (
     EventRecord,
     GpuView,
@@ -74,6 +76,7 @@ class HubService(HubWorkloads):
         listen: tuple[str, int] | None = None,
         leases: LeaseTerms | None = None,
         sentinel: SentinelDoor | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._sentinel = sentinel
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
@@ -85,6 +88,8 @@ class HubService(HubWorkloads):
         audit_key = open_signing_key(key_file, trail, database)
         self._agents = AgentDoor(lambda: driver)
         self._metrics = HubMetrics(self.summary)
+        watch = Watch(self._metrics.count, tracing, hub.id)
+        self._metrics.add(watch.waits)
         jurisdictions = jurisdictions_in_force()
         driver = Driver(
             fleet=fleet,
@@ -97,7 +102,7 @@ class HubService(HubWorkloads):
             send=self._agents.send,
             send_peer=lambda hub_id, message: self.federation.send_work(hub_id, message),
             open_secrets=self.credentials.secrets.open,
-            on_record=self._metrics.count,
+            watch=watch,
             on_restart=self._agents.close_all,
             on_broken=on_broken,
             leases=(leases or LeaseTerms()) if identity is not None else None,
@@ -118,6 +123,7 @@ class HubService(HubWorkloads):
             policies=self.policies,
             secrets=self.credentials.secrets,
             peers=self.peers,
+            tracing=tracing,
         )
         self.federation = HubFederation(
             identity=identity,
@@ -180,6 +186,8 @@ class HubService(HubWorkloads):
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)
+        if tracing is not None:
+            self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
 
     async def run(self) -> None:
@@ -229,8 +237,8 @@ class HubService(HubWorkloads):
     def gpus(self, *, tenant: str | None) -> list[GpuView]:
         return list_gpus(self._desk, tenant=tenant)
 
-    def metrics_text(self) -> bytes:
-        return self._metrics.exposition()
+    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
+        return self._metrics.exposition(openmetrics=openmetrics)
 
     # History
 

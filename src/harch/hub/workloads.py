@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
+from harch.base.tracing.tracer import Tracing, current_trace, span_in
 from harch.fleet.model import Hub
 from harch.hub import happenings as h
 from harch.hub.audit import drafts
@@ -44,10 +45,11 @@ class HubWorkloads:
         policies: HubPolicies,
         secrets: SecretBox,
         peers: Callable[[], list[PeerView]],
+        tracing: Tracing | None = None,
     ) -> None:
         self._name, self._country, self._clock = hub.name, hub.country, clock
         self._database, self._driver, self._policies, self._secrets = database, driver, policies, secrets
-        self._peers = peers
+        self._peers, self._tracing = peers, tracing
 
     async def submit(
         self,
@@ -60,12 +62,13 @@ class HubWorkloads:
     ) -> tuple[Workload, bool]:
         if spec.secrets:
             self._secrets.require(tenant, spec.secrets)
-        now = self._clock.now()
-        event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor)
+        now, trace = self._clock.now(), current_trace(self._tracing)
+        event = h.Submitted(new_id("wl", now=now), tenant, spec, annotations, idempotency_key, actor, trace)
         try:
-            await self._ask_policy(spec, tenant)
-            self._desk.policy_version = self._policies.version
-            stored = self._driver.handle(event)
+            with span_in(self._tracing, "workload.admit", trace):
+                await self._ask_policy(spec, tenant)
+                self._desk.policy_version = self._policies.version
+                stored = self._driver.handle(event)
         except HarchError as error:
             await self._audit_refusal(error, spec.name, tenant=tenant, actor=actor)
             raise
@@ -73,7 +76,8 @@ class HubWorkloads:
         registry = self._desk.registry
         workload = registry.workloads.get(event.workload_id)
         if workload is not None:
-            await stored
+            with span_in(self._tracing, "workload.store", trace):
+                await stored
             return workload, True
         earlier = registry.earlier_submission(event, now) or ""
         await stored  # a barrier: the first submission may still be on its way to the disk

@@ -113,6 +113,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     annotations: dict[str, str] = {}
     carbon: CarbonChoice | None = None  # of the owner: where and when, for its power; None: nothing was to be decided
     hidden: bool = False  # deleted by its user: gone from lists, kept for the record
+    trace: str = ""  # the `traceparent` that it came with or was given; empty: it is not traced
     # Other hubs. `owner_hub` has it for life; another runs it only under a lease, named by `(id, epoch)`.
     guest: bool = False  # of the runner: here for its owner
     home_fits: bool = True  # its owner could run it, given room

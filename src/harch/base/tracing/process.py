@@ -12,11 +12,12 @@ from harch.base.tracing.tracer import Tracing
 
 
 class ProcessTracing(Tracing):
-    """Tracing that is told to a SENTINEL; `exporter.counts` says what became of the spans."""
+    """Tracing that is told to a SENTINEL."""
 
     def __init__(self, resource: Resource, url: str, token: Callable[[], str], clock: Clock) -> None:
         self.exporter = Exporter(resource, HttpPost(url, token))
         super().__init__(self.exporter.give, clock, Budget(share_from_env()))
+        self.counts = self.exporter.counts
         self.exporter.start()
 
     def close(self) -> None:

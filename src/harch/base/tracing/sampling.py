@@ -25,9 +25,13 @@ class Budget:
         self._left = burst
         self._at_s = 0.0
 
+    def has_room(self, now_s: float) -> bool:
+        """The usual answer under load is no, and costs next to nothing."""
+        if self._left >= 1.0:
+            return True
+        return (now_s - self._at_s) * self._per_s + self._left >= 1.0
+
     def takes(self, trace_id: bytes, now_s: float) -> bool:
-        if self._left < 1.0 and now_s - self._at_s < 1.0 / self._per_s:
-            return False  # the usual answer under load, and the cheapest
         self._left = min(self._burst, self._left + max(0.0, now_s - self._at_s) * self._per_s)
         self._at_s = now_s
         if self._left < 1.0 or not is_in_share(trace_id, self.share):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from harch.base.tracing.sampling import Budget
 from harch.base.tracing.span import ATTRIBUTES_MAX, EVENTS_MAX, TEXT_MAX, Attributes, FinishedSpan, SpanEvent, Value
 
 Sink = Callable[[FinishedSpan], None]
+_NOTHING = contextlib.nullcontext()
 _KINDS = {SpanKind.INTERNAL: 1, SpanKind.SERVER: 2, SpanKind.CLIENT: 3, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 
 
@@ -31,6 +33,7 @@ class Tracing:
         self.emit, self.clock = sink, clock
         self.budget = budget or Budget()
         self.tracer: trace.Tracer = _Tracer(self)
+        self.counts: Counter[str] = Counter()  # what became of spans, by outcome
 
     def now_ns(self) -> int:
         return epoch_ns(self.clock.now())
@@ -40,8 +43,11 @@ class Tracing:
 
         A caller that does not keep its own part leaves it to us whether we keep ours.
         """
+        now_s = self.clock.monotonic_s()
+        if not self.budget.has_room(now_s):
+            return None
         trace_id = parent.trace_id if parent is not None else secrets.token_bytes(16)
-        if not self.budget.takes(trace_id, self.clock.monotonic_s()):
+        if not self.budget.takes(trace_id, now_s):
             return None
         return TraceContext(trace_id, parent.span_id if parent is not None else b"")
 
@@ -182,11 +188,16 @@ def _plain(value: Any) -> Value:
     return value if isinstance(value, bool | int | float) else str(value)[:TEXT_MAX]
 
 
-@contextlib.contextmanager
-def span_in(tracing: Tracing | None, name: str, attributes: Attributes | None = None) -> Iterator[trace.Span]:
-    """A span of the trace that this task is in; without tracing, or outside of a trace, nothing."""
-    if tracing is None:
-        yield trace.INVALID_SPAN
-        return
-    with tracing.tracer.start_as_current_span(name, attributes=attributes) as span:
-        yield span
+def current_trace(tracing: Tracing | None) -> str:
+    """The `traceparent` of what this task does now; empty without tracing and outside of every trace that is kept."""
+    found = current() if tracing is not None else None
+    return found.header if found is not None else ""
+
+
+def span_in(
+    tracing: Tracing | None, name: str, trace_: str, attributes: Attributes | None = None
+) -> contextlib.AbstractContextManager[object]:
+    """A span of the trace that this task is in. Where `trace_` is empty it costs nothing and is none."""
+    if tracing is None or not trace_:
+        return _NOTHING
+    return tracing.tracer.start_as_current_span(name, attributes=attributes)

@@ -43,7 +43,8 @@ def offer_waiting(desk: Desk) -> None:
             continue
         board.auctions[workload_id] = Auction(set(peers), desk.boot_s + ANSWER_WITHIN_S)
         for hub_id in peers:
-            need = Need.of(len(asks[hub_id]), request, now_s=desk.now_s, may_queue=not workload.home_fits)
+            may_queue = not workload.home_fits
+            need = Need.of(len(asks[hub_id]), request, now_s=desk.now_s, may_queue=may_queue, trace=workload.trace)
             asks[hub_id].append((workload_id, need))
     for hub_id, asked in asks.items():
         number = board.number()

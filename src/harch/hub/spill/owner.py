@@ -59,6 +59,7 @@ def lend(desk: Desk, workload: Workload, offer: PeerOffer) -> Grant:
         restarts=workload.restarts,
         data=desk.guard.ask_of(workload).reads if workload.data_ids else (),
         annotations=workload.annotations,
+        trace=workload.trace,
     )
     board.given[workload.id] = GivenLease(offer.hub_id, workload.epoch, desk.boot_s, grant)
     board.settled(workload.id)

@@ -34,6 +34,7 @@ BIDS_MAX = 2048  # open at a time; beyond that the hub asks for patience
 BUSY_S = 1.0
 ESTIMATES_MAX = 8  # per ask: each costs milliseconds
 START_UNKNOWN_S = 3600.0
+TRACE_LENGTH_MAX = 128
 
 
 def bid(desk: Desk, owner: str, ask: Ask) -> None:
@@ -155,6 +156,7 @@ def _take_one(desk: Desk, owner: str, grant: Grant) -> str:
         restarts=grant.restarts,
         annotations=grant.annotations,
         data_ids=tuple(data.id for data in grant.data),
+        trace=grant.trace[:TRACE_LENGTH_MAX],
     )
     until_s, renew_s = made.sent_s + grant.lease_s, renew_at_s(made.sent_s, grant.lease_s)
     board.guests[workload.id] = GuestLease(owner, until_s, renew_s)

@@ -1,0 +1,58 @@
+"""Which requests begin a trace? Submissions of work, and whatever comes from a caller that traces.
+
+A caller says so with `traceparent`. Other requests, such as those of dashboards that ask every second, are not traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
+from starlette.types import Scope
+
+from harch.base.tracing.context import TRACEPARENT, TraceContext, read_header
+from harch.base.tracing.tracer import Tracing, inside
+
+_HEADER = TRACEPARENT.encode()
+_NOTHING = contextlib.nullcontext(INVALID_SPAN)
+_SEGMENTS = 3  # of the path: what follows may be a name that people chose
+
+
+class RequestSpans:
+    """Of one hub. Without `tracing` it costs nothing."""
+
+    def __init__(self, tracing: Tracing | None) -> None:
+        self._tracing = tracing
+
+    def of(self, scope: Scope, *, begins: bool) -> contextlib.AbstractContextManager[Span]:
+        """A span that is current while the request is served. `begins`: also without a caller that traces."""
+        tracing = self._tracing
+        if tracing is None:
+            return _NOTHING
+        parent = _parent(scope["headers"])
+        if not begins and (parent is None or not parent.sampled):
+            return _NOTHING
+        context = tracing.begin(parent)
+        if context is None:
+            return _NOTHING
+        method, route = scope["method"], "/".join(scope["path"].split("/", _SEGMENTS)[:_SEGMENTS])
+        return tracing.tracer.start_as_current_span(
+            f"{method} {route}",
+            context=inside(context),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": method, "http.route": route},
+        )
+
+
+def trace_id_of(span: Span) -> str:
+    """In hexadecimal; empty for a request that is not traced."""
+    known = span.get_span_context()
+    return f"{known.trace_id:032x}" if known.trace_id else ""
+
+
+def _parent(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
+    for name, value in headers:
+        if name == _HEADER:
+            return read_header(value.decode("latin-1"))
+    return None

@@ -1,0 +1,219 @@
+"""What did a workload go through, and for how long? One span per phase, told when the phase is over.
+
+The job machine is pure and knows nothing of spans. Its driver shows what it handled and what it recorded; the ids of
+spans follow from the workload, so a hub that was restarted goes on in the same trace. Of work that is not traced
+nothing is kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from harch.base.clock import epoch_ns
+from harch.base.tracing.context import read_header, span_id_of
+from harch.base.tracing.logs import ids_of
+from harch.base.tracing.span import CONSUMER, Attributes, FinishedSpan, SpanEvent
+from harch.base.tracing.tracer import Tracing
+from harch.federation.offers import Ask, Bids, Need
+from harch.hub import happenings as h
+from harch.hub.desk import Desk
+from harch.hub.tracing import figures
+from harch.hub.tracing.life import Life, Phase, life_of
+from harch.workloads.lifecycle import FINAL, Workload
+
+LIVES_MAX = 10_000  # workloads followed at a time; further ones keep their ids and get no spans
+ASKS_MAX = 1_000
+BIDS_PER_ASK_MAX = 32
+_KIND = "workload."
+_ENDS = frozenset(f"{_KIND}{state.value}" for state in FINAL)
+
+_log = logging.getLogger("harch.work")
+
+
+class WorkSpans:
+    """Follows the traced work of one hub."""
+
+    def __init__(self, tracing: Tracing, hub_id: str) -> None:
+        self._tracing, self._hub_id = tracing, hub_id
+        self._lives: dict[str, Life] = {}
+        self._asks: OrderedDict[tuple[str, int], tuple[str, ...]] = OrderedDict()  # workloads by `ref`
+
+    def restored(self, workloads: Iterable[Workload]) -> None:
+        self._lives.clear()
+        self._asks.clear()
+        for workload in workloads:
+            if workload.trace and not workload.state.is_final:
+                self._follow(workload)
+
+    def recorded(self, record: h.Record, workload: Workload, at_ns: int) -> None:
+        """A line of the history of a traced workload."""
+        life = self._lives.get(workload.id) or self._follow(workload)
+        if life is None:
+            return
+        kind = record.kind.removeprefix(_KIND)
+        _log.info("%s %s", workload.id, kind, extra=ids_of(life.trace))
+        match kind:
+            case "submitted" | "borrowed":
+                life.enter(Phase.WAIT, at_ns)
+            case "scheduled":
+                self._placed(life, workload, at_ns)
+            case "lent":
+                self._lent(life, workload, at_ns)
+            case "running" if life.phase is Phase.START:
+                self._close(life, workload, at_ns, "running")
+                life.enter(Phase.RUN, at_ns)
+            case "requeued":
+                why = figures.ending(workload) if life.phase is Phase.RUN else {}
+                self._close(life, workload, at_ns, "requeued", more=why, error="requeued")
+                life.enter(Phase.WAIT, at_ns)
+            case "deferred" | "routed" | "replanned" if workload.carbon is not None:
+                self._emit(life, workload, "workload.carbon", at_ns, at_ns, figures.carbon(workload.carbon))
+            case _ if record.kind in _ENDS:
+                self._ended(life, workload, at_ns)
+            case _:
+                life.note(at_ns, kind, {"workload.state": workload.state.value})
+
+    # Other hubs
+
+    def asked(self, hub_id: str, ask: Ask, workload_ids: tuple[str, ...], at_ns: int) -> None:
+        traced = [life for one in workload_ids if (life := self._lives.get(one)) is not None]
+        if not traced:
+            return
+        self._asks[hub_id, ask.number] = workload_ids
+        if len(self._asks) > ASKS_MAX:
+            self._asks.popitem(last=False)
+        for life in traced:
+            life.asked_ns = life.asked_ns or at_ns
+            life.answered(at_ns, "asked", {"hub": hub_id})
+
+    def answered(self, hub_id: str, bids: Bids, at_ns: int) -> None:
+        workload_ids = self._asks.pop((hub_id, bids.number), ())
+        said: dict[int, Attributes] = {ref: {"reason": why[:100]} for ref, why in bids.refusals.items()}
+        said |= {bid.ref: {"start_in_s": bid.start_in_s, "slowdown": bid.slowdown} for bid in bids.bids}
+        held = {bid.ref for bid in bids.bids}
+        for ref, workload_id in enumerate(workload_ids):
+            life = self._lives.get(workload_id)
+            if life is not None:
+                life.answered(at_ns, "bid" if ref in held else "refused", {"hub": hub_id, **said.get(ref, {})})
+
+    def bid(self, owner: str, ask: Ask, bids: Bids, at_ns: int) -> None:
+        """This hub was asked. What it knows of the work is its shape and its trace."""
+        traced = [need for need in ask.needs if need.trace][:BIDS_PER_ASK_MAX]
+        done_ns = self._tracing.now_ns() if traced else at_ns
+        for need in traced:
+            self._emit_bid(owner, ask.number, need, bids, at_ns, max(at_ns, done_ns))
+
+    def _emit_bid(self, owner: str, number: int, need: Need, bids: Bids, at_ns: int, done_ns: int) -> None:
+        trace = read_header(need.trace)
+        if trace is None:
+            return
+        self._tracing.emit(
+            FinishedSpan(
+                trace_id=trace.trace_id,
+                span_id=span_id_of(trace.trace_id, "bid", self._hub_id, number, need.ref, at_ns),
+                parent_id=trace.span_id,
+                name="workload.bid",
+                start_ns=at_ns,
+                end_ns=done_ns,
+                kind=CONSUMER,
+                attributes={"hub": self._hub_id, "workload.owner": owner, **figures.answer_to(need, bids)},
+            )
+        )
+
+    # Phases
+
+    def _placed(self, life: Life, workload: Workload, at_ns: int) -> None:
+        self._offered(life, workload, at_ns, "home")
+        self._close(life, workload, at_ns, "placed", more=figures.size(workload))
+        done_ns = max(at_ns, self._tracing.now_ns())  # the round that placed it, with all others of that round
+        self._emit(life, workload, "workload.place", at_ns, done_ns, figures.placement(workload))
+        life.enter(Phase.START, at_ns)
+
+    def _lent(self, life: Life, workload: Workload, at_ns: int) -> None:
+        self._offered(life, workload, at_ns, workload.runner_hub)
+        self._close(life, workload, at_ns, "lent", more=figures.size(workload))
+        life.enter(Phase.LEASE, at_ns)
+
+    def _ended(self, life: Life, workload: Workload, at_ns: int) -> None:
+        self._offered(life, workload, at_ns, "none")
+        ending, error = figures.ending(workload), figures.error_of(workload)
+        outcome = "handed back" if workload.handed_back else workload.state.value
+        self._close(life, workload, at_ns, outcome, more=ending, error=error)
+        if not workload.guest:
+            whole = {**figures.size(workload), **ending, "workload.runner": workload.runner_hub or self._hub_id}
+            self._emit(life, workload, "workload", epoch_ns(workload.created_at), at_ns, whole, error=error)
+        del self._lives[workload.id]
+
+    def _offered(self, life: Life, workload: Workload, at_ns: int, outcome: str) -> None:
+        if life.asked_ns:
+            attributes: Attributes = {"offer.outcome": outcome}
+            self._emit(life, workload, "workload.offer", life.asked_ns, at_ns, attributes, events=life.answers)
+
+    def _close(
+        self,
+        life: Life,
+        workload: Workload,
+        at_ns: int,
+        outcome: str,
+        *,
+        more: Attributes | None = None,
+        error: str | None = None,
+    ) -> None:
+        attributes: Attributes = {"outcome": outcome, **(more or {})}
+        if life.phase is Phase.LEASE:
+            attributes["workload.runner"] = workload.runner_hub
+        self._emit(
+            life,
+            workload,
+            f"workload.{life.phase.value}",
+            life.since_ns,
+            at_ns,
+            attributes,
+            span_id=life.phase_id(workload, self._hub_id),
+            events=life.events,
+            error=error,
+        )
+
+    def _emit(
+        self,
+        life: Life,
+        workload: Workload,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes,
+        *,
+        span_id: bytes = b"",
+        events: Iterable[SpanEvent] = (),
+        error: str | None = None,
+    ) -> None:
+        trace_id = life.trace.trace_id
+        self._tracing.emit(
+            FinishedSpan(
+                trace_id=trace_id,
+                span_id=span_id or span_id_of(trace_id, name, self._hub_id, workload.id, start_ns),
+                parent_id=life.trace.span_id,
+                name=name,
+                start_ns=start_ns,
+                end_ns=max(start_ns, end_ns),
+                error=error,
+                attributes={**figures.identity(workload), **attributes},
+                events=tuple(events),
+            )
+        )
+
+    def _follow(self, workload: Workload) -> Life | None:
+        trace = read_header(workload.trace)
+        if trace is None or not trace.sampled or len(self._lives) >= LIVES_MAX:
+            return None
+        life = self._lives[workload.id] = life_of(workload, trace)
+        return life
+
+
+def asks_in(effects: Iterable[h.Effect], desk: Desk) -> Iterable[tuple[str, Ask, tuple[str, ...]]]:
+    """The questions to other hubs among what is about to be done, with the workloads that they are about."""
+    for effect in effects:
+        if isinstance(effect, h.SendPeer) and isinstance(effect.message, Ask):
+            yield effect.hub_id, effect.message, desk.spill.asks.get((effect.hub_id, effect.message.number), ())
