@@ -41,6 +41,7 @@ VERBS = (
     Verb("Run work", "pause", "pause", "Pause workloads; they keep their GPUs."),
     Verb("Run work", "resume", "resume", "Resume paused workloads."),
     Verb("Run work", "secret", "secret", "Store secrets that workloads can name."),
+    Verb("See the fleet", "top", "top", "Watch the federation on one screen: hubs, work, pipelines, alerts, events."),
     Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
     Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
     Verb("See the fleet", "node", "node", "See nodes, GPUs, links and cooling; take them out of use and back."),

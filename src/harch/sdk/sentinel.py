@@ -1,4 +1,4 @@
-"""How does a program ask SENTINEL? Queries in PromQL, alerts and silences, over its public HTTP API."""
+"""How does a program ask SENTINEL? Queries in PromQL, traces, alerts and silences, over its public HTTP API."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 import msgspec
 
 from harch.base.config import ports_from_env
 from harch.base.errors import REGISTRY, HarchError
+from harch.sdk.sentinel_traces import SpanStatistics, TracesFound, TraceShown
 from harch.sdk.settings import normal_url, settings_from_env
 
 TIMEOUT_S = 150.0
@@ -44,13 +45,20 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 class SentinelClient:
     """A client of one SENTINEL. Address and key come from the environment unless they are given."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, tenant: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        tenant: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self.url = normal_url(url or sentinel_url_from_env())
         key = api_key or os.environ.get("HARCH_SENTINEL_TOKEN") or settings_from_env().api_key
         headers = {"X-Scope-OrgID": tenant} if tenant else {}
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False)
 
     def __enter__(self) -> SentinelClient:
         return self
@@ -58,6 +66,9 @@ class SentinelClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def query(self, promql: str, at_s: float | None = None) -> QueryAnswer:
@@ -67,6 +78,26 @@ class SentinelClient:
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> QueryAnswer:
         form = {"query": promql, "start": str(start_s), "end": str(end_s), "step": str(step_s)}
         return _query_answer(self._send("POST", "/api/v1/query_range", data=form))
+
+    def find_traces(self, query: str = "", start_s: float | None = None, limit: int = 20) -> TracesFound:
+        """The newest traces with a span that satisfies the query; docs/sentinel/traces.md says how to write one."""
+        params = {"query": query, "limit": str(limit), **({} if start_s is None else {"start": str(start_s)})}
+        told = self.get("/harchos/api/v1/traces", params)
+        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, TracesFound)
+
+    def trace(self, trace_id: str, *, spans: int = 1000, logs: int = 0) -> TraceShown:
+        """One trace as a tree, with at most so many of its spans and so many log lines that carry its id."""
+        path = f"/harchos/api/v1/traces/{quote(trace_id, safe='')}"
+        told = self.get(path, {"limit": str(spans), "logs": str(logs)})
+        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, TraceShown)
+
+    def trace_statistics(
+        self, query: str = "", by: Sequence[str] = ("service", "name"), start_s: float | None = None
+    ) -> SpanStatistics:
+        """Spans since `start_s` (the last hour if absent), counted by service, name, status or kind."""
+        params = {"query": query, "by": ",".join(by), **({} if start_s is None else {"start": str(start_s)})}
+        told = self.get("/harchos/api/v1/traces/statistics", params)
+        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, SpanStatistics)
 
     def get(self, path: str, params: Mapping[str, str | Sequence[str]] | None = None) -> Any:
         """The JSON of any path, e.g. `/api/v2/alerts`."""
@@ -93,8 +124,13 @@ def sentinel_url_from_env() -> str:
     """HARCH_SENTINEL_URL, else beside the hub at HARCH_URL: its port is ten above the hub's."""
     if url := os.environ.get("HARCH_SENTINEL_URL"):
         return url
+    return sentinel_url_beside(settings_from_env().url)
+
+
+def sentinel_url_beside(hub_url: str) -> str:
+    """Where the SENTINEL of the hub at this address listens, unless somebody moved it."""
     ports = ports_from_env()
-    parts = urlsplit(settings_from_env().url)
+    parts = urlsplit(hub_url)
     port = (parts.port or ports.api(0)) + ports.stride
     return urlunsplit((parts.scheme, f"{parts.hostname}:{port}", "", "", ""))
 

@@ -198,6 +198,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     process_slots_total: int = 0
     process_slots_free: int = 0
     agents: int = 0
+    workloads: dict[str, int] = {}  # count by state, of those that have not ended
 
 
 class Hub(Struct, frozen=True, kw_only=True):
