@@ -1,0 +1,1 @@
+"""The asking side: a question is cut into parts, and what the hubs tell becomes one answer."""

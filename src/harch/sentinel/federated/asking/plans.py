@@ -1,0 +1,67 @@
+"""What is a question over all hubs made of? Parts to send, and the rest of the expression with places for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from harch.sentinel.federated.messages import MetricPart
+from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.promql.evaluate.grid import Grid
+from harch.sentinel.promql.syntax.nodes import Expr, VectorSelector
+
+PLACE_LABEL = "__place__"  # stands in matchers of the rest only; a series may carry it and means nothing by it
+
+
+class Joining(Enum):
+    """How the answers of hubs to one place become series."""
+
+    ROWS = "rows"  # side by side: an aggregation of the rest puts equal labels together
+    SERIES = "series"  # single series: of two with equal labels, one counts
+    SPREAD = "spread"  # count, mean and variance of hubs become the variance of all
+    DEVIATION = "deviation"  # and its root
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the rest: which parts (numbers of `FederatedPlan.parts`) it is filled from, and on which grid."""
+
+    joining: Joining
+    parts: tuple[int, ...]
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedPlan:
+    """`rest` is a tree bound to the grid, in which selectors with a matcher on `PLACE_LABEL` stand for places."""
+
+    expression: str
+    grid: Grid
+    lookback_ms: int
+    rest: Expr
+    places: tuple[Place, ...]
+    parts: tuple[MetricPart, ...]
+
+    @property
+    def is_instant(self) -> bool:
+        return self.grid.step_ms == 0
+
+
+def place_selector(number: int, matchers: tuple[Matcher, ...] = ()) -> VectorSelector:
+    """The selector of a place. Other matchers only name labels: `absent` shows those that are asked for by `=`."""
+    mark = Matcher(MatchKind.REGEX, PLACE_LABEL, str(number))
+    return VectorSelector("", (*matchers, mark))
+
+
+def place_number(matchers: tuple[Matcher, ...]) -> int | None:
+    found = next((matcher for matcher in matchers if matcher.name == PLACE_LABEL), None)
+    return int(found.value) if found is not None and found.value.isdecimal() else None
+
+
+def aligned(grid: Grid, quantum_ms: int) -> Grid:
+    """The grid on multiples of a quantum, as hubs of other countries want it: earlier by less than one, no finer."""
+    start_ms = grid.start_ms // quantum_ms * quantum_ms
+    if grid.step_ms == 0:
+        return Grid.instant(start_ms)
+    step_ms = -(-grid.step_ms // quantum_ms) * quantum_ms
+    return Grid.between(start_ms, max(grid.end_ms, start_ms), step_ms)

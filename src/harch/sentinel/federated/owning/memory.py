@@ -1,0 +1,235 @@
+"""What was told abroad already, and what would one more answer give away?
+
+For every span of time the memory keeps a partition of the series that were in told aggregates: two series are in one
+*block* if no told aggregate had one of them without the other. An aggregate may be told if every block it cuts falls
+into pieces of at least k sources each, and what is new in it is at least k sources. So every sum or count that was told
+is one over whole blocks, and no linear combination of them speaks of fewer than k sources of that time. The decision
+looks at which series there are and never at their values: a refusal gives away no value.
+
+All askers from abroad share one memory, because they may talk to each other. It is limited; when it is full nothing
+more is told abroad until old pages are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from harch.sentinel.model.labels import Labels
+
+PAGES_MAX = 300_000
+NAMES_MAX = 1_000_000
+FORGET_EVERY_S = 3600.0
+
+
+class Named(Struct, frozen=True, tag="named", array_like=True):
+    """Series that a ledger met for the first time, as digests, and the source of each."""
+
+    ledger: str
+    series: tuple[bytes, ...]
+    sources: tuple[bytes, ...]
+
+
+class ToldOnce(Struct, frozen=True, tag="told", array_like=True):
+    """An aggregate over some series (a bit each), told for some pages of time."""
+
+    ledger: str
+    first_page: int
+    last_page: int
+    members: bytes
+    told_s: float
+
+
+Record = Named | ToldOnce
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Record]).decode
+
+
+@dataclass(slots=True)
+class Page:
+    """A span of time: blocks of series as sets of bits, and when something was last told of it."""
+
+    blocks: tuple[int, ...]
+    told_s: float
+
+
+class Ledger:
+    """What was told of one metric (or of the log lines, or spans) of one tenant."""
+
+    def __init__(self) -> None:
+        self.bits: dict[bytes, int] = {}
+        self.pages: dict[int, Page] = {}
+        self._sources: dict[bytes, int] = {}
+        self._source_of: list[int] = []
+        self._members: list[int] = []  # of a source, as bits
+        self._digests: list[bytes] = []
+
+    def name(self, series: bytes, source: bytes) -> int:
+        """The bit of a series."""
+        number = self._sources.setdefault(source, len(self._sources))
+        if number == len(self._members):
+            self._members.append(0)
+            self._digests.append(source)
+        bit = len(self.bits)
+        self.bits[series] = bit
+        self._source_of.append(number)
+        self._members[number] |= 1 << bit
+        return bit
+
+    def source_digest(self, series: bytes) -> bytes:
+        return self._digests[self._source_of[self.bits[series]]]
+
+    def has_sources(self, members: int, least: int) -> bool:
+        """Whether these series come from at least so many sources; looks at no more of them than that."""
+        found = 0
+        while members and found < least:
+            bit = (members & -members).bit_length() - 1
+            members &= ~self._members[self._source_of[bit]]
+            found += 1
+        return found >= least
+
+    def refined(self, page: int, members: int, least: int) -> tuple[int, ...] | None:
+        """The blocks of a page once this is told, or None where that would cut too small a piece."""
+        known = self.pages.get(page)
+        new, blocks = members, []
+        for block in known.blocks if known is not None else ():
+            inside = block & members
+            new ^= inside
+            outside = block ^ inside
+            if inside and outside:
+                if not (self.has_sources(inside, least) and self.has_sources(outside, least)):
+                    return None
+                blocks += [inside, outside]
+            else:
+                blocks.append(block)
+        if new:
+            if not self.has_sources(new, least):
+                return None
+            blocks.append(new)
+        return tuple(blocks)
+
+
+class Memory:
+    """`take_records` gives what is new since the last call; whoever keeps it on disk hands it back to `replay`."""
+
+    def __init__(self, *, pages_max: int = PAGES_MAX, names_max: int = NAMES_MAX) -> None:
+        self._pages_max, self._names_max = pages_max, names_max
+        self._ledgers: dict[str, Ledger] = {}
+        self._records: list[Record] = []
+        self._forgot_s = 0.0
+        self._pages_used = 0
+
+    def bits(self, ledger: str, series: Sequence[tuple[bytes, bytes]]) -> list[int] | None:
+        """The bits of series, given as digests of series and source; None if there is no room for new ones."""
+        book = self._ledgers.setdefault(ledger, Ledger())
+        new = [one for one in dict(series).items() if one[0] not in book.bits]
+        if new:
+            if sum(len(each.bits) for each in self._ledgers.values()) + len(new) > self._names_max:
+                return None
+            record = Named(ledger, tuple(one for one, _ in new), tuple(source for _, source in new))
+            self._apply(record)
+            self._records.append(record)
+        return [book.bits[one] for one, _ in series]
+
+    def has_sources(self, ledger: str, members: int, least: int) -> bool:
+        return self._ledgers[ledger].has_sources(members, least)
+
+    def tell(self, ledger: str, pages: range, members: int, *, least: int, now_s: float) -> bool:
+        """Whether an aggregate over these series may be told for these pages; if so, it counts as told."""
+        book = self._ledgers[ledger]
+        if not members or not book.has_sources(members, least):
+            return False
+        missing = sum(page not in book.pages for page in pages)
+        if missing and self._pages_used + missing > self._pages_max:
+            return False
+        refined = {page: book.refined(page, members, least) for page in pages}
+        if any(blocks is None for blocks in refined.values()):
+            return False
+        if any(page not in book.pages or book.pages[page].blocks != blocks for page, blocks in refined.items()):
+            length = (members.bit_length() + 7) // 8
+            first, last = pages.start, pages.stop - 1
+            record = ToldOnce(ledger, first, last, members.to_bytes(length, "little"), now_s)
+            self._apply(record)
+            self._records.append(record)
+        for page in pages:
+            book.pages[page].told_s = max(book.pages[page].told_s, now_s)
+        return True
+
+    def forget(self, *, now_s: float, remembered_s: float) -> None:
+        """Drops pages of which nothing was told for so long. Looks at most once an hour."""
+        if now_s - self._forgot_s < FORGET_EVERY_S:
+            return
+        self._forgot_s = now_s
+        for ledger in list(self._ledgers.values()):
+            for page in [page for page, one in ledger.pages.items() if now_s - one.told_s > remembered_s]:
+                del ledger.pages[page]
+        kept = _decode(self.dump())
+        self._ledgers, self._pages_used = {}, 0
+        for record in kept:  # names that are in no page any more are gone
+            self._apply(record)
+
+    def take_records(self) -> bytes:
+        """What was told since the last call, to be kept before the answer goes out; empty: nothing new."""
+        records, self._records = self._records, []
+        return _encode(records) if records else b""
+
+    def dump(self) -> bytes:
+        """Everything, in the same form: what a fresh file begins with."""
+        return _encode([record for name, ledger in self._ledgers.items() for record in _records_of(name, ledger)])
+
+    def replay(self, records: bytes) -> None:
+        """Takes back what `take_records` or `dump` gave. Raises msgspec.DecodeError for anything else."""
+        for record in _decode(records):
+            self._apply(record)
+
+    def _apply(self, record: Record) -> None:
+        book = self._ledgers.setdefault(record.ledger, Ledger())
+        if isinstance(record, Named):
+            for series, source in zip(record.series, record.sources, strict=True):
+                if series not in book.bits:
+                    book.name(series, source)
+            return
+        members = int.from_bytes(record.members, "little")
+        for number in range(record.first_page, record.last_page + 1):
+            blocks = book.refined(number, members, 0)
+            if number not in book.pages:
+                book.pages[number] = Page((), record.told_s)
+                self._pages_used += 1
+            page = book.pages[number]
+            page.blocks, page.told_s = blocks or (), max(page.told_s, record.told_s)
+
+
+def _records_of(name: str, ledger: Ledger) -> Iterable[Record]:
+    """A ledger as records, with the bits that are used in some page alone."""
+    used = 0
+    for page in ledger.pages.values():
+        for block in page.blocks:
+            used |= block
+    digests = [series for series, bit in ledger.bits.items() if used >> bit & 1]
+    yield Named(name, tuple(digests), tuple(ledger.source_digest(series) for series in digests))
+    places = {ledger.bits[series]: place for place, series in enumerate(digests)}
+    moved: dict[int, bytes] = {}
+    for number, page in ledger.pages.items():
+        for block in page.blocks:
+            if block not in moved:
+                moved[block] = _moved(block, places)
+            yield ToldOnce(name, number, number, moved[block], page.told_s)
+
+
+def _moved(block: int, places: dict[int, int]) -> bytes:
+    result = 0
+    while block:
+        bit = (block & -block).bit_length() - 1
+        block &= block - 1
+        result |= 1 << places[bit]
+    return result.to_bytes((result.bit_length() + 7) // 8, "little")
+
+
+def digest_of(labels: Labels) -> bytes:
+    """A series as 16 bytes: the memory keeps no labels."""
+    return blake2b(msgspec.msgpack.encode(labels), digest_size=16).digest()
