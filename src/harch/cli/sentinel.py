@@ -11,11 +11,12 @@ from harch.cli.sentinel_alerts import alerts
 from harch.cli.sentinel_dash import dash
 from harch.cli.sentinel_query import query
 from harch.cli.sentinel_rules import rules
+from harch.cli.sentinel_traces import traces
 
 
 @click.group()
 def command() -> None:
-    """Ask telemetry: queries, dashboards, alerts; run a store of it.
+    """Ask telemetry: queries, dashboards, traces, alerts; run a store of it.
 
     No telemetry leaves the perimeter. docs/sentinel/index.md is where to start.
     """
@@ -25,6 +26,7 @@ command.add_command(query)
 command.add_command(alerts)
 command.add_command(dash)
 command.add_command(rules)
+command.add_command(traces)
 
 
 @command.command("serve")

@@ -1,0 +1,159 @@
+"""`harch sentinel traces`: which traces there are, and what happened in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.cli.remote import json_option
+from harch.cli.sentinel_query import seconds, tenant_option, url_option
+
+if TYPE_CHECKING:
+    from harch.sdk.sentinel_traces import TracesFound
+
+SPANS = 200
+LINES = 50
+
+since_option = click.option("--since", metavar="DURATION", help="Not older than this, e.g. 1h.")
+limit_option = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+
+
+@click.group()
+def traces() -> None:
+    """Find traces and look into them."""
+
+
+@traces.command("ls")
+@since_option
+@limit_option
+@url_option
+@tenant_option
+@json_option
+def listed(since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """List the newest traces."""
+    _search("", since, limit, url, tenant, as_json)
+
+
+@traces.command("search")
+@click.argument("query", nargs=-1, required=True)
+@since_option
+@limit_option
+@url_option
+@tenant_option
+@json_option
+def searched(
+    query: tuple[str, ...], since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool
+) -> None:
+    """Find traces with a span that satisfies QUERY, the newest first.
+
+    \b
+    harch sentinel traces search service=hub status=error --since 1h
+    harch sentinel traces search '{ name =~ "place.*" && duration > 10ms && .gpus >= 8 }'
+    """
+    _search(" ".join(query), since, limit, url, tenant, as_json)
+
+
+def _search(query: str, since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        found = client.find_traces(query, _start_s(since), limit)
+    if as_json:
+        emit_json({"items": found.traces, "total": len(found.traces), "warnings": found.warnings})
+    else:
+        show_found(found)
+
+
+def show_found(found: TracesFound) -> None:
+    from harch.cli.output import table
+    from harch.cli.trace_view import moment_text
+    from harch.sentinel.traces.durations import short_duration
+
+    for warning in found.warnings:
+        click.echo(warning, err=True)
+    if not found.traces:
+        click.echo("no trace found")
+        return
+    table(
+        ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "SERVICE", "NAME"),
+        [
+            (
+                one.trace_id,
+                moment_text(int(one.start_time_unix_nano)),
+                short_duration(one.duration_ns),
+                one.span_count,
+                one.error_count or "",
+                one.root_service_name,
+                one.root_trace_name,
+            )
+            for one in found.traces
+        ],
+    )
+
+
+@traces.command("show")
+@click.argument("trace_id")
+@click.option("--spans", type=click.IntRange(1, 10_000), default=SPANS, show_default=True, help="Draw at most so many.")
+@click.option("--logs", type=click.IntRange(0, 1000), default=LINES, show_default=True, help="Log lines of the trace.")
+@url_option
+@tenant_option
+@json_option
+def shown(trace_id: str, spans: int, logs: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """Draw one trace: its spans over time, what its duration hangs on, and the log lines that carry its id."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        trace = client.trace(trace_id, spans=spans, logs=logs)
+    if as_json:
+        emit_json(trace)
+        return
+    from harch.cli.trace_view import draw_trace
+
+    draw_trace(trace)
+
+
+@traces.command("stats")
+@click.argument("query", nargs=-1)
+@click.option("--by", default="service,name", show_default=True, help="service, name, status, kind; with commas.")
+@since_option
+@url_option
+@tenant_option
+@json_option
+def stats(
+    query: tuple[str, ...], by: str, since: str | None, url: str | None, tenant: str | None, as_json: bool
+) -> None:
+    """Count spans in groups and estimate how long they take; the last hour if no --since is given."""
+    from harch.cli.output import emit_json, table
+    from harch.sdk.sentinel import SentinelClient
+    from harch.sentinel.traces.durations import short_duration
+
+    with SentinelClient(url, tenant=tenant) as client:
+        told = client.trace_statistics(" ".join(query), by.split(","), _start_s(since))
+    if as_json:
+        emit_json(told)
+        return
+    for warning in told.warnings:
+        click.echo(warning, err=True)
+    table(
+        (*(name.upper() for name in told.by), "SPANS", "ERRORS", "MEAN", "P50", "P95", "P99"),
+        [
+            (
+                *(one[name] for name in told.by),
+                one["count"],
+                one["errors"] or "",
+                *(short_duration(one[f"{name}Ns"]) for name in ("mean", "p50", "p95", "p99")),
+            )
+            for one in told.groups
+        ],
+    )
+    if told.groups:
+        click.echo("P50 and others are estimated from buckets", err=True)
+
+
+def _start_s(since: str | None) -> float | None:
+    from harch.base.clock import SystemClock
+
+    return None if since is None else SystemClock().now().timestamp() - seconds(since)
