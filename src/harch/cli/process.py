@@ -10,6 +10,7 @@ import os
 import signal
 from pathlib import Path
 
+from harch.base.tracing.logs import show_traces
 from harch.fleet.file import load_fleet, shipped_fleet, shipped_fleet_names
 from harch.fleet.model import Fleet
 
@@ -43,6 +44,6 @@ def set_up_logging(log_file: str | None) -> None:
         if log_file
         else logging.StreamHandler()
     )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    show_traces(handler)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per poll of a peer helps nobody

@@ -38,6 +38,7 @@ from harch.execution.protocol import (
     TaskSpec,
     TaskStarted,
 )
+from harch.execution.task_spans import TaskSpans
 from harch.workloads.lifecycle import ExitReason
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,8 @@ class ProcessEngine(Engine, Protocol):
 class Agent:
     """One agent. `use` gives it its engines, `wake` is called when something waits in the outbox."""
 
-    def __init__(self, premises: Premises, clock: Clock) -> None:
-        self._premises, self._clock = premises, clock
+    def __init__(self, premises: Premises, clock: Clock, spans: TaskSpans | None = None) -> None:
+        self._premises, self._clock, self._spans = premises, clock, spans
         self._local: ProcessEngine | None = None
         self._engines: tuple[Engine, ...] = ()
         self._ends: dict[TaskKey, TaskEnded] = {}  # told, not yet acknowledged
@@ -147,6 +148,8 @@ class Agent:
         elif self._lease_is_over(task):
             self._end_unstarted(task.key, ExitReason.LEASE_ENDED, "its lease ended before it started")
         else:
+            if self._spans is not None:
+                self._spans.ordered(task)
             self._engines[0 if task.command else 1].start(task)
 
     def _stop(self, order: StopTask) -> None:
@@ -184,5 +187,7 @@ class Agent:
         self._say(end)
 
     def _say(self, message: AgentMessage) -> None:
+        if self._spans is not None:
+            self._spans.said(message)
         self._outbox.append(message)
         self.wake()

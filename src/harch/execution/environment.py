@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harch.base.tracing.context import read_header, task_id
 from harch.execution.protocol import TaskKey, TaskSpec
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -34,10 +35,15 @@ def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> di
         "WORLD_SIZE": world_size,
         "MASTER_ADDR": task.master_addr,
     }
+    trace = trace_of(task)
+    if trace:
+        env["TRACEPARENT"] = trace  # programs that speak OpenTelemetry go on in the trace of their work
     if task.master_port is not None:
         env["MASTER_PORT"] = str(task.master_port)
     env |= {name: value for name, value in task.env.items() if not _is_reserved(name)}
     env |= identity(task.key)
+    if trace:
+        env["HARCH_TRACEPARENT"] = trace  # whatever the user says
     env["HARCH_WORLD_SIZE"] = world_size
     env["HARCH_NODE"] = task.node_id
     if task.type:
@@ -48,6 +54,15 @@ def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> di
     if folders.secrets:
         env["HARCH_SECRETS"] = folders.secrets
     return env
+
+
+def trace_of(task: TaskSpec) -> str:
+    """The `traceparent` of what the task does itself: its parent is the span that the agent tells when it has ended."""
+    trace = read_header(task.trace) if task.trace else None
+    if trace is None:
+        return ""
+    key = task.key
+    return trace.within(task_id(trace.trace_id, key.workload_id, key.attempt, key.rank)).header
 
 
 def identity(key: TaskKey) -> dict[str, str]:

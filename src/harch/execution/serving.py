@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
+from harch.base.tracing.tracer import Tracing
 from harch.execution import cgroups, sandbox
 from harch.execution.admission import Premises
 from harch.execution.agent import Agent
@@ -24,6 +25,7 @@ from harch.execution.modelled import ModelledEngine
 from harch.execution.preparation import Preparation, StateFolder
 from harch.execution.protocol import Hello
 from harch.execution.session import Session
+from harch.execution.task_spans import TaskSpans
 
 SHUTDOWN_GRACE_S = 5.0  # between TERM and KILL, when the agent stops its tasks; a task's own grace may be an hour
 SHUTDOWN_KILL_S = 3.0
@@ -31,7 +33,7 @@ SHUTDOWN_FORGET_S = 3.0
 POLL_S = 0.01
 
 
-async def serve(config: AgentConfig, *, stop: asyncio.Event | None = None) -> None:
+async def serve(config: AgentConfig, *, stop: asyncio.Event | None = None, tracing: Tracing | None = None) -> None:
     """Runs an agent until SIGTERM or SIGINT, or until `stop` is set by a caller who handles signals itself."""
     state = StateFolder(Path(_real(config.state_dir)))
     with held(state):
@@ -39,17 +41,17 @@ async def serve(config: AgentConfig, *, stop: asyncio.Event | None = None) -> No
             stop = asyncio.Event()
             for signum in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-        await _serve(config, state, stop)
+        await _serve(config, state, stop, TaskSpans(tracing) if tracing is not None else None)
 
 
-async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event) -> None:
+async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, spans: TaskSpans | None) -> None:
     clock = SystemClock()
     hidden = tuple(_real(folder) for folder in (state.root, state.secrets, *config.hide))
     shared = tuple(_real(folder) for folder in config.share)
     box = sandbox.choose(config.sandbox, state.trash)
     limits = cgroups.detect(state.tag)
     premises = Premises(config.country, frozenset(config.node_ids), shared, hidden, config.safeguards)
-    agent = Agent(premises, clock)
+    agent = Agent(premises, clock, spans)
     local = LocalEngine(Preparation(state, box, limits, hidden), agent, clock, process_slots=config.process_slots)
     modelled = ModelledEngine(agent, clock)
     agent.use(local, modelled)
@@ -65,6 +67,10 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event) -
         )
 
     local.recover()
+    if spans is not None:
+        for known in local.running():
+            launched = state.task(known.key).launch_spec()
+            spans.adopted(known, launched.env if launched is not None else {})
     session = Session(agent, hub_url=config.hub_url, api_key=config.api_key, say_hello=say_hello)
     talking = asyncio.create_task(session.run())
     waiting = asyncio.create_task(stop.wait())

@@ -12,6 +12,7 @@ from harch.base.errors import HarchError
 from harch.base.tracing.context import is_in_share
 
 SWITCH, SHARE, BATCHES = "HARCH_TRACING", "HARCH_TRACE_SAMPLE", "HARCH_TRACE_SAMPLE_BATCHES"
+SENTINEL_SWITCH = "HARCH_SENTINEL"
 BATCH_SHARE = 0.001
 TRACES_PER_S = 10.0
 BURST = 100.0
@@ -41,11 +42,11 @@ class Budget:
 
 
 def is_on() -> bool:
-    """Raises E0201 for a word that is neither on nor off."""
+    """Not without SENTINEL, which would keep the spans. Raises E0201 for a word that is neither on nor off."""
     word = os.environ.get(SWITCH, "on").lower()
     if word not in ("on", "off"):
         raise HarchError("E0201", f"{SWITCH} is `{word[:40]}`", hint="write on or off")
-    return word == "on"
+    return word == "on" and os.environ.get(SENTINEL_SWITCH, "").lower() != "off"
 
 
 def share_from_env(name: str = SHARE, default: float = 1.0) -> float:

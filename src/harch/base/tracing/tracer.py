@@ -91,7 +91,7 @@ class _Tracer(trace.Tracer):
         begin_ns = start_time if start_time is not None else self._tracing.now_ns()
         return _Span(self._tracing, outer, name, _KINDS[kind], begin_ns, dict(attributes or {}))
 
-    @contextlib.contextmanager
+    @contextlib.contextmanager  # type: ignore[override]  # the API's own decorator is not public
     def start_as_current_span(
         self,
         name: str,
