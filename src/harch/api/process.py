@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harch.api.app import create_app
 from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild, is_kept
@@ -31,6 +32,9 @@ from harch.hub.service import HubService
 from harch.hub.views import Role
 from harch.placement.turns.settings import TurnSettings
 from harch.placement.turns.settings_file import FILE_NAME, parse_settings
+
+if TYPE_CHECKING:
+    from harch.sentinel.own_logs.shipper import Shipper
 
 DEFAULT_TENANT = "default"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (what people write to listen on all of them)
@@ -138,11 +142,14 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             sentinel=SentinelDoor(config.telemetry_url, config.state_dir / SENTINEL_KEY),
             tracing=tracing,
         )
+        shipper = _own_logs(config, service)
         try:
             await _adopt_keys(service, config)
             await _serve_until(stop, service, config, listening, tracing)
         finally:
             await service.close()
+            if shipper is not None:
+                await asyncio.to_thread(shipper.close)
     finally:
         if tracing is not None:
             tracing.close()
@@ -191,6 +198,22 @@ def _tracing(config: HubConfig) -> ProcessTracing | None:
     key = config.state_dir / SENTINEL_KEY
     url = config.telemetry_url
     return open_tracing("harchos-hub", about, url=url, token=lambda: key.read_text().strip(), clock=SystemClock())
+
+
+def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
+    """What this process and its pipelines' workers say, told to its SENTINEL."""
+    if not is_kept():
+        return None
+    from harch.api.own_logs import ship_hub_logs
+
+    key = config.state_dir / SENTINEL_KEY
+    return ship_hub_logs(
+        config.state_dir,
+        config.hub_id,
+        config.telemetry_url,
+        lambda: key.read_text().strip(),
+        service.pipelines.worker_logs,
+    )
 
 
 def _sentinel(config: HubConfig) -> SentinelChild:

@@ -15,8 +15,12 @@ from harch.base.errors import HarchError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from harch.base.tracing.process import ProcessTracing
+    from harch.base.tracing.span import Attributes
     from harch.execution.config import AgentConfig
+    from harch.sentinel.node.gpus import Sensors
     from harch.sentinel.node.tasks import RunningTask
+    from harch.sentinel.own_logs.shipper import Shipper
 
 
 @click.group("agent", help="Run the agent of one or more nodes.")
@@ -101,17 +105,41 @@ async def _serve(config: AgentConfig, telemetry_url: str | None) -> None:
     """The agent, and beside it what tells SENTINEL how the node is. Work does not depend on telemetry."""
     from harch.execution.serving import serve as serve_agent
 
-    telling = asyncio.create_task(_tell(config, telemetry_url)) if telemetry_url else None
+    tracing = _trace(config, telemetry_url)
+    shipper = _ship(config, telemetry_url) if telemetry_url else None
+    telling = asyncio.create_task(_tell(config, telemetry_url, shipper)) if telemetry_url else None
     try:
-        await serve_agent(config)
+        await serve_agent(config, tracing=tracing)
     finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
+        if shipper is not None:
+            await asyncio.to_thread(shipper.close)
         if telling is not None:
             telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
 
 
-async def _tell(config: AgentConfig, url: str) -> None:
+def _trace(config: AgentConfig, url: str | None) -> ProcessTracing | None:
+    from importlib.metadata import version
+
+    from harch.base.clock import SystemClock
+    from harch.base.tracing.process import open_tracing
+
+    about: Attributes = {"agent": config.agent_id, "country": config.country, "service.version": version("harch")}
+    if len(config.node_ids) == 1:
+        about["node"] = config.node_ids[0]
+    return open_tracing("harchos-agent", about, url=url, token=lambda: config.api_key, clock=SystemClock())
+
+
+def _ship(config: AgentConfig, url: str) -> Shipper | None:
+    from harch.cli.agent_logs import ship_agent_logs
+
+    return ship_agent_logs(config, url)
+
+
+async def _tell(config: AgentConfig, url: str, shipper: Shipper | None) -> None:
     from harch.base.clock import SystemClock
     from harch.sentinel.node.gpus import find_gpus
     from harch.sentinel.node.host import Host
@@ -126,12 +154,18 @@ async def _tell(config: AgentConfig, url: str) -> None:
 
     clock = SystemClock()
     gpus = find_gpus()
-    work = TaskUsage(lambda: _running(config.state_dir), clock.monotonic_s)
+    sensors: list[Sensors] = [Host(), TaskUsage(lambda: _running(config.state_dir), clock.monotonic_s)]
+    if gpus is not None:
+        sensors.append(gpus)
+    if shipper is not None:
+        from harch.cli.agent_logs import ShippingFigures
+
+        sensors.append(ShippingFigures(shipper))
     sender = Sender(
         url,
         lambda: config.api_key,
         [("job", "harchos-node"), ("instance", config.agent_id), ("country", config.country)],
-        [Host(), work, gpus] if gpus is not None else [Host(), work],
+        sensors,
         Spool(config.state_dir / "telemetry"),
         clock,
     )

@@ -14,7 +14,7 @@ from harch.execution.cgroups import Cgroups
 from harch.execution.environment import Folders, task_environment
 from harch.execution.protocol import TaskKey, TaskSpec
 from harch.execution.sandbox import Sandbox, View
-from harch.execution.taskdir import LaunchSpec, TaskDir, folder_name
+from harch.execution.taskdir import LaunchSpec, OutputRecord, TaskDir, folder_name
 
 LOG_SEGMENT_BYTES = 4 * 1024 * 1024
 LOG_SEGMENTS_MAX = 4
@@ -113,6 +113,16 @@ class Preparation:
         )
         if task.scrub_after:
             task_dir.write_scrub()
+        else:
+            task_dir.write_output_record(
+                OutputRecord(
+                    workload=task.key.workload_id,
+                    name=task.name,
+                    tenant=task.tenant,
+                    node=task.node_id,
+                    trace=env.get("HARCH_TRACEPARENT", ""),
+                )
+            )
         task_dir.write_launch_spec(spec)
         return task_dir
 

@@ -27,6 +27,7 @@ from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
 from harch.workloads.lifecycle import ExitReason
 
 _Record = TypeVar("_Record", bound=Struct)
+ABOUT = "about.json"
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -79,6 +80,17 @@ class EndRecord(Struct, frozen=True, kw_only=True):
             signal=self.signal,
             detail=detail,
         )
+
+
+class OutputRecord(Struct, frozen=True, kw_only=True):
+    """`log/about.json`: whose output this is. It stays with the log when all else of the task is gone. A task whose
+    output may not rest here has none."""
+
+    workload: str
+    name: str
+    tenant: str
+    node: str
+    trace: str = ""  # a `traceparent`, if the work is traced
 
 
 class SupervisorLine(Struct, frozen=True, kw_only=True):
@@ -158,6 +170,11 @@ class TaskDir:
 
     def write_launch_spec(self, spec: LaunchSpec) -> None:
         write_atomically(self.path / "spec.json", msgspec.json.encode(spec))
+
+    def write_output_record(self, record: OutputRecord) -> None:
+        """Not synced: after a power cut it may be missing, and then nobody is told whose output it was."""
+        (self.path / "log").mkdir(mode=0o700)
+        (self.path / "log" / ABOUT).write_bytes(msgspec.json.encode(record))
 
     def write_stop(self, order: StopOrder) -> None:
         write_atomically(self.path / "stop.json", msgspec.json.encode(order))
@@ -239,6 +256,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     finally:
         os.close(fd)
     scratch.rename(path)
+
+
+def read_output_record(log: Path) -> OutputRecord | None:
+    """What is known about the output in the folder `log`."""
+    return _read(log / ABOUT, OutputRecord)
 
 
 def _read(path: Path, kind: type[_Record]) -> _Record | None:

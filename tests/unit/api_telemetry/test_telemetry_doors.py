@@ -44,9 +44,19 @@ async def test_roles_decide_what_a_key_may_do() -> None:
     door, _ = hub({"v": known("viewer"), "u": known("user"), "a": known("agent"), "o": known("operator")})
     assert await caller(door, "v") == Caller("acme", may_write=False, may_administer=False)
     assert await caller(door, "u") == Caller("acme", may_write=True, may_administer=False)
-    assert await caller(door, "a") == Caller("acme", may_write=True, may_administer=False)
+    assert await caller(door, "a") == Caller("acme", may_write=True, may_administer=False, writes_for_all=True)
     assert await caller(door, "o") == Caller("", may_write=True, may_administer=True)
     assert await caller(door, "own-token") == Caller("", key_id="sentinel", is_hub=True)
+
+
+def test_an_agent_keeps_output_for_the_tenants_of_its_tasks_and_reads_none_of_it() -> None:
+    agent, user = Caller("default", writes_for_all=True), Caller("acme")
+    named = {"x-scope-orgid": "other"}
+    assert tenant_of(agent, named, writes=True) == "other"
+    for asks, writes in ((agent, False), (user, True), (user, False)):
+        with pytest.raises(HarchError) as refusal:
+            tenant_of(asks, named, writes=writes)
+        assert refusal.value.code == "E0103"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _REMEMBERED_MAX = 1024
 _REMEMBERED_S = 60.0
 _MAY_WRITE = frozenset({"agent", "user", "operator", "admin"})
+_AGENT = "agent"
 _SEES_ALL = frozenset({"operator", "admin"})
 
 
@@ -31,6 +32,7 @@ class Caller:
     may_administer: bool = True
     key_id: str = ""
     is_hub: bool = False  # the hub that this SENTINEL stands beside
+    writes_for_all: bool = False  # an agent: it keeps output of tasks for their tenants
 
 
 class Doorkeeper(Protocol):
@@ -111,7 +113,13 @@ class HubDoor:
         told = answer.json()
         role = str(told.get("role", ""))
         tenant = "" if role in _SEES_ALL else str(told.get("tenant", "")) or "-"
-        return Caller(tenant, role in _MAY_WRITE, role in _SEES_ALL, str(told.get("key_id", "")))
+        return Caller(
+            tenant,
+            role in _MAY_WRITE,
+            role in _SEES_ALL,
+            str(told.get("key_id", "")),
+            writes_for_all=role == _AGENT,
+        )
 
 
 def token_in(headers: Mapping[str, str]) -> str:
@@ -119,8 +127,8 @@ def token_in(headers: Mapping[str, str]) -> str:
     return headers.get("x-api-key", "") or (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "")
 
 
-def tenant_of(caller: Caller, headers: Mapping[str, str]) -> str:
-    """The tenant that the header names, if the caller may; its own without one."""
+def tenant_of(caller: Caller, headers: Mapping[str, str], *, writes: bool = False) -> str:
+    """The tenant that the header names, if the caller may; its own without one. `writes`: nothing is told in return."""
     asked = headers.get(TENANT_HEADER, "")
     if asked and _TENANT.fullmatch(asked) is None:
         hint = "letters, digits, `.`, `_` and `-`, at most 64"
@@ -128,5 +136,7 @@ def tenant_of(caller: Caller, headers: Mapping[str, str]) -> str:
     if not caller.tenant:
         return asked or DEFAULT_TENANT
     if asked and asked != caller.tenant:
+        if writes and caller.writes_for_all:
+            return asked
         raise HarchError("E0103", f"this key may not see the telemetry of tenant `{asked}`")
     return caller.tenant

@@ -93,7 +93,7 @@ class TelemetryApp:
             headers,
             read_parameters(scope["query_string"], form),
             body,
-            tenant_of(caller, headers),
+            tenant_of(caller, headers, writes=route.right is Right.WRITE),
             epoch_ms(self._clock.now()),
             gone.is_set,
             caller.key_id,

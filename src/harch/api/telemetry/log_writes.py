@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.otlp import otlp_body
@@ -12,8 +13,10 @@ from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, 
 from harch.base.errors import REGISTRY, HarchError
 from harch.sentinel.collect.loki.pushed import Pushed
 from harch.sentinel.collect.redaction.redactor import Redactor
-from harch.sentinel.model.logs import LinesWritten
+from harch.sentinel.model.labels import labels
+from harch.sentinel.model.logs import LinesWritten, LogBatch
 
+JOB, HUB, OWN_JOBS = "job", "hub", "harchos-"
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
@@ -21,9 +24,11 @@ _TEXT = "text/plain; charset=utf-8"
 class LogWrites:
     """Lines from Promtail, Alloy, OpenTelemetry SDKs and HarchOS itself."""
 
-    def __init__(self, tenants: LogTenants, redactor: Redactor) -> None:
+    def __init__(self, tenants: LogTenants, redactor: Redactor, *, hub_id: str = "") -> None:
+        """`hub_id`: whose SENTINEL this is, told of lines of HarchOS itself: node agents do not know it."""
         self._tenants = tenants
         self._redactor = redactor
+        self._hub_id = hub_id
 
     def routes(self) -> list[Route]:
         return [
@@ -58,10 +63,24 @@ class LogWrites:
             response.partial_success.error_message = _reasons(exported, written)
         return body.answered(response)
 
+    def keep_own(self, body: bytes, tenant: str) -> None:
+        """A push of SENTINEL's own lines. Raises HarchError."""
+        from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
+
+        self._kept(read_protobuf(unpacked(body, WRITE_BYTES_MAX)), tenant)
+
     def _kept(self, pushed: Pushed, tenant: str) -> LinesWritten:
         if not pushed.batches:
             return LinesWritten()
-        return self._tenants.logs(tenant).append(self._redactor.batches(pushed.batches))
+        named = [_at_hub(batch, self._hub_id) for batch in pushed.batches] if self._hub_id else pushed.batches
+        return self._tenants.logs(tenant).append(self._redactor.batches(named))
+
+
+def _at_hub(batch: LogBatch, hub_id: str) -> LogBatch:
+    named = dict(batch.labels)
+    if HUB in named or not named.get(JOB, "").startswith(OWN_JOBS):
+        return batch
+    return replace(batch, labels=labels({**named, HUB: hub_id}))
 
 
 def _read_push(request: TelemetryRequest) -> Pushed:

@@ -17,6 +17,7 @@ from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines import records
+from harch.hub.pipelines.logs import LOGS
 from harch.hub.pipelines.packages import engine_settings, loop_maker
 from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.values import PipelineRecord, Wish
@@ -135,6 +136,14 @@ class HubPipelines:
         from harch.hub.pipelines.shown import figures_of
 
         return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
+
+    def worker_logs(self) -> list[tuple[str, str, Path]]:
+        """Pipeline, tenant and file of everything that workers here print. Threads may ask."""
+        found = []
+        for record in tuple(self._stored.values()):
+            folder = self._folder / "pipelines" / record.name / LOGS
+            found += [(record.name, record.tenant, path) for path in sorted(folder.glob("*.log"))]
+        return found
 
     def inference(self) -> list[InferenceFigures]:
         """What models do, for the public dashboards."""

@@ -28,7 +28,7 @@ Read = Callable[[int, int], tuple[int, bytes, int, int]]
 @dataclass(frozen=True, slots=True)
 class Source:
     """Output of one task or worker. `read(offset, bytes_max)` gives where the data begins, the data, the offset of the
-    end so far, and when it was last written (ns). `ended`: nothing will follow what is there."""
+    end so far, and when it was last written (ns), or raises OSError. `ended`: nothing will follow what is there."""
 
     name: str
     tenant: str
@@ -112,10 +112,13 @@ class Following:
 
     def _news(self, source: Source, bytes_max: int) -> Told | None:
         position = self._positions.get(source.name, 0)
-        begin, data, end, written_ns = source.read(position, bytes_max)
-        if end < position:  # a file that was begun anew
-            position = 0
-            begin, data, end, written_ns = source.read(0, bytes_max)
+        try:
+            begin, data, end, written_ns = source.read(position, bytes_max)
+            if end < position:  # a file that was begun anew
+                position = 0
+                begin, data, end, written_ns = source.read(0, bytes_max)
+        except OSError:
+            return None  # it is being moved or removed: the next look finds it, or does not
         lost = max(0, begin - position) if data else 0
         is_last = source.ended and begin + len(data) >= end
         cut = len(data) if is_last or len(data) >= bytes_max else data.rfind(b"\n") + 1
@@ -156,16 +159,15 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[begin : begin + TEXT_MAX]
 
 
-def file_source(path: Path, tenant: str, stream: Labels, *, name: str = "") -> Source:
+def file_source(path: Path, tenant: str, stream: Labels, metadata: Labels = ()) -> Source:
     """A log file that grows, and is begun anew when it has become too large."""
 
     def read(offset: int, bytes_max: int) -> tuple[int, bytes, int, int]:
-        try:
-            with path.open("rb") as file:
-                told = os.fstat(file.fileno())
-                file.seek(min(offset, told.st_size))
-                return min(offset, told.st_size), file.read(bytes_max), told.st_size, told.st_mtime_ns
-        except OSError:
-            return offset, b"", offset, 0
+        told = path.stat()
+        if told.st_size <= offset:
+            return offset, b"", told.st_size, told.st_mtime_ns
+        with path.open("rb") as file:
+            file.seek(offset)
+            return offset, file.read(bytes_max), told.st_size, told.st_mtime_ns
 
-    return Source(name or str(path), tenant, stream, read, finds_level=True)
+    return Source(str(path), tenant, stream, read, metadata=metadata, finds_level=True)
