@@ -82,6 +82,10 @@ class Selection:
     samples: Samples
 
 
+_NO_PLACES: Ints = np.empty(0, np.int64)
+NOTHING = Selection(SeriesTable(0, {}), Samples(_NO_PLACES, _NO_PLACES, _NO_PLACES, np.empty(0)))
+
+
 @dataclass(frozen=True, slots=True)
 class Exemplar:
     """One example behind a counter or a bucket: mostly the trace that was counted."""

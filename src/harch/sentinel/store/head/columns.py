@@ -93,6 +93,16 @@ class Column:
         return fresh
 
 
+def match_nothing(columns: dict[str, Column], matchers: Iterable[Matcher]) -> bool:
+    """True where a value is asked for that no series has, which the dictionaries tell without a look at any series."""
+    return any(
+        matcher.kind is MatchKind.EQUAL
+        and matcher.value != ""
+        and (matcher.name not in columns or columns[matcher.name].code_of(matcher.value) is None)
+        for matcher in matchers
+    )
+
+
 def matching(columns: dict[str, Column], matchers: Sequence[Matcher], series_count: int, exists: Mask) -> Mask:
     """Which series fulfil all matchers? A label that no series has has the value "" in all of them."""
     mask = exists

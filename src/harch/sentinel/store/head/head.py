@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.matchers import Matcher, MatchKind
 from harch.sentinel.model.metadata import Metadata
-from harch.sentinel.model.selection import Selection, SeriesExemplars, SeriesTable
+from harch.sentinel.model.selection import NOTHING, Selection, SeriesExemplars, SeriesTable
 from harch.sentinel.store.bytes_kernels import Array
 from harch.sentinel.store.head.append import Appending
 from harch.sentinel.store.head.arena_kernels import (
@@ -204,10 +204,20 @@ class Head:
             if done < len(series) and not self.tidy():
                 raise HarchError("E0612", "no memory is left to erase samples", hint="try again after the next cut")
 
+    def is_small(self, matchers: Sequence[Matcher], series_max: int) -> bool:
+        """Whether at most so many series match. Regular expressions take long, so they never count as small."""
+        if any(matcher.kind in (MatchKind.REGEX, MatchKind.NOT_REGEX) for matcher in matchers):
+            return False
+        with self.lock:
+            return len(self.index.matching(matchers)) <= series_max
+
     def _read(self, matchers: Sequence[Matcher], start: int, end: int, limit: int, which: int) -> Selection:
         self.index.judge_ahead(matchers)
         with self.lock:
-            plan = plan_read(self, self.index.matching(matchers), start, end, which)
+            series = self.index.matching(matchers)
+            if not len(series):
+                return NOTHING
+            plan = plan_read(self, series, start, end, which)
             if plan.samples > limit:
                 raise HarchError("E0603", f"the query reads {plan.samples} samples; {limit} are allowed")
             table = self.index.table_of(plan.series)

@@ -20,7 +20,7 @@ from harch.sentinel.store.head.arena_kernels import (
     NEVER,
     Array,
 )
-from harch.sentinel.store.head.columns import Column, judge_ahead, matching
+from harch.sentinel.store.head.columns import Column, judge_ahead, match_nothing, matching
 from harch.sentinel.store.head.index_kernels import UNKNOWN, clear_rows, find_series, insert_key, refill
 from harch.sentinel.store.head.label_kernels import split_labels
 from harch.sentinel.store.label_bytes import Refusal, decode_labels, encode_labels, read_labels
@@ -132,6 +132,8 @@ class SeriesIndex:
 
     def matching(self, matchers: Sequence[Matcher]) -> Series:
         """The series that fulfil all matchers, in ascending order."""
+        if match_nothing(self.columns, matchers):
+            return np.empty(0, np.int64)
         exists = self.rows[: self.count, EXISTS] != 0
         found: Series = np.flatnonzero(matching(self.columns, matchers, self.count, exists))
         return found
