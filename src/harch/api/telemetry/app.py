@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +21,7 @@ from harch.api.telemetry.access import Caller, Doorkeeper, tenant_of
 from harch.api.telemetry.answer import Answer, failure
 from harch.api.telemetry.request import TelemetryRequest, read_parameters
 from harch.api.telemetry.routing import Right, Route, Routes, Work
+from harch.api.telemetry.sockets import Socket, SocketRoute
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
 
@@ -38,8 +39,9 @@ _log = logging.getLogger("harch.sentinel")
 class TelemetryApp:
     """The ASGI application of one SENTINEL."""
 
-    def __init__(self, routes: Routes, door: Doorkeeper, clock: Clock) -> None:
+    def __init__(self, routes: Routes, door: Doorkeeper, clock: Clock, sockets: Sequence[SocketRoute] = ()) -> None:
         self._routes = routes
+        self._sockets = {route.path: route for route in sockets}
         self._door = door
         self._clock = clock
         self._ids = RequestIds()
@@ -53,6 +55,9 @@ class TelemetryApp:
         self.streams = Streams(self._limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._serve_socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
         try:
@@ -68,6 +73,32 @@ class TelemetryApp:
         if answer is not None:
             await _send(send, answer)
 
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket through the same door as everything else."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        socket = Socket(receive, send, self._limits.stalled_s_max)
+        try:
+            route = self._sockets.get(scope["path"].rstrip("/"))
+            if route is None:
+                raise HarchError("E0207", f"SENTINEL serves no WebSocket at {scope['path']}")
+            headers = _headers(scope)
+            caller = await self._door.caller(headers)
+            _check(caller, route.right)
+            parameters = read_parameters(scope["query_string"])
+            tenant, now_ms = tenant_of(caller, headers), epoch_ms(self._clock.now())
+            request = TelemetryRequest("GET", scope["path"], headers, parameters, b"", tenant, now_ms)
+            await route.handler(request, socket)
+            await socket.close()
+        except HarchError as error:
+            await socket.refuse(error)
+        except ConnectionError:
+            return  # the client is gone
+        except Exception as fault:  # noqa: BLE001 - the process edge: logged, closed, the server lives on
+            request_id = self._ids.next()
+            _log.error("%s: %s failed", request_id, scope["path"], exc_info=fault)
+            await socket.refuse(HarchError("E1001", f"something went wrong here; the log knows it as {request_id}"))
+
     def close(self) -> None:
         for threads in self._threads.values():
             threads.shutdown(wait=True, cancel_futures=True)
@@ -75,9 +106,9 @@ class TelemetryApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
         """None if it was sent already."""
         route, names = self._routes.find(scope["method"], scope["path"])
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope)
         caller = Caller("") if route.right is Right.NONE else await self._door.caller(headers)
-        _check(caller, route)
+        _check(caller, route.right)
         limits = replace(self._limits, body_bytes_max=route.body_bytes_max)
         if declared_bytes(scope) > limits.body_bytes_max:
             refusal = failure(HarchError("E0204", f"the body is larger than {limits.body_bytes_max} bytes"))
@@ -132,12 +163,16 @@ async def _watch(receive: Receive, gone: threading.Event) -> None:
     gone.set()
 
 
-def _check(caller: Caller, route: Route) -> None:
-    if route.right is Right.WRITE and not caller.may_write:
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _check(caller: Caller, right: Right) -> None:
+    if right is Right.WRITE and not caller.may_write:
         raise HarchError("E0103", "this key may not send telemetry")
-    if route.right is Right.HUB and not caller.is_hub:
+    if right is Right.HUB and not caller.is_hub:
         raise HarchError("E0103", "this call is for the hub beside SENTINEL alone")
-    if route.right is Right.ADMINISTER and not caller.may_administer:
+    if right is Right.ADMINISTER and not caller.may_administer:
         raise HarchError("E0103", "this key may not change SENTINEL; it takes the role `operator`")
 
 

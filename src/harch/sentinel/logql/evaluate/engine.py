@@ -14,7 +14,7 @@ from harch.sentinel.logql.evaluate.options import LogqlOptions, LogQueryOptions
 from harch.sentinel.logql.evaluate.work import ReadSoFar, Work
 from harch.sentinel.logql.syntax.nodes import LogQuery, Query
 from harch.sentinel.logql.syntax.parser import parse
-from harch.sentinel.model.logs import LogReadable
+from harch.sentinel.model.logs import LogReadable, LogRequest, Order
 from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.model.selection import Selection, SeriesExemplars, SeriesTable
 from harch.sentinel.promql.evaluate.annotations import Annotations
@@ -109,6 +109,30 @@ class LogqlEngine:
         work.budget.check_steps(grid.count)
         context = self._context(work, start_ms, end_ms, step_ms)
         return LogAnswer(over_steps(metric_value(query, grid, work, context), grid), work.read)
+
+    def counted(
+        self,
+        matchers: tuple[Matcher, ...],
+        start_ns: int,
+        end_ns: int,
+        readable: LogReadable,
+        now_ns: int,
+        options: LogQueryOptions,
+    ) -> ReadSoFar:
+        """How many lines and bytes the streams have there; no text is looked at."""
+        work = self._work(readable, now_ns, options)
+        request = LogRequest(
+            matchers,
+            start_ns,
+            end_ns,
+            order=Order.ANY,
+            with_texts=False,
+            with_metadata=False,
+            scanned_bytes_max=self.options.limits.scanned_bytes_max,
+        )
+        for _ in work.chunks(request):
+            pass
+        return work.read
 
     def _work(self, readable: LogReadable, now_ns: int, options: LogQueryOptions) -> Work:
         budget = Budget(

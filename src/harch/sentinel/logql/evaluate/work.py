@@ -14,6 +14,7 @@ from harch.sentinel.promql.evaluate.budget import Budget
 class ReadSoFar:
     """Lines and bytes that the store handed over: those that passed its own filters."""
 
+    chunks: int = 0
     lines: int = 0
     text_bytes: int = 0
 
@@ -38,6 +39,7 @@ class Work:
         self.budget.check()
         for chunk in self.readable.scan(request, stopped):
             self.budget.check()
+            self.read.chunks += 1
             self.read.lines += len(chunk)
             self.read.text_bytes += int(chunk.text_bytes.sum())
             yield chunk

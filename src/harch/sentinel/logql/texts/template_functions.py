@@ -6,19 +6,23 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote_plus, unquote_plus
 
 from harch.sentinel.logql.syntax.units import duration_ns, size_bytes
 from harch.sentinel.logql.texts.moments import formatted, moment_of, ns_of, parsed_date
 from harch.sentinel.model.matchers import whole_text_pattern
 from harch.sentinel.rules.templates.alert_functions import replace_all, title
+from harch.sentinel.rules.templates.escaping import query_escaped
 from harch.sentinel.rules.templates.functions import ANY_NUMBER, GO_FUNCTIONS, Function
 from harch.sentinel.rules.templates.go_format import sprint
 from harch.sentinel.rules.templates.values import failed, truth
 
 PADDING_MAX = 10_000  # of repeat, indent and their like: one short template must not make megabytes
+
+
+_HEX = re.compile(rb"%([0-9a-fA-F]{2})")
 
 
 def _text(value: object) -> str:
@@ -96,6 +100,11 @@ def _decoded(text: object) -> str:
         return base64.b64decode(_text(text), validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError) as problem:
         raise failed("illegal base64 data") from problem
+
+
+def _unescaped(text: object) -> str:
+    plain = _text(text).replace("+", " ").encode()
+    return _HEX.sub(lambda found: bytes([int(found[1], 16)]), plain).decode("utf-8", "replace")
 
 
 def _from_json(text: object) -> object:
@@ -212,8 +221,8 @@ _STRINGS = {
     "default": Function.of(lambda default, value="": value if truth(value) else default, 1, 2),
     "b64enc": Function.of(lambda text: base64.b64encode(_text(text).encode()).decode(), 1),
     "b64dec": Function.of(_decoded, 1),
-    "urlencode": Function.of(lambda text: quote_plus(_text(text)), 1),
-    "urldecode": Function.of(lambda text: unquote_plus(_text(text)), 1),
+    "urlencode": Function.of(lambda text: query_escaped(_text(text)), 1),
+    "urldecode": Function.of(_unescaped, 1),
     "fromJson": Function.of(_from_json, 1),
 }
 _NUMBERS = {

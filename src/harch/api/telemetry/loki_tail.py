@@ -1,0 +1,151 @@
+"""How are logs followed? `/loki/api/v1/tail` over a WebSocket: the last lines, then new ones as they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from harch.api.telemetry.answer import to_json
+from harch.api.telemetry.loki_request import HOUR_NS, NS, duration_of, limit_of, now_ns, time_ns, wants_categories
+from harch.api.telemetry.loki_results import streams_of
+from harch.api.telemetry.ports import LogTenants
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.sockets import Socket, SocketGone, SocketRoute
+from harch.base.clock import Clock, epoch_ms
+from harch.base.errors import HarchError
+from harch.sentinel.logql.evaluate.engine import LogqlEngine
+from harch.sentinel.logql.evaluate.lines import Entry, Window
+from harch.sentinel.logql.evaluate.options import LogQueryOptions
+from harch.sentinel.logql.evaluate.tailing import Dropped, TailBuffer, tailed_entries
+from harch.sentinel.logql.syntax.nodes import LogQuery
+from harch.sentinel.model.logs import LogStore, Order
+
+TAILS_MAX = 32
+DELAY_NS_MAX = 5 * NS
+LINES_A_MESSAGE = 1_000
+OVERLAP_S = 5.0  # how long a line that was sent as past may still be told as new
+
+
+class LokiTail:
+    """Connections that follow logs, at most `TAILS_MAX` at once."""
+
+    def __init__(self, tenants: LogTenants, engine: LogqlEngine, clock: Clock) -> None:
+        self._tenants = tenants
+        self._engine = engine
+        self._clock = clock
+        self.active = 0
+
+    def sockets(self) -> list[SocketRoute]:
+        return [SocketRoute("/loki/api/v1/tail", self.tail)]
+
+    async def tail(self, request: TelemetryRequest, socket: Socket) -> None:
+        """Until the reader leaves. Raises HarchError for what is wrong before anything was sent."""
+        if self.active >= TAILS_MAX:
+            raise HarchError("E0688", f"{TAILS_MAX} connections follow logs already", retry_after_s=5)
+        query = self._engine.tree(request.needed("query"))
+        if not isinstance(query, LogQuery):
+            raise HarchError("E0689", "only lines can be followed", hint="ask for numbers with query_range")
+        delay_ns = duration_of(request, "delay_for", 0)
+        if delay_ns > DELAY_NS_MAX:
+            raise HarchError("E0201", "`delay_for` is 5 s at most", field="delay_for")
+        limit = limit_of(request, self._engine.options.limits.entries_default)
+        start_ns = time_ns(request, "start", now_ns(request) - HOUR_NS)
+        store = await asyncio.to_thread(self._tenants.logs, request.tenant)
+        follower = _Follower(query, store, self._engine, self._clock, socket, categorized=wants_categories(request))
+        self.active += 1
+        try:
+            await follower.run(start_ns, limit, delay_ns / NS)
+        finally:
+            self.active -= 1
+
+
+class _Follower:
+    """One connection."""
+
+    def __init__(
+        self,
+        query: LogQuery,
+        store: LogStore,
+        engine: LogqlEngine,
+        clock: Clock,
+        socket: Socket,
+        *,
+        categorized: bool,
+    ) -> None:
+        self._query = query
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._socket = socket
+        self._categorized = categorized
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+        self._buffer = TailBuffer(query.matchers, self._wake)
+
+    def _wake(self) -> None:
+        """Called by writers in their threads; a loop that has ended needs no waking."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def run(self, start_ns: int, limit: int, delay_s: float) -> None:
+        # Listening begins before the past is read: no line can fall between the two, and those in both are sent once.
+        stop = self._store.watch(self._buffer.heard)
+        try:
+            past = await asyncio.to_thread(self._past, start_ns, limit)
+            await self._socket.accept()
+            following = asyncio.create_task(self._follow(past, delay_s))
+            left = asyncio.create_task(self._socket.left())
+            try:
+                await asyncio.wait({following, left}, return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+            finally:
+                for task in (following, left):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, SocketGone):
+                        await task
+        except SocketGone:
+            return
+        finally:
+            stop()
+
+    def _past(self, start_ns: int, limit: int) -> list[Entry]:
+        """The newest lines since the start, oldest first."""
+        end_ns = self._now_ns() + HOUR_NS  # clocks of senders may be ahead
+        window = Window(start_ns, max(end_ns, start_ns), Order.NEWEST_FIRST, limit)
+        answer = self._engine.lines(self._query, window, self._store, self._now_ns(), LogQueryOptions())
+        return answer.value[::-1] if isinstance(answer.value, list) else []
+
+    def _now_ns(self) -> int:
+        return epoch_ms(self._clock.now()) * 1_000_000
+
+    async def _follow(self, past: list[Entry], delay_s: float) -> None:
+        if past:
+            await self._send(past, Dropped())
+        known, overlap_until_s = set(past), self._clock.monotonic_s() + OVERLAP_S
+        while True:
+            await self._woken.wait()
+            if delay_s:
+                await self._clock.sleep(delay_s)
+            self._woken.clear()
+            batches, dropped = self._buffer.take()
+            entries = await asyncio.to_thread(tailed_entries, self._query, batches, self._now_ns())
+            if known:  # what was stored while the past was read is in both
+                entries = [entry for entry in entries if entry not in known]
+                known = known if self._clock.monotonic_s() < overlap_until_s else set()
+            if entries or dropped.count:
+                await self._send(entries, dropped)
+
+    async def _send(self, entries: Sequence[Entry], dropped: Dropped) -> None:
+        for begin in range(0, max(len(entries), 1), LINES_A_MESSAGE):
+            part = entries[begin : begin + LINES_A_MESSAGE]
+            told: dict[str, object] = {"streams": streams_of(part, categorized=self._categorized)}
+            if dropped.count and begin == 0:
+                told["dropped_entries"] = [
+                    {"labels": dict(labels), "timestamp": str(time_ns)} for labels, time_ns in dropped.listed
+                ]
+                told["dropped_count"] = dropped.count
+            if self._categorized:
+                told["encodingFlags"] = ["categorize-labels"]
+            await self._socket.write(to_json(told))
