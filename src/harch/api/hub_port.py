@@ -281,6 +281,6 @@ class HubPort(Protocol):
         """Runs until the connection ends."""
         ...
 
-    def metrics_text(self) -> bytes:
+    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
         """Prometheus exposition."""
         ...

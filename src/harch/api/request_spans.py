@@ -31,7 +31,7 @@ class RequestSpans:
         if tracing is None:
             return _NOTHING
         parent = _parent(scope["headers"])
-        if not begins and (parent is None or not parent.sampled):
+        if not begins and (parent is None or (not parent.sampled and scope["method"] == "GET")):
             return _NOTHING
         context = tracing.begin(parent)
         if context is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harch.api.traffic import Traced
 from harch.hub.carbon.reports import Used
 from harch.hub.carbon.views import GridForecast, HubPower
 from harch.hub.pipelines.views import InferenceFigures
@@ -17,6 +18,7 @@ GRID = "grid-average-lifecycle"
 _GB = 1_000_000_000
 _IDLE_SHARE = 0.12  # of its rated power, what a GPU draws without work; modelled
 _COOL_C, _HOT_C = 30.0, 68.0  # of a modelled GPU without work and at full load
+_DURATION = "harchos_hub_request_duration_seconds"
 FORECAST_HOURS = (1, 6, 24)
 
 Pairs = Mapping[str, str]
@@ -47,12 +49,13 @@ class HubFigures:
     requests: Mapping[str, int]  # by class of status: 2xx, 4xx, 5xx
     durations: Iterable[tuple[str, int]]  # cumulative count of answers, by upper bound in seconds
     durations_sum_s: float
+    traces: Mapping[str, Traced]  # the newest traced answer, by upper bound
     is_compliant: bool
     frameworks: Iterable[str]
 
 
-def series_page(figures: HubFigures) -> str:
-    """The whole page, in the Prometheus text format."""
+def series_page(figures: HubFigures, *, openmetrics: bool = False) -> str:
+    """The whole page, in the Prometheus text format, or in OpenMetrics with traces as exemplars."""
     lines = [
         *_gpus(figures),
         *_hub(figures),
@@ -62,7 +65,31 @@ def series_page(figures: HubFigures) -> str:
         *_prices(figures),
         *_sovereignty(figures),
     ]
+    if openmetrics:
+        lines = [*_by_family(lines, figures.traces), "# EOF"]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _by_family(lines: Iterable[str], traces: Mapping[str, Traced]) -> Iterator[str]:
+    """As OpenMetrics wants it: all lines of a metric together, counters typed without their ending."""
+    families: dict[str, list[str]] = {}
+    for line in lines:
+        is_type = line.startswith("# TYPE ")
+        name = line.split(" ")[2] if is_type else line.partition("{")[0]
+        if name.startswith(_DURATION):
+            name = _DURATION
+        if is_type and name.endswith("_total"):
+            line = line.replace(name, name.removesuffix("_total"))
+        families.setdefault(name, []).append(_with_trace(line, traces) if name == _DURATION else line)
+    for family in families.values():
+        yield from family
+
+
+def _with_trace(line: str, traces: Mapping[str, Traced]) -> str:
+    for bound, traced in traces.items():
+        if f'le="{bound}"' in line:
+            return f'{line} # {{trace_id="{traced.trace_id}"}} {traced.took_s!r} {traced.at_s!r}'
+    return line
 
 
 def _line(name: str, pairs: Pairs, value: float) -> str:
@@ -107,11 +134,11 @@ def _hub(figures: HubFigures) -> Iterator[str]:
     for status, count in figures.requests.items():
         yield _line("harchos_hub_requests_total", {**own, "code": status}, float(count))
     yield _line("harchos_hub_error_rate_percent", own, 100.0 * failed / total if total else 0.0)
-    yield "# TYPE harchos_hub_request_duration_seconds histogram"
+    yield f"# TYPE {_DURATION} histogram"
     for bound, count in figures.durations:
-        yield _line("harchos_hub_request_duration_seconds_bucket", {**own, "le": bound}, float(count))
-    yield _line("harchos_hub_request_duration_seconds_count", own, float(total))
-    yield _line("harchos_hub_request_duration_seconds_sum", own, figures.durations_sum_s)
+        yield _line(f"{_DURATION}_bucket", {**own, "le": bound}, float(count))
+    yield _line(f"{_DURATION}_count", own, float(total))
+    yield _line(f"{_DURATION}_sum", own, figures.durations_sum_s)
 
 
 def _power(figures: HubFigures) -> Iterator[str]:

@@ -34,11 +34,12 @@ class Telemetry:
         self.meter: Meter = self._provider.get_meter("harch")
 
     def add(self, collected: Collected) -> None:
-        self._registry.register(collected)  # type: ignore[arg-type]  # it wants a base class of its own
+        self._registry.register(collected)
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
 
     def openmetrics(self) -> bytes:
         """With exemplars, for readers that accept it."""
-        return openmetrics.generate_latest(self._registry)
+        page: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+        return page

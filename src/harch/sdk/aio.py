@@ -16,7 +16,7 @@ from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.energy import AsyncEnergy, EnergyOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.federation_types import FederationPage
-from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
+from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, traced
 from harch.sdk.hubs import AsyncHubs, HubOperations
 from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
@@ -139,7 +139,7 @@ class AsyncClient:
             request.method,
             request.path,
             params=dict(request.params),
-            headers=dict(request.headers),
+            headers=traced(request),
             content=request.body,
         )
         if timeout_s is not None:

@@ -16,7 +16,7 @@ from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
 from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
 from harch.sdk.federation_types import FederationPage
-from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of
+from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, traced
 from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
@@ -135,7 +135,7 @@ class Client:
             request.method,
             request.path,
             params=dict(request.params),
-            headers=dict(request.headers),
+            headers=traced(request),
             content=request.body,
         )
         if timeout_s is not None:

@@ -465,5 +465,5 @@ class FakeHub:
             self.frames.append(frame)
             await link.send(b"echo " + frame)
 
-    def metrics_text(self) -> bytes:
+    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
         return b"# HELP harch_up One while the hub runs.\n# TYPE harch_up gauge\nharch_up 1\n"

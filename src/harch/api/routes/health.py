@@ -12,12 +12,11 @@ from harch.api.dialects.hubs import active_workloads
 from harch.api.routes.context import Context, Here, Viewer, reply
 from harch.api.schema import answers
 from harch.base.errors import HarchError
+from harch.base.telemetry import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
 from harch.hub.views import HubSummary, WorkloadQuery
 from harch.sovereignty.countries import region_word
 
 router = APIRouter(tags=["health"])
-
-_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -88,8 +87,11 @@ async def readyz(here: Here) -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
-async def metrics(here: Here) -> Response:
-    return Response(here.hub.metrics_text(), headers={"content-type": _PROMETHEUS_TEXT})
+async def metrics(request: Request, here: Here) -> Response:
+    """OpenMetrics with exemplars for readers that accept it."""
+    openmetrics = OPENMETRICS in request.headers.get("accept", "")
+    text = here.hub.metrics_text(openmetrics=openmetrics)
+    return Response(text, headers={"content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE})
 
 
 @router.get("/summary", responses=answers(HubSummary), summary="What this hub tells anybody about itself")

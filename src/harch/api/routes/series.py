@@ -12,6 +12,7 @@ from harch.api.routes.context import Context, Here, Operator
 from harch.api.series_page import FORECAST_HOURS, HubFigures, PowerPrice, series_page
 from harch.api.traffic import Traffic
 from harch.base.errors import HarchError
+from harch.base.telemetry import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
 from harch.carbon.ledger.report import GroupBy
 from harch.hub.carbon.reports import ReportQuery, Used
 from harch.hub.carbon.views import GridForecast
@@ -22,7 +23,6 @@ router = APIRouter(tags=["health"])
 WORKLOADS_MAX = 1000
 BOOKS_KEPT_S = 300.0  # a month of bookings is not read for every scrape; they change once in some minutes anyway
 OWN_TENANT = "default"  # whose jobs may be named: the page is stored where this tenant can read it
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(slots=True)
@@ -54,10 +54,13 @@ async def series(request: Request, _: Operator, here: Here) -> Response:
         requests=traffic.by_status,
         durations=traffic.durations(),
         durations_sum_s=traffic.seconds,
+        traces=traffic.traces(),
         is_compliant=not here.hub.ready(),
         frameworks=jurisdictions_in_force().frameworks_in(summary.country),
     )
-    return Response(series_page(figures), headers={"content-type": _TEXT})
+    openmetrics = OPENMETRICS in request.headers.get("accept", "")
+    page = series_page(figures, openmetrics=openmetrics)
+    return Response(page, headers={"content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE})
 
 
 async def _renew(books: Books, here: Context) -> None:

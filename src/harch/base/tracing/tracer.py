@@ -41,7 +41,7 @@ class Tracing:
     def begin(self, parent: TraceContext | None) -> TraceContext | None:
         """Where a new trace may begin: in that of the caller, or anew. None if there is no room for another one.
 
-        A caller that does not keep its own part leaves it to us whether we keep ours.
+        A caller that does not keep its own span leaves it to us whether we keep ours, which is then the first.
         """
         now_s = self.clock.monotonic_s()
         if not self.budget.has_room(now_s):
@@ -49,7 +49,7 @@ class Tracing:
         trace_id = parent.trace_id if parent is not None else secrets.token_bytes(16)
         if not self.budget.takes(trace_id, now_s):
             return None
-        return TraceContext(trace_id, parent.span_id if parent is not None else b"")
+        return TraceContext(trace_id, parent.span_id if parent is not None and parent.sampled else b"")
 
 
 def current() -> TraceContext | None:
@@ -91,8 +91,8 @@ class _Tracer(trace.Tracer):
         begin_ns = start_time if start_time is not None else self._tracing.now_ns()
         return _Span(self._tracing, outer, name, _KINDS[kind], begin_ns, dict(attributes or {}))
 
-    @contextlib.contextmanager  # type: ignore[override]  # the API's own decorator is not public
-    def start_as_current_span(
+    @contextlib.contextmanager
+    def start_as_current_span(  # type: ignore[override]  # the API's own decorator is not public
         self,
         name: str,
         context: api_context.Context | None = None,
