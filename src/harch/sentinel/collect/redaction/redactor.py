@@ -24,7 +24,7 @@ class Redactor:
     """All rules of one SENTINEL. Threads may share it."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(rules)
+        self.rules = tuple(rules)
         self._hits: Hits = Counter({rule.name: 0 for rule in rules})
         self._counting = threading.Lock()
         self._looking = lru_cache(maxsize=1024)(self._looking_at)
@@ -106,10 +106,10 @@ class Redactor:
         return [[new.get(one, one) for one in batch] for batch in batches]
 
     def _looking_at(self, choice: _Choice, where: Where) -> Looking:
-        return Looking([self._rules[place] for place in choice if where in self._rules[place].where])
+        return Looking([self.rules[place] for place in choice if where in self.rules[place].where])
 
     def _chosen(self, stream: Labels) -> _Choice:
-        return tuple(place for place, rule in enumerate(self._rules) if rule.concerns(stream))
+        return tuple(place for place, rule in enumerate(self.rules) if rule.concerns(stream))
 
     def _count(self, hits: Hits) -> None:
         if hits:

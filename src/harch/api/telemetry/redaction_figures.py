@@ -1,0 +1,46 @@
+"""What was taken out, and by which rule? Counts for people, and as series for dashboards and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from harch.api.telemetry.answer import Answer, success
+from harch.api.telemetry.routing import Route, Work
+from harch.base.clock import Clock, epoch_ms
+from harch.sentinel.collect.redaction.redactor import Redactor
+from harch.sentinel.model.labels import METRIC_NAME, labels
+from harch.sentinel.model.selection import SeriesBatch
+
+EVERY_S = 30.0
+SERIES = "harchos_sentinel_redactions_total"
+
+
+class RedactionFigures:
+    """Counts begin anew with the process, as counters do."""
+
+    def __init__(self, redactor: Redactor, clock: Clock) -> None:
+        self._redactor, self._clock = redactor, clock
+
+    def routes(self) -> list[Route]:
+        return [Route(("GET",), "/api/v1/status/redaction", self.shown, Work.QUICK)]
+
+    def shown(self, *_: object) -> Answer:
+        hits = self._redactor.hits
+        rules = [
+            {"name": rule.name, "where": sorted(one.value for one in rule.where), "hits": hits[rule.name]}
+            for rule in self._redactor.rules
+        ]
+        return success({"rules": rules})
+
+    async def run(self, keep: Callable[[Sequence[SeriesBatch]], Awaitable[None]]) -> None:
+        """Until cancelled."""
+        while True:
+            await keep(self.series())
+            await self._clock.sleep(EVERY_S)
+
+    def series(self) -> list[SeriesBatch]:
+        now_ms = epoch_ms(self._clock.now())
+        return [
+            SeriesBatch(labels({METRIC_NAME: SERIES, "rule": name}), (now_ms,), (float(count),))
+            for name, count in self._redactor.hits.items()
+        ]
