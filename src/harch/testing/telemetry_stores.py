@@ -259,4 +259,5 @@ def _group(key: tuple[str, ...], spans: Sequence[Span]) -> SpanGroup:
         errors=sum(span.status is SpanStatus.ERROR for span in spans),
         duration_sum_ns=sum(span.duration_ns for span in spans),
         buckets=tuple(buckets),
+        traces=len({span.trace_id for span in spans}),
     )

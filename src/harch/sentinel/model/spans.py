@@ -145,6 +145,7 @@ class SpanGroup:
     errors: int
     duration_sum_ns: int
     buckets: tuple[int, ...]
+    traces: int = 0  # distinct traces among them; 0: not counted
 
 
 BUCKET_BOUNDS_NS = tuple(round(1000 * 2 ** (step / 2)) for step in range(66))  # 1 µs to about 100 minutes

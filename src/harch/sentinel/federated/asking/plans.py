@@ -10,6 +10,8 @@ from harch.sentinel.model.matchers import Matcher, MatchKind
 from harch.sentinel.promql.evaluate.grid import Grid
 from harch.sentinel.promql.syntax.nodes import Expr, VectorSelector
 
+QUANTUM_MS = 60_000  # of the times that may be asked abroad, unless an operator there says otherwise
+LAG_MS = 60_000  # what is younger is not told abroad: it may still change
 PLACE_LABEL = "__place__"  # stands in matchers of the rest only; a series may carry it and means nothing by it
 
 
@@ -58,10 +60,11 @@ def place_number(matchers: tuple[Matcher, ...]) -> int | None:
     return int(found.value) if found is not None and found.value.isdecimal() else None
 
 
-def aligned(grid: Grid, quantum_ms: int) -> Grid:
-    """The grid on multiples of a quantum, as hubs of other countries want it: earlier by less than one, no finer."""
-    start_ms = grid.start_ms // quantum_ms * quantum_ms
+def aligned(grid: Grid, now_ms: int, quantum_ms: int = QUANTUM_MS, lag_ms: int = LAG_MS) -> Grid:
+    """The grid as hubs of other countries want it: on multiples of a quantum, no finer, and not up to this moment."""
+    latest_ms = (now_ms - lag_ms) // quantum_ms * quantum_ms
+    start_ms = min(grid.start_ms // quantum_ms * quantum_ms, latest_ms)
     if grid.step_ms == 0:
         return Grid.instant(start_ms)
     step_ms = -(-grid.step_ms // quantum_ms) * quantum_ms
-    return Grid.between(start_ms, max(grid.end_ms, start_ms), step_ms)
+    return Grid.between(start_ms, max(min(grid.end_ms, latest_ms), start_ms), step_ms)

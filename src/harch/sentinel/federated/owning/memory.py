@@ -12,7 +12,7 @@ more is told abroad until old pages are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -35,11 +35,10 @@ class Named(Struct, frozen=True, tag="named", array_like=True):
 
 
 class ToldOnce(Struct, frozen=True, tag="told", array_like=True):
-    """An aggregate over some series (a bit each), told for some pages of time."""
+    """An aggregate over some series (a bit each), told for a page of time."""
 
     ledger: str
-    first_page: int
-    last_page: int
+    page: int
     members: bytes
     told_s: float
 
@@ -131,34 +130,35 @@ class Memory:
         if new:
             if sum(len(each.bits) for each in self._ledgers.values()) + len(new) > self._names_max:
                 return None
-            record = Named(ledger, tuple(one for one, _ in new), tuple(source for _, source in new))
-            self._apply(record)
-            self._records.append(record)
+            self._record(Named(ledger, tuple(one for one, _ in new), tuple(source for _, source in new)))
         return [book.bits[one] for one, _ in series]
 
     def has_sources(self, ledger: str, members: int, least: int) -> bool:
         return self._ledgers[ledger].has_sources(members, least)
 
-    def tell(self, ledger: str, pages: range, members: int, *, least: int, now_s: float) -> bool:
-        """Whether an aggregate over these series may be told for these pages; if so, it counts as told."""
+    def tell(self, ledger: str, sets: Mapping[int, int], *, least: int, now_s: float) -> bool:
+        """Whether an aggregate may be told that is over these series in each page; if so, it counts as told.
+
+        A page of which it has no series is not among `sets`.
+        """
         book = self._ledgers[ledger]
-        if not members or not book.has_sources(members, least):
+        if not sets or not all(book.has_sources(members, least) for members in sets.values()):
             return False
-        missing = sum(page not in book.pages for page in pages)
+        missing = sum(page not in book.pages for page in sets)
         if missing and self._pages_used + missing > self._pages_max:
             return False
-        refined = {page: book.refined(page, members, least) for page in pages}
+        refined = {page: book.refined(page, members, least) for page, members in sets.items()}
         if any(blocks is None for blocks in refined.values()):
             return False
-        if any(page not in book.pages or book.pages[page].blocks != blocks for page, blocks in refined.items()):
-            length = (members.bit_length() + 7) // 8
-            first, last = pages.start, pages.stop - 1
-            record = ToldOnce(ledger, first, last, members.to_bytes(length, "little"), now_s)
-            self._apply(record)
-            self._records.append(record)
-        for page in pages:
+        for page, blocks in refined.items():
+            if page not in book.pages or book.pages[page].blocks != blocks:
+                self._record(ToldOnce(ledger, page, _bytes_of(sets[page]), now_s))
             book.pages[page].told_s = max(book.pages[page].told_s, now_s)
         return True
+
+    def _record(self, record: Record) -> None:
+        self._apply(record)
+        self._records.append(record)
 
     def forget(self, *, now_s: float, remembered_s: float) -> None:
         """Drops pages of which nothing was told for so long. Looks at most once an hour."""
@@ -194,14 +194,12 @@ class Memory:
                 if series not in book.bits:
                     book.name(series, source)
             return
-        members = int.from_bytes(record.members, "little")
-        for number in range(record.first_page, record.last_page + 1):
-            blocks = book.refined(number, members, 0)
-            if number not in book.pages:
-                book.pages[number] = Page((), record.told_s)
-                self._pages_used += 1
-            page = book.pages[number]
-            page.blocks, page.told_s = blocks or (), max(page.told_s, record.told_s)
+        blocks = book.refined(record.page, int.from_bytes(record.members, "little"), 0)
+        if record.page not in book.pages:
+            book.pages[record.page] = Page((), record.told_s)
+            self._pages_used += 1
+        page = book.pages[record.page]
+        page.blocks, page.told_s = blocks or (), max(page.told_s, record.told_s)
 
 
 def _records_of(name: str, ledger: Ledger) -> Iterable[Record]:
@@ -218,7 +216,7 @@ def _records_of(name: str, ledger: Ledger) -> Iterable[Record]:
         for block in page.blocks:
             if block not in moved:
                 moved[block] = _moved(block, places)
-            yield ToldOnce(name, number, number, moved[block], page.told_s)
+            yield ToldOnce(name, number, moved[block], page.told_s)
 
 
 def _moved(block: int, places: dict[int, int]) -> bytes:
@@ -227,7 +225,11 @@ def _moved(block: int, places: dict[int, int]) -> bytes:
         bit = (block & -block).bit_length() - 1
         block &= block - 1
         result |= 1 << places[bit]
-    return result.to_bytes((result.bit_length() + 7) // 8, "little")
+    return _bytes_of(result)
+
+
+def _bytes_of(members: int) -> bytes:
+    return members.to_bytes((members.bit_length() + 7) // 8, "little")
 
 
 def digest_of(labels: Labels) -> bytes:

@@ -88,8 +88,11 @@ def permitted(
         return None
     desk = _Desk(ledger, found, np.array(bits, np.int64), policy, memory)
     allowed = np.zeros((found.groups, found.present.shape[1]), np.bool_)
+    closed_ms = int(now_s - policy.closing_s) * 1000
     for step, time_ms in enumerate(reading.times.tolist()):
         end_ms = time_ms - reading.offset_ms
+        if end_ms > closed_ms:
+            break
         for group in desk.told_at(step, _pages(end_ms, reading.window_ms, policy), now_s):
             allowed[group, step] = True
     return allowed
@@ -119,13 +122,13 @@ class _Desk:
         least = self._policy.k
         everyone, groups = self._sets(step)
         # The total counts as told from the start: what is left of it when groups are told stays large, too.
-        self._memory.tell(self._ledger, pages, everyone, least=least, now_s=now_s)
+        self._memory.tell(self._ledger, dict.fromkeys(pages, everyone), least=least, now_s=now_s)
         told = []
         for group, members in groups:
             others = everyone & ~members
             if others and not self._memory.has_sources(self._ledger, others, least):
                 continue
-            if self._memory.tell(self._ledger, pages, members, least=least, now_s=now_s):
+            if self._memory.tell(self._ledger, dict.fromkeys(pages, members), least=least, now_s=now_s):
                 told.append(group)
         return told
 

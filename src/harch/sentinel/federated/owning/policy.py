@@ -33,6 +33,7 @@ class TelemetryPolicy(Struct, frozen=True, kw_only=True):
     log_quantum_s: int = 300
     span_quantum_s: int = 900
     settling_s: int = 900  # values this close in time may not differ by fewer than k sources
+    closing_s: int = 30  # what is younger may still grow: asked again and again, it would tell who wrote last
     steps_abroad_max: int = 1_500
     groups_abroad_max: int = 500
     points_max: int = 400_000  # of one answer's part, also at home
@@ -58,6 +59,7 @@ def _limits(policy: TelemetryPolicy) -> tuple[tuple[str, bool], ...]:
         ("log_quantum_s", 60 <= policy.log_quantum_s <= hour and hour % policy.log_quantum_s == 0),
         ("span_quantum_s", 60 <= policy.span_quantum_s <= hour and hour % policy.span_quantum_s == 0),
         ("settling_s", policy.quantum_s <= policy.settling_s <= 24 * hour),
+        ("closing_s", 10 <= policy.closing_s <= hour),
         ("steps_abroad_max", 1 <= policy.steps_abroad_max <= 11_000),
         ("groups_abroad_max", 1 <= policy.groups_abroad_max <= 10_000),
         ("points_max", 1 <= policy.points_max <= 400_000),
