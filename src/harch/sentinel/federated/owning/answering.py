@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 
 from harch.base.errors import HarchError
 from harch.sentinel.federated.messages import (
+    ANSWER_BYTES_MAX,
     PARTS_MAX,
     Answer,
     Asker,
@@ -25,7 +27,7 @@ from harch.sentinel.federated.owning.policy import TelemetryPolicy
 from harch.sentinel.federated.owning.raw_metrics import raw_metrics
 from harch.sentinel.federated.owning.spans_abroad import spans_abroad
 from harch.sentinel.federated.owning.spans_at_home import spans_at_home
-from harch.sentinel.federated.owning.telling import refused
+from harch.sentinel.federated.owning.telling import bytes_of, refused
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
 from harch.sentinel.model.logs import LogReadable
 from harch.sentinel.model.selection import Queryable
@@ -56,6 +58,7 @@ class OwnHub:
     policy: TelemetryPolicy = field(default_factory=TelemetryPolicy)
     engine: Engine = field(default_factory=Engine)
     logql: LogqlEngine = field(default_factory=LogqlEngine)
+    turn: Lock = field(default_factory=Lock)  # two answers must not look at the memory at once
 
 
 def answer(
@@ -65,41 +68,63 @@ def answer(
 
     `Memory.take_records` has to be kept on disk before the answer leaves: else a restart forgets what was told.
     """
-    hub.memory.forget(now_s=now_s, remembered_s=hub.policy.remembered_days * DAY_S)
-    told = tuple(
-        _told(part, question.tenant, asker, hub, now_s, options or QueryOptions())
-        for part in question.parts[:PARTS_MAX]
-    )
-    return Answer(question_id=question.id, hub_id=hub.hub_id, country=hub.country, told=told)
+    with hub.turn:
+        hub.memory.forget(now_s=now_s, remembered_s=hub.policy.remembered_days * DAY_S)
+    told: list[Told] = []
+    room = ANSWER_BYTES_MAX * 9 // 10
+    for part in question.parts[:PARTS_MAX]:
+        one = _told(part, question.tenant, asker, hub, now_s, options or QueryOptions())
+        size = bytes_of(one)
+        if size > room:
+            detail = f"the answer would be larger than {ANSWER_BYTES_MAX >> 20} MiB"
+            one, size = refused(_subject(part), "size", detail, "aggregate, or ask for less at once"), 0
+        room -= size
+        told.append(one)
+    return Answer(question_id=question.id, hub_id=hub.hub_id, country=hub.country, told=tuple(told))
 
 
 def _told(part: Part, tenant: str, asker: Asker, hub: OwnHub, now_s: float, options: QueryOptions) -> Told:
     policy = hub.policy
     is_home = policy.is_home(hub.country, asker.country)
     if not is_home and not asker.country:
-        return refused(
-            _subject(part), "country", "nobody knows where the question comes from", "name the hub's country"
-        )
+        return refused(_subject(part), "country", "it is not known where this is asked", "name the hub's country")
     if not is_home and policy.tenants_abroad is not None and tenant not in policy.tenants_abroad:
         return refused(_subject(part), "tenant", "nothing of this tenant leaves the country", "ask another tenant")
     try:
         readers = hub.readers(tenant)
     except HarchError as error:
         return refused(_subject(part), error.code, error.message if is_home else "this tenant cannot be asked", "")
+    if is_home:
+        return _at_home(part, readers, hub, now_s, options)
+    with hub.turn:
+        return _abroad(part, tenant, readers, hub, now_s, options)
+
+
+def _at_home(part: Part, readers: Readers, hub: OwnHub, now_s: float, options: QueryOptions) -> Told:
     match part:
         case MetricPart() if readers.metrics is not None:
-            if is_home:
-                return raw_metrics(part, readers.metrics, policy, hub.engine, options)
-            desk = MetricDesk(tenant, readers.metrics, policy, hub.memory, hub.engine, options, now_s)
+            return raw_metrics(part, readers.metrics, hub.policy, hub.engine, options)
+        case LogPart() if readers.logs is not None:
+            return logs_at_home(part, readers.logs, hub.policy, hub.logql, now_s=now_s, options=options)
+        case TracePart() if readers.spans is not None:
+            return spans_at_home(part, readers.spans)
+    return _not_here(part)
+
+
+def _abroad(part: Part, tenant: str, readers: Readers, hub: OwnHub, now_s: float, options: QueryOptions) -> Told:
+    policy, memory = hub.policy, hub.memory
+    match part:
+        case MetricPart() if readers.metrics is not None:
+            desk = MetricDesk(tenant, readers.metrics, policy, memory, hub.engine, options, now_s)
             return metrics_abroad(part, desk)
         case LogPart() if readers.logs is not None:
-            if is_home:
-                return logs_at_home(part, readers.logs, policy, hub.logql, now_s=now_s, options=options)
-            return logs_abroad(part, tenant, readers.logs, policy, hub.memory, now_s=now_s, options=options)
+            return logs_abroad(part, tenant, readers.logs, policy, memory, now_s=now_s, options=options)
         case TracePart() if readers.spans is not None:
-            if is_home:
-                return spans_at_home(part, readers.spans)
-            return spans_abroad(part, tenant, readers.spans, policy, hub.memory, now_s=now_s)
+            return spans_abroad(part, tenant, readers.spans, policy, memory, now_s=now_s)
+    return _not_here(part)
+
+
+def _not_here(part: Part) -> Told:
     return refused(_subject(part), "kind", "no such telemetry is kept here", "ask for another kind")
 
 

@@ -34,3 +34,13 @@ def _plain(labels: Labels) -> Labels:
 
 def refused(subject: str, rule: str, detail: str, nearest_fix: str) -> Told:
     return Told(refused=Rejection(subject, rule, detail, nearest_fix))
+
+
+def bytes_of(told: Told) -> int:
+    """About how many bytes this takes on its way, rather more than less."""
+    size = len(told.body) + sum(map(len, told.warnings)) + 64
+    for one in told.series:
+        size += 14 * len(one.at) + sum(len(name) + len(value) + 8 for name, value in one.labels) + 32
+        size += sum(60 + 9 * (len(cell.positive_counts) + len(cell.negative_counts)) for cell in one.histograms if cell)
+        size += sum(20 * (len(cell.positive_spans) + len(cell.negative_spans)) for cell in one.histograms if cell)
+    return size
