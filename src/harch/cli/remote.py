@@ -40,6 +40,14 @@ def connect(hub: str | None = None) -> Iterator[Client]:
         yield far
 
 
+def hub_url(name: str) -> str:
+    """The address of the named hub, as the one at HARCH_URL knows it."""
+    from harch.sdk import Client
+
+    with Client() as near:
+        return _address_of(near, name)
+
+
 def _address_of(client: Client, name: str) -> str:
     hubs = client.hubs.list()
     for hub in hubs:

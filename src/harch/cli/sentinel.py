@@ -9,6 +9,7 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.sentinel_alerts import alerts
 from harch.cli.sentinel_dash import dash
+from harch.cli.sentinel_logs import logs
 from harch.cli.sentinel_query import query
 from harch.cli.sentinel_rules import rules
 from harch.cli.sentinel_traces import traces
@@ -16,7 +17,7 @@ from harch.cli.sentinel_traces import traces
 
 @click.group()
 def command() -> None:
-    """Ask telemetry: queries, dashboards, traces, alerts; run a store of it.
+    """Ask telemetry: queries, logs, dashboards, traces, alerts; run a store of it.
 
     No telemetry leaves the perimeter. docs/sentinel/index.md is where to start.
     """
@@ -25,6 +26,7 @@ def command() -> None:
 command.add_command(query)
 command.add_command(alerts)
 command.add_command(dash)
+command.add_command(logs)
 command.add_command(rules)
 command.add_command(traces)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -13,10 +13,12 @@ import msgspec
 
 from harch.base.config import ports_from_env
 from harch.base.errors import REGISTRY, HarchError
+from harch.sdk.sentinel_logs import CATEGORIZED, LogLines, follow, lines_of
 from harch.sdk.sentinel_traces import SpanStatistics, TracesFound, TraceShown
 from harch.sdk.settings import normal_url, settings_from_env
 
 TIMEOUT_S = 150.0
+_IDENTITY = ("Authorization", "X-Scope-OrgID")
 
 
 class VectorSample(msgspec.Struct, frozen=True):
@@ -98,6 +100,20 @@ class SentinelClient:
         params = {"query": query, "by": ",".join(by), **({} if start_s is None else {"start": str(start_s)})}
         told = self.get("/harchos/api/v1/traces/statistics", params)
         return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, SpanStatistics)
+
+    def logs(
+        self, logql: str, start_ns: int, end_ns: int, *, limit: int = 100, step_s: float | None = None
+    ) -> LogLines | QueryAnswer:
+        """The newest lines between two times, or numbers over them; docs/sentinel/logql.md says how to ask."""
+        form = {"query": logql, "start": str(start_ns), "end": str(end_ns), "limit": str(limit)}
+        form |= {} if step_s is None else {"step": str(step_s)}
+        told = self._send("POST", "/loki/api/v1/query_range", data=form, headers=CATEGORIZED)
+        return lines_of(told["data"]) if told["data"]["resultType"] == "streams" else _query_answer(told)
+
+    def follow_logs(self, logql: str, start_ns: int, *, limit: int = 100) -> Iterator[LogLines]:
+        """The last lines since `start_ns`, then new ones as they are stored, until the connection ends."""
+        headers = {name: self._http.headers[name] for name in _IDENTITY if name in self._http.headers}
+        return follow(self.url, headers, {"query": logql, "start": str(start_ns), "limit": str(limit)})
 
     def get(self, path: str, params: Mapping[str, str | Sequence[str]] | None = None) -> Any:
         """The JSON of any path, e.g. `/api/v2/alerts`."""

@@ -59,6 +59,7 @@ def failure(error: HarchError) -> Answer:
         "status": "error",
         "errorType": _error_type(error),
         "error": error.message,
+        "message": error.message,  # Grafana's Loki data source shows this one
         "code": error.code,
         "hint": error.hint or error.kind.explanation,
     }

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from harch.api.telemetry.answer import to_json
+from harch.api.telemetry.answer import Answer, to_json
 from harch.api.telemetry.loki_request import HOUR_NS, NS, duration_of, limit_of, now_ns, time_ns, wants_categories
 from harch.api.telemetry.loki_results import streams_of
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import Route, Work
 from harch.api.telemetry.sockets import Socket, SocketGone, SocketRoute
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
@@ -24,6 +25,7 @@ from harch.sentinel.model.logs import LogStore, Order
 TAILS_MAX = 32
 DELAY_NS_MAX = 5 * NS
 LINES_A_MESSAGE = 1_000
+_PATH = "/loki/api/v1/tail"
 OVERLAP_S = 5.0  # how long a line that was sent as past may still be told as new
 
 
@@ -36,8 +38,14 @@ class LokiTail:
         self._clock = clock
         self.active = 0
 
+    def routes(self) -> list[Route]:
+        return [Route(("GET",), _PATH, self.not_a_socket, Work.QUICK)]
+
+    def not_a_socket(self, *_: object) -> Answer:
+        raise HarchError("E0201", "lines are followed over a WebSocket", hint="connect with ws:// instead of http://")
+
     def sockets(self) -> list[SocketRoute]:
-        return [SocketRoute("/loki/api/v1/tail", self.tail)]
+        return [SocketRoute(_PATH, self.tail)]
 
     async def tail(self, request: TelemetryRequest, socket: Socket) -> None:
         """Until the reader leaves. Raises HarchError for what is wrong before anything was sent."""

@@ -1,0 +1,147 @@
+"""`harch sentinel logs`: search log lines, count them, or follow them as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.remote import hub_option, hub_url, json_option
+from harch.cli.sentinel_query import STEPS, curves_of, draw, seconds, show, tenant_option, url_option
+
+if TYPE_CHECKING:
+    from harch.sdk.sentinel_logs import LogLine, LogLines
+
+OWN_LINES = '{job=~"harchos-.+"}'
+LIMIT_MAX = 5_000
+_COLOURS = {
+    "critical": "bright_red",
+    "fatal": "bright_red",
+    "error": "red",
+    "err": "red",
+    "warn": "yellow",
+    "warning": "yellow",
+    "info": "green",
+    "debug": "blue",
+    "trace": "bright_black",
+}
+_LEVELS = ("level", "detected_level", "severity", "lvl")
+_NAMES = ("service_name", "job", "app", "container", "filename")
+
+
+@click.command()
+@click.argument("logql", default=OWN_LINES)
+@click.option("--since", default="1h", show_default=True, metavar="DURATION", help="Not older than this.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="The newest so many lines."
+)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with new lines as they come.")
+@click.option("--step", "step_text", metavar="DURATION", help="One value each, of numbers; 240 steps if absent.")
+@click.option("--labels", "with_labels", is_flag=True, help="Print all labels of every line.")
+@hub_option
+@url_option
+@tenant_option
+@json_option
+def logs(
+    logql: str,
+    since: str,
+    limit: int,
+    following: bool,
+    step_text: str | None,
+    with_labels: bool,
+    hub: str | None,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    """Search log lines in LogQL; the lines of HarchOS itself without LOGQL.
+
+    A query for numbers is drawn as curves. With --json, one document; with --json -f, one a line.
+
+    \b
+    harch sentinel logs '{job="harchos-hub"} |= "lease" | level="error"' --since 6h
+    harch sentinel logs 'sum by (level) (count_over_time({job=~"harchos-.+"}[5m]))'
+    harch sentinel logs -f '{service_name="api"} | json | status >= 500'
+    """
+    from harch.base.clock import SystemClock
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import QueryAnswer, SentinelClient
+
+    span_s = seconds(since)
+    if hub is not None and url is not None:
+        raise HarchError("E0201", "--hub and --url both say where to ask", hint="give one of them")
+    end_ns = round(SystemClock().now().timestamp() * 1e9)
+    start_ns = end_ns - round(span_s * 1e9)
+    with SentinelClient(url or _sentinel_of(hub), tenant=tenant) as client:
+        if following:
+            return _follow(client.follow_logs(logql, start_ns, limit=limit), with_labels, as_json)
+        step_s = seconds(step_text) if step_text else max(1.0, span_s / STEPS)
+        found = client.logs(logql, start_ns, end_ns, limit=limit, step_s=step_s)
+    if as_json:
+        emit_json(found)
+    elif isinstance(found, QueryAnswer):
+        if found.kind == "matrix" and any(one.values for one in found.matrix):
+            draw(curves_of(found.matrix), zero_based=True)
+        else:
+            show(found)
+    elif not found.lines:
+        click.echo("no line found", err=True)
+    else:
+        _print_lines(found.lines, with_labels)
+    return 0
+
+
+def _sentinel_of(hub: str | None) -> str | None:
+    from harch.sdk.sentinel import sentinel_url_beside
+
+    return None if hub is None else sentinel_url_beside(hub_url(hub))
+
+
+def _follow(messages: Iterable[LogLines], with_labels: bool, as_json: bool) -> int:
+    from harch.cli.output import emit_json, note
+
+    try:
+        for message in messages:
+            if message.dropped:
+                note(f"{message.dropped} lines came faster than they were read and are left out")
+            if as_json:
+                for line in message.lines:
+                    emit_json(line)
+            else:
+                _print_lines(message.lines, with_labels)
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
+    return 0
+
+
+def _print_lines(lines: Iterable[LogLine], with_labels: bool) -> None:
+    import sys
+
+    for line in lines:
+        click.echo(line_text(line, with_labels=with_labels))
+    sys.stdout.flush()
+
+
+def line_text(line: LogLine, *, with_labels: bool) -> str:
+    """Time, level, where it comes from, and the line; the level has a colour."""
+    from harch.cli.output import clean
+    from harch.cli.trace_view import moment_text
+
+    every = {**line.labels, **line.metadata, **line.parsed}
+    level = _first(every, _LEVELS)
+    colour = _COLOURS.get(level.lower())
+    parts = [moment_text(line.time_ns), click.style(f"{clean(level)[:8].upper():<5}", fg=colour)]
+    if name := _first(every, _NAMES):
+        parts.append(click.style(clean(name), fg="cyan"))
+    parts.append(clean(line.line))
+    if with_labels:
+        told = " ".join(f'{clean(key)}="{clean(value)}"' for key, value in sorted(every.items()))
+        parts.append(click.style(f"{{{told}}}", fg="bright_black"))
+    return " ".join(parts)
+
+
+def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
