@@ -139,6 +139,7 @@ class HubService(HubWorkloads):
                 find=self._any_workload,
                 read_log=self._agents.read_log,
                 telemetry=TelemetryDesk(
+                    hub_id=hub.id,
                     country=hub.country,
                     country_of=lambda hub_id: agreed_country(fleet, self.federation.views(), hub_id),
                     judge=sentinel.judge if sentinel is not None else no_sentinel,

@@ -46,6 +46,7 @@ class Wire:
         self.linked = True
         known = {"dakhla": "MA"} if countries is None else countries
         self.desk = TelemetryDesk(
+            hub_id="dakar",
             country="SN",
             country_of=lambda hub_id: known.get(hub_id, ""),
             judge=self._judge,

@@ -42,6 +42,7 @@ async def test_the_asker_is_who_the_link_says_in_the_country_that_the_owner_know
     wire = Wire()
     await wire.ask(replace(QUESTION, asked_by="dakar:admin"))
     assert wire.judged[0].asker == Asker(hub_id="dakhla", country="MA")
+    assert wire.judged[0].here == Asker(hub_id="dakar", country="SN")
     assert wire.entries[0].actor == "dakhla:dakar:admin"
 
 
@@ -239,7 +240,8 @@ def test_a_country_counts_if_the_fleet_file_and_the_hub_agree() -> None:
 
 
 async def test_without_a_sentinel_there_is_nothing_to_tell() -> None:
-    asked = AskedHere(question=QUESTION, asker=Asker(hub_id="dakhla", country="MA"), within_s=1)
+    asker, here = Asker(hub_id="dakhla", country="MA"), Asker(hub_id="dakar", country="SN")
+    asked = AskedHere(question=QUESTION, asker=asker, here=here, within_s=1)
     with pytest.raises(HarchError, match="no telemetry is kept"):
         await no_sentinel(asked)
 

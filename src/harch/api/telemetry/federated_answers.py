@@ -28,6 +28,10 @@ class Owner(Protocol):
         """Raises HarchError for what cannot be evaluated; what may not be told is refused in the answer."""
         ...
 
+    def own(self, asked: AskedHere, *, now_ms: int) -> Answer:
+        """The answer to people of this hub itself: nothing leaves it, so nothing is judged."""
+        ...
+
 
 class FederatedAnswers:
     """One route, for the hub alone: who asks is believed because the hub says so."""

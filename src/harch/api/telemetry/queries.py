@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from harch.api.telemetry.answer import Answer, success
 from harch.api.telemetry.ports import Tenants
@@ -19,18 +21,51 @@ POINTS_PER_SERIES_MAX = 11_000  # as in Prometheus; a wider step is taken instea
 TIMEOUT_S_MAX = 600.0
 
 
-class Queries:
-    """Questions in PromQL."""
+@dataclass(frozen=True, slots=True)
+class RangeAsked:
+    """The times of a range query; `warnings` say what was changed about them."""
 
-    def __init__(self, tenants: Tenants, engine: Engine) -> None:
+    start_ms: int
+    end_ms: int
+    step_ms: int
+    warnings: tuple[str, ...] = ()
+
+
+def range_asked(request: TelemetryRequest) -> RangeAsked:
+    """Raises E0201 for times that are none."""
+    start, end = request.time_ms("start", request.now_ms), request.time_ms("end", request.now_ms)
+    step = parse_step_ms(request.needed("step"))
+    if end < start:
+        raise HarchError("E0201", "`end` lies before `start`", field="end")
+    if (end - start) // step < POINTS_PER_SERIES_MAX:
+        return RangeAsked(start, end, step)
+    step = -(-(end - start) // (POINTS_PER_SERIES_MAX - 1))
+    widened = f"the step was widened to {step / 1000:g} s, so that a series has at most 11,000 points"
+    return RangeAsked(start, end, step, (widened,))
+
+
+class OverHubs(Protocol):
+    """The same questions, asked of several hubs."""
+
+    async def instant(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer: ...
+
+    async def range(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer: ...
+
+
+class Queries:
+    """Questions in PromQL. `over_hubs` answers those that name other hubs; None where there are none."""
+
+    def __init__(self, tenants: Tenants, engine: Engine, over_hubs: OverHubs | None = None) -> None:
         self._tenants = tenants
         self._engine = engine
+        self._over_hubs = over_hubs
 
     def routes(self) -> list[Route]:
         both = ("GET", "POST")
+        elsewhere = self._over_hubs
         return [
-            Route(both, "/api/v1/query", self.instant),
-            Route(both, "/api/v1/query_range", self.range),
+            Route(both, "/api/v1/query", self.instant, over_hubs=elsewhere.instant if elsewhere else None),
+            Route(both, "/api/v1/query_range", self.range, over_hubs=elsewhere.range if elsewhere else None),
             Route(both, "/api/v1/format_query", self.formatted),
         ]
 
@@ -42,17 +77,12 @@ class Queries:
         return query_answer(result_json(result.value), result.warnings, result.infos)
 
     def range(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
-        start, end = request.time_ms("start", request.now_ms), request.time_ms("end", request.now_ms)
-        step = parse_step_ms(request.needed("step"))
-        if end < start:
-            raise HarchError("E0201", "`end` lies before `start`", field="end")
-        warnings: tuple[str, ...] = ()
-        if (end - start) // step >= POINTS_PER_SERIES_MAX:
-            step = -(-(end - start) // (POINTS_PER_SERIES_MAX - 1))
-            warnings = (f"the step was widened to {step / 1000:g} s, so that a series has at most 11,000 points",)
+        asked = range_asked(request)
         store = self._tenants.store(request.tenant)
-        result = self._engine.range(request.needed("query"), start, end, step, store, _options(request))
-        return query_answer(result_json(result.value), (*warnings, *result.warnings), result.infos)
+        result = self._engine.range(
+            request.needed("query"), asked.start_ms, asked.end_ms, asked.step_ms, store, _options(request)
+        )
+        return query_answer(result_json(result.value), (*asked.warnings, *result.warnings), result.infos)
 
     def formatted(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         return success(to_text(parse(request.needed("query"))))

@@ -41,12 +41,14 @@ class TelemetryDesk:
     def __init__(
         self,
         *,
+        hub_id: str,
         country: str,
         country_of: Callable[[str], str],
         judge: Judge,
         record: Record,
         clock: Clock,
     ) -> None:
+        self._here = Asker(hub_id=hub_id, country=country)
         self._country, self._country_of, self._clock = country, country_of, clock
         self._judge, self._record = judge, record
         self._answering: Counter[str] = Counter()
@@ -77,7 +79,7 @@ class TelemetryDesk:
     async def _judged(self, question: Question, asker: Asker, within_s: float) -> Judged:
         crosses = asker.country != self._country
         try:
-            judged = await self._judge(AskedHere(question=question, asker=asker, within_s=within_s))
+            judged = await self._judge(AskedHere(question=question, asker=asker, here=self._here, within_s=within_s))
         except HarchError as error:
             await self._refuse(question, asker, error.code)
             if crosses:

@@ -25,10 +25,14 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class AskedHere(Struct, frozen=True, kw_only=True):
-    """What a hub hands to its SENTINEL: a question, and who asks, by the link's certificate and the fleet file."""
+    """What a hub hands to its SENTINEL: a question, and who asks, by the link's certificate and the fleet file.
+
+    `here` is the hub itself, as its fleet file names it.
+    """
 
     question: Question
     asker: Asker
+    here: Asker
     within_s: float
 
 

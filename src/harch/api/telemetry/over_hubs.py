@@ -1,0 +1,134 @@
+"""How is one question asked of several hubs? Cut here, asked everywhere at once, joined here; what is missing is said.
+
+Without `partial_response=true` a hub that refuses or does not answer fails the question, with its name and its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harch.api.telemetry.federated_answers import Owner
+from harch.api.telemetry.hubs import HubAround, HubCarrier, HubSaid
+from harch.api.telemetry.request import TelemetryRequest, parse_step_ms
+from harch.base.clock import Clock
+from harch.base.errors import HarchError
+from harch.base.ids import new_id
+from harch.sentinel.federated.account import AskedHere
+from harch.sentinel.federated.messages import Answer, Asker, Part, Question
+
+QUESTIONS_AT_ONCE = 16
+THREADS = 2  # of their own: a question that waits for hubs holds no thread that answers one of theirs
+WITHIN_S, WITHIN_S_MAX = 10.0, 60.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the hubs said to all parts. `own` is this hub's answer, if it was asked; `problems` say what is missing."""
+
+    answers: tuple[Answer, ...]
+    own: Answer | None
+    problems: tuple[HarchError, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def everyone(self) -> tuple[Answer, ...]:
+        return (*((self.own,) if self.own is not None else ()), *self.answers)
+
+
+class OverHubs:
+    """Asks and waits; what the parts mean is for those who ask."""
+
+    def __init__(self, carrier: HubCarrier, owner: Owner, clock: Clock) -> None:
+        self._carrier, self._owner, self._clock = carrier, owner, clock
+        self._threads = ThreadPoolExecutor(THREADS, "sentinel-over-hubs")
+        self._open = 0
+
+    async def hubs(self, request: TelemetryRequest) -> list[HubAround]:
+        return await self._carrier.hubs(request.hubs)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """For what takes long: parsing, and joining answers."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def ask(self, request: TelemetryRequest, hubs: Sequence[HubAround], parts: Sequence[Part]) -> Heard:
+        """Raises E0697 or E0698 for the first hub that tells nothing, unless a part of the answer is enough."""
+        if self._open >= QUESTIONS_AT_ONCE:
+            hint = "ask for less at once, and try again in a moment"
+            raise HarchError("E0676", "too many questions over hubs are open", hint=hint, retry_after_s=1)
+        self._open += 1
+        try:
+            return await self._ask(request, hubs, tuple(parts))
+        finally:
+            self._open -= 1
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._carrier.close()
+
+    async def _ask(self, request: TelemetryRequest, hubs: Sequence[HubAround], parts: tuple[Part, ...]) -> Heard:
+        question = Question(
+            id=new_id("q", now=self._clock.now()),
+            tenant=request.tenant,
+            asked_by=request.asked_by or "-",
+            parts=parts,
+        )
+        within_s = _within_s(request)
+        mine = next((hub for hub in hubs if hub.own), None)
+        others = [hub for hub in hubs if not hub.own]
+        said, own = await asyncio.gather(
+            self._carrier.ask(others, question, within_s=within_s), self._own(mine, question, within_s, request.now_ms)
+        )
+        heard = _heard([*said, *((own,) if own is not None else ())], mine, parts)
+        if heard.problems and not request.flag("partial_response"):
+            raise _whole(heard.problems)
+        return heard
+
+    async def _own(self, hub: HubAround | None, question: Question, within_s: float, now_ms: int) -> HubSaid | None:
+        if hub is None:
+            return None
+        here = Asker(hub_id=hub.hub_id, country=hub.country)
+        asked = AskedHere(question=question, asker=here, here=here, within_s=within_s)
+        try:
+            return HubSaid(hub, answer=await self.in_thread(lambda: self._owner.own(asked, now_ms=now_ms)))
+        except HarchError as error:
+            return HubSaid(hub, error=error)
+
+
+def _within_s(request: TelemetryRequest) -> float:
+    text = request.one("timeout")
+    return min(parse_step_ms(text, "timeout") / 1000, WITHIN_S_MAX) if text else WITHIN_S
+
+
+def _heard(said: Sequence[HubSaid], mine: HubAround | None, parts: Sequence[Part]) -> Heard:
+    problems, warnings = [], []
+    for one in said:
+        if one.error is not None:
+            problems.append(one.error)
+        for told in one.answer.told if one.answer is not None else ():
+            if told.refused is not None:
+                no = told.refused
+                fix = f"; {no.nearest_fix}" if no.nearest_fix else ""
+                message = f"hub {one.hub.hub_id} refuses by its rule `{no.rule}`: {no.detail}{fix}"
+                problems.append(HarchError("E0697", message, hint=no.nearest_fix))
+            if told.suppressed:
+                warnings.append(f"hub {one.hub.hub_id} left out {told.suppressed} groups of too few sources")
+    return Heard(
+        answers=tuple(one.answer for one in said if one.answer is not None and one.hub is not mine),
+        own=next((one.answer for one in said if one.hub is mine), None),
+        problems=tuple({problem.message: problem for problem in problems}.values()),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def _whole(problems: Sequence[HarchError]) -> HarchError:
+    """One error for all of them; a refusal is told before a silence, because waiting does not help against it."""
+    first = min(problems, key=lambda problem: problem.code)
+    rest = f" (and {len(problems) - 1} more hubs or parts)" if len(problems) > 1 else ""
+    hint = "; ".join(text for text in (first.hint, "`partial_response=true` shows what the others tell") if text)
+    return HarchError(first.code, first.message + rest, hint=hint, retry_after_s=first.retry_after_s)
