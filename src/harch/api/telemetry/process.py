@@ -18,9 +18,12 @@ from harch.api.telemetry.alerting import Alerting
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.catalog import Catalog
+from harch.api.telemetry.erasing import Erasing
+from harch.api.telemetry.federated import Federated
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.public_plugin import PublicPlugin
 from harch.api.telemetry.queries import Queries
+from harch.api.telemetry.readers import readers_of
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Right, Route, Routes, Work
 from harch.api.telemetry.settings import SentinelSettings, read_settings
@@ -28,6 +31,7 @@ from harch.api.telemetry.status import Status
 from harch.api.telemetry.writes import Writes
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
+from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
 from harch.sentinel.collect.scrape.pool import ScrapePool
 from harch.sentinel.model.selection import SeriesBatch
@@ -72,8 +76,10 @@ async def serve_sentinel(options: ServeOptions, *, listening: Callable[[int], No
         await asyncio.to_thread(warm_all)
         folder = await asyncio.to_thread(StoreFolder, options.data, clock, settings.store, settings.retention)
         closing.callback(folder.close)
-        sentinel = Sentinel(folder, settings, configs, options, door, clock)
-        closing.callback(sentinel.app.close)
+        archive = await asyncio.to_thread(ArchiveFolder, options.data, clock, settings.archive)
+        closing.callback(archive.close)
+        sentinel = Sentinel(folder, archive, settings, configs, options, door, clock)
+        closing.push_async_callback(sentinel.close)
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(_reload(sentinel)))
         await sentinel.run_until(stop, options, listening)
 
@@ -97,6 +103,7 @@ class Sentinel:
     def __init__(
         self,
         folder: StoreFolder,
+        archive: ArchiveFolder,
         settings: SentinelSettings,
         configs: Sequence[tuple[SentinelConfig, Path]],
         options: ServeOptions,
@@ -104,6 +111,7 @@ class Sentinel:
         clock: Clock,
     ) -> None:
         self._folder = folder
+        self._archive = archive
         self._clock = clock
         engine = Engine(settings.engine, clock)
         self._options = options
@@ -111,7 +119,18 @@ class Sentinel:
         self._scraping = ScrapePool(clock, self._keep)
         peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
         self._alerting = Alerting(folder, engine, configs, options.alerts, options.data, clock, peers)
-        queries = Queries(folder, engine)
+        self._federated: Federated | None = None
+        if options.hub_url:
+            self._federated = Federated(
+                options.hub_url,
+                token_of(options),
+                settings.federated,
+                readers_of(folder, archive),
+                engine,
+                options.data,
+                clock,
+            )
+        queries = Queries(folder, engine, self._federated.metrics if self._federated else None)
         routes = [
             *Writes(folder).routes(),
             *queries.routes(),
@@ -120,7 +139,9 @@ class Sentinel:
             *Status(folder, engine, self._scraping.health, lambda: "", {"storage.path": str(options.data)}).routes(),
             Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP, Right.ADMINISTER),
             *Administration(folder).routes(),
+            *Erasing(archive).routes(),
             *self._alerting.routes(),
+            *(self._federated.routes() if self._federated else ()),
         ]
         self.app = TelemetryApp(Routes(routes), door, clock)
 
@@ -145,6 +166,11 @@ class Sentinel:
             while isinstance(found, BaseExceptionGroup):
                 found = found.exceptions[0]
             raise found from None
+
+    async def close(self) -> None:
+        self.app.close()
+        if self._federated is not None:
+            await self._federated.close()
 
     async def reload(self) -> None:
         """Reads all files again. Raises HarchError for a mistake in any of them; what ran before goes on then."""
@@ -176,6 +202,11 @@ class Sentinel:
                     await asyncio.to_thread(self._folder.store(name).maintain)
                 except (HarchError, OSError) as problem:
                     _log.error("upkeep of tenant %s failed and is tried again: %s", name, problem)
+            for name in self._archive.names():
+                try:
+                    await asyncio.to_thread(self._archive.maintain, name)
+                except (HarchError, OSError) as problem:
+                    _log.error("upkeep of logs and traces of %s failed and is tried again: %s", name, problem)
 
 
 def token_of(options: ServeOptions) -> str:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from harch.api.telemetry.archive_settings import LogsTable, TracesTable, archive_settings
+from harch.api.telemetry.federated_settings import FederatedSettings, FederatedTable
 from harch.base.errors import HarchError
+from harch.sentinel.archive.limits import ArchiveSettings
 from harch.sentinel.collect.redaction.rule import Rule, RuleText, read_rules
 from harch.sentinel.collect.redaction.shipped import with_shipped
 from harch.sentinel.model.durations import parse_duration_ms
@@ -64,6 +67,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention: _Retention = _Retention()
     query: _Query = _Query()
     redaction: tuple[RuleText, ...] = ()
+    logs: LogsTable = LogsTable()
+    traces: TracesTable = TracesTable()
+    federated: FederatedTable = FederatedTable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ class SentinelSettings:
     retention: BlockPolicy = field(default_factory=lambda: _Retention().policy())
     engine: EngineOptions = field(default_factory=EngineOptions)
     redaction: tuple[Rule, ...] = field(default_factory=lambda: read_rules(with_shipped(())))
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    federated: FederatedSettings = field(default_factory=FederatedSettings)
 
 
 def read_settings(path: Path | None) -> SentinelSettings:
@@ -81,6 +89,8 @@ def read_settings(path: Path | None) -> SentinelSettings:
     try:
         found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
         retention = found.retention.policy()
+        archive = archive_settings(found.logs, found.traces)
+        federated = found.federated.settings()
     except (OSError, ValueError, HarchError) as problem:  # TOML, types and text encoding are all ValueErrors
         raise HarchError("E0673", f"{path}: {problem}", hint=_HINT) from problem
     query = found.query
@@ -89,4 +99,5 @@ def read_settings(path: Path | None) -> SentinelSettings:
         lookback_ms=round(query.lookback_s * 1000),
         type_and_unit_labels=query.type_and_unit_labels,
     )
-    return SentinelSettings(found.limits, retention, engine, read_rules(with_shipped(found.redaction)))
+    redaction = read_rules(with_shipped(found.redaction))
+    return SentinelSettings(found.limits, retention, engine, redaction, archive, federated)

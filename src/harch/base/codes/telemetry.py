@@ -180,15 +180,15 @@ KINDS = (
         "E0624",
         "Query reads too many log lines",
         400,
-        "The query would look at more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text of "
-        "ten characters or more that the lines must contain: it lets the store skip what cannot match.",
+        "The query would look at more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text "
+        "of ten characters or more that the lines must contain: it lets the store skip what cannot match.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0625",
         "Query reads too many spans",
         400,
-        "The query would look at more spans than it may. Choose a shorter time, or conditions that fewer spans satisfy.",
+        "The query would look at more spans than it may. Choose a shorter time, or conditions that fewer spans meet.",
         EXIT_REFUSED,
     ),
     ErrorKind(
@@ -203,8 +203,8 @@ KINDS = (
         "E0627",
         "Too many streams",
         400,
-        "The tenant has as many streams of log lines as its limits allow. Use labels with few values; what differs from "
-        "line to line belongs into the line or its metadata.",
+        "The tenant has as many streams of log lines as its limits allow. Use labels with few values; what differs "
+        "from line to line belongs into the line or its metadata.",
         EXIT_REFUSED,
     ),
     ErrorKind(

@@ -21,7 +21,7 @@ from harch.sentinel.store.head.head import Head
 from harch.sentinel.store.head.journal import NoJournal
 from harch.sentinel.store.ingest.reading import BodyReader
 from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.rate import SampleRate
+from harch.sentinel.store.rate import sample_rate
 from harch.sentinel.store.request import Receipt, Request, request_of
 from harch.sentinel.store.wal.disk import Disk, SystemDisk
 from harch.sentinel.store.wal.journal import LogJournal
@@ -82,7 +82,7 @@ class Database:
         self.head.journal = self._journal
         self._log = Log(log_folder, self._journal, disk or SystemDisk(), clock.monotonic_s)
         self._bodies = BodyReader(self.limits, self.head.seed)
-        self._rate = SampleRate(self.limits, clock.monotonic_s)
+        self._rate = sample_rate(self.limits, clock.monotonic_s)
         self._upkeep = threading.Lock()  # one cut, deletion or maintenance at a time
         self._making_room = threading.Lock()
 

@@ -9,17 +9,20 @@ from harch.base.errors import HarchError
 from harch.sentinel.store.limits import Limits
 
 
-class SampleRate:
-    def __init__(self, limits: Limits, monotonic_s: Callable[[], float]) -> None:
-        self._per_s = limits.samples_per_s_max
-        self._burst = float(limits.samples_burst_max)
+class Rate:
+    """At most so many `things` a second, with a burst; without `per_s` any number."""
+
+    def __init__(
+        self, per_s: float | None, burst: float, things: str, monotonic_s: Callable[[], float], *, code: str = "E0628"
+    ) -> None:
+        self._per_s, self._burst, self._things, self._code = per_s, burst, things, code
         self._monotonic_s = monotonic_s
-        self._left = self._burst
+        self._left = burst
         self._at = monotonic_s()
         self._lock = threading.Lock()
 
-    def take(self, samples: int) -> None:
-        """Raises E0609 where the tenant has sent too much lately. A request may overdraw what is left."""
+    def take(self, count: int) -> None:
+        """Raises the rate's code where the tenant has sent too much lately. A request may overdraw what is left."""
         if self._per_s is None:
             return
         with self._lock:
@@ -29,7 +32,11 @@ class SampleRate:
             if self._left <= 0:
                 wait_s = max(1, round(-self._left / self._per_s) + 1)
                 raise HarchError(
-                    "E0609", f"more than {self._per_s:g} samples per second", retry_after_s=wait_s,
+                    self._code, f"more than {self._per_s:g} {self._things} per second", retry_after_s=wait_s,
                     hint=f"try again in {wait_s} s",
                 )  # fmt: skip
-            self._left -= samples
+            self._left -= count
+
+
+def sample_rate(limits: Limits, monotonic_s: Callable[[], float]) -> Rate:
+    return Rate(limits.samples_per_s_max, float(limits.samples_burst_max), "samples", monotonic_s, code="E0609")

@@ -42,8 +42,7 @@ class StoreFolder:
         found = self._open.get(tenant)
         if found is not None:
             return found
-        if not _NAME.fullmatch(tenant) or tenant in (".", ".."):  # it becomes the name of a folder
-            raise HarchError("E0618", f"`{tenant[:150]}` is no tenant's name")
+        check_tenant(tenant)
         with self._opening:
             if tenant not in self._open:
                 if len(self._open) >= TENANTS_MAX:
@@ -65,6 +64,12 @@ class StoreFolder:
     @property
     def _tenants_folder(self) -> Path:
         return self._folder / "tenants"
+
+
+def check_tenant(tenant: str) -> None:
+    """Raises E0618 for a name that is none: it becomes the name of a folder."""
+    if not _NAME.fullmatch(tenant) or tenant in (".", ".."):
+        raise HarchError("E0618", f"`{tenant[:150]}` is no tenant's name")
 
 
 def _locked(folder: Path) -> int:

@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from harch.base.errors import HarchError
 from harch.sentinel.store.wal.disk import Disk
-from harch.sentinel.store.wal.journal import Batch, LogJournal
 from harch.sentinel.store.wal.segments import MAGIC, frame, segment_numbers, segment_path, sync_folder
 
 _RETRY_AFTER_S = 1.0  # how long a disk that refused is left alone
@@ -17,10 +17,32 @@ _RETRY_AFTER_S = 1.0  # how long a disk that refused is left alone
 _log = logging.getLogger(__name__)
 
 
+class Batch(Protocol):
+    """Records for one segment that are not on disk yet."""
+
+    segment: int
+
+    def payload(self) -> memoryview: ...
+
+
+class Journal(Protocol):
+    """Collects what is to be written: of samples, lines or spans."""
+
+    newest: dict[int, int]  # segment -> newest time in it
+
+    def take(self) -> tuple[Sequence[Any], int]:
+        """All batches that wait to be written, and the ticket of the last record in them."""
+        ...
+
+    def give_back(self, batches: Sequence[Any]) -> None:
+        """Buffers that were written can be used again."""
+        ...
+
+
 class Log:
     """Writes what the journal collects. A batch is one frame: after a crash it is there as a whole or not at all."""
 
-    def __init__(self, folder: Path, journal: LogJournal, disk: Disk, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, journal: Journal, disk: Disk, monotonic_s: Callable[[], float]) -> None:
         self._folder = folder
         self._journal = journal
         self._disk = disk

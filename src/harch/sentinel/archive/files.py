@@ -1,0 +1,148 @@
+"""How do files come and go? Written under new names, named by one list that is replaced as a whole, then removed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic
+
+import msgspec
+import numpy as np
+
+from harch.sentinel.archive.kinds import Kind, R
+from harch.sentinel.archive.manifest import Erasure, FileEntry, Manifest, read_manifest, write_manifest
+from harch.sentinel.archive.pins import Pins
+from harch.sentinel.archive.planning import HOUR_NS
+from harch.sentinel.store.blocks.disk import Disk
+
+_WINDOWS_MAX = 64  # of one flush: rows spread wider than that share files
+
+_log = logging.getLogger(__name__)
+
+
+def windows_of(kind: Kind[R], rows: R) -> list[R]:
+    """The rows of each hour, in their order."""
+    hours = kind.times(rows) // HOUR_NS
+    known = np.unique(hours)
+    if len(known) == 1:
+        return [rows]
+    groups = np.array_split(known, min(len(known), _WINDOWS_MAX))
+    return [kind.taken(rows, np.flatnonzero((hours >= group[0]) & (hours <= group[-1]))) for group in groups]
+
+
+class Files(Generic[R]):
+    """The files of one table. All methods that change something are called by one thread at a time."""
+
+    def __init__(self, folder: Path, kind: Kind[R], disk: Disk) -> None:
+        self._table_folder, self._kind, self._disk = folder, kind, disk
+        self.folder = folder / "files"
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.manifest: Manifest = read_manifest(folder, disk)
+        self.pins = Pins(self._remove)
+        self._remove_strays()
+
+    def written(self, parts: Sequence[R]) -> list[FileEntry]:
+        """Synced files, one a part; they count only once the list names them."""
+        first = self.manifest.next_file
+        return [self._written(first + place, rows) for place, rows in enumerate(parts)]
+
+    def replace(
+        self,
+        old: Sequence[FileEntry],
+        new: Sequence[FileEntry],
+        lock: threading.Lock,
+        *,
+        segment: int | None = None,
+        also: Callable[[], None] = lambda: None,
+    ) -> None:
+        """The point at which a change holds. New files are synced before the list is; old ones go after it."""
+        if new:
+            self._disk.sync_folder(self.folder)
+        gone = {one.name for one in old}
+        kept = [one for one in self.manifest.files if one.name not in gone]
+        changed = msgspec.structs.replace(
+            self.manifest,
+            files=tuple(sorted([*kept, *new], key=lambda one: one.first)),
+            next_file=max([self.manifest.next_file, *(int(one.name) + 1 for one in new)]),
+            segment=self.manifest.segment if segment is None else segment,
+        )
+        write_manifest(self._table_folder, changed, self._disk)
+        with lock:
+            self.manifest = changed
+            also()
+        self.pins.doom([one.name for one in old])
+
+    def rewrite(self, group: Sequence[FileEntry], lock: threading.Lock) -> None:
+        """One file in place of these, without what was erased."""
+        parts = [rows for rows in map(self._clean_rows, group) if rows.count]
+        fresh: list[FileEntry] = []
+        if parts:
+            written = self._written(self.manifest.next_file, self._kind.joined(parts))
+            fresh = [msgspec.structs.replace(written, first=min(one.first for one in group))]
+        self.replace(group, fresh, lock)
+
+    def remember(self, erasure: Erasure) -> None:
+        known = self.manifest.erasures
+        if all(one.number != erasure.number for one in known):
+            following = max(self.manifest.next_erasure, erasure.number + 1)
+            self.manifest = msgspec.structs.replace(self.manifest, erasures=(*known, erasure), next_erasure=following)
+
+    def carry_out(self, lock: threading.Lock) -> None:
+        """Rewrites every file that has rows to be erased, and forgets the erasures."""
+        erasures = self.manifest.erasures
+        if not erasures:
+            return
+        for entry in self.manifest.files:
+            stem = self.folder / entry.name
+            if any(one.number > entry.clean_to and self._kind.holds(stem, one.content) for one in erasures):
+                self.rewrite([entry], lock)
+        done = msgspec.structs.replace(self.manifest, erasures=())
+        write_manifest(self._table_folder, done, self._disk)
+        with lock:
+            self.manifest = done
+
+    def have_room_for(self, group: Sequence[FileEntry], free_bytes_min: int) -> bool:
+        needed = 2 * sum(one.disk_bytes for one in group) + free_bytes_min
+        return self._disk.free_bytes(self.folder) > needed
+
+    def _clean_rows(self, entry: FileEntry) -> R:
+        rows = self._kind.read(self.folder / entry.name)
+        for erasure in self.manifest.erasures:
+            if erasure.number > entry.clean_to:
+                rows = self._kind.without(rows, erasure.content)
+        return rows
+
+    def _written(self, number: int, rows: R) -> FileEntry:
+        name = f"{number:08d}"
+        for suffix in self._kind.suffixes:  # what an attempt that failed has left
+            if (path := self.folder / f"{name}{suffix}").exists():
+                self._disk.remove_file(path)
+        times = self._kind.times(rows)
+        disk_bytes = self._kind.write(self.folder / name, rows, self._disk)
+        return FileEntry(
+            name=name,
+            first=number,
+            start_ns=int(times.min()),
+            end_ns=int(times.max()),
+            rows=rows.count,
+            raw_bytes=rows.raw_bytes,
+            disk_bytes=disk_bytes,
+            clean_to=self.manifest.next_erasure - 1,
+        )
+
+    def _remove_strays(self) -> None:
+        """Files that the list does not name: a crash came before or after it was replaced."""
+        known = {one.name for one in self.manifest.files}
+        for path in sorted(self.folder.iterdir()):
+            if path.name.partition(".")[0] not in known:
+                self._disk.remove_file(path)
+
+    def _remove(self, name: str) -> None:
+        self._kind.forget(name)
+        for suffix in self._kind.suffixes:
+            try:
+                self._disk.remove_file(self.folder / f"{name}{suffix}")
+            except OSError as problem:
+                _log.error("%s%s cannot be removed: %s", name, suffix, problem)

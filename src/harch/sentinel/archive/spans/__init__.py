@@ -1,0 +1,1 @@
+"""How are spans kept and found?"""

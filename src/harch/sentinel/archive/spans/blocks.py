@@ -1,0 +1,216 @@
+"""What do searches read? Blocks of spans in groups: facts that rule groups out, columns for those that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from harch.sentinel.archive.spans import rows as columns
+from harch.sentinel.archive.spans.conditions import holds, spelling_asked, spellings
+from harch.sentinel.archive.spans.rows import (
+    ATTRIBUTE,
+    KINDS,
+    STATUSES,
+    SpanRows,
+    typed_value,
+    unpacked_attributes,
+)
+from harch.sentinel.archive.spans.traces import TraceTable, ordered
+from harch.sentinel.model.selection import Codes, Ints
+from harch.sentinel.model.spans import AttributeValue, Comparison, Field, SpanCondition
+from harch.sentinel.store.checksum import crc32c
+
+_BITS_PER_VALUE = 8
+_SECOND = 0x9E3779B1  # the second place of a value in its filter
+
+
+class GroupFacts(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a group without reading it."""
+
+    rows: int
+    start_min: int
+    start_max: int
+    duration_min: int
+    duration_max: int
+    services: tuple[str, ...]
+    names: tuple[str, ...]
+    statuses: tuple[str, ...]
+    kinds: tuple[str, ...]
+    keys: tuple[str, ...]  # attributes of its spans and their resources
+    values: bytes  # a Bloom filter over attributes with their values
+
+    def may_satisfy(self, condition: SpanCondition) -> bool:
+        match condition.field:
+            case Field.SERVICE:
+                return _any_holds(self.services, condition)
+            case Field.NAME:
+                return _any_holds(self.names, condition)
+            case Field.STATUS:
+                return _any_holds(self.statuses, condition)
+            case Field.KIND:
+                return _any_holds(self.kinds, condition)
+            case Field.DURATION:
+                return self._duration_may(condition)
+            case Field.ATTRIBUTE:
+                return self._attribute_may(condition)
+
+    def _duration_may(self, condition: SpanCondition) -> bool:
+        match condition.comparison:
+            case Comparison.ABOVE | Comparison.AT_LEAST if isinstance(condition.value, int | float):
+                return holds(self.duration_max, condition.comparison, condition.value)
+            case Comparison.BELOW | Comparison.AT_MOST if isinstance(condition.value, int | float):
+                return holds(self.duration_min, condition.comparison, condition.value)
+            case _:
+                return True
+
+    def _attribute_may(self, condition: SpanCondition) -> bool:
+        if condition.comparison in (Comparison.NOT_EQUAL, Comparison.NOT_REGEX):
+            return True
+        if condition.attribute not in self.keys:
+            return False
+        if condition.comparison is not Comparison.EQUAL:
+            return True
+        asked = spelling_asked(condition.value)
+        return asked is None or _may_hold(self.values, condition.attribute, asked)
+
+
+def _any_holds(values: Iterable[str], condition: SpanCondition) -> bool:
+    return any(holds(value, condition.comparison, condition.value) for value in values)
+
+
+def _places(name: str, text: str, bits: int) -> tuple[int, int]:
+    first = crc32c(f"{name}\0{text}".encode())
+    return first & (bits - 1), (first * _SECOND >> 16) & (bits - 1)
+
+
+def _may_hold(values: bytes, name: str, text: str) -> bool:
+    return all(values[place >> 3] >> (place & 7) & 1 for place in _places(name, text, len(values) * 8))
+
+
+def _filter_of(pairs: set[tuple[str, str]]) -> bytes:
+    size = max(64, 1 << (len(pairs) * _BITS_PER_VALUE - 1).bit_length() if pairs else 0)
+    bits = bytearray(size // 8)
+    for name, text in pairs:
+        for place in _places(name, text, size):
+            bits[place >> 3] |= 1 << (place & 7)
+    return bytes(bits)
+
+
+class Coded:
+    """A column of few different values: which ones, and of each row the place of its value, -1 for none."""
+
+    __slots__ = ("codes", "size", "values")
+
+    def __init__(self, column: Any, kind: str) -> None:
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        self.codes: Codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+        found = coded.dictionary.to_pylist()
+        self.values: list[Any] = [typed_value(value) for value in found] if kind == ATTRIBUTE else found
+        self.size = self.codes.nbytes + 100 * len(found)
+
+
+class Block(Protocol):
+    """Spans in the order of `traces.ordered`, in groups of rows."""
+
+    traces: TraceTable
+    groups: Sequence[GroupFacts]
+    bounds: Ints  # first row of each group, and the one behind the last
+
+    def numbers(self, group: int, name: str) -> Ints: ...
+
+    def coded(self, group: int, name: str) -> Coded | None:
+        """None: no such column, as of an attribute that no span has."""
+        ...
+
+    def ids(self, group: int) -> Any:
+        """Span ids as words."""
+        ...
+
+    def rows(self, first: int, count: int) -> Any:
+        """A table of these rows with all columns."""
+        ...
+
+    def root(self, entry: int) -> tuple[str, str]:
+        """Service and name of the span that stands for a trace."""
+        ...
+
+
+class MemoryBlock:
+    """Spans in memory, as one group."""
+
+    def __init__(self, table: Any) -> None:
+        order, self.traces = ordered(table)
+        self._table = table.take(pa.array(order)).combine_chunks()
+        self.groups: Sequence[GroupFacts] = [facts_of(self._table)]
+        self.bounds: Ints = np.array([0, table.num_rows], np.int64)
+        self._coded: dict[str, Coded | None] = {}
+
+    def numbers(self, group: int, name: str) -> Ints:
+        found: Ints = self._table.column(name).to_numpy()
+        return found
+
+    def coded(self, group: int, name: str) -> Coded | None:
+        if name not in self._coded:
+            known = name in self._table.column_names
+            self._coded[name] = Coded(self._table.column(name), name[:2]) if known else None
+        return self._coded[name]
+
+    def ids(self, group: int) -> Any:
+        return columns.words_of(self._table.column(columns.SPAN))
+
+    def rows(self, first: int, count: int) -> Any:
+        return self._table.slice(first, count)
+
+    def root(self, entry: int) -> tuple[str, str]:
+        row = int(self.traces.root[entry])
+        return (
+            self._table.column(columns.SERVICE)[row].as_py(),
+            self._table.column(columns.NAME)[row].as_py(),
+        )
+
+
+def block_of(rows: SpanRows) -> MemoryBlock:
+    """The block of a piece of memory, made once."""
+    if rows.block is None:
+        rows.block = MemoryBlock(rows.table)
+    found: MemoryBlock = rows.block
+    return found
+
+
+def facts_of(table: Any) -> GroupFacts:
+    """What is worth knowing of these rows before they are read."""
+    starts, durations = table.column(columns.START).to_numpy(), table.column(columns.DURATION).to_numpy()
+    pairs: set[tuple[str, str]] = set()
+    keys: set[str] = set()
+
+    def note(name: str, value: AttributeValue) -> None:
+        keys.add(name)
+        pairs.update((name, text) for text in spellings(value))
+
+    for name in table.column_names:
+        if name.startswith(ATTRIBUTE):
+            for text in table.column(name).unique().to_pylist():
+                if text is not None:
+                    note(name[2:], typed_value(text))
+    for packed in (columns.RESOURCE, columns.MORE):
+        for value in table.column(packed).unique().to_pylist():
+            for name, one in unpacked_attributes(value):
+                note(name, one)
+    return GroupFacts(
+        table.num_rows,
+        int(starts.min()),
+        int(starts.max()),
+        int(durations.min()),
+        int(durations.max()),
+        tuple(table.column(columns.SERVICE).unique().to_pylist()),
+        tuple(table.column(columns.NAME).unique().to_pylist()),
+        tuple(STATUSES[code].value for code in table.column(columns.STATUS).unique().to_pylist()),
+        tuple(KINDS[code].value for code in table.column(columns.KIND).unique().to_pylist()),
+        tuple(sorted(keys)),
+        _filter_of(pairs),
+    )

@@ -1,0 +1,210 @@
+"""How do spans lie in a file? Parquet that any tool reads, whole traces together, and an index beside it."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harch.sentinel.archive.logs.file import INDEX, PARQUET, damaged
+from harch.sentinel.archive.spans import rows as columns
+from harch.sentinel.archive.spans.blocks import Coded, GroupFacts, facts_of
+from harch.sentinel.archive.spans.rows import SpanRows
+from harch.sentinel.archive.spans.traces import COLUMNS, TraceTable, ordered
+from harch.sentinel.model.selection import Ints
+from harch.sentinel.store.blocks.disk import Disk, write_file
+from harch.sentinel.store.checksum import crc32c
+
+GROUP_ROWS = 1 << 14
+_MAGIC = b"HSSPNIX1"
+_WORDS = frozenset({"high", "low", "root_span"})
+_PLAIN = frozenset({columns.TRACE, columns.SPAN, columns.PARENT, columns.START, columns.DURATION})
+_CACHE_BYTES = 128 << 20
+
+
+class _Index(msgspec.Struct, array_like=True, frozen=True):
+    groups: list[GroupFacts]
+    texts: list[str]  # services and names of roots
+    root_services: bytes  # int32 each, places in `texts`
+    root_names: bytes
+    traces: int
+    traces_checksum: int
+
+
+def write_span_file(stem: Path, rows: SpanRows, disk: Disk) -> int:
+    """Both files, synced; returns how many bytes they take."""
+    order, traces = ordered(rows.table)
+    table = rows.table.take(pa.array(order)).combine_chunks()
+    empty = [name for name in table.column_names if table.column(name).null_count == table.num_rows]
+    table = table.drop_columns(empty)
+    parquet = _parquet(table)
+    write_file(disk, stem.with_suffix(PARQUET), parquet)
+    index = _index(table, traces)
+    write_file(disk, stem.with_suffix(INDEX), index)
+    return len(parquet) + len(index)
+
+
+def _parquet(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    coded = [name for name in table.column_names if name not in _PLAIN]
+    delta = {columns.START: "DELTA_BINARY_PACKED", columns.DURATION: "DELTA_BINARY_PACKED"}
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=GROUP_ROWS,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=coded,
+        column_encoding=delta,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _index(table: Any, traces: TraceTable) -> bytes:
+    groups = [facts_of(table.slice(begin, GROUP_ROWS)) for begin in range(0, table.num_rows, GROUP_ROWS)]
+    known: dict[str, int] = {}
+    roots = []
+    for column in (columns.SERVICE, columns.NAME):
+        coded = table.column(column).take(pa.array(traces.root)).combine_chunks().dictionary_encode()
+        places = np.array([known.setdefault(text, len(known)) for text in coded.dictionary.to_pylist()], np.int32)
+        roots.append(places[coded.indices.to_numpy()].tobytes())
+    body = b"".join(getattr(traces, name).tobytes() for name in COLUMNS)
+    content = _Index(groups, list(known), roots[0], roots[1], len(traces.high), crc32c(body))
+    head = bytes(cramjam.zstd.compress(msgspec.msgpack.encode(content), 3))
+    padding = bytes(-(16 + len(head)) % 8)
+    return b"".join([_MAGIC, len(head).to_bytes(4, "little"), crc32c(head).to_bytes(4, "little"), head, padding, body])
+
+
+class ColumnCache:
+    """Columns that were read lately, of all files, within a bound."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: OrderedDict[tuple[int, int, str], tuple[Any, int]] = OrderedDict()
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, int, str]) -> Any:
+        with self._lock:
+            found = self._held.get(key)
+            if found is None:
+                return None
+            self._held.move_to_end(key)
+            return found[0]
+
+    def put(self, key: tuple[int, int, str], column: Any, size: int) -> None:
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = (column, size)
+                self._used += size
+            while self._used > self._bytes_max:
+                self._used -= self._held.popitem(last=False)[1][1]
+
+
+_CACHE = ColumnCache(_CACHE_BYTES)
+_NUMBERS = itertools.count()  # of opened files, so that the cache never takes one for another
+
+
+class SpanFile:
+    """An open file, as a block."""
+
+    def __init__(self, stem: Path) -> None:
+        """Raises E0613 for what was not written like that, FileNotFoundError where there is nothing."""
+        self._stem = stem
+        self._number = next(_NUMBERS)
+        with stem.with_suffix(INDEX).open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        size = int.from_bytes(data[8:12], "little")
+        head = data[16 : 16 + size]
+        if data[:8] != _MAGIC or crc32c(head) != int.from_bytes(data[12:16], "little"):
+            raise damaged(stem, "its index is not what was written")
+        self._index = msgspec.msgpack.decode(bytes(cramjam.zstd.decompress(head)), type=_Index)
+        self.groups: Sequence[GroupFacts] = self._index.groups
+        self.bounds: Ints = np.cumsum([0, *(one.rows for one in self.groups)])
+        begin = 16 + size + -(16 + size) % 8
+        count = self._index.traces
+        parts: dict[str, Any] = {}
+        for place, name in enumerate(COLUMNS):
+            kind = np.uint64 if name in _WORDS else np.int64
+            parts[name] = np.frombuffer(data, kind, count, begin + 8 * count * place)
+        if crc32c(memoryview(data)[begin:]) != self._index.traces_checksum:
+            raise damaged(stem, "its list of traces is not what was written")
+        self.traces = TraceTable(**parts)
+        self._services = np.frombuffer(self._index.root_services, np.int32)
+        self._names = np.frombuffer(self._index.root_names, np.int32)
+        self._parquet: Any = None
+        self._columns: frozenset[str] = frozenset()
+
+    def numbers(self, group: int, name: str) -> Ints:
+        found = _CACHE.get((self._number, group, name))
+        if found is None:
+            found = self._read(group, [name]).column(0).to_numpy()
+            _CACHE.put((self._number, group, name), found, found.nbytes)
+        numbers: Ints = found
+        return numbers
+
+    def coded(self, group: int, name: str) -> Coded | None:
+        self._opened()
+        if name not in self._columns:
+            return None
+        found = _CACHE.get((self._number, group, name))
+        if found is None:
+            found = Coded(self._read(group, [name]).column(0), name[:2])
+            _CACHE.put((self._number, group, name), found, found.size)
+        coded: Coded = found
+        return coded
+
+    def ids(self, group: int) -> Any:
+        found = _CACHE.get((self._number, group, columns.SPAN))
+        if found is None:
+            found = columns.words_of(self._read(group, [columns.SPAN]).column(0))
+            _CACHE.put((self._number, group, columns.SPAN), found, found.nbytes)
+        return found
+
+    def rows(self, first: int, count: int) -> Any:
+        begin = int(np.searchsorted(self.bounds, first, side="right")) - 1
+        end = int(np.searchsorted(self.bounds, first + count, side="left"))
+        parts = []
+        for group in range(begin, end):
+            low = max(first, int(self.bounds[group])) - int(self.bounds[group])
+            high = min(first + count, int(self.bounds[group + 1])) - int(self.bounds[group])
+            parts.append(self._read(group, None).slice(low, high - low))
+        return pa.concat_tables(parts)
+
+    def root(self, entry: int) -> tuple[str, str]:
+        return self._index.texts[self._services[entry]], self._index.texts[self._names[entry]]
+
+    def _opened(self) -> Any:
+        if self._parquet is None:
+            parquet = pq.ParquetFile(self._stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True)
+            self._columns = frozenset(parquet.schema_arrow.names)
+            self._parquet = parquet
+        return self._parquet
+
+    def _read(self, group: int, names: list[str] | None) -> Any:
+        try:
+            return self._opened().read_row_group(group, columns=names, use_threads=False)
+        except (pa.ArrowException, OSError) as broken:
+            raise damaged(self._stem, f"group {group}: {broken}") from broken
+
+
+def read_span_file(stem: Path) -> SpanRows:
+    """All of it, for rewriting."""
+    try:
+        table = pq.read_table(stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as broken:
+        raise damaged(stem, str(broken)) from broken
+    return SpanRows(table.combine_chunks())
