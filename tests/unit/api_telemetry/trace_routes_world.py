@@ -110,5 +110,5 @@ def span(
         duration_ns=round(duration_ms * MS),
         status=SpanStatus.ERROR if error else SpanStatus.UNSET,
         attributes=tuple(sorted((attributes or {}).items())),
-        resource=(("harch.hub", "dakhla"),),
+        resource=(("hub", "dakhla"),),
     )

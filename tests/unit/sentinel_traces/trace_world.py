@@ -34,7 +34,7 @@ def span(
         kind=kind,
         status=SpanStatus.ERROR if error else SpanStatus.UNSET,
         attributes=tuple(sorted(attributes.items())),
-        resource=(("harch.hub", hub),) if hub else (),
+        resource=(("hub", hub),) if hub else (),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from harch.api.telemetry.access import DEFAULT_TENANT
+from harch.api.telemetry.alert_page import AlertPage, Stores
 from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.ports import Tenants
@@ -116,6 +117,10 @@ class Alerting:
             _change(("DELETE",), "/api/v2/silence/{id}", lambda _, names: service.delete_silence(names["id"])),
             _change(("POST",), "/api/v2/alert/{id}/ack", lambda body, names: service.post_ack(names["id"], body)),
         ]
+
+    def page(self, engine: Engine, stores: Stores, clock: Clock) -> AlertPage:
+        """The page around each of these alerts."""
+        return AlertPage(self._service.desk, lambda: self._runner.groups, engine, stores, clock)
 
     def _rules(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         return success(

@@ -63,6 +63,18 @@ def get_alerts(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
     ]
 
 
+def get_alert(desk: Desk, fingerprint: str, *, now_ms: int) -> tuple[Alert, dict[str, Json]]:
+    """Our addition: one alert, also for a while after it was resolved, and how it is shown. Raises E0648."""
+    alert = desk.alerts.get(fingerprint)
+    if alert is None:
+        raise _not_known(fingerprint)
+    return alert, _shown(desk, alert, desk.inhibitor(now_ms), now_ms).json
+
+
+def _not_known(fingerprint: str) -> HarchError:
+    return HarchError("E0648", f"no alert `{fingerprint[:32]}` is firing", hint="list alerts with their fingerprints")
+
+
 def get_alert_groups(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
     matchers, receiver = _read(query)
     inhibitor = desk.inhibitor(now_ms)
@@ -131,9 +143,7 @@ def post_ack(desk: Desk, fingerprint: str, body: Json, *, now_ms: int) -> Json:
     """Our addition: `{"by": …, "comment": …, "endsAt": …, "withdraw": false}`. Raises E0645 and E0648."""
     alert = desk.alerts.get(fingerprint)
     if alert is None or alert.is_resolved(now_ms):
-        raise HarchError(
-            "E0648", f"no alert `{fingerprint[:32]}` is firing", hint="list alerts with their fingerprints"
-        )
+        raise _not_known(fingerprint)
     fields = body if isinstance(body, dict) else {}
     acknowledge(
         desk.shared,

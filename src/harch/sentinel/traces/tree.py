@@ -14,7 +14,7 @@ from enum import Enum
 from harch.sentinel.model.spans import Span, SpanKind, SpanStatus
 
 NO_PARENT = -1
-PLACES = ("harch.hub", "hub", "host.name", "service.instance.id")  # attributes of a resource that say whose clock it is
+PLACES = ("hub", "agent", "node", "host.name", "service.instance.id")  # of a resource: whose clock it is
 
 
 class Oddity(Enum):

@@ -1,0 +1,130 @@
+"""Which traces belong to an alert? Those that exemplars and log lines name, failures of its place, and the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from harch.sentinel.around.identity import Identity, span_conditions
+from harch.sentinel.model.spans import (
+    Comparison,
+    Field,
+    SpanCondition,
+    SpanQuery,
+    SpanReadable,
+    SpanStatus,
+    TraceSummary,
+)
+from harch.sentinel.traces.fields import trace_id_of
+from harch.sentinel.traces.printer import print_query
+from harch.sentinel.traces.query import Alternative, TraceQuery
+from harch.sentinel.traces.searching import summary_of
+from harch.sentinel.traces.statistics import quantile_ns
+
+TOLD_MAX = 12
+NAMED_MAX = 10  # traces that are looked up by id
+FAILED_MAX = 20
+SLOW_LOOKED_AT = 50
+SLOW_QUANTILE = 0.95
+SPANS_COUNTED_MAX = 20_000_000
+_ORDER = ("exemplar", "log", "error", "slow")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReasons:
+    """Ids that were found elsewhere: at metrics, and in log lines."""
+
+    exemplars: Collection[str] = ()
+    logged: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedTrace:
+    summary: TraceSummary
+    why: tuple[str, ...]
+
+    @property
+    def json(self) -> dict[str, object]:
+        one = self.summary
+        return {
+            "traceID": one.trace_id,
+            "rootServiceName": one.root_service,
+            "rootTraceName": one.root_name,
+            "startTimeUnixNano": str(one.start_ns),
+            "durationNs": one.duration_ns,
+            "spanCount": one.spans,
+            "errorCount": one.errors,
+            "why": list(self.why),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedTraces:
+    traces: tuple[RelatedTrace, ...] = ()
+    query: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    summaries: dict[str, TraceSummary] = field(default_factory=dict)
+    why: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, summary: TraceSummary, why: str) -> None:
+        self.summaries.setdefault(summary.trace_id, summary)
+        reasons = self.why.setdefault(summary.trace_id, [])
+        if why not in reasons:
+            reasons.append(why)
+
+
+def related_traces(
+    store: SpanReadable, identity: Identity, reasons: TraceReasons, *, start_ns: int, end_ns: int
+) -> RelatedTraces:
+    """Raises E0625 if the store has too much to look at."""
+    found = _Found()
+    for why, ids in (("exemplar", reasons.exemplars), ("log", reasons.logged)):
+        for trace_id in list(ids)[:NAMED_MAX]:
+            known = trace_id_of(trace_id)
+            if known is not None and (spans := store.trace(known)):
+                found.add(summary_of(spans, ()), why)
+    conditions = span_conditions(identity, store.tag_names(start_ns, end_ns))
+    if not conditions:
+        note = "spans of this time have no attribute that the alert names; traces are those of exemplars and log lines"
+        return RelatedTraces(_told(found), "", (note,))
+    query = SpanQuery(start_ns, end_ns, conditions, limit=FAILED_MAX, scanned_spans_max=SPANS_COUNTED_MAX)
+    failed = SpanCondition(Field.STATUS, Comparison.EQUAL, SpanStatus.ERROR.value)
+    for summary in store.search(replace(query, conditions=(*conditions, failed))):
+        found.add(summary, "error")
+    for summary in _slowest(store, query):
+        found.add(summary, "slow")
+    return RelatedTraces(_told(found), print_query(TraceQuery((Alternative(conditions),))))
+
+
+def _slowest(store: SpanReadable, query: SpanQuery) -> list[TraceSummary]:
+    """Among the newest traces with a span in the slowest twentieth, the longest."""
+    groups = store.statistics(query, (Field.KIND,))
+    buckets = [sum(counts) for counts in zip(*(group.buckets for group in groups), strict=True)]
+    least_ns = quantile_ns(buckets, SLOW_QUANTILE)
+    if not least_ns:
+        return []
+    slow = SpanCondition(Field.DURATION, Comparison.AT_LEAST, least_ns)
+    summaries = store.search(replace(query, conditions=(*query.conditions, slow), limit=SLOW_LOOKED_AT))
+    return sorted(summaries, key=lambda one: (-one.duration_ns, one.trace_id))[: TOLD_MAX // 2]
+
+
+def _told(found: _Found) -> tuple[RelatedTrace, ...]:
+    """Traces with the best reasons first; each reason has its turn, so that one kind does not push out the others."""
+    by_reason = {
+        why: sorted(
+            (one for one in found.summaries.values() if why in found.why[one.trace_id]),
+            key=lambda one: (-one.errors if why == "error" else 0, -one.duration_ns, one.trace_id),
+        )
+        for why in _ORDER
+    }
+    chosen: dict[str, RelatedTrace] = {}
+    for turn in range(len(found.summaries)):
+        for why in _ORDER:
+            if turn < len(by_reason[why]) and len(chosen) < TOLD_MAX:
+                one = by_reason[why][turn]
+                chosen.setdefault(one.trace_id, RelatedTrace(one, tuple(found.why[one.trace_id])))
+    return tuple(chosen.values())
