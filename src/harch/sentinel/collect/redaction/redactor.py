@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from harch.sentinel.collect.redaction.looking import Hits, Looking
 from harch.sentinel.collect.redaction.rule import Rule, Where
-from harch.sentinel.collect.redaction.span_texts import clean_attributes, clean_span, texts_of
+from harch.sentinel.collect.redaction.span_texts import clean_attributes, clean_span, names_and_texts
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
-from harch.sentinel.model.spans import Span
+from harch.sentinel.model.spans import Attributes, Span
 
 _STREAMS_REMEMBERED = 16_384
 _Choice = tuple[int, ...]  # places of the rules that concern a stream
@@ -58,14 +58,17 @@ class Redactor:
         told = list(spans)
         for choice, places in by_choice.items():
             looking = self._looking(choice, Where.ATTRIBUTES)
-            resources = {id(spans[place].resource): spans[place].resource for place in places}  # shared by many spans
-            texts = {text for place in places for text in texts_of(spans[place])}
-            texts.update(value for one in resources.values() for _, value in one if isinstance(value, str))
+            names, texts = names_and_texts([spans[place] for place in places])
             listed = list(texts)
             clean = {listed[at]: text for at, text in looking.changed(listed, hits).items()}
-            kept = {key: clean_attributes(one, clean, looking, hits) for key, one in resources.items()}
+            if not clean and not any(map(looking.rule_of_name, names)):
+                continue  # as almost always
+            kept: dict[int, Attributes] = {}  # resources, which many spans share
             for place in places:
-                told[place] = clean_span(spans[place], kept[id(spans[place].resource)], clean, looking, hits)
+                resource = spans[place].resource
+                if id(resource) not in kept:
+                    kept[id(resource)] = clean_attributes(resource, clean, looking, hits)
+                told[place] = clean_span(spans[place], kept[id(resource)], clean, looking, hits)
         self._count(hits)
         return told
 

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harch.sentinel.collect.redaction.looking import Hits, Looking
 from harch.sentinel.model.spans import Attributes, AttributeValue, Span
 
 
-def texts_of(span: Span) -> Iterator[str]:
-    """All but those of its resource, which it shares with others."""
-    yield span.name
-    if span.status_message:
-        yield span.status_message
-    for _, value in span.attributes:
+def names_and_texts(spans: Sequence[Span]) -> tuple[set[str], set[str]]:
+    """Names of all attributes, and every text that may hold a secret, once."""
+    names: set[str] = set()
+    texts: set[str] = set()
+    resources: set[int] = set()  # seen already: many spans share one
+    for span in spans:
+        texts.add(span.name)
+        for name, value in span.attributes:
+            names.add(name)
+            if value.__class__ is str:
+                texts.add(value)
+        if span.status_message:
+            texts.add(span.status_message)
+        for event in span.events:
+            texts.add(event.name)
+            _note(event.attributes, names, texts)
+        for link in span.links:
+            _note(link.attributes, names, texts)
+        if id(span.resource) not in resources:
+            resources.add(id(span.resource))
+            _note(span.resource, names, texts)
+    return names, texts
+
+
+def _note(attributes: Attributes, names: set[str], texts: set[str]) -> None:
+    for name, value in attributes:
+        names.add(name)
         if isinstance(value, str):
-            yield value
-    for event in span.events:
-        yield event.name
-        for _, value in event.attributes:
-            if isinstance(value, str):
-                yield value
-    for link in span.links:
-        for _, value in link.attributes:
-            if isinstance(value, str):
-                yield value
+            texts.add(value)
 
 
 def clean_span(span: Span, resource: Attributes, clean: Mapping[str, str], looking: Looking, hits: Hits) -> Span:
