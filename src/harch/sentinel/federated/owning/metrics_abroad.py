@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
@@ -106,9 +107,9 @@ def _grid_problem(part: MetricPart, policy: TelemetryPolicy) -> str:
 def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Selection, desk: MetricDesk) -> Told:
     policy = desk.policy
     series = [_with_name(value.series.labels_of(row), asked.metric) for row in range(value.series.count)]
-    if not series:
-        return Told()
     groups, numbers = _groups(series, asked)
+    if not groups:
+        return Told()
     if len(groups) > policy.groups_abroad_max:
         detail = f"{len(groups)} groups, {policy.groups_abroad_max} allowed"
         return refused(part.expression, "size", detail, "group by fewer labels")
@@ -125,12 +126,7 @@ def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Sel
     for row, group in enumerate(numbers.tolist()):
         if group >= 0:
             there[group] |= value.present[row]
-    hidden = int((there & ~allowed).any(axis=1).sum())
-    return replace_suppressed(told, hidden)
-
-
-def replace_suppressed(told: Told, suppressed: int) -> Told:
-    return Told(series=told.series, suppressed=suppressed, refused=told.refused)
+    return structs.replace(told, suppressed=int((there & ~allowed).any(axis=1).sum()))
 
 
 def _with_name(labels: Labels, metric: str) -> Labels:
