@@ -14,6 +14,7 @@ from pathlib import Path
 from harch.api.server import serve_api
 from harch.api.telemetry.access import DEFAULT_TENANT, Doorkeeper, HubDoor, OpenDoor, TokenDoor
 from harch.api.telemetry.administration import Administration
+from harch.api.telemetry.alert_page import Stores
 from harch.api.telemetry.alerting import Alerting
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.app import TelemetryApp
@@ -28,6 +29,8 @@ from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Right, Route, Routes, Work
 from harch.api.telemetry.settings import SentinelSettings, read_settings
 from harch.api.telemetry.status import Status
+from harch.api.telemetry.tempo import Tempo
+from harch.api.telemetry.traces import Traces
 from harch.api.telemetry.writes import Writes
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
@@ -130,6 +133,8 @@ class Sentinel:
                 options.data,
                 clock,
             )
+        traces = Traces(archive, archive)
+        self._page = self._alerting.page(engine, Stores(folder, archive, archive), clock)
         queries = Queries(folder, engine, self._federated.metrics if self._federated else None)
         routes = [
             *Writes(folder).routes(),
@@ -140,7 +145,10 @@ class Sentinel:
             Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP, Right.ADMINISTER),
             *Administration(folder).routes(),
             *Erasing(archive).routes(),
+            *traces.routes(),
+            *Tempo(archive, traces).routes(),
             *self._alerting.routes(),
+            *self._page.routes(),
             *(self._federated.routes() if self._federated else ()),
         ]
         self.app = TelemetryApp(Routes(routes), door, clock)
@@ -169,6 +177,7 @@ class Sentinel:
 
     async def close(self) -> None:
         self.app.close()
+        self._page.close()
         if self._federated is not None:
             await self._federated.close()
 
