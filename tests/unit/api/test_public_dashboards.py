@@ -123,3 +123,18 @@ async def test_no_panel_is_empty(grafana: httpx.AsyncClient, dashboard: str) -> 
         if not told["data"]["result"]:
             empty.append(query)
     assert not empty
+
+
+async def test_small_and_large_instant_queries_answer_alike(grafana: httpx.AsyncClient) -> None:
+    """Few series are read at once, many by a thread; what looks back is never taken for small."""
+    for query, expected in [
+        ("absent(nothing_of_this_name)", 1),
+        ("count(harchos_hub_status)", 1),
+        ("harchos_hub_status offset 1m", 1),
+        ("count(count_over_time(harchos_hub_status[4m]))", 1),
+        ("nothing_of_this_name", 0),
+    ]:
+        told = (await grafana.get("/api/v1/query", params={"query": query, "time": NOW_S})).json()
+        assert (query, len(told["data"]["result"])) == (query, expected)
+    refused = await grafana.get("/api/v1/query", params={"query": "sum(", "time": NOW_S})
+    assert refused.status_code == 400

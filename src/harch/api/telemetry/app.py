@@ -133,7 +133,7 @@ class TelemetryApp:
             answer = route.over_hubs(request, names)
         elif request.one("hubs"):
             raise HarchError("E0699", f"{scope['path']} answers for this hub alone", hint="leave out `hubs`")
-        elif route.work in {Work.QUICK, Work.LOOP}:
+        elif route.work in {Work.QUICK, Work.LOOP} or (route.is_small is not None and route.is_small(request)):
             answer = route.handler(request, names)
         else:
             # Only queries are given up: what was sent is kept, also for those who do not wait for the answer.

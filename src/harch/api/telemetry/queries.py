@@ -19,6 +19,7 @@ from harch.sentinel.promql.syntax.printer import to_text
 
 POINTS_PER_SERIES_MAX = 11_000  # as in Prometheus; a wider step is taken instead of a refusal
 TIMEOUT_S_MAX = 600.0
+_SMALL_SERIES_MAX, _SMALL_TEXT_MAX = 16, 256  # of a query that holds up nobody; a thread would take longer than it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,19 @@ class Queries:
         both = ("GET", "POST")
         elsewhere = self._over_hubs
         return [
-            Route(both, "/api/v1/query", self.instant, over_hubs=elsewhere.instant if elsewhere else None),
+            Route(
+                both,
+                "/api/v1/query",
+                self.instant,
+                over_hubs=elsewhere.instant if elsewhere else None,
+                is_small=self._is_small,
+            ),
             Route(both, "/api/v1/query_range", self.range, over_hubs=elsewhere.range if elsewhere else None),
             Route(both, "/api/v1/format_query", self.formatted),
         ]
 
     def instant(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
-        # The public plugin sends `end` and no `time` with instant queries.
-        at_ms = request.time_ms("time", request.time_ms("end", request.now_ms))
+        at_ms = _at_ms(request)
         store = self._tenants.store(request.tenant)
         result = self._engine.instant(request.needed("query"), at_ms, store, _options(request))
         return query_answer(result_json(result.value), result.warnings, result.infos)
@@ -84,6 +90,21 @@ class Queries:
         )
         return query_answer(result_json(result.value), (*asked.warnings, *result.warnings), result.infos)
 
+    def _is_small(self, request: TelemetryRequest) -> bool:
+        """Whether an instant query reads so little that it is answered at once; those with mistakes are not judged."""
+        query = request.one("query")
+        if len(query) > _SMALL_TEXT_MAX or request.tenant not in self._tenants:
+            return False
+        try:
+            selectors = self._engine.momentary(query)
+            since_ms = _at_ms(request) - self._engine.options.lookback_ms
+        except HarchError:
+            return False
+        if selectors is None:
+            return False
+        store = self._tenants.store(request.tenant)
+        return all(store.is_small(one.matchers, since_ms, _SMALL_SERIES_MAX) for one in selectors)
+
     def formatted(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         return success(to_text(parse(request.needed("query"))))
 
@@ -95,3 +116,8 @@ def _options(request: TelemetryRequest) -> QueryOptions:
         timeout_s=min(parse_step_ms(timeout, "timeout") / 1000, TIMEOUT_S_MAX) if timeout else None,
         is_cancelled=request.is_gone,
     )
+
+
+def _at_ms(request: TelemetryRequest) -> int:
+    """The public plugin sends `end` and no `time` with instant queries."""
+    return request.time_ms("time", request.time_ms("end", request.now_ms))

@@ -44,6 +44,7 @@ class Route:
     body_bytes_max: int = FORM_BYTES_MAX
     is_form: bool = True  # whether a POST carries its parameters as a form
     over_hubs: Handler | None = None  # answers instead, as `LOOP`, when the request names other hubs
+    is_small: Callable[[TelemetryRequest], bool] | None = None  # then it is answered without the way over a thread
 
 
 class Routes:

@@ -114,6 +114,10 @@ class Database:
             raise HarchError("E0603", f"the query reads {count} samples; {limit} are allowed")
         return merged
 
+    def is_small(self, matchers: Sequence[Matcher], start: int, series_max: int) -> bool:
+        """Whether `select` takes next to no time: few series, none of them on disk."""
+        return not self._reach(start) and self.head.is_small(matchers, series_max)
+
     def series(self, matchers: Sequence[Matcher], start: int, end: int) -> SeriesTable:
         newest = self.head.series(matchers, start, end)
         if not self._reach(start):

@@ -52,6 +52,9 @@ class StoreFolder:
                 self._open[tenant] = Database(folder, blocks, self._clock, limits=self._limits)
             return self._open[tenant]
 
+    def __contains__(self, tenant: object) -> bool:
+        return tenant in self._open
+
     def names(self) -> Sequence[str]:
         return sorted(self._open)
 

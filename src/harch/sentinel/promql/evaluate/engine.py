@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +29,7 @@ from harch.sentinel.promql.evaluate.results import (
 from harch.sentinel.promql.evaluate.selection.raw_samples import live_samples
 from harch.sentinel.promql.evaluate.values import Value, Vector
 from harch.sentinel.promql.syntax.binding import QueryTimes, bind
-from harch.sentinel.promql.syntax.nodes import Expr
+from harch.sentinel.promql.syntax.nodes import Expr, MatrixSelector, Subquery, VectorSelector, walk
 from harch.sentinel.promql.syntax.options import ParserOptions
 from harch.sentinel.promql.syntax.parser import parse
 from harch.sentinel.promql.syntax.value_types import ValueType
@@ -52,6 +53,15 @@ class Engine:
         """The value of a query at one time."""
         times = QueryTimes(at_ms, at_ms)
         return self.of_tree(query, bind(query, _parsed(query, self.options.parser), times), times, queryable, options)
+
+    def momentary(self, query: str) -> Sequence[VectorSelector] | None:
+        """What an instant query reads, if it does not look back, else None. Raises as the query would."""
+        nodes = list(walk(_parsed(query, self.options.parser)))
+        found = [node for node in nodes if isinstance(node, VectorSelector)]
+        looks_back = any(isinstance(node, MatrixSelector | Subquery) for node in nodes) or any(
+            node.offset_ms or node.offset_expr or node.at_ms is not None or node.at_edge for node in found
+        )
+        return None if looks_back else found
 
     def range(
         self,
