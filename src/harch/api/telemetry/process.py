@@ -21,6 +21,7 @@ from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.catalog import Catalog
 from harch.api.telemetry.erasing import Erasing
 from harch.api.telemetry.federated import Federated
+from harch.api.telemetry.incoming import Incoming, hub_of
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.public_plugin import PublicPlugin
 from harch.api.telemetry.queries import Queries
@@ -133,11 +134,14 @@ class Sentinel:
                 options.data,
                 clock,
             )
+        hub_id = hub_of(configs) if options.hub_url else ""
+        self._incoming = Incoming(archive, settings.redaction, hub_id, clock)
         traces = Traces(archive, archive)
         self._page = self._alerting.page(engine, Stores(folder, archive, archive), clock)
         queries = Queries(folder, engine, self._federated.metrics if self._federated else None)
         routes = [
             *Writes(folder).routes(),
+            *self._incoming.routes(),
             *queries.routes(),
             *PublicPlugin(folder, engine, queries).routes(),
             *Catalog(folder).routes(),
@@ -160,10 +164,12 @@ class Sentinel:
             await stop.wait()
             raise _Stopped
 
+        self._incoming.keep_own_lines(options.data)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(serve_api(self.app, options.host, options.port, listening=listening))
                 group.create_task(self._upkeep())
+                group.create_task(self._incoming.run(self._keep))
                 group.create_task(self._alerting.run())
                 group.create_task(self._scrape())
                 group.create_task(wait_for_stop())
@@ -176,6 +182,7 @@ class Sentinel:
             raise found from None
 
     async def close(self) -> None:
+        await self._incoming.close()
         self.app.close()
         self._page.close()
         if self._federated is not None:

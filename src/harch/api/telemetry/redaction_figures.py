@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-
 from harch.api.telemetry.answer import Answer, success
 from harch.api.telemetry.routing import Route, Work
 from harch.base.clock import Clock, epoch_ms
@@ -11,12 +9,13 @@ from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.labels import METRIC_NAME, labels
 from harch.sentinel.model.selection import SeriesBatch
 
-EVERY_S = 30.0
 SERIES = "harchos_sentinel_redactions_total"
 
 
 class RedactionFigures:
     """Counts begin anew with the process, as counters do."""
+
+    EVERY_S = 30.0
 
     def __init__(self, redactor: Redactor, clock: Clock) -> None:
         self._redactor, self._clock = redactor, clock
@@ -31,12 +30,6 @@ class RedactionFigures:
             for rule in self._redactor.rules
         ]
         return success({"rules": rules})
-
-    async def run(self, keep: Callable[[Sequence[SeriesBatch]], Awaitable[None]]) -> None:
-        """Until cancelled."""
-        while True:
-            await keep(self.series())
-            await self._clock.sleep(EVERY_S)
 
     def series(self) -> list[SeriesBatch]:
         now_ms = epoch_ms(self._clock.now())
