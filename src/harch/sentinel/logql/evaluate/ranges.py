@@ -37,8 +37,9 @@ def range_result(
     if node.function == "absent_over_time":
         return _absent(node, steps, work)
     grouping = node.grouping or (summed_by if node.function in ADDITIVE else None)
-    left_out = frozenset() if node.unwrap is None else frozenset({node.unwrap.label})
-    series = SeriesFound(work.limits.series_max, grouping, left_out if grouping is None else frozenset())
+    is_named = grouping is not None and not grouping.without
+    left_out = frozenset() if node.unwrap is None or is_named else frozenset({node.unwrap.label})
+    series = SeriesFound(work.limits.series_max, grouping, left_out)
     if node.unwrap is None:
         return _counted(node, steps, series, work)
     return _folded(node, grid, steps, series, work, context)

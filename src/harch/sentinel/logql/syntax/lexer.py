@@ -17,6 +17,7 @@ RANGE_FUNCTIONS = frozenset(
     | {f"{name}_over_time" for name in ("sum", "avg", "min", "max", "stddev", "stdvar", "quantile", "first", "last")}
 )
 PARSERS = frozenset({"json", "logfmt", "pattern", "regexp", "unpack"})
+ALONE = frozenset({"json", "logfmt", "unpack", "decolorize"})  # stages that need no more than their name
 FORMATS = frozenset({"line_format", "label_format", "decolorize", "drop", "keep", "unwrap"})
 _OPERATORS = frozenset({"and", "or", "unless"})
 _MODIFIERS = frozenset({"by", "without", "on", "ignoring", "bool", "group_left", "group_right", "offset"})

@@ -8,7 +8,7 @@ from functools import partial
 from harch.base.errors import HarchError
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.conditions import at_comparison, read_condition
-from harch.sentinel.logql.syntax.lexer import FORMATS, PARSERS
+from harch.sentinel.logql.syntax.lexer import ALONE, FORMATS, PARSERS
 from harch.sentinel.logql.syntax.reading import checked, read_matcher_after, read_name, read_text
 from harch.sentinel.logql.syntax.stages import Stage
 from harch.sentinel.logql.texts.addresses import address_pattern
@@ -48,7 +48,10 @@ def _read_stage(cursor: Cursor) -> Stage:
     if cursor.at_sign("|"):
         cursor.take()
         word = cursor.token
-        if word.keyword in PARSERS | FORMATS and not at_comparison(cursor, cursor.following):
+        # `| json != "x"` is a parser and a filter on lines; `| json = "x"` can only mean a label of that name.
+        compared = at_comparison(cursor, cursor.following)
+        is_alone = word.keyword in ALONE and cursor.following.text in ("!=", "!~")
+        if word.keyword in PARSERS | FORMATS and (is_alone or not compared):
             cursor.take()
             return _NAMED[word.keyword](cursor, word)
         if word.kind is not Kind.WORD and not cursor.at_sign("("):

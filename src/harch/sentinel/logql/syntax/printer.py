@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harch.sentinel.logql.syntax import stages
+from harch.sentinel.logql.syntax.lexer import ALONE
 from harch.sentinel.logql.syntax.nodes import (
     BinaryOperation,
     Grouping,
@@ -22,6 +23,9 @@ from harch.sentinel.promql.syntax.nodes import Cardinality, VectorMatching
 from harch.sentinel.promql.syntax.numbers import format_number
 from harch.sentinel.promql.syntax.printer import label_text, matcher_text
 from harch.sentinel.promql.syntax.quoting import quote
+
+# Conditions on labels that are called like a stage, and would be read as that stage.
+_LIKE_STAGES = tuple(f"{word}{sign}" for word in sorted(ALONE) for sign in ("!=", "!~", " !="))
 
 
 def to_text(node: Query) -> str:
@@ -114,7 +118,8 @@ def stage_text(stage: Stage) -> str:
         case stages.Unpack():
             return "| unpack"
         case stages.LabelFilter(condition=condition):
-            return f"| {condition_text(condition)}"
+            text = condition_text(condition)
+            return f"| ({text})" if text.startswith(_LIKE_STAGES) else f"| {text}"
         case stages.LineFormat(template=template):
             return f"| line_format {quote(template)}"
         case stages.LabelFormat(assignments=assignments):
