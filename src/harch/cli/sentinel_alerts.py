@@ -24,7 +24,7 @@ def alerts() -> None:
 @tenant_option
 @json_option
 def listed(show_all: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
-    """List alerts that fire. ID is what `ack` takes."""
+    """List alerts that fire. ID is what `show` and `ack` take."""
     from harch.cli.output import clean, emit_json, table
     from harch.sdk.sentinel import SentinelClient
 
@@ -51,6 +51,28 @@ def listed(show_all: bool, url: str | None, tenant: str | None, as_json: bool) -
             for one in found
         ],
     )
+
+
+@alerts.command("show")
+@click.argument("alert_id")
+@click.option("--before", default="30m", show_default=True, metavar="DURATION", help="So much before it began.")
+@click.option("--after", default="30m", show_default=True, metavar="DURATION", help="So much after it fired.")
+@url_option
+@tenant_option
+@json_option
+def show(alert_id: str, before: str, after: str, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """Show an alert with what happened around it: curves, log lines, traces, other alerts of the same place."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        page = client.alert_page(alert_id, before=before, after=after)
+    if as_json:
+        emit_json(page)
+        return
+    from harch.cli.alert_view import draw_page
+
+    draw_page(page)
 
 
 @alerts.command("silence")

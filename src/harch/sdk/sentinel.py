@@ -54,13 +54,16 @@ class SentinelClient:
         tenant: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
+        hubs: str = "",
     ) -> None:
+        """`hubs`: `all`, or names with commas: what they tell together; `warnings` say what is missing in it."""
         self.url = normal_url(url or sentinel_url_from_env())
         key = api_key or os.environ.get("HARCH_SENTINEL_TOKEN") or settings_from_env().api_key
         headers = {"X-Scope-OrgID": tenant} if tenant else {}
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False)
+        params = {"hubs": hubs, "partial_response": "true"} if hubs else {}
+        self._http = httpx.Client(base_url=self.url, headers=headers, params=params, timeout=timeout_s, trust_env=False)
 
     def __enter__(self) -> SentinelClient:
         return self
@@ -114,6 +117,12 @@ class SentinelClient:
         """The last lines since `start_ns`, then new ones as they are stored, until the connection ends."""
         headers = {name: self._http.headers[name] for name in _IDENTITY if name in self._http.headers}
         return follow(self.url, headers, {"query": logql, "start": str(start_ns), "limit": str(limit)})
+
+    def alert_page(self, fingerprint: str, *, before: str = "30m", after: str = "30m") -> dict[str, Any]:
+        """An alert with its rule, curves, log lines, traces and neighbours; `missing` says what could not be had."""
+        path = f"/harchos/api/v1/alerts/{quote(fingerprint, safe='')}/around"
+        page: dict[str, Any] = self.get(path, {"before": before, "after": after})["data"]
+        return page
 
     def get(self, path: str, params: Mapping[str, str | Sequence[str]] | None = None) -> Any:
         """The JSON of any path, e.g. `/api/v2/alerts`."""

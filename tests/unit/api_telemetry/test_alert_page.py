@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from trace_routes_world import NOW_NS, NOW_S, TRACE, MemoryTenants, asked, span
+from trace_routes_world import NOW_NS, NOW_S, TRACE, MemoryTenants, asked, cli_of, span
 
 from harch.api.telemetry.alert_page import AlertPage, Stores
 from harch.base.errors import HarchError
@@ -61,6 +62,9 @@ class Series:
 
     def names(self) -> Sequence[str]:
         return ["default"]
+
+    def __contains__(self, tenant: object) -> bool:
+        return True
 
 
 def _series(hub: str) -> Labels:
@@ -217,3 +221,22 @@ def test_another_tenant_gets_its_own_telemetry_beside_the_alert(tenants: MemoryT
     one.close()
     assert found["logs"]["groups"] == []
     assert found["traces"]["traces"] == []
+
+
+def test_the_page_is_drawn_in_a_terminal(tenants: MemoryTenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = page(tenants)
+    harch = cli_of(one.routes(), monkeypatch)
+    shown = harch("alerts", "show", SLOW.fingerprint)
+    told_to_programs = harch("alerts", "show", SLOW.fingerprint, "--json", "--before", "10m")
+    one.close()
+    assert shown.exit_code == 0, shown.output
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "HubSlow  warning  active"
+    assert "rule: hub_latency_ms > 100 for 5 min 0 s  (group hubs)" in lines
+    assert "what the rule compares: hub_latency_ms" in lines
+    assert any("● fires > 100" in line for line in lines)
+    assert any("▲ fired" in line for line in lines)
+    assert any(line.startswith("error         2× new") and line.endswith(f"trace {LOGGED}") for line in lines)
+    assert any(line.startswith("a" * 32) and " error " in line for line in lines)
+    assert any("DiskSlow" in line for line in lines)
+    assert json.loads(told_to_programs.stdout)["window"]["start"] == "2023-11-14T21:48:20Z"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import httpx
 import pytest
-from click.testing import CliRunner, Result
-from trace_routes_world import NOW_NS, TRACE, MemoryTenants, asked, span
+from click.testing import Result
+from trace_routes_world import NOW_NS, TRACE, MemoryTenants, cli_of, span
 
 from harch.api.telemetry.tempo import Tempo
 from harch.api.telemetry.traces import Traces
-from harch.cli.main import root
 from harch.cli.waterfall import branches_of
 from harch.sentinel.model.logs import LogBatch
 
@@ -36,20 +34,8 @@ def harch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     traces = Traces(tenants, tenants)
     routes = [*traces.routes(), *Tempo(tenants, traces).routes()]
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        reply = asked(routes, request.url.path, dict(request.url.params), method=request.method)
-        return httpx.Response(reply.status, content=reply.body)
-
-    plain = httpx.Client
-
-    def client(**more: object) -> httpx.Client:
-        return plain(base_url="http://sentinel", transport=httpx.MockTransport(answer))
-
-    monkeypatch.setattr("harch.sdk.sentinel.httpx.Client", client)
-    monkeypatch.setenv("HARCH_SENTINEL_URL", "http://sentinel")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    return lambda *words: CliRunner().invoke(root, ["sentinel", "traces", *words])
+    run = cli_of(routes, monkeypatch)
+    return lambda *words: run("traces", *words)
 
 
 def test_the_newest_traces_are_listed_without_what_would_move_a_cursor(harch: Callable[..., Result]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import orjson
+import pytest
+from click.testing import CliRunner, Result
 
 from harch.api.telemetry.access import OpenDoor
 from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.routing import Route, Routes
+from harch.cli.main import root
 from harch.sentinel.model.spans import AttributeValue, Span, SpanStatus
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
@@ -87,6 +91,25 @@ def asked(
         return Reply(sent[0]["status"], b"".join(one.get("body", b"") for one in sent), told)
 
     return asyncio.run(ask())
+
+
+def cli_of(routes: Sequence[Route], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """A `harch sentinel` that asks these routes."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        reply = asked(routes, request.url.path, dict(request.url.params), method=request.method)
+        return httpx.Response(reply.status, content=reply.body)
+
+    plain = httpx.Client
+
+    def client(**more: object) -> httpx.Client:
+        return plain(base_url="http://sentinel", transport=httpx.MockTransport(answer))
+
+    monkeypatch.setattr("harch.sdk.sentinel.httpx.Client", client)
+    monkeypatch.setenv("HARCH_SENTINEL_URL", "http://sentinel")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    return lambda *words: CliRunner().invoke(root, ["sentinel", *words])
 
 
 def span(

@@ -11,7 +11,8 @@ DEFINITIONS = """
 {{ range .Labels.SortedPairs }}  {{ .Name }} = {{ .Value }}
 {{ end }}{{ range .Annotations.SortedPairs }}  {{ .Name }}: {{ .Value }}
 {{ end }}{{ with .GeneratorURL }}  source: {{ . }}
-{{ end }}{{ end }}{{ end }}
+{{ end }}  look closer: harch sentinel alerts show {{ .Fingerprint }}
+{{ end }}{{ end }}
 """
 EMAIL_SUBJECT = '{{ template "subject" . }}'
 EMAIL_TEXT = """\
