@@ -20,6 +20,9 @@ STEPS = 240
 
 url_option = click.option("--url", help="Address of SENTINEL; HARCH_SENTINEL_URL or beside the hub if absent.")
 tenant_option = click.option("--tenant", help="Whose telemetry; your own if absent.")
+all_hubs_option = click.option(
+    "--all-hubs", "all_hubs", is_flag=True, help="Ask all hubs; who refuses or leaves groups out is named on stderr."
+)
 
 
 @click.command()
@@ -28,6 +31,7 @@ tenant_option = click.option("--tenant", help="Whose telemetry; your own if abse
 @click.option("--range", "range_text", metavar="DURATION", help="Ask over this time up to now, e.g. 1h.")
 @click.option("--step", "step_text", metavar="DURATION", help="One value each; 240 steps if absent.")
 @click.option("--time", "at_s", type=float, help="At this Unix time instead of now.")
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
@@ -37,11 +41,14 @@ def query(
     range_text: str | None,
     step_text: str | None,
     at_s: float | None,
+    all_hubs: bool,
     url: str | None,
     tenant: str | None,
     as_json: bool,
 ) -> None:
     """Ask in PromQL. Without --range or --plot the answer is what holds now.
+
+    With --all-hubs, hubs of other countries tell aggregates of large enough groups, at whole minutes.
 
     \b
     harch sentinel query 'sum by (hub_name) (harchos_gpu_power_draw_watts)'
@@ -51,7 +58,7 @@ def query(
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
-    with SentinelClient(url, tenant=tenant) as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         if not plot and range_text is None:
             answer = client.query(promql, at_s)
         else:
