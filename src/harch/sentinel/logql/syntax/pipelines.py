@@ -115,7 +115,7 @@ def _field_name(expression: str) -> None:
 def _read_extractions(cursor: Cursor, check: Callable[[str], object]) -> tuple[stages.Extraction, ...]:
     """`a="x.y", b`; nothing where no name follows."""
     found: list[stages.Extraction] = []
-    while cursor.token.kind is Kind.WORD and not cursor.at_keyword("by", "without", "offset", "or", "and", "unless"):
+    while cursor.token.kind is Kind.WORD:
         label = cursor.take()
         expression = label.text
         start = cursor.token

@@ -54,7 +54,24 @@ def matchers_text(matchers: tuple[Matcher, ...]) -> str:
 
 
 def _query_text(node: LogQuery) -> str:
-    return " ".join([matchers_text(node.matchers), *map(stage_text, node.stages)])
+    text = matchers_text(node.matchers)
+    before: Stage | None = None
+    for stage in node.stages:
+        if before is not None and _would_join(before, stage):
+            text = f"({text})"
+        text += f" {stage_text(stage)}"
+        before = stage
+    return text
+
+
+def _would_join(before: Stage, stage: Stage) -> bool:
+    """`| drop a != "x"` drops some values of a label; parentheses make a filter on lines of it."""
+    return (
+        isinstance(before, stages.Drop | stages.Keep)
+        and isinstance(before.labels[-1], str)
+        and isinstance(stage, stages.LineFilter)
+        and stage.operator in (stages.LineOperator.LACKS, stages.LineOperator.MATCHES_NOT)
+    )
 
 
 def _range_text(node: RangeAggregation) -> str:
