@@ -1,0 +1,161 @@
+"""What a hub tells others follows its settings, survives its restarts, and ends where its memory ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from harch.api.telemetry.federated_answers import FederatedAnswers
+from harch.api.telemetry.federated_owner import HubOwner
+from harch.api.telemetry.federated_settings import FederatedSettings
+from harch.api.telemetry.readers import Archive, readers_of
+from harch.api.telemetry.request import TelemetryRequest
+from harch.api.telemetry.routing import Right
+from harch.api.telemetry.settings import read_settings
+from harch.base.errors import HarchError
+from harch.sentinel.federated.account import AskedHere, Judged
+from harch.sentinel.federated.messages import Answer, Asker, LogPart, MetricPart, Question, Told, TracePart
+from harch.sentinel.model.labels import METRIC_NAME, labels
+from harch.sentinel.model.selection import SeriesBatch
+from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.store.blocks.policy import BlockPolicy
+from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.tenants import StoreFolder
+from harch.testing.clock import SimClock
+from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
+
+AT_MS = 3_600_000
+NOW_MS = AT_MS + 7_200_000
+HERE = Asker(hub_id="dakar", country="SN")
+NEAR, FAR = Asker(hub_id="thies", country="SN"), Asker(hub_id="dakhla", country="MA")
+SUM = MetricPart(expression="sum(power)", start_ms=AT_MS, end_ms=AT_MS, step_ms=0)
+
+
+class Stores:
+    """Metrics of tenant acme in a real store; lines and spans of nobody."""
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics = StoreFolder(folder, SimClock(), Limits(out_of_order_ms=None), BlockPolicy())
+        named = [labels([(METRIC_NAME, "power"), ("gpu", str(number)), ("hub", "dakar")]) for number in range(6)]
+        for at_ms in range(AT_MS - 60_000, AT_MS + 60_001, 15_000):
+            self.metrics.store("acme").append([SeriesBatch(one, [at_ms], [100.0]) for one in named])
+        self.opened: list[str] = []
+
+    def logs(self, tenant: str) -> MemoryLogs:
+        self.opened.append(tenant)
+        return MemoryLogs()
+
+    def spans(self, tenant: str) -> MemorySpans:
+        self.opened.append(tenant)
+        return MemorySpans()
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    return Stores(tmp_path / "data")
+
+
+def owner_of(stores: Stores, tmp_path: Path, settings: FederatedSettings | None = None) -> HubOwner:
+    archive: Archive = stores
+    readers = readers_of(stores.metrics, archive)
+    return HubOwner(settings or FederatedSettings(), readers, Engine(), tmp_path / "told_abroad")
+
+
+def asked(asker: Asker, *parts: MetricPart | LogPart | TracePart, tenant: str = "acme") -> AskedHere:
+    question = Question(id="q", tenant=tenant, asked_by="key", parts=parts or (SUM,))
+    return AskedHere(question=question, asker=asker, here=HERE, within_s=5.0)
+
+
+def told(answer: Answer) -> Told:
+    (only,) = answer.told
+    return only
+
+
+def test_aggregates_go_abroad_and_single_series_stay_in_the_country(stores: Stores, tmp_path: Path) -> None:
+    owner = owner_of(stores, tmp_path)
+    assert told(owner.answer(asked(FAR), now_ms=NOW_MS)).series[0].values == (600.0,)
+    single = replace(SUM, expression="power")
+    assert told(owner.answer(asked(FAR, single), now_ms=NOW_MS)).refused is not None
+    assert len(told(owner.answer(asked(NEAR, single), now_ms=NOW_MS)).series) == 6
+    assert len(told(owner.own(asked(HERE, single), now_ms=NOW_MS)).series) == 6
+
+
+def test_the_operator_can_turn_answers_off_and_own_people_still_see_everything(stores: Stores, tmp_path: Path) -> None:
+    owner = owner_of(stores, tmp_path, FederatedSettings(answers=False))
+    for asker in (NEAR, FAR):
+        with pytest.raises(HarchError) as off:
+            owner.answer(asked(asker), now_ms=NOW_MS)
+        assert off.value.code == "E0697"
+    assert told(owner.own(asked(HERE), now_ms=NOW_MS)).series
+
+
+def test_what_was_told_abroad_counts_after_a_restart(stores: Stores, tmp_path: Path) -> None:
+    first = owner_of(stores, tmp_path)
+    assert told(first.answer(asked(FAR), now_ms=NOW_MS)).series
+    first.close()
+    assert (tmp_path / "told_abroad").stat().st_size > 0
+
+
+def test_without_its_memory_a_hub_tells_nothing_abroad(
+    stores: Stores, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "told_abroad").write_bytes(b"\x04\x00\x00\x00\x00\x00\x00\x00rubbish and more of it")
+    owner = owner_of(stores, tmp_path)
+    assert "nothing is told abroad" in caplog.text
+    with pytest.raises(HarchError) as forgot:
+        owner.answer(asked(FAR), now_ms=NOW_MS)
+    assert forgot.value.code == "E0698"
+    assert told(owner.answer(asked(NEAR), now_ms=NOW_MS)).series
+    owner.close()
+
+
+def test_a_tenant_that_is_not_here_has_nothing_and_is_not_made(stores: Stores, tmp_path: Path) -> None:
+    owner = owner_of(stores, tmp_path)
+    parts = (
+        replace(SUM, expression="power"),
+        LogPart(expression='{a="b"}', start_ns=0, end_ns=1, step_ns=1, limit=5),
+        TracePart(kind="search", query="", start_ns=0, end_ns=1),
+        TracePart(kind="trace", query="ab" * 16, start_ns=0, end_ns=1),
+        TracePart(kind="statistics", query="", start_ns=0, end_ns=1, by=("name",)),
+    )
+    for tenant in ("stranger", "../etc"):
+        answer = owner.answer(asked(NEAR, *parts, tenant=tenant), now_ms=NOW_MS)
+        assert [one.refused for one in answer.told] == [None] * 5
+        assert not any(one.series or one.body not in (b"", b"[]") for one in answer.told)
+    assert (list(stores.metrics.names()), stores.opened) == (["acme"], [])
+
+
+def test_the_route_is_for_the_hub_alone_and_accounts_for_every_part(stores: Stores, tmp_path: Path) -> None:
+    (route,) = FederatedAnswers(owner_of(stores, tmp_path)).routes()
+    assert route.right is Right.HUB
+    body = msgspec.msgpack.encode(asked(FAR, SUM, replace(SUM, expression="power")))
+    request = TelemetryRequest("POST", route.path, {}, {}, body, "default", NOW_MS)
+    answer = route.handler(request, {})
+    judged = msgspec.msgpack.decode(answer.body, type=Judged)  # type: ignore[union-attr]
+    whole, single = judged.parts
+    assert (whole.groups, whole.points, whole.refused_rule) == (1, 1, "")
+    assert single.groups == 0
+    assert single.refused_rule
+    with pytest.raises(HarchError):
+        route.handler(TelemetryRequest("POST", route.path, {}, {}, b"\xff", "default", NOW_MS), {})
+
+
+def test_settings_are_read_and_refused_when_they_give_too_much_away(tmp_path: Path) -> None:
+    file = tmp_path / "sentinel.toml"
+    file.write_text('[federated]\nanswers = false\nk = 8\nlabels_abroad_more = ["rack"]\ntenants_abroad = ["acme"]\n')
+    found = read_settings(file).federated
+    assert (found.answers, found.policy.k, found.policy.tenants_abroad) == (False, 8, {"acme"})
+    assert {"rack", "hub"} <= found.policy.labels_abroad
+    assert read_settings(None).federated == FederatedSettings()
+    for wrong in ("k = 1", "quantum_s = 7", "neighbours = ['SN']", "k = 'five'"):
+        file.write_text(f"[federated]\n{wrong}\n")
+        with pytest.raises(HarchError) as refused:
+            read_settings(file)
+        assert refused.value.code == "E0673"
