@@ -32,6 +32,7 @@ class WatchedDisk(QuickDisk):
         self._before_each = before_each
         self._unsynced: dict[Path, BinaryIO] = {}
         self._renames: list[tuple[Path, Path]] = []
+        self._replaced: dict[Path, bytes] = {}  # what a file held before another took its name
 
     def make_folder(self, path: Path) -> None:
         self._before_each()
@@ -55,10 +56,13 @@ class WatchedDisk(QuickDisk):
     def sync_folder(self, path: Path) -> None:
         self._before_each()
         self._renames = [(old, new) for old, new in self._renames if new.parent != path]
+        self._replaced = {new: data for new, data in self._replaced.items() if new.parent != path}
 
     def rename(self, path: Path, to: Path) -> None:
         self._before_each()
         self._renames.append((path, to))
+        if to.is_file():
+            self._replaced.setdefault(to, to.read_bytes())
         super().rename(path, to)
 
     def remove_file(self, path: Path) -> None:
@@ -82,6 +86,8 @@ class WatchedDisk(QuickDisk):
             before, after = copy / old.relative_to(folder), copy / new.relative_to(folder)
             if after.exists() and not before.exists():
                 after.rename(before)
+        for path, data in self._replaced.items():
+            (copy / path.relative_to(folder)).write_bytes(data)
 
 
 def stopping_after(operations: int) -> WatchedDisk:

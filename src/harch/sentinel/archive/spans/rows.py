@@ -84,7 +84,7 @@ def rows_of(spans: Sequence[Span]) -> SpanRows:
         NAME: pa.array([span.name for span in spans], pa.string()),
         SCOPE: pa.array([span.scope for span in spans], pa.string()),
         MESSAGE: pa.array([span.status_message for span in spans], pa.string()),
-        RESOURCE: pa.array([_packed_attributes(span.resource) for span in spans], pa.binary()),
+        RESOURCE: pa.array([_pack(span.resource) if span.resource else b"" for span in spans], pa.binary()),
         EVENTS: pa.array([_pack(span.events) if span.events else b"" for span in spans], pa.binary()),
         LINKS: pa.array([_pack(span.links) if span.links else b"" for span in spans], pa.binary()),
     }
@@ -125,11 +125,6 @@ def typed_value(text: str) -> AttributeValue:
     if kind == "b":
         return rest == "1"
     return int(rest) if kind == "i" else float(rest)
-
-
-@lru_cache(maxsize=4096)
-def _packed_attributes(attributes: Attributes) -> bytes:
-    return _pack(attributes) if attributes else b""
 
 
 @lru_cache(maxsize=65_536)

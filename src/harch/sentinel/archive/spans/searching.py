@@ -27,6 +27,7 @@ from harch.sentinel.model.spans import (
 
 MATCHED_MAX = 100
 _BOUNDS = np.array(BUCKET_BOUNDS_NS, np.int64)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 _ERROR = STATUSES.index(SpanStatus.ERROR)
 
 
@@ -87,19 +88,25 @@ class Search:
         rows = np.flatnonzero(self.mask(number, group)) + int(block.bounds[group])
         if not len(rows):
             return []
-        entries = self._entries_of(number, rows)
+        entries = np.unique(self._entries_of(number, rows))
         traces = block.traces
         return [
             (int(traces.start[entry]), (int(traces.high[entry]), int(traces.low[entry])))
             for entry in entries[np.argsort(-traces.start[entries], kind="stable")]
         ]
 
+    def trace_keys(self, number: int, rows: Any) -> Any:
+        """A number of 64 bits for the trace of each row, to tell traces apart."""
+        traces, entries = self.blocks[number].traces, self._entries_of(number, rows)
+        return traces.high[entries] * _MIX + traces.low[entries]
+
     def _entries_of(self, number: int, rows: Any) -> Any:
+        """The entry of each row's trace."""
         traces = self.blocks[number].traces
         if number not in self._by_row:
             self._by_row[number] = np.argsort(traces.first)
         by_row = self._by_row[number]
-        return by_row[np.unique(np.searchsorted(traces.first[by_row], rows, side="right") - 1)]
+        return by_row[np.searchsorted(traces.first[by_row], rows, side="right") - 1]
 
     def _resolved(
         self, best: list[tuple[int, TraceId]], waiting: list[tuple[int, TraceId]]
@@ -173,14 +180,18 @@ def statistics(search: Search, by: Sequence[Field]) -> list[SpanGroup]:
                 continue
             rows = np.flatnonzero(search.mask(number, group))
             if len(rows):
-                _count(totals, block, group, rows, by)
+                _count(totals, search, number, group, rows, by)
     return [
-        SpanGroup(key, count, errors, total, tuple(buckets.tolist()))
-        for key, (count, errors, total, buckets) in sorted(totals.items())
+        SpanGroup(key, count, errors, total, tuple(buckets.tolist()), len(np.unique(np.concatenate(traces))))
+        for key, (count, errors, total, buckets, traces) in sorted(totals.items())
     ]
 
 
-def _count(totals: dict[tuple[str, ...], list[Any]], block: Block, group: int, rows: Any, by: Sequence[Field]) -> None:
+def _count(
+    totals: dict[tuple[str, ...], list[Any]], search: Search, number: int, group: int, rows: Any, by: Sequence[Field]
+) -> None:
+    block = search.blocks[number]
+    traces = search.trace_keys(number, rows + int(block.bounds[group]))
     keys = np.zeros(len(rows), np.int64)
     names: list[tuple[str, ...]] = [()]
     for one in by:
@@ -192,11 +203,12 @@ def _count(totals: dict[tuple[str, ...], list[Any]], block: Block, group: int, r
     buckets = np.searchsorted(_BOUNDS, durations, side="left")
     for place, name in enumerate(names):
         mine = keys == place
-        held = totals.setdefault(name, [0, 0, 0, np.zeros(len(_BOUNDS) + 1, np.int64)])
+        held = totals.setdefault(name, [0, 0, 0, np.zeros(len(_BOUNDS) + 1, np.int64), []])
         held[0] += int(mine.sum())
         held[1] += int(is_error[mine].sum())
         held[2] += int(durations[mine].sum())
         held[3] += np.bincount(buckets[mine], minlength=len(_BOUNDS) + 1)
+        held[4].append(np.unique(traces[mine]))
 
 
 def _combined(keys: Any, codes: Any, count: int) -> tuple[Any, list[int]]:

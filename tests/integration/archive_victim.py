@@ -1,0 +1,79 @@
+"""A process that writes lines and spans until it is killed: it prints a line for every write that was acknowledged."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from harch.base.clock import SystemClock
+from harch.sentinel.archive.folder import ArchiveFolder
+from harch.sentinel.archive.limits import ArchiveSettings, Keeping
+from harch.sentinel.model.labels import labels
+from harch.sentinel.model.logs import LogBatch
+from harch.sentinel.model.spans import Span
+
+WRITERS = 2
+LINES, SPANS = 40, 20
+HOUR_NS = 3600 * 10**9
+SETTINGS = ArchiveSettings(
+    logs_keeping=Keeping(keep_ns=None, free_bytes_min=0), spans_keeping=Keeping(keep_ns=None, free_bytes_min=0)
+)
+
+
+def lines_of(writer: int, number: int) -> list[LogBatch]:
+    """Of two streams and two hours."""
+    return [
+        LogBatch(
+            labels({"writer": str(writer), "half": str(half)}),
+            [(number % 2) * HOUR_NS + number * 1000 + place for place in range(LINES // 2)],
+            [f"writer {writer} wrote {number} line {half}-{place}" for place in range(LINES // 2)],
+        )
+        for half in range(2)
+    ]
+
+
+def spans_of(writer: int, number: int) -> list[Span]:
+    trace_id = f"{writer + 1:016x}{number + 1:016x}"
+    return [
+        Span(
+            trace_id, f"{place + 1:016x}", f"{place:016x}" if place else "", "victim", f"step {place}", number * 100, 7
+        )
+        for place in range(SPANS)
+    ]
+
+
+def main(folder: Path, first: int) -> None:
+    archive = ArchiveFolder(folder, SystemClock(), SETTINGS)
+    logs, spans = archive.logs("victim"), archive.spans("victim")
+    printing = threading.Lock()
+
+    def write(kind: str, writer: int) -> None:
+        number = first
+        while True:
+            if kind == "lines":
+                assert logs.append(lines_of(writer, number)).lines == LINES
+            else:
+                assert spans.append(spans_of(writer, number)).spans == SPANS
+            with printing:
+                print(kind, writer, number, flush=True)
+            number += 1
+
+    def upkeep() -> None:
+        pause = threading.Event()
+        while True:
+            for table in (logs.table, spans.table):
+                table.flush()
+                table.maintain()
+                pause.wait(0.05)
+
+    threads = [
+        threading.Thread(target=write, args=(kind, writer)) for kind in ("lines", "spans") for writer in range(WRITERS)
+    ]
+    threads.append(threading.Thread(target=upkeep))
+    for thread in threads:
+        thread.start()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
