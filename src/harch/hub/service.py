@@ -31,6 +31,7 @@ from harch.hub.metrics import HubMetrics
 from harch.hub.operations import HubOperations
 from harch.hub.pipelines.service import HubPipelines
 from harch.hub.pipelines.surroundings import Surroundings
+from harch.hub.pipelines.window_traces import WindowTraces
 from harch.hub.policy.service import HubPolicies
 from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
@@ -168,6 +169,7 @@ class HubService(HubWorkloads):
             driver=driver,
             carbon=self.carbon,
         )
+        windows = WindowTraces(tracing, lambda: self.pipelines.statuses())
         self.pipelines = HubPipelines(
             fleet=fleet,
             hub=hub,
@@ -182,8 +184,10 @@ class HubService(HubWorkloads):
                 listen_host=listen[0] if listen is not None else "",
                 heard=self.federation.heard,
                 authorities=self.data.authority_keys,
+                on_spans=windows.hear,
             ),
         )
+        self._metrics.add(windows)
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)

@@ -13,7 +13,7 @@ from harch.base.tracing.context import is_in_share
 
 SWITCH, SHARE, BATCHES = "HARCH_TRACING", "HARCH_TRACE_SAMPLE", "HARCH_TRACE_SAMPLE_BATCHES"
 SENTINEL_SWITCH = "HARCH_SENTINEL"
-BATCH_SHARE = 0.001
+BATCH_SHARE = 0.01
 TRACES_PER_S = 10.0
 BURST = 100.0
 
@@ -59,3 +59,8 @@ def share_from_env(name: str = SHARE, default: float = 1.0) -> float:
     if not 0.0 <= share <= 1.0:
         raise HarchError("E0201", f"{name} is `{text[:40]}`", hint="write a share from 0 to 1, e.g. 0.1")
     return share
+
+
+def batch_share() -> float:
+    """The share of pipelines' windows that are followed; 0 while tracing is off."""
+    return share_from_env(BATCHES, BATCH_SHARE) if is_on() else 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -16,6 +17,7 @@ from harch.base.errors import HarchError
 from harch.hub.pipelines.engine_place import EnginePlace
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
+from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.audit import DomainPolicy
 from harch.pipelines.engine.auditor import StreamAuditor
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
@@ -57,12 +59,13 @@ class HubEngine:
         clock: Clock,
         on_violation: Callable[[Violation], None],
         on_alert: Callable[[bytes], None],
+        on_spans: Callable[[bytes], None] = lambda payload: None,
     ) -> None:
         """`where_file` remembers which engine the pipelines are in."""
         self.place = place
         self._where_file = where_file
         self._country, self._keys, self._clock = country, keys, clock
-        self._on_violation, self._on_alert = on_violation, on_alert
+        self._on_violation, self._on_alert, self._on_spans = on_violation, on_alert, on_spans
         self._running: dict[str, _Running] = {}
 
     @property
@@ -199,9 +202,8 @@ class HubEngine:
     async def _open(self, policy: DomainPolicy) -> _Running:
         client = AioClient(self.place.controller(policy.domain).options(CONTROLLER), clock=self._clock)
         await connect(client, self._clock, CONNECT_TIMEOUT_S)
-        client.subscribe(
-            f"{juris_root(self._country)}.*.alerts", lambda message: self._on_alert(bytes(message.payload))
-        )
+        for subject, hear in (("alerts", self._on_alert), ("spans", self._on_spans)):
+            client.subscribe(f"{juris_root(self._country)}.*.{subject}", partial(_heard, hear))
         stores = self.place.stores(policy.domain)
         auditor = StreamAuditor(JetStreamAdmin(client), policy, self._on_violation, stores=stores, clock=self._clock)
         return _Running(client, auditor)
@@ -245,6 +247,10 @@ class HubEngine:
                 ):
                     raise
             await self._clock.sleep(0.2)
+
+
+def _heard(hear: Callable[[bytes], None], message: Message) -> None:
+    hear(bytes(message.payload))
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

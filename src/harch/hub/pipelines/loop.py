@@ -81,6 +81,7 @@ class PipelineLoop:
             clock=clock,
             on_violation=self._violated,
             on_alert=lambda payload: alerts.hear(payload, clock.monotonic_s()),
+            on_spans=around.on_spans,
         )
         self.borders = HubBorders(
             ground,

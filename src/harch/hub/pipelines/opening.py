@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harch.base.clock import Clock
+from harch.base.tracing.sampling import batch_share
 from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines.action_audit import Write
 from harch.hub.pipelines.loop import Note, PipelineLoop
@@ -32,7 +33,12 @@ def open_loop(
     around: Surroundings,
 ) -> PipelineLoop:
     jurisdictions = jurisdictions_in_force()
-    ground = Ground(hub_id=hub.id, rules=Rules(terrain_of(fleet, jurisdictions)), jurisdictions=jurisdictions)
+    ground = Ground(
+        hub_id=hub.id,
+        rules=Rules(terrain_of(fleet, jurisdictions)),
+        jurisdictions=jurisdictions,
+        trace_share=batch_share(),
+    )
     return PipelineLoop(
         ground,
         hub.country,

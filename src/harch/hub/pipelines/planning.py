@@ -36,6 +36,7 @@ class Ground(Struct, frozen=True, kw_only=True):
     hub_id: str
     rules: Rules
     jurisdictions: Jurisdictions
+    trace_share: float = 0.0  # of windows whose way is told in spans
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -209,7 +210,7 @@ def parts_of(record: PipelineRecord, planned: Planned, ground: Ground, model_fol
         model.name: parse_tag(model.tag or planned.spec.jurisdiction, ground.jurisdictions, where="tag")
         for model in (planned.spec.think.models if planned.spec.think else ())
     }  # by name too: versions that come later have no other
-    return structs.replace(found, enrichment=record.enrichment, model_tags=tags)
+    return structs.replace(found, enrichment=record.enrichment, model_tags=tags, trace_share=ground.trace_share)
 
 
 def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int, at: str, by: str) -> PipelineRecord:

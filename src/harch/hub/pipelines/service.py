@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harch.hub.pipelines.loop import PipelineLoop
     from harch.hub.pipelines.promotion import Promotion
     from harch.pipelines.spec.settings import PipelineSpec
+    from harch.pipelines.workers.status import WorkerStatus
 
 PIPELINES_MAX = 100
 BY_RULE = "rule:promote"
@@ -136,6 +137,10 @@ class HubPipelines:
         from harch.hub.pipelines.shown import figures_of
 
         return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
+
+    def statuses(self) -> dict[str, tuple[WorkerStatus, ...]]:
+        """What the workers of each pipeline last said."""
+        return {} if self._loop is None else {name: tuple(one.statuses) for name, one in self._loop.running.items()}
 
     def worker_logs(self) -> list[tuple[str, str, Path]]:
         """Pipeline, tenant and file of everything that workers here print. Threads may ask."""

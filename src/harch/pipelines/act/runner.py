@@ -63,6 +63,7 @@ class ActStage:
         local_bit: int,
         country_bits: Mapping[str, int] | None = None,
         owns: Callable[[Command], bool] = lambda _: True,
+        on_closed: Callable[[Entry], None] | None = None,
         seed: int = 0,
     ) -> None:
         self.settings = settings
@@ -74,7 +75,7 @@ class ActStage:
         self._actions = {action.name: action for action in settings.actions}
         self._guards = Guards()
         self._first_look = FirstLook(settings, self._guards, country_bits or {}, self._stopped)
-        self._local_bit, self._owns = local_bit, owns
+        self._local_bit, self._owns, self._on_closed = local_bit, owns, on_closed
         requests = Requests(
             sinks=sinks,
             now_ms=self._now_ms,
@@ -193,6 +194,8 @@ class ActStage:
                 self.counters.store_failures += 1
                 log.warning("command %s waits: %s", stored.entry.cmd_id, error.message)
                 after = await self._read_again(stored)
+            if after.entry.closed and self._on_closed is not None:
+                self._on_closed(after.entry)
             if after.entry.state is State.AWAIT_CONFIRM and not after.entry.closed:
                 self.agenda.forget(after)
             else:

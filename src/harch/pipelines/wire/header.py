@@ -25,6 +25,7 @@ TIME_NS_MAX = 1 << 62  # the year 2116; leaves room to add offsets without overf
 SEQ_MAX = (1 << 63) - 1
 
 _LAYOUT = struct.Struct("<IBBBBIIQIIQqqII")
+_FIRST_TIME, _FIRST_TIME_AT = struct.Struct("<q"), 40
 _CHECKED_BYTES = HEADER_BYTES - 4  # all but the checksum itself
 _GAP = struct.Struct("<QQ")
 
@@ -152,6 +153,11 @@ def unpack_header(message: Buffer) -> BatchHeader | Rejection:
         priority=priority,
         lane=lane,
     )
+
+
+def first_time_ns(message: Buffer) -> int:
+    """The first time in a head that was or will be checked elsewhere; 0 for what is too short to have one."""
+    return int(_FIRST_TIME.unpack_from(message, _FIRST_TIME_AT)[0]) if len(message) >= HEADER_BYTES else 0
 
 
 def check_payload(header: BatchHeader, message: Buffer) -> memoryview | Rejection:

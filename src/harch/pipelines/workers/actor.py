@@ -18,8 +18,11 @@ import msgspec
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
+from harch.base.tracing.context import read_header
+from harch.base.tracing.span import Attributes
 from harch.pipelines.act.command import Command
 from harch.pipelines.act.decisions import DecisionBatch
+from harch.pipelines.act.ledger import Entry, State
 from harch.pipelines.act.runner import ActStage
 from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.act.sinks.base import Sink
@@ -89,6 +92,7 @@ class Actor:
             local_bit=config.local_bit,
             country_bits=config.country_bits,
             owns=lambda command: share_of(command, count) == number,
+            on_closed=self._closed if self._shell.spans is not None else None,
             seed=config.seed,
         )
 
@@ -114,6 +118,11 @@ class Actor:
         origin = decided.origin
         if len(decided.devices) and int(decided.devices.max()) >= len(self._news.devices):
             await self.look()  # an operator may have added a device a moment ago
+        spans, trace = self._shell.spans, ""
+        followed = spans.trace_of(origin.window_end_ns) if spans is not None and not origin.again else None
+        began_ns = 0
+        if spans is not None and followed is not None:
+            began_ns, trace = spans.now_ns(), spans.act_context(followed, origin.partition, message).header
         batch = DecisionBatch(
             pipeline=origin.pipeline,
             devices=[self._device(int(number)) for number in decided.devices],
@@ -126,8 +135,11 @@ class Actor:
             model=decided.ref.model,
             model_hash=decided.ref.sha256,
             again=origin.again,
+            trace=trace,
         )
         taken = await self.stage.submit(batch)
+        if spans is not None and followed is not None:
+            spans.acted(origin.partition, followed, message, began_ns, commands=taken.commands)
         return taken.refused if taken.refused is not None else taken.commands
 
     async def close(self) -> None:
@@ -154,6 +166,22 @@ class Actor:
             bucket=self._shell.names.ledger_bucket,
             retention_s=self._settings.retention_s,
         )
+
+    def _closed(self, entry: Entry) -> None:
+        """A command came to its end; one whose window is followed is told."""
+        command, spans = entry.command, self._shell.spans
+        context = read_header(command.trace) if command.trace else None
+        if spans is None or context is None:
+            return
+        about: Attributes = {
+            "action.id": command.cmd_id,
+            "action.name": command.action,
+            "action.state": entry.state.value,
+            "action.attempts": entry.attempts,
+            "action.device": command.device,
+        }
+        error = "" if entry.state is State.DONE else entry.state.value
+        spans.action_ended(context, command.issued_ms * 1_000_000, about, error)
 
     async def _audit(self, draft: Draft) -> None:
         try:

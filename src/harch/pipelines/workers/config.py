@@ -124,6 +124,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     share: tuple[int, int] = (0, 1)  # which of how many: of the sources, or of the devices of actions
     partitions: tuple[int, ...] = ()  # what to lease while nobody has assigned any
     status_every_s: Seconds = 1.0
+    trace_share: Annotated[float, Meta(ge=0, le=1)] = 0.0  # of windows whose way is told in spans
     seed: int = 0
 
     @property

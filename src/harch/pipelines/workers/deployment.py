@@ -128,7 +128,8 @@ def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageG
     """Who may do what on the main engine."""
     told = (names.control,)
     both = (names.state_bucket, names.status_bucket)
-    aside = (names.late("*"), names.credit("*"), names.alerts)
+    news = (names.alerts, names.spans)
+    aside = (names.late("*"), names.credit("*"), *news)
     results = () if route.acts else (names.results("*"),)
     next_to_sense = () if route.after("sense") == "act" else (names.into(route.after("sense"), "*"),)
 
@@ -136,17 +137,17 @@ def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageG
         return _grant(names, stage, listens=(*listens, *told), speaks=speaks, reads=reads, buckets=both)
 
     found = [
-        grant("source", (names.credit("*"),), (names.events("*"), names.alerts)),
+        grant("source", (names.credit("*"),), (names.events("*"), *news)),
         grant("sense", (names.events("*"),), (*next_to_sense, *aside)),
     ]
     if route.thinks:
         reads = ((names.features_stream, THINK_CONSUMER),)
-        found.append(grant("think", (names.features("*"),), (names.dead("*"), names.alerts, *results), reads))
+        found.append(grant("think", (names.features("*"),), (names.dead("*"), *news, *results), reads))
         fused = (*next_to_sense, *aside, names.dead("*"), *results)
         found.append(grant("fused", (names.events("*"),), fused))
     if route.acts:
-        found.append(grant("act", (), (names.alerts,)))
-    found.append(grant("replay", (), (names.alerts, *results)))
+        found.append(grant("act", (), news))
+    found.append(grant("replay", (), (*news, *results)))
     return tuple(found)
 
 

@@ -134,9 +134,13 @@ class FusedLane:
         await _all(self._think(partition, told) for told in some)
 
     async def _think(self, partition: int, told: Told) -> None:
-        began_s = self._shell.clock.monotonic_s()
+        began_s, spans = self._shell.clock.monotonic_s(), self._shell.spans
+        followed = spans.trace_in(told.message) if spans is not None else None
+        began_ns = spans.now_ns() if spans is not None and followed is not None else 0
         try:
             outputs = await self._thinker.outputs(told.message, partition)
+            if spans is not None and followed is not None and not isinstance(outputs, Rejection):
+                spans.thought(partition, followed, began_ns, told.message, [one.message for one in outputs])
             if isinstance(outputs, Rejection):
                 await self._bury(partition, told.message, outputs)
             elif self._actor is None:

@@ -69,6 +69,11 @@ class PipelineNames(Struct, frozen=True):
         return f"{self.root}.alerts"
 
     @property
+    def spans(self) -> str:
+        """What workers tell of windows that are followed."""
+        return f"{self.root}.spans"
+
+    @property
     def audit(self) -> str:
         return f"{self.root}.audit"
 

@@ -32,6 +32,7 @@ from harch.pipelines.workers.leases import Lease
 from harch.pipelines.workers.names import checkpoint_key
 from harch.pipelines.workers.saved import Told, decode_saved, encode_saved
 from harch.pipelines.workers.status import Latency
+from harch.pipelines.workers.window_spans import Made, WindowSpans
 
 OUTBOX_MAX = 256  # windows that nobody took yet; beyond it, or beyond these bytes, no source gets credit
 OUTBOX_BYTES_FULL = 1 << 20
@@ -60,7 +61,15 @@ class Partition:
     """One partition, held by us. `take`, `tick` and `credits` never wait; one task calls `settle` again and again."""
 
     def __init__(
-        self, stage: SenseStage, lease: Lease, bucket: Bucket, lane: FeatureLane, clock: Clock, *, is_exact: bool = True
+        self,
+        stage: SenseStage,
+        lease: Lease,
+        bucket: Bucket,
+        lane: FeatureLane,
+        clock: Clock,
+        *,
+        is_exact: bool = True,
+        spans: WindowSpans | None = None,
     ) -> None:
         self.stage = stage
         self.lease = lease
@@ -72,6 +81,8 @@ class Partition:
         self._lane = lane
         self._clock = clock
         self._is_exact = is_exact
+        self._spans = spans
+        self._followed: dict[int, Made] = {}  # windows on their way, by number
         self._schema = feature_schema(stage.settings)
         self._revision = 0
         self._fresh: list[Told] = []  # not saved yet
@@ -160,6 +171,8 @@ class Partition:
                 self._untold_bytes -= len(told.message)
                 if (made_s := self._made_s.pop(told.seq, None)) is not None:
                     self.latency.add((self._clock.monotonic_s() - made_s) * 1000)
+                if self._followed and self._spans is not None and (made := self._followed.pop(told.seq, None)):
+                    self._spans.sensed(self.number, made)
 
     async def close(self) -> None:
         """The last value before the lease is given back: nothing has to be replayed."""
@@ -170,18 +183,19 @@ class Partition:
         if self._untold_bytes >= OUTBOX_BYTES_MAX:
             self.not_taken += len(messages)
             return
-        found = turn(
-            self.stage, messages, now_ns=self._now_ns(), now_s=self._clock.monotonic_s(), receiving=self._receiving
-        )
-        self._keep(found)
+        now_ns = self._now_ns()
+        found = turn(self.stage, messages, now_ns=now_ns, now_s=self._clock.monotonic_s(), receiving=self._receiving)
+        self._keep(found, now_ns)
 
-    def _keep(self, found: Turn) -> None:
+    def _keep(self, found: Turn, began_ns: int = 0) -> None:
         lane = Lane.DURABLE if self._is_exact else Lane.HOT
         for batch in found.features:
             message = encode_features(batch, self._schema, source=self.stage.name.source, lane=lane)
             (self._fresh if self._is_exact else self._outbox).append(Told(batch.seq, message))
             self._made_s[batch.seq] = self._clock.monotonic_s()
             self._untold_bytes += len(message)
+            if self._spans is not None and (trace_id := self._spans.trace_of(batch.window_end_ns)) is not None:
+                self._followed[batch.seq] = Made(trace_id, began_ns or self._now_ns(), len(batch.device))
         self.alerts.extend(found.alerts)
         self.aside.extend(found.aside)
         self._credits += found.credits

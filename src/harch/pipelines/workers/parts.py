@@ -55,6 +55,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
     thinking: ThinkOptions = ThinkOptions()
     acting: ActOptions = ActOptions()
     status_every_s: float = 1.0
+    trace_share: float = 0.0  # of windows whose way is told in spans
     seed: int = 0
 
     @property
@@ -120,5 +121,6 @@ def worker_config(
         acting=parts.acting,
         share=share,
         status_every_s=parts.status_every_s,
+        trace_share=parts.trace_share,
         seed=parts.seed,
     )

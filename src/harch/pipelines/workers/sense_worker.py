@@ -166,9 +166,8 @@ class SenseWorker:
         if lease is None:
             return
         stage = stage_of(self._config, number, self._policies, self._devices.devices)
-        partition = Partition(
-            stage, lease, self._shell.state, self._lane, self._shell.clock, is_exact=self._config.lane == "durable"
-        )
+        shell, exact = self._shell, self._config.lane == "durable"
+        partition = Partition(stage, lease, shell.state, self._lane, shell.clock, is_exact=exact, spans=shell.spans)
         try:
             await partition.open()
         except (PartitionLost, Unreachable) as error:

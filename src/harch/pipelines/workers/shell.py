@@ -29,6 +29,7 @@ from harch.pipelines.workers.bucket import Conflict, NatsBucket, Unreachable
 from harch.pipelines.workers.config import TOKEN, WorkerConfig
 from harch.pipelines.workers.local_engine import connect
 from harch.pipelines.workers.status import Alert, Meter, WorkerStatus, memory_bytes
+from harch.pipelines.workers.window_spans import WindowSpans
 
 CONNECT_TIMEOUT_S = 60.0
 DRAIN_S_MAX = 25.0  # below the grace of the supervisor
@@ -81,6 +82,7 @@ class Shell:
         self.act_client = AioClient(config.act_engine.options(config.worker), clock=self.clock)
         self.state = NatsBucket(self.client, self.names.state_bucket)
         self.folder = Path(config.state_folder)
+        self.spans = WindowSpans(config, self.clock, self._tell_spans) if config.trace_share else None
         self._statuses = NatsBucket(self.client, self.names.status_bucket)
         self._meter = Meter()
         self._lock: int | None = None
@@ -150,6 +152,10 @@ class Shell:
         with contextlib.suppress(NatsError):  # the log has it
             self.client.publish(self.names.alerts, msgspec.json.encode(alert))
 
+    def _tell_spans(self, message: bytes) -> None:
+        with contextlib.suppress(NatsError):  # whoever is cut off has other worries
+            self.client.publish(self.names.spans, message)
+
     def now_ms(self) -> int:
         return round(self.clock.now().timestamp() * 1000)
 
@@ -204,6 +210,8 @@ class Shell:
                 await self._statuses.put(self.config.worker, msgspec.json.encode(status))
             except (Unreachable, Conflict) as error:
                 log.warning("the status could not be told: %s", error)
+            if self.spans is not None:
+                self.spans.flush()
             await self.clock.sleep(self.config.status_every_s)
 
     def _status(self, report: Report) -> WorkerStatus:

@@ -121,7 +121,9 @@ class ThinkWorker:
         began_s = self._shell.clock.monotonic_s()
         if deliveries(message) > 1:
             self._redelivered += 1
-        partition = _partition_of(message.subject)
+        partition, spans = _partition_of(message.subject), self._shell.spans
+        followed = spans.trace_in(message.payload) if spans is not None else None
+        began_ns = spans.now_ns() if spans is not None and followed is not None else 0
         alive = asyncio.create_task(self._keep_alive(message)) if message.reply else None
         try:
             if deliveries(message) > self._config.thinking.deliveries_max:
@@ -136,6 +138,8 @@ class ThinkWorker:
                 await self._bury(message, partition, f"{outputs.rule}: {outputs.detail}")
                 return
             await publish_outputs(self._shell, partition, outputs, self._count_retry)
+            if spans is not None and followed is not None:
+                spans.thought(partition, followed, began_ns, message.payload, [one.message for one in outputs])
             self._answered.add(message)
             if message.reply:
                 acknowledge(self._shell.client, message)
