@@ -8,13 +8,14 @@ times at which the rest of the expression reads it: inside of a subquery, those 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from harch.base.errors import HarchError
 from harch.sentinel.federated.asking.distribution import is_constant, is_local, reads_series
 from harch.sentinel.federated.asking.plans import FederatedPlan, Joining, Place, place_selector
 from harch.sentinel.federated.asking.rewriting import flattened, settled, with_factor, without_factor
-from harch.sentinel.federated.messages import LOOKBACK_MS, PARTS_MAX, MetricPart
+from harch.sentinel.federated.messages import LOOKBACK_MS, PARTS_MAX, LogPart, MetricPart
 from harch.sentinel.model.labels import METRIC_NAME
 from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.promql.evaluate.grid import Grid
@@ -63,18 +64,28 @@ def plan(
     tree = settled(bind(expression, parse(expression), times), times, subquery_step_ms)
     if tree.type is ValueType.MATRIX:
         raise _refusal(tree, "samples of a range are single samples", "put the range into a function such as rate()")
-    cutter = _Cutter(lookback_ms, hub_label)
+
+    def part_of(piece: Expr, at: Grid) -> MetricPart:
+        return MetricPart(
+            expression=to_text(piece),
+            start_ms=at.start_ms,
+            end_ms=at.end_ms,
+            step_ms=at.step_ms,
+            lookback_ms=lookback_ms,
+        )
+
+    cutter = Cutter(part_of, hub_label)
     rest = cutter.cut(tree, grid)
     return FederatedPlan(expression, grid, lookback_ms, rest, tuple(cutter.places), tuple(cutter.parts))
 
 
-class _Cutter:
-    """Collects parts and places while it walks down the tree."""
+class Cutter:
+    """Collects parts and places while it walks down the tree. `part_of` writes an expression for other hubs."""
 
-    def __init__(self, lookback_ms: int, hub_label: str | None) -> None:
-        self._lookback_ms, self._hub_label = lookback_ms, hub_label
+    def __init__(self, part_of: Callable[[Expr, Grid], MetricPart | LogPart], hub_label: str | None) -> None:
+        self._part_of, self._hub_label = part_of, hub_label
         self.places: list[Place] = []
-        self.parts: list[MetricPart] = []
+        self.parts: list[MetricPart | LogPart] = []
 
     def cut(self, node: Expr, grid: Grid) -> Expr:
         """The node with every largest part replaced by a place."""
@@ -159,13 +170,7 @@ class _Cutter:
     def _part(self, piece: Expr, grid: Grid) -> int:
         if grid.count > STEPS_MAX:
             raise _refusal(piece, f"{grid.count} steps are needed, {STEPS_MAX} allowed", "widen the step")
-        part = MetricPart(
-            expression=to_text(piece),
-            start_ms=grid.start_ms,
-            end_ms=grid.end_ms,
-            step_ms=grid.step_ms,
-            lookback_ms=self._lookback_ms,
-        )
+        part = self._part_of(piece, grid)
         if part not in self.parts:
             if len(self.parts) >= PARTS_MAX:
                 raise _refusal(piece, f"the question has more than {PARTS_MAX} parts", "ask for less at once")

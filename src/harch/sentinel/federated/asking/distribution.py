@@ -30,7 +30,7 @@ _LOOKS_AROUND = frozenset(
     | {"sort_by_label_desc", "histogram_quantile", "histogram_quantiles", "histogram_fraction"}
 )
 _BUCKETS = frozenset({"histogram_quantile", "histogram_quantiles", "histogram_fraction"})  # join series of one `le`
-_WRITES_LABEL = {"label_replace": 1, "label_join": 1, "histogram_quantiles": 1}  # place of the label's name
+_WRITES_LABELS = frozenset({"label_replace", "label_join", "histogram_quantiles"})  # the second argument names it
 
 
 def reads_series(node: Expr) -> bool:
@@ -69,7 +69,7 @@ def _is_local_binary(node: Binary, hub_label: str | None) -> bool:
         return is_local(node.left, hub_label)
     if hub_label is None or node.matching is None or not _matches_on(node.matching, hub_label):
         return False
-    return is_local(node.left, hub_label) and is_local(node.right, hub_label)
+    return all(is_local(side, hub_label) and not _writes(side, hub_label) for side in (node.left, node.right))
 
 
 def _matches_on(matching: VectorMatching, label: str) -> bool:
@@ -81,18 +81,24 @@ def _is_local_aggregate(node: Aggregate, hub_label: str | None) -> bool:
         return False
     if node.operator == "limit_ratio":  # chooses series by their labels alone
         return is_local(node.expr, hub_label)
-    if node.operator == "count_values" and node.parameter == StringLiteral(hub_label or ""):
+    if hub_label is None or (hub_label in node.grouping) is node.without or _writes(node, hub_label):
         return False
-    keeps_hub = hub_label is not None and (hub_label in node.grouping) is not node.without
-    return keeps_hub and is_local(node.expr, hub_label)
+    return is_local(node.expr, hub_label)
 
 
 def _is_local_call(node: Call, hub_label: str | None) -> bool:
-    if node.function in _LOOKS_AROUND and not (hub_label is not None and node.function in _BUCKETS):
-        return False
-    if hub_label is not None and node.function in _WRITES_LABEL:
-        target = node.arguments[_WRITES_LABEL[node.function]]
-        if target == StringLiteral(hub_label):
+    if node.function in _LOOKS_AROUND:
+        may_stay = hub_label is not None and node.function in _BUCKETS and not _writes(node, hub_label)
+        if not may_stay:
             return False
     series = [each for each in node.arguments if not is_constant(each)]
     return len(series) == 1 and is_local(series[0], hub_label)
+
+
+def _writes(node: Expr, label: str) -> bool:
+    """Whether the label may no longer be the one that the hub's series carry."""
+    return any(
+        (isinstance(each, Call) and each.function in _WRITES_LABELS and each.arguments[1] == StringLiteral(label))
+        or (isinstance(each, Aggregate) and each.parameter == StringLiteral(label))
+        for each in walk(node)
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.sentinel.federated.asking.partials import NOTHING, PlacesStore, Rows, distinct_rows, rows_of, spread_rows
-from harch.sentinel.federated.asking.plans import FederatedPlan, Joining, Place
+from harch.sentinel.federated.asking.plans import FederatedPlan, Joining, Place, steps_of
 from harch.sentinel.federated.messages import Answer, SeriesTold, Told
 from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.options import QueryOptions
@@ -98,8 +98,7 @@ def _check(plan: FederatedPlan, answer: Answer) -> None:
     if len(answer.told) != len(plan.parts):
         raise _unusable(answer, f"{len(answer.told)} parts are told, {len(plan.parts)} were asked")
     for part, told in zip(plan.parts, answer.told, strict=True):
-        steps = (part.end_ms - part.start_ms) // part.step_ms + 1 if part.step_ms else 1
-        problem = _problem(told, steps)
+        problem = _problem(told, steps_of(part))
         if problem:
             raise _unusable(answer, problem)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from harch.sentinel.federated.messages import MetricPart
+from harch.sentinel.federated.messages import LogPart, MetricPart
 from harch.sentinel.model.matchers import Matcher, MatchKind
 from harch.sentinel.promql.evaluate.grid import Grid
 from harch.sentinel.promql.syntax.nodes import Expr, VectorSelector
@@ -42,11 +42,18 @@ class FederatedPlan:
     lookback_ms: int
     rest: Expr
     places: tuple[Place, ...]
-    parts: tuple[MetricPart, ...]
+    parts: tuple[MetricPart | LogPart, ...]
 
     @property
     def is_instant(self) -> bool:
         return self.grid.step_ms == 0
+
+
+def steps_of(part: MetricPart | LogPart) -> int:
+    """How many times a part is evaluated."""
+    if isinstance(part, LogPart):
+        return (part.end_ns - part.start_ns) // part.step_ns + 1 if part.step_ns else 1
+    return (part.end_ms - part.start_ms) // part.step_ms + 1 if part.step_ms else 1
 
 
 def place_selector(number: int, matchers: tuple[Matcher, ...] = ()) -> VectorSelector:

@@ -18,8 +18,6 @@ from harch.sentinel.promql.evaluate.results import MatrixResult
 
 MS = 1_000_000
 
-_lines = msgspec.json.Decoder(list[Entry]).decode
-
 
 def logs_at_home(
     part: LogPart,
@@ -59,8 +57,3 @@ def _lines_told(part: LogPart, entries: list[Entry]) -> Told:
         detail = f"the lines take {len(body)} bytes, {ANSWER_BYTES_MAX} allowed"
         return refused(part.expression, "size", detail, "ask for fewer lines")
     return Told(body=body)
-
-
-def lines_of(body: bytes) -> list[Entry]:
-    """The lines of a `Told`. Raises msgspec.DecodeError."""
-    return _lines(body)

@@ -14,6 +14,7 @@ import msgspec
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
+from harch.sentinel.federated.asking.bodies import ERRORS_UNKNOWN
 from harch.sentinel.federated.messages import Told, TracePart
 from harch.sentinel.federated.owning.memory import Memory, digest_of
 from harch.sentinel.federated.owning.policy import TelemetryPolicy
@@ -33,7 +34,6 @@ from harch.sentinel.traces.statistics import GROUPABLE, counted_query, fields_of
 
 QUANTA_MAX = 96
 CELLS_MAX = 2_000  # over all quanta of a part
-ERRORS_UNKNOWN = -1
 
 Key = tuple[str, ...]  # service, name, status, kind
 _FIELDS = tuple(field.value for field in GROUPABLE)

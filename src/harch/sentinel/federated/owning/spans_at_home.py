@@ -9,14 +9,10 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.sentinel.federated.messages import ANSWER_BYTES_MAX, Told, TracePart
 from harch.sentinel.federated.owning.telling import refused
-from harch.sentinel.model.spans import Span, SpanGroup, SpanReadable, TraceSummary
+from harch.sentinel.model.spans import SpanReadable
 from harch.sentinel.traces.parser import parse_query
 from harch.sentinel.traces.searching import LIMIT_MAX, search
 from harch.sentinel.traces.statistics import counted_query, fields_of
-
-_summaries = msgspec.json.Decoder(list[TraceSummary]).decode
-_spans = msgspec.json.Decoder(list[Span]).decode
-_groups = msgspec.json.Decoder(list[SpanGroup]).decode
 
 
 def spans_at_home(part: TracePart, spans: SpanReadable) -> Told:
@@ -40,16 +36,3 @@ def spans_at_home(part: TracePart, spans: SpanReadable) -> Told:
     if len(body) > ANSWER_BYTES_MAX:
         return refused(part.query, "size", f"{len(body)} bytes, {ANSWER_BYTES_MAX} allowed", "ask for fewer traces")
     return Told(body=body, warnings=notes)
-
-
-def summaries_of(body: bytes) -> list[TraceSummary]:
-    """The traces of a `Told`. Raises msgspec.DecodeError, as the next two do."""
-    return _summaries(body)
-
-
-def spans_of(body: bytes) -> list[Span]:
-    return _spans(body)
-
-
-def groups_told(body: bytes) -> list[SpanGroup]:
-    return _groups(body)

@@ -1,0 +1,156 @@
+"""What hubs tell together equals what one store of all their series would say."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+import pytest
+from owner_world import HOME, Owner, gpu, steady
+
+from harch.base.errors import HarchError
+from harch.sentinel.federated.asking.cutting import plan
+from harch.sentinel.federated.asking.merging import Merged, merge
+from harch.sentinel.federated.asking.plans import FederatedPlan
+from harch.sentinel.federated.messages import Answer, Asker, Question, SeriesTold, Told
+from harch.sentinel.federated.owning.answering import OwnHub, Readers, answer
+from harch.sentinel.federated.owning.memory import Memory
+from harch.sentinel.model.selection import Queryable
+from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.grid import Grid
+from harch.testing.federated_questions import question
+from harch.testing.federated_telemetry import MemoryMetrics, World, difference, shown, world
+
+ENGINE = Engine()
+QUESTIONS = 15
+
+
+@lru_cache(maxsize=1)
+def large_world() -> World:
+    return world(3, hubs=2, sources=45, minutes=30, churn=False)
+
+
+def asked(cut: FederatedPlan, hub_id: str, country: str, store: Queryable, asker: Asker = HOME) -> Answer:
+    """A hub's answer, over the wire and back."""
+    owner = OwnHub(hub_id, country, lambda _: Readers(store), Memory(), engine=ENGINE)
+    told = answer(Question(id="q", tenant="t", asked_by="me", parts=cut.parts), asker, owner, now_s=1e6)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=Answer)
+
+
+def over_all(cut: FederatedPlan, there: World, country: str = "MA") -> Merged:
+    return merge(cut, [asked(cut, hub_id, country, store) for hub_id, store in there.hubs.items()], engine=ENGINE)
+
+
+@pytest.mark.parametrize("hub_label", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_questions_have_the_central_answer(seed: int, hub_label: bool) -> None:
+    chance = random.Random(f"{seed} {hub_label}")
+    there = world(seed, sources=5, minutes=30, hub_label=hub_label)
+    for _ in range(QUESTIONS):
+        text = question(chance)
+        grid = Grid.between(600_000 + chance.randrange(60_000), 1_700_000, chance.choice((60_000, 97_000)))
+        cut = plan(text, grid, hub_label="hub" if hub_label and chance.random() < 0.5 else None)
+        merged = over_all(cut, there)
+        assert merged.refused == ()
+        central = ENGINE.range(text, grid.start_ms, grid.end_ms, grid.step_ms, there.central)
+        assert difference(shown(merged.result), shown(central)) == "", text
+
+
+def test_an_instant_question_keeps_the_order_of_its_sort() -> None:
+    there = world(7, sources=4, minutes=20)
+    text = "sort_desc(sum by (model, hub) (m))"
+    merged = over_all(plan(text, Grid.instant(1_000_000)), there)
+    central = ENGINE.instant(text, 1_000_000, there.central)
+    assert list(shown(merged.result)) == list(shown(central))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum(m)",
+        "avg by (model) (m)",
+        "stddev(rate(c_total[5m]))",
+        "sum by (zone) (increase(c_total[2m])) / sum by (zone) (m)",
+        "histogram_quantile(0.9, sum by (le) (rate(b_bucket[5m])))",
+        "histogram_quantile(0.5, sum(rate(h[5m])))",
+        "max_over_time(sum(m)[10m:1m])",
+        "sum(m) * 2 > 5",
+    ],
+)
+def test_what_hubs_of_other_countries_tell_of_large_groups_is_the_central_answer_too(text: str) -> None:
+    there = large_world()
+    cut = plan(text, Grid.between(1_200_000, 1_500_000, 60_000))
+    merged = over_all(cut, there, country="SN")
+    assert merged.is_complete, merged
+    central = ENGINE.range(text, 1_200_000, 1_500_000, 60_000, there.central)
+    assert difference(shown(merged.result), shown(central)) == ""
+
+
+def test_refusals_are_named_and_the_others_are_heard() -> None:
+    there = world(3, hubs=2, sources=6, minutes=20)
+    cut = plan("max(m)", Grid.instant(900_000))
+    (near, far) = there.hubs.items()
+    merged = merge(cut, [asked(cut, far[0], "SN", far[1])], asked(cut, near[0], "MA", near[1]))
+    (refused,) = merged.refused
+    assert (refused.hub_id, refused.rejection.rule) == (far[0], "aggregate")
+    assert not merged.is_complete
+    assert shown(merged.result) == shown(ENGINE.instant("max(m)", 900_000, near[1]))
+
+
+def test_suppressed_groups_are_counted() -> None:
+    there = world(3, hubs=1, sources=4, minutes=30, churn=False)
+    merged = over_all(plan("sum(m)", Grid.instant(1_200_000)), there, country="SN")
+    assert merged.suppressed == 1
+    assert shown(merged.result) == {}
+
+
+def test_a_series_that_two_hubs_keep_is_shown_once_and_said_so() -> None:
+    series = {gpu(1): steady(1.0), gpu(2): steady(2.0)}
+    stores = [MemoryMetrics(series), MemoryMetrics({gpu(1): steady(5.0), gpu(3): steady(3.0)})]
+    cut = plan("load", Grid.instant(3_600_000))
+    answers = [asked(cut, f"hub-{number}", "MA", store) for number, store in enumerate(stores)]
+    merged = merge(cut, answers[1:], answers[0])
+    found = {dict(key[0])["device"]: value for key, value in shown(merged.result).items()}
+    assert found == {"gpu-1": 4.6, "gpu-2": 5.6, "gpu-3": 6.6}, "the own hub's counts"
+    assert any("more than one hub" in text for text in merged.warnings)
+    counted = plan("count(load)", Grid.instant(3_600_000))
+    answers = [asked(counted, f"hub-{number}", "MA", store) for number, store in enumerate(stores)]
+    assert list(shown(merge(counted, answers).result).values()) == [4.0], "a sum cannot know"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (),
+        (Told(series=(SeriesTold(labels=(), at=(0, 1), values=(1.0,)),)),),
+        (Told(series=(SeriesTold(labels=(), at=(5,), values=(1.0,)),)),),
+        (Told(series=(SeriesTold(labels=(), at=(-1,), values=(1.0,)),)),),
+        (Told(series=(SeriesTold(labels=(), at=(1, 0), values=(1.0, 2.0)),)),),
+        (Told(series=(SeriesTold(labels=(("b", "1"), ("a", "1")), at=(0,), values=(1.0,)),)),),
+        (Told(series=(SeriesTold(labels=(("a", ""),), at=(0,), values=(1.0,)),)),),
+    ],
+)
+def test_an_answer_that_does_not_fit_the_question_is_not_used(told: tuple[Told, ...]) -> None:
+    cut = plan("sum(m)", Grid.between(0, 120_000, 60_000))
+    strange = Answer(question_id="q", hub_id="dakar", country="SN", told=told)
+    with pytest.raises(HarchError, match="dakar") as error:
+        merge(cut, [strange])
+    assert error.value.code == "E0695"
+
+
+def test_a_hub_answers_its_own_country_raw_and_a_stranger_of_no_country_not_at_all() -> None:
+    owner = Owner({gpu(1): steady(1.0)})
+    assert len(owner.ask("load", who=HOME).series) == 1
+    told = owner.ask("sum(load)", who=Asker(hub_id="x", country=""))
+    assert told.refused is not None
+    assert told.refused.rule == "country"
+
+
+def test_an_answer_has_a_limit() -> None:
+    owner = Owner({gpu(number): steady(1.0) for number in range(30)})
+    owner.hub = replace(owner.hub, policy=msgspec.structs.replace(owner.hub.policy, points_max=100))
+    told = owner.ask("load", at_min=10, until_min=50, who=HOME)
+    assert told.refused is not None
+    assert told.refused.rule == "size"
