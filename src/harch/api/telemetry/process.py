@@ -22,6 +22,7 @@ from harch.api.telemetry.catalog import Catalog
 from harch.api.telemetry.erasing import Erasing
 from harch.api.telemetry.federated import Federated
 from harch.api.telemetry.incoming import Incoming, hub_of
+from harch.api.telemetry.loki import Loki
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.public_plugin import PublicPlugin
 from harch.api.telemetry.queries import Queries
@@ -136,6 +137,7 @@ class Sentinel:
             )
         hub_id = hub_of(configs) if options.hub_url else ""
         self._incoming = Incoming(archive, settings.redaction, hub_id, clock)
+        loki = Loki(archive, clock, settings.engine.limits)
         traces = Traces(archive, archive)
         self._page = self._alerting.page(engine, Stores(folder, archive, archive), clock)
         queries = Queries(folder, engine, self._federated.metrics if self._federated else None)
@@ -149,13 +151,14 @@ class Sentinel:
             Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP, Right.ADMINISTER),
             *Administration(folder).routes(),
             *Erasing(archive).routes(),
+            *loki.routes(),
             *traces.routes(),
             *Tempo(archive, traces).routes(),
             *self._alerting.routes(),
             *self._page.routes(),
             *(self._federated.routes() if self._federated else ()),
         ]
-        self.app = TelemetryApp(Routes(routes), door, clock)
+        self.app = TelemetryApp(Routes(routes), door, clock, loki.sockets())
 
     async def run_until(
         self, stop: asyncio.Event, options: ServeOptions, listening: Callable[[int], None] | None
