@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
+from harch.sentinel.model import logs
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LogBatch
 from harch.sentinel.node.spool import Spool
 from harch.sentinel.own_logs import following as following_module
+from harch.sentinel.own_logs import line
 from harch.sentinel.own_logs.following import Following, Source, file_source
 from harch.sentinel.own_logs.handler import OWN_LOGGER, ShippingHandler
 from harch.sentinel.own_logs.line import Line
@@ -251,3 +255,14 @@ def test_what_is_pushed_by_hand_is_what_sentinel_reads(told: list[tuple[int, str
     assert list(batch.times_ns) == [line.time_ns for line in lines]
     assert list(batch.texts) == [line.text for line in lines]
     assert list(batch.metadata or [()] * len(lines)) == [line.metadata for line in lines]
+
+
+def test_an_agent_ships_without_numpy() -> None:
+    """NumPy alone would take a quarter of an agent's memory."""
+    names = "harch.cli.agent_logs, harch.sentinel.own_logs.shipper, harch.sentinel.own_logs.handler"
+    program = f"import sys, {names}; sys.exit('numpy' in sys.modules or 'httpx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_levels_and_traces_are_called_as_in_the_model() -> None:
+    assert (line.LEVEL, line.TRACE_ID, line.SPAN_ID) == (logs.LEVEL, logs.TRACE_ID, logs.SPAN_ID)

@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LEVEL
-from harch.sentinel.own_logs.line import TEXT_MAX, Line, clean, level_in
+from harch.sentinel.own_logs.line import LEVEL, TEXT_MAX, Line, clean, level_in
 
 PIECE_BYTES = 256 * 1024  # of one source at one look
 LOOK_BYTES = 1024 * 1024  # of all of them together: what is left waits for the next look

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from harch.sentinel.collect.redaction.shipped import MASKS
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LEVEL, SPAN_ID, TRACE_ID
 
+# As in `sentinel.model.logs`, which brings NumPy: an agent has no room for it.
+LEVEL, TRACE_ID, SPAN_ID = "level", "trace_id", "span_id"
 TEXT_MAX = 16 * 1024
 LEVEL_OF = {"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "critical"}
 _CUT = " … (cut)"

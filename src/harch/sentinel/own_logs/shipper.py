@@ -17,11 +17,10 @@ import cramjam
 
 from harch.base.clock import Clock
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.logs import LEVEL
 from harch.sentinel.node.spool import Spool
 from harch.sentinel.own_logs.following import Following, Told
 from harch.sentinel.own_logs.handler import OWN_LOGGER, ShippingHandler
-from harch.sentinel.own_logs.line import Line
+from harch.sentinel.own_logs.line import LEVEL, Line
 from harch.sentinel.own_logs.push_body import push_body
 
 EVERY_S = 2.0
