@@ -1,0 +1,79 @@
+"""What was told stays known: the blocks of the memory are never smaller than k, over whatever is told."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harch.base.errors import HarchError
+from harch.sentinel.federated.owning.memory import Memory
+from harch.sentinel.federated.owning.policy import TelemetryPolicy
+
+COUNT, LEAST = 30, 3
+NAMES = [(f"series-{number}".encode(), f"source-{number % 20}".encode()) for number in range(COUNT)]
+
+tellings = st.lists(
+    st.tuples(st.sets(st.integers(0, COUNT - 1), min_size=1), st.sets(st.integers(0, 3), min_size=1)), max_size=30
+)
+
+
+def told_in(memory: Memory, asked: list[tuple[set[int], set[int]]]) -> list[tuple[set[int], set[int]]]:
+    bits = memory.bits("x", NAMES)
+    assert bits is not None
+    found = []
+    for members, pages in asked:
+        mask = sum(1 << bits[one] for one in members)
+        if memory.tell("x", dict.fromkeys(pages, mask), least=LEAST, now_s=1.0):
+            found.append((members, pages))
+    return found
+
+
+@given(tellings)
+def test_series_that_nothing_tells_apart_are_many_in_every_page(asked: list[tuple[set[int], set[int]]]) -> None:
+    told = told_in(Memory(), asked)
+    for page in range(4):
+        here = [members for members, pages in told if page in pages]
+        blocks: dict[tuple[bool, ...], set[int]] = {}
+        for one in range(COUNT):
+            key = tuple(one in members for members in here)
+            if any(key):
+                blocks.setdefault(key, set()).add(one % 20)
+        assert all(len(sources) >= LEAST for sources in blocks.values())
+
+
+@given(tellings, tellings)
+def test_what_is_kept_and_read_again_decides_alike(
+    before: list[tuple[set[int], set[int]]], after: list[tuple[set[int], set[int]]]
+) -> None:
+    first = Memory()
+    told_in(first, before)
+    replayed, restored = Memory(), Memory()
+    replayed.replay(first.take_records() or msgspec.msgpack.encode([]))
+    restored.replay(first.dump())
+    assert told_in(first, after) == told_in(replayed, after) == told_in(restored, after)
+
+
+def test_old_pages_and_their_names_are_forgotten() -> None:
+    memory = Memory()
+    bits = memory.bits("x", NAMES)
+    assert bits is not None
+    assert memory.tell("x", {1: (1 << 10) - 1}, least=LEAST, now_s=0.0)
+    assert memory.tell("x", {2: (1 << 5) - 1}, least=LEAST, now_s=90_000.0)
+    assert not memory.tell("x", {1: (1 << 9) - 1}, least=LEAST, now_s=90_000.0)
+    memory.forget(now_s=100_000.0, remembered_s=20_000.0)
+    again = memory.bits("x", NAMES)
+    assert again is not None
+    assert memory.tell("x", {1: (1 << 9) - 1}, least=LEAST, now_s=100_000.0)
+    assert not memory.tell("x", {2: (1 << 4) - 1}, least=LEAST, now_s=100_000.0), "this page is young"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 2), ("quantum_s", 7), ("settling_s", 1), ("closing_s", 0), ("points_max", 10**9), ("remembered_days", 0)],
+)
+def test_a_policy_that_would_protect_nobody_is_refused(name: str, value: int) -> None:
+    with pytest.raises(HarchError, match=name) as error:
+        TelemetryPolicy(**{name: value})  # type: ignore[arg-type]
+    assert error.value.code == "E0696"
