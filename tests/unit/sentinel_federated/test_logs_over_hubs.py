@@ -170,7 +170,7 @@ def alike_hubs() -> tuple[dict[str, MemoryLogs], MemoryLogs]:
         'count_over_time({job="agent"}[5m]) > 3',
         'avg by (zone) (bytes_rate({job="agent"}[5m]))',
         'stddev(count_over_time({job="agent"}[10m]))',
-        'topk(2, sum by (node) (count_over_time({job="agent"}[10m])))',
+        'topk(20, sum by (node) (count_over_time({job="agent"}[10m])))',
         'max by (zone) (max_over_time({job="agent"} | logfmt | unwrap took [10m]))',
         'max_over_time({job="agent"} | logfmt | unwrap took [10m]) by (zone)',
         'absent_over_time({job="none"}[5m])',
