@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -66,8 +67,11 @@ class World:
         carrier = HubCarrier("http://hub", "shared", httpx.MockTransport(self._handle))
         self.over = OverHubs(carrier, _Owner(self), clock)
         engine = Engine()
-        queries = Queries(None, engine, FederatedMetrics(self.over, engine))  # type: ignore[arg-type]
-        self.app = TelemetryApp(Routes(queries.routes()), _Door(), clock)
+        metrics = FederatedMetrics(self.over, engine)
+        elsewhere = {"/api/v1/query": metrics.instant, "/api/v1/query_range": metrics.range}
+        routes = Queries(None, engine).routes()  # type: ignore[arg-type]
+        asking = [replace(route, over_hubs=elsewhere.get(route.path)) for route in routes]
+        self.app = TelemetryApp(Routes(asking), _Door(), clock)
 
     def said(self, hub_id: str, question: Question) -> Answer:
         self.asked.append((hub_id, question))
@@ -122,7 +126,7 @@ async def test_a_range_is_asked_at_times_that_hubs_abroad_accept(world: World) -
     part = world.asked[0][1].parts[0]
     assert isinstance(part, MetricPart)
     assert (part.start_ms, part.step_ms) == (120_000, 60_000)
-    assert "whole minutes" in told["infos"][0]
+    assert "multiples of 1 min" in told["infos"][0]
     world.asked.clear()
     await world.get("/api/v1/query_range", hubs="tangier", **times)
     part = world.asked[0][1].parts[0]

@@ -12,7 +12,7 @@ from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.results import query_answer, result_json
 from harch.sentinel.federated.asking.cutting import plan
 from harch.sentinel.federated.asking.merging import merge
-from harch.sentinel.federated.asking.plans import aligned
+from harch.sentinel.federated.asking.plans import QUANTUM_MS, aligned
 from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.grid import Grid
 from harch.sentinel.promql.evaluate.options import QueryOptions
@@ -42,17 +42,18 @@ class FederatedMetrics:
 
         def joined() -> Answer:
             merged = merge(cut, heard.answers, heard.own, engine=self._engine, options=options)
-            told = (*warnings, *(one.message for one in heard.problems), *heard.warnings, *merged.warnings)
-            infos = (*moved, *merged.result.infos)
-            return query_answer(result_json(merged.result.value), (*told, *merged.result.warnings), infos)
+            notes = (*warnings, *heard.notes, *merged.warnings, *merged.result.warnings)
+            return query_answer(result_json(merged.result.value), notes, (*moved, *merged.result.infos))
 
         return await self._over.in_thread(joined)
 
 
-def shared_grid(grid: Grid, hubs: Sequence[HubAround], now_ms: int) -> tuple[Grid, tuple[str, ...]]:
-    """All hubs answer at the same times: at whole minutes a minute ago, if one of them lies in another country."""
+def shared_grid(
+    grid: Grid, hubs: Sequence[HubAround], now_ms: int, quantum_ms: int = QUANTUM_MS
+) -> tuple[Grid, tuple[str, ...]]:
+    """All hubs answer at the same times: at whole minutes that are over, if one of them lies in another country."""
     if len({hub.country for hub in hubs}) <= 1:
         return grid, ()
-    shared = aligned(grid, now_ms)
-    moved = ("hubs of other countries answer at whole minutes, a minute later: all times of this answer are such",)
-    return shared, () if shared == grid else moved
+    shared = aligned(grid, now_ms, quantum_ms)
+    moved = f"hubs of other countries answer at multiples of {quantum_ms // 60_000} min that are over: so does this"
+    return shared, () if shared == grid else (moved,)

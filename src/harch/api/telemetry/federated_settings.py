@@ -30,6 +30,7 @@ class FederatedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_quantum_s: int = 300
     span_quantum_s: int = 900
     settling_s: int = 900
+    closing_s: int = 30
     remembered_days: int = 30
 
     def settings(self) -> FederatedSettings:
@@ -45,6 +46,7 @@ class FederatedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 log_quantum_s=self.log_quantum_s,
                 span_quantum_s=self.span_quantum_s,
                 settling_s=self.settling_s,
+                closing_s=self.closing_s,
                 remembered_days=self.remembered_days,
             ),
         )

@@ -37,6 +37,11 @@ class Heard:
     warnings: tuple[str, ...]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """All that has to be said about what is missing."""
+        return (*(problem.message for problem in self.problems), *self.warnings)
+
+    @property
     def everyone(self) -> tuple[Answer, ...]:
         return (*((self.own,) if self.own is not None else ()), *self.answers)
 
@@ -84,7 +89,7 @@ class OverHubs:
         said, own = await asyncio.gather(
             self._carrier.ask(others, question, within_s=within_s), self._own(mine, question, within_s, request.now_ms)
         )
-        heard = _heard([*said, *((own,) if own is not None else ())], mine, parts)
+        heard = _heard([*said, *((own,) if own is not None else ())], mine)
         if heard.problems and not request.flag("partial_response"):
             raise _whole(heard.problems)
         return heard
@@ -105,7 +110,7 @@ def _within_s(request: TelemetryRequest) -> float:
     return min(parse_step_ms(text, "timeout") / 1000, WITHIN_S_MAX) if text else WITHIN_S
 
 
-def _heard(said: Sequence[HubSaid], mine: HubAround | None, parts: Sequence[Part]) -> Heard:
+def _heard(said: Sequence[HubSaid], mine: HubAround | None) -> Heard:
     problems, warnings = [], []
     for one in said:
         if one.error is not None:
@@ -118,6 +123,8 @@ def _heard(said: Sequence[HubSaid], mine: HubAround | None, parts: Sequence[Part
                 problems.append(HarchError("E0697", message, hint=no.nearest_fix))
             if told.suppressed:
                 warnings.append(f"hub {one.hub.hub_id} left out {told.suppressed} groups of too few sources")
+            if told.body:  # series tell their warnings when they are joined
+                warnings += [f"hub {one.hub.hub_id}: {text}" for text in told.warnings]
     return Heard(
         answers=tuple(one.answer for one in said if one.answer is not None and one.hub is not mine),
         own=next((one.answer for one in said if one.hub is mine), None),

@@ -140,7 +140,7 @@ class Sentinel:
         loki = Loki(archive, clock, settings.engine.limits)
         traces = Traces(archive, archive)
         self._page = self._alerting.page(engine, Stores(folder, archive, archive), clock)
-        queries = Queries(folder, engine, self._federated.metrics if self._federated else None)
+        queries = Queries(folder, engine)
         routes = [
             *Writes(folder).routes(),
             *self._incoming.routes(),
@@ -156,8 +156,9 @@ class Sentinel:
             *Tempo(archive, traces).routes(),
             *self._alerting.routes(),
             *self._page.routes(),
-            *(self._federated.routes() if self._federated else ()),
         ]
+        if self._federated is not None:
+            routes = [*self._federated.over_hubs(routes), *self._federated.routes()]
         self.app = TelemetryApp(Routes(routes), door, clock, loki.sockets())
 
     async def run_until(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from harch.api.telemetry.answer import Answer, success
 from harch.api.telemetry.ports import Tenants
@@ -45,34 +44,23 @@ def range_asked(request: TelemetryRequest) -> RangeAsked:
     return RangeAsked(start, end, step, (widened,))
 
 
-class OverHubs(Protocol):
-    """The same questions, asked of several hubs."""
-
-    async def instant(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer: ...
-
-    async def range(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer: ...
-
-
 class Queries:
-    """Questions in PromQL. `over_hubs` answers those that name other hubs; None where there are none."""
+    """Questions in PromQL."""
 
-    def __init__(self, tenants: Tenants, engine: Engine, over_hubs: OverHubs | None = None) -> None:
+    def __init__(self, tenants: Tenants, engine: Engine) -> None:
         self._tenants = tenants
         self._engine = engine
-        self._over_hubs = over_hubs
 
     def routes(self) -> list[Route]:
         both = ("GET", "POST")
-        elsewhere = self._over_hubs
         return [
             Route(
                 both,
                 "/api/v1/query",
                 self.instant,
-                over_hubs=elsewhere.instant if elsewhere else None,
                 is_small=self._is_small,
             ),
-            Route(both, "/api/v1/query_range", self.range, over_hubs=elsewhere.range if elsewhere else None),
+            Route(both, "/api/v1/query_range", self.range),
             Route(both, "/api/v1/format_query", self.formatted),
         ]
 

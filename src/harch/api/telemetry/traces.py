@@ -51,17 +51,7 @@ class Traces:
 
     def search(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         found = self.found(request, parse_query(request.one("query")))
-        told = [
-            {
-                **plugin_summary(trace),
-                "durationNs": trace.duration_ns,
-                "spanCount": trace.spans,
-                "errorCount": trace.errors,
-                "matchedSpanIDs": list(trace.matched),
-            }
-            for trace in found.traces
-        ]
-        return success({"traces": told}, warnings=found.notes)
+        return success({"traces": [search_summary(trace) for trace in found.traces]}, warnings=found.notes)
 
     def statistics(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         """Spans by service, name, status or kind. Quantiles are estimated from buckets of durations."""
@@ -142,6 +132,16 @@ def plugin_summary(trace: TraceSummary) -> dict[str, object]:
         "rootTraceName": trace.root_name,
         "startTimeUnixNano": str(trace.start_ns),
         "durationMs": trace.duration_ns / MS_NS,
+    }
+
+
+def search_summary(trace: TraceSummary) -> dict[str, object]:
+    return {
+        **plugin_summary(trace),
+        "durationNs": trace.duration_ns,
+        "spanCount": trace.spans,
+        "errorCount": trace.errors,
+        "matchedSpanIDs": list(trace.matched),
     }
 
 
