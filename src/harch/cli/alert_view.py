@@ -74,20 +74,12 @@ def _metrics_text(page: Told, width: int) -> list[Text]:
             limit = f"fires {threshold['comparison']} {threshold['value']}"
             curves.append(Curve(limit, [(start, float(threshold["value"])), (end, float(threshold["value"]))]))
         chart_width = max(20, width - _SCALE_WIDTH - 1)
-        lines += [
-            heading,
-            _chart(curves, chart_width),
-            _time_line(window, (fired - start) / (end - start), chart_width),
-        ]
+        chart = chart_text(curves, chart_width, CHART_HEIGHT, unit="", zero_based=False, between=(start, end))
+        chart.rstrip()
+        lines += [heading, chart, _time_line(window, (fired - start) / (end - start), chart_width)]
         if hidden:
             lines.append(Text(f"{hidden} more series are not drawn", "dim"))
     return lines
-
-
-def _chart(curves: Sequence[Curve], width: int) -> Text:
-    text = chart_text(curves, width, CHART_HEIGHT, unit="", zero_based=False)
-    text.rstrip()
-    return text
 
 
 def _time_line(window: Told, fired_share: float, width: int) -> Text:

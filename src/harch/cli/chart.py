@@ -30,11 +30,19 @@ class Chart:
     high: float
 
 
-def drawn(curves: Sequence[Curve], width: int, height: int, *, zero_based: bool = False) -> Chart:
-    """The curves over a common scale. Values that are no numbers leave gaps."""
+def drawn(
+    curves: Sequence[Curve],
+    width: int,
+    height: int,
+    *,
+    zero_based: bool = False,
+    between: tuple[float, float] | None = None,
+) -> Chart:
+    """The curves over a common scale, and over the time `between` if it is given. Values that are no numbers leave
+    gaps."""
     finite = [[(x, y) for x, y in curve.points if math.isfinite(y)] for curve in curves]
     values = [y for points in finite for _, y in points]
-    times = [x for points in finite for x, _ in points]
+    times = [x for points in finite for x, _ in points] + list(between or ())
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if zero_based:
         low, high = min(low, 0.0), max(high, 0.0)

@@ -13,8 +13,16 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "white")
 _SCALE_WIDTH = 9
 
 
-def chart_text(curves: Sequence[Curve], width: int, height: int, *, unit: str, zero_based: bool) -> Text:
-    chart = drawn(curves, width, height, zero_based=zero_based)
+def chart_text(
+    curves: Sequence[Curve],
+    width: int,
+    height: int,
+    *,
+    unit: str,
+    zero_based: bool,
+    between: tuple[float, float] | None = None,
+) -> Text:
+    chart = drawn(curves, width, height, zero_based=zero_based, between=between)
     text = Text()
     for number, (row, owners) in enumerate(zip(chart.rows, chart.owners, strict=True)):
         value = chart.high - (chart.high - chart.low) * number / max(1, height - 1)

@@ -16,6 +16,7 @@ from harch.sdk.sentinel_traces import LogLine, TraceShown
 from harch.sentinel.traces.durations import short_duration
 
 PATH_LINES = 5
+SHARE_MIN = 0.005  # of the duration; what is less says nothing
 _DURATION_WIDTH = 10
 _SERVICE_COLOURS = ("cyan", "green", "magenta", "blue", "yellow")
 LEVEL_COLOURS = {"error": "red", "critical": "red", "warn": "yellow", "debug": "bright_black", "trace": "bright_black"}
@@ -74,12 +75,12 @@ def path_text(trace: TraceShown) -> list[Text]:
     waited_ns = sum(segment.duration_ns for segment in trace.critical_path if segment.waiting)
     slowest = sorted(trace.spans, key=lambda span: -span.critical_ns)[:PATH_LINES]
     parts = [(f"{span.service} {span.name}", span.critical_ns) for span in slowest if span.critical_ns]
-    if waited_ns:
-        parts.append(("waiting for what came next", waited_ns))
+    parts.append(("waiting for what came next", waited_ns))
     total_ns = max(1, trace.duration_ns)
     lines = [
         Text(f"  {duration_ns / total_ns:>4.0%}  {short_duration(duration_ns):>{_DURATION_WIDTH}}  {clean(name)}")
         for name, duration_ns in parts
+        if duration_ns / total_ns >= SHARE_MIN
     ]
     return [Text(), Text("critical path"), *lines] if lines else []
 

@@ -165,6 +165,21 @@ def test_the_page_has_traces_by_exemplar_log_line_failure_and_slowness(tenants: 
     }
 
 
+def test_failures_of_the_same_hub_are_shown_where_the_node_itself_has_none(tenants: MemoryTenants) -> None:
+    tenants.spans("default").append(
+        [span("on the node", trace="c" * 32, ago_s=600, attributes={"hub": "dakar", "node": "n17"})]
+    )
+    desk = Desk(default_config(), SharedState())
+    of_node = alert("NodeHot", hub="dakar", node="n17")
+    desk.put([of_node], now_ms=NOW_MS)
+    traces = told(page(tenants, desk), of_node.fingerprint)["traces"]["traces"]
+    assert {one["traceID"]: one["why"] for one in traces} == {
+        "a" * 32: ["error nearby"],
+        "c" * 32: ["slow"],
+        LOGGED: ["log"],
+    }
+
+
 def test_other_alerts_of_the_same_place_and_silences_are_named(tenants: MemoryTenants) -> None:
     desk = Desk(default_config(), SharedState())
     desk.put([SLOW, alert("DiskSlow", hub="Dakar", minutes_ago=20), alert("Far", hub="dakhla")], now_ms=NOW_MS)

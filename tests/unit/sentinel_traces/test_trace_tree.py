@@ -59,7 +59,7 @@ def test_a_span_without_its_parent_stands_at_the_top_and_says_so() -> None:
     tree = tree_of(spans)
     assert outline(tree) == [("root", 0), ("orphan", 0), ("below", 1)]
     assert node(tree, "orphan").oddities == (Oddity.PARENT_MISSING,)
-    assert "1 spans have a parent that is not stored here" in view(spans)["notes"]
+    assert "the parent of 1 span is not stored here" in view(spans)["notes"]
 
 
 def test_spans_that_name_each_other_as_parents_are_all_shown() -> None:

@@ -82,8 +82,8 @@ class Tempo:
         """Conditions look at a span and at its resource alike, so all attributes stand under `span`."""
         start_ns, end_ns = _tag_range(request)
         asked = request.one("scope")
-        scopes = {"resource": [SERVICE_NAME], "intrinsic": list(INTRINSIC_TAGS)}
-        if asked in {"", "span", "none"}:
+        scopes = {"resource": [SERVICE_NAME], "span": list[str](), "intrinsic": list(INTRINSIC_TAGS)}
+        if asked in {"", "none", "span"}:
             scopes["span"] = list(self._spans.spans(request.tenant).tag_names(start_ns, end_ns)[:TAGS_MAX])
         return {name: tags for name, tags in scopes.items() if asked in {"", "none", name}}
 

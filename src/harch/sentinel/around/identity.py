@@ -25,6 +25,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 }
 # The same name may mean something else in logs: if these differ, nothing is wrong.
 WEAK = frozenset({"job", "instance"})
+WIDE = frozenset({"hub", "pipeline", "service"})
 
 Identity = Mapping[str, Collection[str]]  # what -> its values, folded; a hub may have an id and a name
 
@@ -69,6 +70,11 @@ def log_selectors(identity: Identity, streams: Sequence[Labels], limit: int) -> 
     best = max((shared.strong for shared in found), default=0)
     chosen = sorted({shared.labels for shared in found if shared.strong == best})
     return [tuple(Matcher(MatchKind.EQUAL, name, value) for name, value in labels) for labels in chosen[:limit]]
+
+
+def surroundings(identity: Identity) -> Identity:
+    """The same place from farther off: a failure may be told by another node or stage than the one that suffers."""
+    return {what: values for what, values in identity.items() if what in WIDE}
 
 
 def span_conditions(identity: Identity, tags: Collection[str]) -> tuple[SpanCondition, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from harch.sentinel.around.identity import Identity, span_conditions
+from harch.sentinel.around.identity import Identity, span_conditions, surroundings
 from harch.sentinel.model.spans import (
+    BUCKET_BOUNDS_NS,
     Comparison,
     Field,
     SpanCondition,
@@ -26,8 +28,9 @@ NAMED_MAX = 10  # traces that are looked up by id
 FAILED_MAX = 20
 SLOW_LOOKED_AT = 50
 SLOW_QUANTILE = 0.95
+SLOW_SHARE = 4  # beside one that took four times as long, a trace is not slow
 SPANS_COUNTED_MAX = 20_000_000
-_ORDER = ("exemplar", "log", "error", "slow")
+_ORDER = ("exemplar", "log", "error", "error nearby", "slow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +90,42 @@ def related_traces(
             known = trace_id_of(trace_id)
             if known is not None and (spans := store.trace(known)):
                 found.add(summary_of(spans, ()), why)
-    conditions = span_conditions(identity, store.tag_names(start_ns, end_ns))
+    tags = store.tag_names(start_ns, end_ns)
+    conditions = span_conditions(identity, tags)
     if not conditions:
         note = "spans of this time have no attribute that the alert names; traces are those of exemplars and log lines"
         return RelatedTraces(_told(found), "", (note,))
     query = SpanQuery(start_ns, end_ns, conditions, limit=FAILED_MAX, scanned_spans_max=SPANS_COUNTED_MAX)
-    failed = SpanCondition(Field.STATUS, Comparison.EQUAL, SpanStatus.ERROR.value)
-    for summary in store.search(replace(query, conditions=(*conditions, failed))):
+    failed = _failed(store, query)
+    for summary in failed:
         found.add(summary, "error")
+    wider = span_conditions(surroundings(identity), tags)
+    if not failed and wider not in ((), conditions):
+        for summary in _failed(store, replace(query, conditions=wider)):
+            found.add(summary, "error nearby")
     for summary in _slowest(store, query):
         found.add(summary, "slow")
     return RelatedTraces(_told(found), print_query(TraceQuery((Alternative(conditions),))))
+
+
+def _failed(store: SpanReadable, query: SpanQuery) -> Sequence[TraceSummary]:
+    failed = SpanCondition(Field.STATUS, Comparison.EQUAL, SpanStatus.ERROR.value)
+    return store.search(replace(query, conditions=(*query.conditions, failed)))
 
 
 def _slowest(store: SpanReadable, query: SpanQuery) -> list[TraceSummary]:
     """Among the newest traces with a span in the slowest twentieth, the longest."""
     groups = store.statistics(query, (Field.KIND,))
     buckets = [sum(counts) for counts in zip(*(group.buckets for group in groups), strict=True)]
-    least_ns = quantile_ns(buckets, SLOW_QUANTILE)
-    if not least_ns:
+    estimated_ns = quantile_ns(buckets, SLOW_QUANTILE)
+    if not estimated_ns:
         return []
+    # Down to the bound of its bucket: the true quantile is somewhere in it.
+    least_ns = (0, *BUCKET_BOUNDS_NS)[bisect_left(BUCKET_BOUNDS_NS, estimated_ns)]
     slow = SpanCondition(Field.DURATION, Comparison.AT_LEAST, least_ns)
     summaries = store.search(replace(query, conditions=(*query.conditions, slow), limit=SLOW_LOOKED_AT))
-    return sorted(summaries, key=lambda one: (-one.duration_ns, one.trace_id))[: TOLD_MAX // 2]
+    longest = sorted(summaries, key=lambda one: (-one.duration_ns, one.trace_id))[: TOLD_MAX // 2]
+    return [one for one in longest if one.duration_ns * SLOW_SHARE >= longest[0].duration_ns]
 
 
 def _told(found: _Found) -> tuple[RelatedTrace, ...]:

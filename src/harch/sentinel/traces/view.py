@@ -171,17 +171,21 @@ def _notes(tree: TraceTree, shown: int, gaps: Sequence[Gap]) -> list[str]:
         notes.append(f"{shown} of {len(tree.nodes)} spans are shown: the critical path, failures, and the longest")
     odd = {oddity: [node for node in tree.nodes if oddity in node.oddities] for oddity in Oddity}
     if found := odd[Oddity.PARENT_MISSING]:
-        notes.append(f"{len(found)} spans have a parent that is not stored here")
+        notes.append(f"the parent of {_counted(len(found), 'span')} is not stored here")
     if found := odd[Oddity.CYCLE]:
-        notes.append(f"{len(found)} spans were their own ancestors; they are shown at the top")
+        notes.append(f"{_counted(len(found), 'ring')} of parents cut open; see `odd`")
     for node in sorted(odd[Oddity.CLOCK_SKEW], key=lambda one: -abs(one.skew_ns))[:SKEWS_TOLD_MAX]:
         side = "behind" if node.skew_ns > 0 else "ahead of"
         by = short_duration(abs(node.skew_ns))
         notes.append(f"the clock of {_named(node.span)} is at least {by} {side} that of its parent")
-    if gaps:
-        total = short_duration(sum(gap.duration_ns for gap in gaps))
-        notes.append(f"no span ran in {len(gaps)} gaps, {total} in all")
+    idle_ns = sum(gap.duration_ns for gap in gaps)
+    if idle_ns > tree.duration_ns * PATH_SHARE_MIN:
+        notes.append(f"no span ran in {_counted(len(gaps), 'gap')}, {short_duration(idle_ns)} in all")
     return notes
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _named(span: Span) -> str:
