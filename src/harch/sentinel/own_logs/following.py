@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.own_logs.line import LEVEL, TEXT_MAX, Line, clean, level_in
+from harch.sentinel.own_logs.line import LEVEL, TEXT_MAX, Line, level_in, masked
 
 PIECE_BYTES = 256 * 1024  # of one source at one look
-LOOK_BYTES = 1024 * 1024  # of all of them together: what is left waits for the next look
+LOOK_BYTES = 512 * 1024  # of all of them together: what is left waits for the next look
 SOURCES_MAX = 4096
 _ENDED = -1  # the position of a source that was told to its end
 
@@ -131,30 +131,32 @@ class Following:
     def _lines(self, source: Source, data: bytes, lost: int, written_ns: int) -> list[Line]:
         """Times are when the output was last written: a program's output has no clock of its own. They never go back,
         so that lines stay in their order."""
-        texts = data.decode("utf-8", "replace").split("\n")
-        if texts and not texts[-1]:
+        whole = data.decode("utf-8", "replace")
+        whole = masked(whole)
+        texts = whole.split("\n")
+        if not texts[-1]:
             texts.pop()
         if lost:
             self.lost_bytes += lost
             texts.insert(0, f"({lost} bytes of output were gone before they could be kept)")
+        if "\r" in whole:
+            texts = [text.removesuffix("\r") for text in texts]
+        if len(max(texts, key=len, default="")) > TEXT_MAX:
+            texts = [piece for text in texts for piece in _pieces(text)]
         at = max(written_ns, self._times_ns.get(source.name, 0) + 1)
-        lines = []
-        for text in texts:
-            for piece in _pieces(text.removesuffix("\r")):
-                shown = clean(piece)
-                level = level_in(shown) if source.finds_level else ""
-                metadata = labels((*source.metadata, (LEVEL, level))) if level else source.metadata
-                lines.append(Line(at, shown, metadata))
-                at += 1
-        return lines
+        if not source.finds_level:
+            return [Line(at + place, text, source.metadata) for place, text in enumerate(texts)]
+        return [Line(at + place, text, _with_level(source.metadata, text)) for place, text in enumerate(texts)]
+
+
+def _with_level(metadata: Labels, text: str) -> Labels:
+    level = level_in(text)
+    return labels((*metadata, (LEVEL, level))) if level else metadata
 
 
 def _pieces(text: str) -> Iterator[str]:
     """Long lines in pieces: a progress bar may print for hours without an end of line."""
-    if len(text) <= TEXT_MAX:
-        yield text
-        return
-    for begin in range(0, len(text), TEXT_MAX):
+    for begin in range(0, max(1, len(text)), TEXT_MAX):
         yield text[begin : begin + TEXT_MAX]
 
 

@@ -42,10 +42,16 @@ def clean(text: str) -> str:
     """Without known secrets, not longer than a line may be, and nothing but text."""
     if len(text) > TEXT_MAX:
         text = text[: TEXT_MAX - len(_CUT)] + _CUT
+    text = masked(text)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def masked(text: str) -> str:
+    """Without known secrets. Almost no text has any of the hints."""
     if any(hint in text for hint in _HINTS):
         for pattern, replacement in _MASKS:
             text = pattern.sub(replacement, text)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text
 
 
 def level_in(text: str) -> str:

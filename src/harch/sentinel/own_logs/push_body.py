@@ -8,6 +8,7 @@ from harch.sentinel.model.labels import Labels
 from harch.sentinel.own_logs.line import Line
 
 _S = 1_000_000_000
+_SMALL = tuple(bytes((value,)) for value in range(0x80))
 
 
 def push_body(streams: Iterable[tuple[Labels, Sequence[Line]]]) -> bytes:
@@ -31,8 +32,10 @@ def _stream(labels: Labels, lines: Sequence[Line]) -> bytes:
         if more is None:
             more = known[metadata] = b"".join(_field(0x1A, _pair(name, value)) for name, value in metadata)
         seconds, nanos = divmod(time_ns, _S)
-        time = b"\x08" + varint(seconds) + (b"\x10" + varint(nanos) if nanos else b"")
-        pieces.append(_field(0x12, _field(0x0A, time) + _field(0x12, text.encode()) + more))
+        time = b"\x08" + varint(seconds) + b"\x10" + varint(nanos)
+        raw = text.encode()
+        entry = b"\x0a%c%b\x12%b%b%b" % (len(time), time, varint(len(raw)), raw, more)
+        pieces += (b"\x12", varint(len(entry)), entry)
     return b"".join(pieces)
 
 
@@ -45,9 +48,8 @@ def _field(tag: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 0x80:
+        return _SMALL[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    return bytes((value & 0x7F | 0x80,)) + varint(value >> 7)
