@@ -41,31 +41,35 @@ def search(
         return Found((summary_of(spans, ()),)) if spans else Found()
     if start_ns is not None:
         return _within(store, query, start_ns, end_ns, limit)
-    found = Found()
-    for width_ns in (*WINDOWS_NS, None):
-        begin = 0 if width_ns is None else max(0, end_ns - width_ns)
+    found, reached_ns = Found(), end_ns
+    for width_ns in (*WINDOWS_NS, end_ns):
+        begin_ns = max(0, end_ns - width_ns)
         try:
-            found = _within(store, query, begin, end_ns, limit)
+            found = _merged((found, _within(store, query, begin_ns, reached_ns, limit)), limit)
         except HarchError as problem:
             if problem.code != _TOO_MUCH or not found.traces:
                 raise
             return Found(found.traces, (*found.notes, f"older traces were not looked at: {problem.message}"))
-        # What was not found has no such span since `begin`, so it began before.
-        if sum(trace.start_ns >= begin for trace in found.traces) >= limit or begin == 0 or stopped():
+        # What was not found has no such span since `begin_ns`, so it began before.
+        if sum(trace.start_ns >= begin_ns for trace in found.traces) >= limit or begin_ns == 0 or stopped():
             break
+        reached_ns = begin_ns
     return found
 
 
 def _within(store: SpanReadable, query: TraceQuery, start_ns: int, end_ns: int, limit: int) -> Found:
+    return _merged([_one(store, one, start_ns, end_ns, limit) for one in query.alternatives], limit)
+
+
+def _merged(parts: Sequence[Found], limit: int) -> Found:
+    """The newest of all parts; a trace that several of them found is there once, with all spans that matched."""
     merged: dict[str, TraceSummary] = {}
-    notes: list[str] = []
-    for alternative in query.alternatives:
-        found = _one(store, alternative, start_ns, end_ns, limit)
-        notes += [note for note in found.notes if note not in notes]
-        for trace in found.traces:
+    for part in parts:
+        for trace in part.traces:
             known = merged.get(trace.trace_id)
             merged[trace.trace_id] = trace if known is None else _joined(known, trace)
     newest = sorted(merged.values(), key=lambda trace: (-trace.start_ns, trace.trace_id))
+    notes = dict.fromkeys(note for part in parts for note in part.notes)
     return Found(tuple(newest[:limit]), tuple(notes))
 
 
