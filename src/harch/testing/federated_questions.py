@@ -11,6 +11,27 @@ def question(chance: random.Random) -> str:
     return _vector(chance, 3)
 
 
+def question_abroad(chance: random.Random) -> str:
+    """A query that is cut into parts that other countries answer, if their groups are large enough."""
+    clause = chance.choice(("", "", " by (job)", " by (zone)"))
+    sums = [_sum_abroad(chance, clause) for _ in range(2)]
+    kind = chance.randrange(6)
+    if kind <= 2:
+        return sums[0]
+    if kind == 3:
+        return f"{sums[0]} {chance.choice(('/', '+', '-', '>'))} {sums[1]}"
+    if kind == 4:
+        return f"{chance.choice(('max', 'avg', 'min'))}_over_time(({sums[0]})[5m:1m])"
+    return f"histogram_quantile(0.{chance.randrange(1, 10)}, sum by (le) (rate(b_bucket[5m])))"
+
+
+def _sum_abroad(chance: random.Random, clause: str) -> str:
+    matcher = chance.choice(("", "", '{job="train"}', '{zone=~"n.*"}'))
+    inner = chance.choice((f"m{matcher}", f"rate(c_total{matcher}[5m])", f"avg_over_time(m{matcher}[3m] offset 1m)"))
+    operator = chance.choice(("sum", "count", "avg", "stddev", "stdvar", "group"))
+    return f"{operator}{clause} ({inner})" if operator != "sum" else f"sum{clause} ({inner} * 8)"
+
+
 _MATCHERS = ("", "", "", '{job="train"}', '{model!="card"}', '{zone=~"n.*"}', '{model=~"a100|h100",job="serve"}')
 _CLAUSES = ("", "", " by (job)", " by (model, zone)", " without (instance)", " by (zone)", " without (instance, model)")
 _CLAUSES_ALIKE = ("", " by (job)", " by (zone, job)")

@@ -22,7 +22,7 @@ Points = Sequence[tuple[int, float | Histogram]]
 SCRAPE_MS = 15_000
 BOUNDS = ("0.1", "0.5", "1", "5", "+Inf")
 JOBS, MODELS, ZONES = ("train", "serve"), ("a100", "h100", "card"), ("north", "south")
-RELATIVE, ABSOLUTE = 1e-9, 1e-9  # sums near zero are left over from numbers of a thousand and more
+RELATIVE, ABSOLUTE = 1e-9, 1e-11  # what is left when sums of many thousands cancel out has no digits of its own
 
 
 class MemoryMetrics:

@@ -39,10 +39,11 @@ class Owner:
         spans: SpanReadable | None = None,
         policy: TelemetryPolicy | None = None,
         memory: Memory | None = None,
+        store: MemoryMetrics | None = None,
     ) -> None:
         self.memory = memory or Memory()
         self.now_s = NOW_S
-        readers = Readers(MemoryMetrics(series or {}), logs, spans)
+        readers = Readers(store or MemoryMetrics(series or {}), logs, spans)
         self.hub = OwnHub("casablanca", "MA", lambda _: readers, self.memory, policy or TelemetryPolicy())
 
     def ask(

@@ -12,6 +12,7 @@ from harch.sentinel.federated.messages import Asker
 from harch.sentinel.federated.owning.memory import Memory
 from harch.sentinel.federated.owning.policy import TelemetryPolicy
 from harch.sentinel.model.labels import Labels
+from harch.testing.federated_attack import MARKS, attack, victim
 from harch.testing.federated_telemetry import Points
 
 K = 5
@@ -220,53 +221,15 @@ def test_errors_of_a_query_show_no_labels_abroad() -> None:
     assert told.warnings == (), "they may name series"
 
 
-LABELS = {"model": ("a", "b", "c"), "zone": ("n", "s"), "type": ("1", "2", "3"), "status": ("up", "down")}
-
-
-def attacked(seed: int, policy: TelemetryPolicy, questions: int) -> tuple[list[np.ndarray], list[float], int]:
-    """Hundreds of questions that look harmless: who was in each told sum, what it was, and how many GPUs there are."""
-    chance = random.Random(seed)
-    series: dict[Labels, Points] = {}
-    marks = []
-    for number in range(60):
-        mark = {name: chance.choice(options) for name, options in LABELS.items()}
-        marks.append(mark)
-        series[gpu(number, **mark)] = steady(chance.uniform(0, 1000), 3000, 3900)
-    owner = Owner(series, policy=policy)
-    rows, sums = [], []
-    for _ in range(questions):
-        named = chance.sample(sorted(LABELS), chance.randrange(0, 4))
-        chosen = {name: set(chance.sample(LABELS[name], chance.randrange(1, len(LABELS[name]) + 1))) for name in named}
-        negative = {name: chance.random() < 0.3 for name in named}
-        parts = [f'{name}{"!~" if negative[name] else "=~"}"{"|".join(sorted(chosen[name]))}"' for name in named]
-        by = chance.sample(sorted(LABELS), chance.randrange(0, 3))
-        told = owner.ask(f"sum by ({', '.join(by)}) (load{{{','.join(parts)}}})")
-        for one in told.series:
-            group = dict(one.labels)
-            inside = [
-                all((mark[name] in chosen[name]) is not negative[name] for name in named)
-                and all(mark[name] == value for name, value in group.items())
-                for mark in marks
-            ]
-            rows.append(np.array(inside, float))
-            sums.append(one.values[0])
-    return rows, sums, len(marks)
-
-
-def smallest_told(rows: list[np.ndarray]) -> int:
-    """GPUs that no told sum tells apart are in one block: any combination of sums has all of a block or none of it."""
-    matrix = np.array(rows)
-    told = matrix[:, matrix.any(axis=0)]
-    _, sizes = np.unique(told, axis=1, return_counts=True)
-    return int(sizes.min())
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_an_attacker_who_solves_equations_learns_of_no_fewer_than_k(seed: int) -> None:
-    rows, _, count = attacked(seed, TelemetryPolicy(), 200)
-    assert len(rows) > 50, "the attacker is told a lot"
-    assert smallest_told(rows) >= K
-    matrix = np.array(rows)
+    gpus = victim(random.Random(seed))
+    owner = Owner(store=gpus.store)
+    learned = attack(random.Random(seed), gpus.marks, lambda text: owner.ask(text).series, 200)
+    matrix, count = learned.matrix, len(gpus.marks)
+    assert len(matrix) > 50, "the attacker is told a lot"
+    assert np.allclose(matrix @ gpus.values, learned.sums), "and knows who is in which sum"
+    assert learned.fewest() >= K
     rank = np.linalg.matrix_rank(matrix)
     chance = np.random.default_rng(seed)
     for size in (1, 2, 3, 4):
@@ -276,6 +239,14 @@ def test_an_attacker_who_solves_equations_learns_of_no_fewer_than_k(seed: int) -
             assert np.linalg.matrix_rank(np.vstack([matrix, few])) == rank + 1, "no combination gives these few"
 
 
+def test_the_same_attacker_wins_where_groups_are_large_but_nobody_remembers() -> None:
+    """So the test above can fail: each answer alone is harmless, and together they isolate single GPUs."""
+    gpus = victim(random.Random(1))
+    learned = attack(random.Random(1), gpus.marks, lambda text: Owner(store=gpus.store).ask(text).series, 100)
+    assert all(members.sum() >= K for members in learned.members)
+    assert learned.fewest() == 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_two_sums_of_nearly_the_same_time_differ_by_fewer_than_k_while_gpus_come_and_go(seed: int) -> None:
     chance = random.Random(seed)
@@ -283,7 +254,7 @@ def test_no_two_sums_of_nearly_the_same_time_differ_by_fewer_than_k_while_gpus_c
     for number in range(40):
         begin_s = chance.randrange(0, 6000) if chance.random() < 0.3 else 0
         end_s = chance.randrange(begin_s, 7200) if chance.random() < 0.3 else 7200
-        mark = {name: chance.choice(LABELS[name]) for name in ("model", "zone")}
+        mark = {name: chance.choice(MARKS[name]) for name in ("model", "zone")}
         points = steady(chance.uniform(0, 1000), begin_s, end_s)
         lives.append((mark, [time_ms / 1000 for time_ms, _ in points]))
         series[gpu(number, **mark)] = points
@@ -308,19 +279,3 @@ def test_no_two_sums_of_nearly_the_same_time_differ_by_fewer_than_k_while_gpus_c
         for other_s, other_window_s, other_set in told:
             if at_s - window_s - 900 <= other_s and other_s - other_window_s - 900 <= at_s:
                 assert len(one_set ^ other_set) == 0 or len(one_set ^ other_set) >= K
-
-
-def test_the_same_attacker_wins_where_groups_are_large_but_nobody_remembers() -> None:
-    """So the test above can fail: without a memory between questions, equations isolate single GPUs."""
-    chance = random.Random(1)
-    marks = [{name: chance.choice(options) for name, options in LABELS.items()} for _ in range(60)]
-    series = {gpu(number, **mark): steady(float(number), 3000, 3900) for number, mark in enumerate(marks)}
-    rows = []
-    for first in sorted(LABELS):
-        for second in sorted(LABELS):
-            for value in LABELS[first]:
-                for other in LABELS[second]:
-                    expression = f'sum(load{{{first}=~"{value}|none",{second}=~"{other}|none"}})'
-                    if values(Owner(series).ask(expression)):
-                        rows.append(np.array([m[first] == value and m[second] == other for m in marks], float))
-    assert smallest_told(rows) < K
