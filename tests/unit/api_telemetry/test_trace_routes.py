@@ -234,3 +234,20 @@ def test_no_request_breaks_the_server(routes: list[Route], path: str, word: str,
     sayable = {name: text.encode("utf-8", "replace").decode() for name, text in parameters.items()}
     reply: Reply = asked(routes, path.replace("{}", word), sayable)
     assert reply.status < 500
+
+
+def test_a_trace_with_too_many_spans_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("traces", "tempo"):
+        monkeypatch.setattr(f"harch.api.telemetry.{module}.SPANS_TOLD_MAX", 2)
+    tenants = MemoryTenants()
+    tenants.spans("default").append([span(f"part {i}", ago_s=10 - i) for i in range(3)])
+    traces = Traces(tenants, None)
+    routes = [*traces.routes(), *Tempo(tenants, traces).routes()]
+    note = "only the first 2 of 3 spans are here"
+    assert asked(routes, f"/harchos/api/v1/traces/{TRACE}", {"logs": 5}).json["warnings"] == [note]
+    assert asked(routes, f"/harchos/api/v1/traces/{TRACE}/otlp").json["warnings"] == [note]
+    assert asked(routes, f"/api/traces/{TRACE}").headers["x-harch-note"] == note
+    wrapped = asked(routes, f"/api/v2/traces/{TRACE}")
+    assert (wrapped.json["status"], wrapped.json["message"]) == ("PARTIAL", note)
+    packed = asked(routes, f"/api/v2/traces/{TRACE}", headers={"Accept": "application/protobuf"}).body
+    assert packed.endswith(b"\x18\x01" + bytes([4 << 3 | 2, len(note)]) + note.encode())

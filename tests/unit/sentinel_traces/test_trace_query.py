@@ -103,7 +103,7 @@ def test_alternatives_are_multiplied_out() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "  ", "{}", "{ }"])
+@pytest.mark.parametrize("text", ["", "  ", "{}", "{ }", "{ true }", "{} | select(.gpus, name)"])
 def test_nothing_asked_means_every_trace(text: str) -> None:
     assert parse_query(text) == EVERY_TRACE
 
@@ -136,6 +136,8 @@ def test_having_an_attribute_can_be_asked_for() -> None:
         ("{ .x > true }", "1:3", "no order"),
         ("{ .x = 99999999999999999999 }", "1:8", "too large"),
         ("submit", "1:7", "expected a comparison"),
+        ("{} | select(", "1:13", "expected a field"),
+        ("{} | select(.a .b)", "1:16", "expected `,` or `)`"),
         ("error=maybe", "1:1", "true or false"),
         (f'{{ trace:id = "{ID}" && name = "x" }}', "1:1", "alone"),
     ],

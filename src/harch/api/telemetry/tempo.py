@@ -9,7 +9,7 @@ from harch.api.telemetry.answer import Answer, plain_json, to_json
 from harch.api.telemetry.ports import SpanTenants
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Route, Work
-from harch.api.telemetry.traces import MS_NS, SPANS_TOLD_MAX, Traces, cut_note, end_ns_of
+from harch.api.telemetry.traces import MS_NS, SPANS_TOLD_MAX, Traces, cut_notes, end_ns_of
 from harch.base.errors import HarchError
 from harch.sentinel.model.spans import Comparison, Field, Span, SpanKind, SpanStatus, TraceSummary
 from harch.sentinel.traces.durations import parse_duration_ns
@@ -139,7 +139,7 @@ class Tempo:
 
     def _told(self, request: TelemetryRequest, trace_id: str) -> tuple[Sequence[Span], str]:
         spans = self._traces.spans_of(request, trace_id)
-        return spans[:SPANS_TOLD_MAX], cut_note(len(spans)) if len(spans) > SPANS_TOLD_MAX else ""
+        return spans[:SPANS_TOLD_MAX], "".join(cut_notes(len(spans)))
 
 
 def _note_header(note: str) -> list[tuple[str, str]]:

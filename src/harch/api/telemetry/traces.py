@@ -25,7 +25,7 @@ MS_NS = 1_000_000
 AHEAD_NS = 5 * 60 * 10**9  # clocks of other hosts may be ahead of ours
 COUNTED_MS = 3_600_000  # statistics look back this far, if nobody says otherwise
 GROUPS_MAX = 1000
-SPANS_TOLD_MAX = 50_000  # of one trace, as OTLP
+SPANS_TOLD_MAX = 50_000  # of one trace; beyond it the first ones
 
 
 class Traces:
@@ -70,17 +70,18 @@ class Traces:
 
     def tree(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer:
         """One trace as a tree; `limit` spans of it, and `logs` lines that carry its id."""
-        tree = tree_of(self.spans_of(request, names["id"]))
+        spans = self.spans_of(request, names["id"])
+        tree = tree_of(spans[:SPANS_TOLD_MAX])
         spans_max = min(request.count("limit", SPANS_SHOWN) or SPANS_SHOWN, SPANS_SHOWN_MAX)
         view = trace_view(tree, spans_max=spans_max)
         logs, warnings = self._lines(request, tree)
-        return success({**view, **logs}, warnings=warnings)
+        return success({**view, **logs}, warnings=[*cut_notes(len(spans)), *warnings])
 
     def otlp(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer:
         """One trace as OTLP's JSON: what `/v1/traces` takes."""
         spans = self.spans_of(request, names["id"])
-        cut = [cut_note(len(spans))] if len(spans) > SPANS_TOLD_MAX else []
-        return success({"resourceSpans": resource_spans(spans[:SPANS_TOLD_MAX], OTLP)}, warnings=cut)
+        told = {"resourceSpans": resource_spans(spans[:SPANS_TOLD_MAX], OTLP)}
+        return success(told, warnings=cut_notes(len(spans)))
 
     def found(self, request: TelemetryRequest, query: TraceQuery) -> Found:
         """The newest traces of the request's time; without a start as far back as it must be."""
@@ -149,5 +150,6 @@ def end_ns_of(request: TelemetryRequest) -> int:
     return request.time_ms("end", request.now_ms + AHEAD_NS // MS_NS) * MS_NS
 
 
-def cut_note(count: int) -> str:
-    return f"only the first {SPANS_TOLD_MAX} of {count} spans are here"
+def cut_notes(count: int) -> list[str]:
+    """What an answer says about a trace of so many spans, if it has not all of them."""
+    return [f"only the first {SPANS_TOLD_MAX} of {count} spans are here"] if count > SPANS_TOLD_MAX else []

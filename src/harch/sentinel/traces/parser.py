@@ -1,9 +1,9 @@
 """How is a query for traces read? `{ … }` as in TraceQL, or plain words: `service=hub status=error`.
 
-    query     := "" | trace id | "{" [ either ] "}" | words
+    query     := "" | trace id | "{" [ either ] "}" [ "| select(" name { "," name } ")" ] | words
     either    := both { "||" both }
     both      := one { "&&" one }
-    one       := "(" either ")" | name comparison value
+    one       := "(" either ")" | "true" | name comparison value
     words     := name comparison value { name comparison value }
 
 What comes out are alternatives of conditions that must all hold; parentheses are multiplied out, within a limit.
@@ -86,6 +86,8 @@ class _Parser:
         else:
             found = self._either(0)
             self.read.expect("}", "`&&`, `||` or `}`")
+        if self.read.take("| select(") or self.read.take("|select("):
+            self._selected()
         self.read.space()
         if not self.read.at_end:
             rest = self.read.rest(20)
@@ -95,6 +97,15 @@ class _Parser:
                 hint="one span selector is served; pipelines and relations between selectors are not",
             )
         return found
+
+    def _selected(self) -> None:
+        """`| select(.a, name)` names attributes to show; all of them are shown anyway."""
+        while True:
+            start = self.read.mark()
+            self._subject(start, *self.read.name())
+            if not self.read.take(","):
+                break
+        self.read.expect(")", "`,` or `)`")
 
     def _either(self, depth: int) -> Conjunctions:
         found = self._both(depth)
@@ -126,6 +137,8 @@ class _Parser:
             return found
         start = self.read.mark()
         name, is_quoted = self.read.name()
+        if name == "true":
+            return [()]
         return [(self._condition(start, self._subject(start, name, is_quoted), self.read.value),)]
 
     def _subject(self, start: int, name: str, is_quoted: bool) -> Subject:
