@@ -42,7 +42,7 @@ from harch.sovereignty.audit.entry import AuditEntry
 from harch.testing.fleets import TINY_FLEET_TOML
 
 CLOCK = SystemClock()
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0  # the first start on a machine compiles kernels
 STEP_S = 15
 THIRD = """
 [[hubs]]
@@ -123,6 +123,7 @@ class WatchedHub:
             (self.state_dir / OWN_SETTINGS).write_text(settings)
         self.admin = ensure_key_file(home.admin_key)
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = False
 
     async def start(self) -> None:
         credentials = self.service.credentials
@@ -139,10 +140,13 @@ class WatchedHub:
         ]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.service.close()
+        """For its peers it is gone without a word."""
+        if not self._stopped:
+            self._stopped = True
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.service.close()
 
     def sees(self, count: int) -> bool:
         return sum(1 for peer in self.service.peers() if peer.reachable) == count

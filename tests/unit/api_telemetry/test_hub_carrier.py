@@ -46,7 +46,7 @@ def carrier(said: httpx.Response | Exception) -> HubCarrier:
 
 async def asked(said: httpx.Response | Exception, hubs: str = "dakar") -> list[HubSaid]:
     own = carrier(said)
-    return await own.ask(await own.hubs(hubs), QUESTION, within_s=2.0)
+    return await own.ask((await own.hubs(hubs)).hubs, QUESTION, within_s=2.0)
 
 
 async def test_an_answer_keeps_every_bit_and_the_name_of_its_hub() -> None:
@@ -87,8 +87,11 @@ async def test_anything_but_the_answer_is_an_error_of_that_hub(said: httpx.Respo
 
 async def test_hubs_are_named_one_by_one_or_all_together() -> None:
     own = carrier(answer())
-    assert len(await own.hubs("all")) == 3
-    assert [hub.hub_id for hub in await own.hubs(" dakar ,dakhla")] == ["dakhla", "dakar"]
+    everyone = await own.hubs("all")
+    assert (len(everyone.hubs), everyone.own_country, everyone.is_abroad) == (3, "MA", True)
+    assert (await own.hubs("dakar")).is_abroad
+    assert not (await own.hubs("dakhla")).is_abroad
+    assert [hub.hub_id for hub in (await own.hubs(" dakar ,dakhla")).hubs] == ["dakhla", "dakar"]
     with pytest.raises(HarchError, match="no hub is called `nador`") as unknown:
         await own.hubs("dakar,nador")
     assert unknown.value.code == "E0699"

@@ -58,10 +58,10 @@ class FederatedLogs:
         return await self._numbers(request, Grid.between(start_ns // MS_NS, end_ns // MS_NS, step_ms), warnings)
 
     async def _numbers(self, request: TelemetryRequest, grid: Grid, warnings: Sequence[str]) -> Answer:
-        hubs = await self._over.hubs(request)
-        grid, moved = shared_grid(grid, hubs, request.now_ms, QUANTUM_MS)
+        asked = await self._over.hubs(request)
+        grid, moved = shared_grid(grid, asked, request.now_ms, QUANTUM_MS)
         cut = await self._over.in_thread(lambda: plan_logs(request.needed("query"), grid))
-        heard = await self._over.ask(request, hubs, cut.parts)
+        heard = await self._over.ask(request, asked, cut.parts)
         options = QueryOptions(is_cancelled=request.is_gone)
 
         def joined() -> Answer:
@@ -74,13 +74,13 @@ class FederatedLogs:
     async def _lines(self, request: TelemetryRequest, start_ns: int, end_ns: int) -> Answer:
         limit = limit_of(request, self._logql.options.limits.entries_default)
         newest_first = order_of(request) is Order.NEWEST_FIRST
-        hubs = await self._over.hubs(request)
+        asked = await self._over.hubs(request)
         cut = await self._over.in_thread(
             lambda: plan_lines(
                 request.needed("query"), start_ns=start_ns, end_ns=end_ns, limit=limit, newest_first=newest_first
             )
         )
-        heard = await self._over.ask(request, hubs, (cut.part,))
+        heard = await self._over.ask(request, asked, (cut.part,), stays_home="lines")
 
         def joined() -> Answer:
             lines = lines_together(heard.everyone, limit=limit, newest_first=newest_first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harch.api.telemetry.answer import Answer
-from harch.api.telemetry.hubs import HubAround
+from harch.api.telemetry.hubs import HubsAsked
 from harch.api.telemetry.over_hubs import OverHubs
 from harch.api.telemetry.queries import range_asked
 from harch.api.telemetry.request import TelemetryRequest
@@ -34,10 +34,10 @@ class FederatedMetrics:
 
     async def _answered(self, request: TelemetryRequest, grid: Grid, warnings: Sequence[str]) -> Answer:
         query = request.needed("query")
-        hubs = await self._over.hubs(request)
-        grid, moved = shared_grid(grid, hubs, request.now_ms)
+        asked = await self._over.hubs(request)
+        grid, moved = shared_grid(grid, asked, request.now_ms)
         cut = await self._over.in_thread(lambda: plan(query, grid))
-        heard = await self._over.ask(request, hubs, cut.parts)
+        heard = await self._over.ask(request, asked, cut.parts)
         options = QueryOptions(is_cancelled=request.is_gone)
 
         def joined() -> Answer:
@@ -49,10 +49,10 @@ class FederatedMetrics:
 
 
 def shared_grid(
-    grid: Grid, hubs: Sequence[HubAround], now_ms: int, quantum_ms: int = QUANTUM_MS
+    grid: Grid, asked: HubsAsked, now_ms: int, quantum_ms: int = QUANTUM_MS
 ) -> tuple[Grid, tuple[str, ...]]:
     """All hubs answer at the same times: at whole minutes that are over, if one of them lies in another country."""
-    if len({hub.country for hub in hubs}) <= 1:
+    if not asked.is_abroad:
         return grid, ()
     shared = aligned(grid, now_ms, quantum_ms)
     moved = f"hubs of other countries answer at multiples of {quantum_ms // 60_000} min that are over: so does this"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harch.api.telemetry.answer import Answer, success
-from harch.api.telemetry.hubs import HubAround
+from harch.api.telemetry.hubs import HubsAsked
 from harch.api.telemetry.over_hubs import Heard, OverHubs
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.traces import COUNTED_MS, GROUPS_MAX, MS_NS, end_ns_of, plugin_summary, search_summary
@@ -48,13 +48,13 @@ class FederatedTraces:
         by = fields_of([text for text in request.one("by", "service,name").split(",") if text])
         query = request.one("query")
         parse_query(query)
-        hubs = await self._over.hubs(request)
+        asked = await self._over.hubs(request)
         start_ms = request.time_ms("start", request.now_ms - COUNTED_MS)
         end_ms = end_ns_of(request) // MS_NS
-        start_ms, end_ms, moved = _shared_times(start_ms, end_ms, hubs, request.now_ms)
+        start_ms, end_ms, moved = _shared_times(start_ms, end_ms, asked, request.now_ms)
         names = tuple(field.value for field in by)
         part = TracePart(kind="statistics", query=query, start_ns=start_ms * MS_NS, end_ns=end_ms * MS_NS, by=names)
-        heard = await self._over.ask(request, hubs, (part,))
+        heard = await self._over.ask(request, asked, (part,))
         groups = await self._over.in_thread(lambda: groups_together(heard.everyone))
         largest = sorted(groups, key=lambda group: (-group.count, group.key))[:GROUPS_MAX]
         told = {
@@ -70,9 +70,9 @@ class FederatedTraces:
         if trace_id is None:
             hint = "an id has up to 32 hexadecimal digits"
             raise HarchError("E0201", f"`{names['id'][:40]}` is no trace id", field="id", hint=hint)
-        hubs = await self._over.hubs(request)
+        asked = await self._over.hubs(request)
         part = TracePart(kind="trace", query=trace_id, start_ns=0, end_ns=end_ns_of(request))
-        heard = await self._over.ask(request, hubs, (part,))
+        heard = await self._over.ask(request, asked, (part,), stays_home="spans")
         spans_max = min(request.count("limit", SPANS_SHOWN) or SPANS_SHOWN, SPANS_SHOWN_MAX)
 
         def joined() -> Answer:
@@ -87,19 +87,17 @@ class FederatedTraces:
     async def _found(self, request: TelemetryRequest) -> tuple[list[TraceSummary], Heard]:
         query = request.one("query")
         parse_query(query)
-        hubs = await self._over.hubs(request)
+        asked = await self._over.hubs(request)
         limit = min(request.count("limit", LIMIT) or LIMIT, LIMIT_MAX)
         start_ms = request.time_ms("start", request.now_ms - LOOK_BACK_MS)
         part = TracePart(kind="search", query=query, start_ns=start_ms * MS_NS, end_ns=end_ns_of(request), limit=limit)
-        heard = await self._over.ask(request, hubs, (part,))
+        heard = await self._over.ask(request, asked, (part,), stays_home="traces")
         return await self._over.in_thread(lambda: traces_together(heard.everyone, limit=limit)), heard
 
 
-def _shared_times(
-    start_ms: int, end_ms: int, hubs: Sequence[HubAround], now_ms: int
-) -> tuple[int, int, tuple[str, ...]]:
+def _shared_times(start_ms: int, end_ms: int, asked: HubsAsked, now_ms: int) -> tuple[int, int, tuple[str, ...]]:
     """Whole quarters of an hour that are over, if one of the hubs lies in another country."""
-    if len({hub.country for hub in hubs}) <= 1:
+    if not asked.is_abroad:
         return start_ms, end_ms, ()
     last_ms = min(end_ms, now_ms - CLOSED_MS) // QUANTUM_MS * QUANTUM_MS
     first_ms = min(start_ms // QUANTUM_MS * QUANTUM_MS, last_ms - QUANTUM_MS)

@@ -30,6 +30,22 @@ class HubAround(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HubsAsked:
+    """The hubs that a question is for, and the country of the one that asks."""
+
+    hubs: tuple[HubAround, ...]
+    own_country: str
+
+    @property
+    def is_abroad(self) -> bool:
+        """Whether one of them lies in another country; one whose country is not known does."""
+        return any(self.lies_abroad(hub) for hub in self.hubs)
+
+    def lies_abroad(self, hub: HubAround) -> bool:
+        return not hub.own and (not hub.country or hub.country != self.own_country)
+
+
 class _HubsAround(msgspec.Struct, frozen=True):
     items: list[HubAround]
 
@@ -56,7 +72,7 @@ class HubCarrier:
             base_url=f"{hub_url}/v1/sentinel", trust_env=False, transport=transport, limits=limits, headers=headers
         )
 
-    async def hubs(self, wanted: str) -> list[HubAround]:
+    async def hubs(self, wanted: str) -> HubsAsked:
         """The hubs that `wanted` names, the own one among them if it is meant. Raises E0699 for an unknown name."""
         try:
             answer = await self._client.get("/hubs", timeout=5)
@@ -64,14 +80,15 @@ class HubCarrier:
             found = _hubs(answer.content).items[:HUBS_MAX]
         except (httpx.HTTPError, msgspec.DecodeError) as problem:
             raise HarchError("E0698", "the own hub does not say which hubs there are", retry_after_s=5) from problem
+        country = next((hub.country for hub in found if hub.own), "")
         names = {name.strip() for name in wanted.split(",")} - {""}
         if names == {"all"}:
-            return found
+            return HubsAsked(tuple(found), country)
         known = {hub.hub_id for hub in found}
         if strangers := sorted(names - known):
             hint = f"use `all`, or names of: {', '.join(sorted(known))}"
             raise HarchError("E0699", f"no hub is called `{strangers[0][:64]}`", field="hubs", hint=hint)
-        return [hub for hub in found if hub.hub_id in names]
+        return HubsAsked(tuple(hub for hub in found if hub.hub_id in names), country)
 
     async def ask(self, hubs: Sequence[HubAround], question: Question, *, within_s: float) -> list[HubSaid]:
         """Every hub at once; each has the same time. Never raises: an error is what that hub said."""

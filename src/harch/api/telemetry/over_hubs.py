@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from harch.api.telemetry.federated_answers import Owner
-from harch.api.telemetry.hubs import HubAround, HubCarrier, HubSaid
+from harch.api.telemetry.hubs import HubAround, HubCarrier, HubSaid, HubsAsked
 from harch.api.telemetry.request import TelemetryRequest, parse_step_ms
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -54,21 +54,27 @@ class OverHubs:
         self._threads = ThreadPoolExecutor(THREADS, "sentinel-over-hubs")
         self._open = 0
 
-    async def hubs(self, request: TelemetryRequest) -> list[HubAround]:
+    async def hubs(self, request: TelemetryRequest) -> HubsAsked:
         return await self._carrier.hubs(request.hubs)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """For what takes long: parsing, and joining answers."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def ask(self, request: TelemetryRequest, hubs: Sequence[HubAround], parts: Sequence[Part]) -> Heard:
-        """Raises E0697 or E0698 for the first hub that tells nothing, unless a part of the answer is enough."""
+    async def ask(
+        self, request: TelemetryRequest, asked: HubsAsked, parts: Sequence[Part], *, stays_home: str = ""
+    ) -> Heard:
+        """Raises E0697 or E0698 for the first hub that tells nothing, unless a part of the answer is enough.
+
+        `stays_home` names what no hub tells abroad: then hubs abroad are not asked, because a question for single
+        lines or spans may say as much as they do.
+        """
         if self._open >= QUESTIONS_AT_ONCE:
             hint = "ask for less at once, and try again in a moment"
             raise HarchError("E0676", "too many questions over hubs are open", hint=hint, retry_after_s=1)
         self._open += 1
         try:
-            return await self._ask(request, hubs, tuple(parts))
+            return await self._ask(request, asked, tuple(parts), stays_home)
         finally:
             self._open -= 1
 
@@ -76,7 +82,9 @@ class OverHubs:
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self._carrier.close()
 
-    async def _ask(self, request: TelemetryRequest, hubs: Sequence[HubAround], parts: tuple[Part, ...]) -> Heard:
+    async def _ask(
+        self, request: TelemetryRequest, asked: HubsAsked, parts: tuple[Part, ...], stays_home: str
+    ) -> Heard:
         question = Question(
             id=new_id("q", now=self._clock.now()),
             tenant=request.tenant,
@@ -84,12 +92,14 @@ class OverHubs:
             parts=parts,
         )
         within_s = _within_s(request)
-        mine = next((hub for hub in hubs if hub.own), None)
-        others = [hub for hub in hubs if not hub.own]
+        mine = next((hub for hub in asked.hubs if hub.own), None)
+        spared = [hub for hub in asked.hubs if stays_home and asked.lies_abroad(hub)]
+        others = [hub for hub in asked.hubs if not hub.own and hub not in spared]
         said, own = await asyncio.gather(
             self._carrier.ask(others, question, within_s=within_s), self._own(mine, question, within_s, request.now_ms)
         )
-        heard = _heard([*said, *((own,) if own is not None else ())], mine)
+        not_asked = [HubSaid(hub, error=_not_asked(hub, stays_home)) for hub in spared]
+        heard = _heard([*said, *not_asked, *((own,) if own is not None else ())], mine)
         if heard.problems and not request.flag("partial_response"):
             raise _whole(heard.problems)
         return heard
@@ -103,6 +113,11 @@ class OverHubs:
             return HubSaid(hub, answer=await self.in_thread(lambda: self._owner.own(asked, now_ms=now_ms)))
         except HarchError as error:
             return HubSaid(hub, error=error)
+
+
+def _not_asked(hub: HubAround, what: str) -> HarchError:
+    place = hub.country or "a country that is not known"
+    return HarchError("E0697", f"hub {hub.hub_id} lies in {place} and was not asked: {what} do not cross a border")
 
 
 def _within_s(request: TelemetryRequest) -> float:
