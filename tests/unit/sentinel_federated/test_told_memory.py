@@ -14,6 +14,8 @@ from harch.sentinel.federated.owning.policy import TelemetryPolicy
 COUNT, LEAST = 30, 3
 NAMES = [(f"series-{number}".encode(), f"source-{number % 20}".encode()) for number in range(COUNT)]
 
+NO_RECORDS = msgspec.msgpack.encode([])
+
 tellings = st.lists(
     st.tuples(st.sets(st.integers(0, COUNT - 1), min_size=1), st.sets(st.integers(0, 3), min_size=1)), max_size=30
 )
@@ -50,9 +52,28 @@ def test_what_is_kept_and_read_again_decides_alike(
     first = Memory()
     told_in(first, before)
     replayed, restored = Memory(), Memory()
-    replayed.replay(first.take_records() or msgspec.msgpack.encode([]))
+    replayed.replay(first.take_records() or NO_RECORDS)
     restored.replay(first.dump())
     assert told_in(first, after) == told_in(replayed, after) == told_in(restored, after)
+
+
+@given(tellings, tellings, tellings, st.booleans())
+def test_a_file_that_was_begun_anew_goes_on_with_the_records_that_follow(
+    before: list[tuple[set[int], set[int]]],
+    between: list[tuple[set[int], set[int]]],
+    after: list[tuple[set[int], set[int]]],
+    crowded: bool,
+) -> None:
+    """`crowded`: so many names that those which are in no page are dropped, and the others get other bits."""
+    names_max = COUNT + 1 if crowded else 1000
+    first, second = Memory(names_max=names_max), Memory(names_max=names_max)
+    told_in(first, before)
+    first.take_records()
+    second.replay(first.dump())
+    first.forget(now_s=10_000.0, remembered_s=1e6)
+    told_in(first, between)
+    second.replay(first.take_records() or NO_RECORDS)
+    assert told_in(first, after) == told_in(second, after)
 
 
 def test_old_pages_and_their_names_are_forgotten() -> None:

@@ -12,7 +12,7 @@ more is told abroad until old pages are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -35,15 +35,20 @@ class Named(Struct, frozen=True, tag="named", array_like=True):
 
 
 class ToldOnce(Struct, frozen=True, tag="told", array_like=True):
-    """An aggregate over some series (a bit each), told for a page of time."""
+    """An aggregate over some series (a bit each), told for some pages of time, the last one included."""
 
     ledger: str
-    page: int
+    first_page: int
+    last_page: int
     members: bytes
     told_s: float
 
 
-Record = Named | ToldOnce
+class Anew(Struct, frozen=True, tag="anew", array_like=True):
+    """Everything before is void: what follows says all of it, with other bits."""
+
+
+Record = Named | ToldOnce | Anew
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
@@ -65,6 +70,7 @@ class Ledger:
         self.pages: dict[int, Page] = {}
         self._sources: dict[bytes, int] = {}
         self._source_of: list[int] = []
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # pages in a row have the same blocks
         self._members: list[int] = []  # of a source, as bits
         self._digests: list[bytes] = []
 
@@ -112,6 +118,31 @@ class Ledger:
             blocks.append(new)
         return tuple(blocks)
 
+    def note(self, page: int, members: int, told_s: float) -> None:
+        """Takes down that this was told."""
+        blocks = self.refined(page, members, 0) or ()
+        known = self.pages.setdefault(page, Page((), told_s))
+        known.blocks, known.told_s = self._shared.setdefault(blocks, blocks), max(known.told_s, told_s)
+
+    def share_anew(self) -> None:
+        """Lets go of blocks that no page has any more."""
+        self._shared = {page.blocks: page.blocks for page in self.pages.values()}
+
+    def renamed(self) -> Ledger:
+        """The same with fewer bits: only series that are in some page have one."""
+        used = 0
+        for blocks in self._shared:
+            for block in blocks:
+                used |= block
+        fresh, places = Ledger(), {}
+        for series, bit in self.bits.items():
+            if used >> bit & 1:
+                places[bit] = fresh.name(series, self.source_digest(series))
+        for number, page in self.pages.items():
+            for block in page.blocks:
+                fresh.note(number, _moved(block, places), page.told_s)
+        return fresh
+
 
 class Memory:
     """`take_records` gives what is new since the last call; whoever keeps it on disk hands it back to `replay`."""
@@ -150,9 +181,10 @@ class Memory:
         refined = {page: book.refined(page, members, least) for page, members in sets.items()}
         if any(blocks is None for blocks in refined.values()):
             return False
-        for page, blocks in refined.items():
-            if page not in book.pages or book.pages[page].blocks != blocks:
-                self._record(ToldOnce(ledger, page, _bytes_of(sets[page]), now_s))
+        new = [page for page, blocks in refined.items() if page not in book.pages or book.pages[page].blocks != blocks]
+        for first, last in _runs(new, sets):
+            self._record(ToldOnce(ledger, first, last, _bytes_of(sets[first]), now_s))
+        for page in sets:
             book.pages[page].told_s = max(book.pages[page].told_s, now_s)
         return True
 
@@ -161,17 +193,22 @@ class Memory:
         self._records.append(record)
 
     def forget(self, *, now_s: float, remembered_s: float) -> None:
-        """Drops pages of which nothing was told for so long. Looks at most once an hour."""
+        """Drops pages of which nothing was told for so long. Looks at most once an hour.
+
+        Names stay until they are half of what there is room for; then those that are in no page go.
+        """
         if now_s - self._forgot_s < FORGET_EVERY_S:
             return
         self._forgot_s = now_s
         for ledger in list(self._ledgers.values()):
             for page in [page for page, one in ledger.pages.items() if now_s - one.told_s > remembered_s]:
                 del ledger.pages[page]
-        kept = _decode(self.dump())
-        self._ledgers, self._pages_used = {}, 0
-        for record in kept:  # names that are in no page any more are gone
-            self._apply(record)
+            ledger.share_anew()
+        self._pages_used = sum(len(ledger.pages) for ledger in self._ledgers.values())
+        if sum(len(ledger.bits) for ledger in self._ledgers.values()) > self._names_max // 2:
+            kept = [record for name, ledger in self._ledgers.items() for record in _records_of(ledger.renamed(), name)]
+            for record in (Anew(), *kept):
+                self._record(record)
 
     def take_records(self) -> bytes:
         """What was told since the last call, to be kept before the answer goes out; empty: nothing new."""
@@ -180,7 +217,7 @@ class Memory:
 
     def dump(self) -> bytes:
         """Everything, in the same form: what a fresh file begins with."""
-        return _encode([record for name, ledger in self._ledgers.items() for record in _records_of(name, ledger)])
+        return _encode([record for name, ledger in self._ledgers.items() for record in _records_of(ledger, name)])
 
     def replay(self, records: bytes) -> None:
         """Takes back what `take_records` or `dump` gave. Raises msgspec.DecodeError for anything else."""
@@ -188,44 +225,53 @@ class Memory:
             self._apply(record)
 
     def _apply(self, record: Record) -> None:
+        if isinstance(record, Anew):
+            self._ledgers, self._pages_used = {}, 0
+            return
         book = self._ledgers.setdefault(record.ledger, Ledger())
         if isinstance(record, Named):
             for series, source in zip(record.series, record.sources, strict=True):
                 if series not in book.bits:
                     book.name(series, source)
             return
-        blocks = book.refined(record.page, int.from_bytes(record.members, "little"), 0)
-        if record.page not in book.pages:
-            book.pages[record.page] = Page((), record.told_s)
-            self._pages_used += 1
-        page = book.pages[record.page]
-        page.blocks, page.told_s = blocks or (), max(page.told_s, record.told_s)
+        members = int.from_bytes(record.members, "little")
+        for number in range(record.first_page, record.last_page + 1):
+            self._pages_used += number not in book.pages
+            book.note(number, members, record.told_s)
 
 
-def _records_of(name: str, ledger: Ledger) -> Iterable[Record]:
-    """A ledger as records, with the bits that are used in some page alone."""
-    used = 0
-    for page in ledger.pages.values():
-        for block in page.blocks:
-            used |= block
-    digests = [series for series, bit in ledger.bits.items() if used >> bit & 1]
+def _records_of(ledger: Ledger, name: str) -> Iterable[Record]:
+    """A ledger as records, with the same bits."""
+    digests = list(ledger.bits)
     yield Named(name, tuple(digests), tuple(ledger.source_digest(series) for series in digests))
-    places = {ledger.bits[series]: place for place, series in enumerate(digests)}
-    moved: dict[int, bytes] = {}
-    for number, page in ledger.pages.items():
-        for block in page.blocks:
-            if block not in moved:
-                moved[block] = _moved(block, places)
-            yield ToldOnce(name, number, moved[block], page.told_s)
+    alike = {number: id(page.blocks) for number, page in ledger.pages.items()}
+    for first, last in _runs(sorted(ledger.pages), alike):
+        told_s = max(ledger.pages[number].told_s for number in range(first, last + 1))
+        for block in ledger.pages[first].blocks:
+            yield ToldOnce(name, first, last, _bytes_of(block), told_s)
 
 
-def _moved(block: int, places: dict[int, int]) -> bytes:
+def _runs(pages: Iterable[int], sets: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """First and last of pages in a row that have the same set."""
+    first = last = None
+    for page in sorted(pages):
+        if first is not None and last is not None:
+            if page == last + 1 and sets[page] == sets[first]:
+                last = page
+                continue
+            yield first, last
+        first = last = page
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _moved(block: int, places: Mapping[int, int]) -> int:
     result = 0
     while block:
         bit = (block & -block).bit_length() - 1
         block &= block - 1
         result |= 1 << places[bit]
-    return _bytes_of(result)
+    return result
 
 
 def _bytes_of(members: int) -> bytes:
