@@ -54,9 +54,7 @@ class World:
         self.handler = ShippingHandler(lines_max=lines_max)
         self.spool = Spool(folder / "spool", 4000)
         self.shipper = Shipper(HUB, self.handler, self.spool, self.sentinel, SimClock(), following)
-        self.log = logging.getLogger(f"test.{id(self)}")
-        self.log.propagate = False
-        self.log.setLevel(logging.DEBUG)
+        self.log = logging.Logger("test", logging.DEBUG)  # of its own: no other handler hears it
         self.log.addHandler(self.handler)
 
 
@@ -266,3 +264,17 @@ def test_an_agent_ships_without_numpy() -> None:
 
 def test_levels_and_traces_are_called_as_in_the_model() -> None:
     assert (line.LEVEL, line.TRACE_ID, line.SPAN_ID) == (logs.LEVEL, logs.TRACE_ID, logs.SPAN_ID)
+
+
+def test_a_tenant_that_sentinel_cannot_keep_stops_nobody_else(tmp_path: Path) -> None:
+    odd, good = Output(), Output()
+    odd.data = good.data = b"said\n"
+    names = {"a": ("evil\r\nX-Api-Key: x", odd), "b": ("acme", good)}
+
+    def sources() -> list[Source]:
+        return [Source(name, tenant, TASK, output.read) for name, (tenant, output) in names.items()]
+
+    world = World(tmp_path, Following(tmp_path / "told.json", sources))
+    world.shipper.step()
+    assert [tenant for tenant, _ in world.sentinel.got] == ["acme"]
+    assert world.shipper.counts.refused == 1

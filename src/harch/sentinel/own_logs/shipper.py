@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ SPOOL_BYTES_MAX = 16 * 1024 * 1024
 OWN_TENANT = "default"  # of the operator, whose processes these are
 _CATCH_UP_AT_ONCE = 20  # spooled pushes in one look, so that a SENTINEL that comes back is not overrun
 _TRY_LATER = frozenset({401, 403, 404, 408, 429})
+
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _log = logging.getLogger(OWN_LOGGER)
 
@@ -129,6 +132,10 @@ class Shipper:
         following.save()
 
     def _told(self, told: Told) -> bool:
+        if not _TENANT.fullmatch(told.source.tenant):  # SENTINEL would refuse it, and a header must not be broken by it
+            self._refused += len(told.lines)
+            self._note(f"SENTINEL keeps nothing for a tenant called {told.source.tenant[:80]!r}")
+            return True
         return self._delivered(_packed(told.source.stream, told.lines), told.source.tenant, len(told.lines))
 
     def _lost(self) -> list[Line]:
