@@ -85,7 +85,7 @@ def _check_size(size: int, size_max: int) -> None:
 def entries_of(page: Page) -> Sequence[Entry]:
     """The lines of a page as they are answered. Equal labels are made once."""
     metadata, parsed = page.metadata, page.parsed
-    rows = zip(page.stream_at.tolist(), *metadata.values(), *parsed.values(), strict=True)
+    rows = zip(page.codes, *metadata.values(), *parsed.values(), strict=True)
     known: dict[tuple[object, ...], tuple[Labels, Labels, Labels]] = {}
     entries = []
     for row, time_ns, text in zip(rows, page.times_ns.tolist(), page.texts, strict=True):

@@ -10,7 +10,8 @@ from harch.sentinel.logql.evaluate.series import SeriesFound
 from harch.sentinel.logql.evaluate.unwrapping import SamplesFound, unwrapped
 from harch.sentinel.logql.evaluate.work import Work
 from harch.sentinel.logql.stages.page import Page
-from harch.sentinel.logql.stages.reading import LabelsRead, labels_read
+from harch.sentinel.logql.stages.reading import labels_read
+from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax.nodes import Grouping, RangeAggregation
 from harch.sentinel.model.logs import Order
 from harch.sentinel.model.selection import Ints, Samples
@@ -78,7 +79,7 @@ def _counted(node: RangeAggregation, steps: Steps, series: SeriesFound, work: Wo
     plan = _plan(node, series.grouping, steps, work)
     counters = Counters(steps, work.budget, node.function in _SIZES)
     for chunk in work.chunks(plan.request):
-        page = Page(chunk)
+        page = Page(chunk, plan.pipeline.wanted)
         plan.pipeline.run(page)
         counters.add(series.of_lines(page), page.times_ns, _sizes(page), series.count)
     lines = counters.lines(series.count)
@@ -99,7 +100,7 @@ def _absent(node: RangeAggregation, steps: Steps, work: Work) -> Vector:
     plan = _plan(node, _NOTHING, steps, work)
     counters = Counters(steps, work.budget, with_bytes=False)
     for chunk in work.chunks(plan.request):
-        page = Page(chunk)
+        page = Page(chunk, plan.pipeline.wanted)
         plan.pipeline.run(page)
         if node.unwrap is not None:
             unwrapped(page, node.unwrap)
@@ -117,7 +118,7 @@ def _folded(
     plan = _plan(node, series.grouping, steps, work)
     found = SamplesFound()
     for chunk in work.chunks(plan.request):
-        page = Page(chunk)
+        page = Page(chunk, plan.pipeline.wanted)
         plan.pipeline.run(page)
         if node.unwrap is not None and len(page):
             values = unwrapped(page, node.unwrap)

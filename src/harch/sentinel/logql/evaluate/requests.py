@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from harch.sentinel.logql.evaluate.work import Work
 from harch.sentinel.logql.stages.pipeline import Pipeline
-from harch.sentinel.logql.stages.reading import LabelsRead, needs_labels, needs_texts, pushed_down
+from harch.sentinel.logql.stages.reading import needs_labels, needs_texts, pushed_down
+from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.logql.syntax.stages import Condition, Stage

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.logql.stages.page import ERROR, ERROR_DETAILS, Page
+from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.wanting import ERROR, ERROR_DETAILS
 from harch.sentinel.logql.syntax.nodes import Grouping
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.selection import Ints, SeriesTable
@@ -39,13 +40,13 @@ class SeriesFound:
             by_stream = np.array([self._code(dict(labels)) for labels in page.streams], np.int64)
             return by_stream[page.stream_at]
         columns = [page.values(name) for name in layered]
-        rows = zip(page.stream_at.tolist(), *columns, strict=True)
+        rows = zip(page.codes, *columns, strict=True)
         seen: dict[tuple[object, ...], int] = {}
         codes = np.empty(len(page), np.int64)
         for place, row in enumerate(rows):
             code = seen.get(row)
             if code is None:
-                labels = dict(page.streams[int(page.stream_at[place])])
+                labels = dict(page.streams[page.codes[place]])
                 labels.update({name: values[place] for name, values in zip(layered, columns, strict=True)})
                 code = seen[row] = self._code(labels)
             codes[place] = code

@@ -8,7 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from harch.sentinel.logql.stages.page import ERROR, Bools, Page
+from harch.sentinel.logql.stages.page import Bools, Page
+from harch.sentinel.logql.stages.wanting import ERROR
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.stages import Condition, LineOperator, Unit
 from harch.sentinel.logql.syntax.units import duration_ns, size_bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from harch.base.errors import HarchError
-from harch.sentinel.logql.stages.page import ERROR, ERROR_DETAILS, Page
+from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.wanting import ERROR, ERROR_DETAILS
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.texts.templates import LineTemplate, compiled_template
 from harch.sentinel.model.matchers import Matcher

@@ -9,32 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from harch.sentinel.logql.stages.wanting import ERROR, ERROR_DETAILS, EXTRACTED, LabelsRead
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LogChunk
 from harch.sentinel.model.selection import Codes, Ints
-
-ERROR, ERROR_DETAILS = "__error__", "__error_details__"
-EXTRACTED = "_extracted"  # put behind a name that the stream has already
 
 Layer = dict[str, list[str | None]]
 Bools = npt.NDArray[np.bool_]
 
 
-class Wanted(Protocol):
-    """Which labels matter to the answer; whatever is left out need not be extracted."""
-
-    def __contains__(self, name: object, /) -> bool: ...
-
-
 class Page:
     """Lines on their way through a pipeline. Stages change it in place."""
 
-    def __init__(self, chunk: LogChunk) -> None:
+    def __init__(self, chunk: LogChunk, wanted: LabelsRead | None = None) -> None:
         self.streams: Sequence[Mapping[str, str]] = [dict(labels) for labels in chunk.streams]
         self.stream_at: Codes = chunk.stream_at
         self.times_ns: Ints = chunk.times_ns
@@ -43,18 +34,27 @@ class Page:
         self.metadata: Layer = {}
         self.parsed: Layer = {}
         self.changed_texts = False
+        self._codes: list[int] | None = None
         if len(chunk.metadata):
-            self._put_metadata(chunk.metadata)
+            self._put_metadata(chunk.metadata, wanted)
 
     def __len__(self) -> int:
         return len(self.times_ns)
 
-    def _put_metadata(self, metadata: Sequence[Labels]) -> None:
+    @property
+    def codes(self) -> list[int]:
+        """The stream of every line, as a list: single places of arrays are slow to look at."""
+        if self._codes is None:
+            self._codes = self.stream_at.tolist()
+        return self._codes
+
+    def _put_metadata(self, metadata: Sequence[Labels], wanted: LabelsRead | None) -> None:
+        codes = self.codes
         for place, labels in enumerate(metadata):
-            if labels:
-                taken = self.streams[self.stream_at[place]]
-                for name, value in labels:
-                    self.put(self.metadata, name + EXTRACTED if name in taken else name, place, value)
+            for name, value in labels:
+                if wanted is None or wanted.may_use(name):
+                    taken = name in self.streams[codes[place]]
+                    self.put(self.metadata, name + EXTRACTED if taken else name, place, value)
 
     def put(self, layer: Layer, name: str, place: int, value: str) -> None:
         column = layer.get(name)
@@ -62,9 +62,9 @@ class Page:
             column = layer[name] = [None] * len(self)
         column[place] = value
 
-    def extract(self, name: str, place: int, value: str, wanted: Wanted | None) -> None:
+    def extract(self, name: str, place: int, value: str, wanted: LabelsRead | None) -> None:
         """A label out of the line. A label of the stream is not hidden by it: the new one gets another name."""
-        if name in self.streams[self.stream_at[place]]:
+        if name in self.streams[self.codes[place]]:
             name += EXTRACTED
         if wanted is None or name in wanted:
             self.put(self.parsed, name, place, value)
@@ -82,12 +82,12 @@ class Page:
             found = None if column is None else column[place]
             if found is not None:
                 return found
-        return self.streams[int(self.stream_at[place])].get(name, "")
+        return self.streams[self.codes[place]].get(name, "")
 
     def values(self, name: str) -> list[str]:
         """A label of every line."""
         by_stream = [labels.get(name, "") for labels in self.streams]
-        found: list[str] = [by_stream[code] for code in self.stream_at.tolist()]
+        found: list[str] = [by_stream[code] for code in self.codes]
         for layer in (self.metadata, self.parsed):
             column = layer.get(name)
             if column is not None:
@@ -99,7 +99,7 @@ class Page:
 
     def labels_at(self, place: int) -> dict[str, str]:
         """All labels of one line, for templates."""
-        labels = dict(self.streams[self.stream_at[place]])
+        labels = dict(self.streams[self.codes[place]])
         for layer in (self.metadata, self.parsed):
             for name, column in layer.items():
                 if (value := column[place]) is not None:
@@ -113,7 +113,7 @@ class Page:
             return
         chosen = mask.tolist()
         self.stream_at, self.times_ns = self.stream_at[mask], self.times_ns[mask]
-        self.text_bytes = self.text_bytes[mask]
+        self.text_bytes, self._codes = self.text_bytes[mask], None
         self.texts = list(compress(self.texts, chosen)) if self.texts else []
         for layer in (self.metadata, self.parsed):
             for name, column in layer.items():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from harch.sentinel.logql.stages.page import Page, Wanted
+import msgspec
+
+from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax import stages
-from harch.sentinel.logql.texts.json_paths import at_path, json_path
+from harch.sentinel.logql.texts.json_paths import Path, json_path
 from harch.sentinel.logql.texts.logfmt import logfmt_pairs
 from harch.sentinel.logql.texts.patterns import compiled_pattern
 from harch.sentinel.model.matchers import whole_text_pattern
@@ -20,22 +22,13 @@ DEPTH_MAX = 32  # of objects in a line; deeper ones make no labels
 _PACKED_LINE = "_entry"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
+# Values stay as they are written until somebody wants one: 1.0 is not 1, and most are never looked at.
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_lists = msgspec.json.Decoder(list[msgspec.Raw])
+_strings = msgspec.json.Decoder(str)
+_QUOTE, _BRACE, _BRACKET, _NULL = b'"'[0], b"{"[0], b"["[0], b"n"[0]
 
-class _NumberText(str):
-    """A number as it was written: 1.0 is not 1."""
-
-    __slots__ = ()
-
-
-_decoder = json.JSONDecoder(parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
-
-
-def decoded_json(text: str) -> object:
-    """Raises ValueError for what is no JSON."""
-    try:
-        return _decoder.decode(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+Fields = dict[str, msgspec.Raw]
 
 
 @lru_cache(maxsize=16_384)
@@ -45,84 +38,91 @@ def label_name(key: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _scalar_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _clean(value) if isinstance(value, str) else ""
+def _object_of(page: Page, place: int, text: str) -> Fields | None:
+    """The object that a line is; None, and an error of the line, where it is none."""
+    try:
+        return _objects.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as wrong:
+        page.fail(place, JSON_ERROR, str(wrong))
+    except RecursionError:
+        page.fail(place, JSON_ERROR, "objects are nested too deeply")
+    return None
 
 
-def _clean(text: str) -> str:
-    """Half characters, which JSON can carry, are no text."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def _value(raw: msgspec.Raw, *, with_structure: bool = False) -> str:
+    """A value as a label: texts without quotes, numbers as they are written, nothing for null.
+
+    Objects and lists are JSON, if they are asked for.
+    """
+    data = bytes(raw)
+    if data[0] == _QUOTE:
+        return str(_strings.decode(data))
+    if data[0] == _NULL or (data[0] in (_BRACE, _BRACKET) and not with_structure):
+        return ""
+    return data.decode()
 
 
-def parse_json(page: Page, stage: stages.Json, wanted: Wanted | None) -> None:
+def parse_json(page: Page, stage: stages.Json, wanted: LabelsRead | None) -> None:
     if stage.extractions:
         _extract_json(page, stage, wanted)
         return
     for place, text in enumerate(page.texts):
-        value = _object_of(page, place, text)
-        if value is None:
+        fields = _object_of(page, place, text)
+        if fields is not None:
+            _flatten(page, place, fields, "", wanted, 1)
+
+
+def _flatten(page: Page, place: int, fields: Fields, prefix: str, wanted: LabelsRead | None, depth: int) -> None:
+    for key, raw in fields.items():
+        name = f"{prefix}_{_NOT_IN_NAMES.sub('_', key)}" if prefix else label_name(key)
+        if wanted is not None and not wanted.may_use(name):
             continue
-        _flatten(page, place, value, "", wanted, 1)
+        data = bytes(raw)
+        if data[0] == _BRACE:
+            if depth < DEPTH_MAX:
+                _flatten(page, place, _objects.decode(data), name, wanted, depth + 1)
+        elif data[0] not in (_BRACKET, _NULL) and name:
+            page.extract(name, place, _value(raw), wanted)
 
 
-def _object_of(page: Page, place: int, text: str) -> dict[str, Any] | None:
-    """The object that a line is; None, and an error of the line, where it is none."""
+def _extract_json(page: Page, stage: stages.Json, wanted: LabelsRead | None) -> None:
+    paths = [(one.label, json_path(one.expression)) for one in stage.extractions]
+    chosen = [(label, path) for label, path in paths if wanted is None or wanted.may_use(label)]
+    for place, text in enumerate(page.texts):
+        fields = _object_of(page, place, text) if not text.lstrip().startswith("[") else _list_of(page, place, text)
+        if fields is not None:
+            for label, path in chosen:
+                raw = _at_path(fields, path)
+                page.extract(label, place, "" if raw is None else _value(raw, with_structure=True), wanted)
+
+
+def _list_of(page: Page, place: int, text: str) -> list[msgspec.Raw] | None:
     try:
-        value = decoded_json(text)
-    except ValueError as wrong:
+        return _lists.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as wrong:
         page.fail(place, JSON_ERROR, str(wrong))
         return None
-    if isinstance(value, dict):
-        return value
-    page.fail(place, JSON_ERROR, "expecting json object, but it is not")
-    return None
 
 
-def _flatten(page: Page, place: int, found: dict[str, Any], prefix: str, wanted: Wanted | None, depth: int) -> None:
-    for key, value in found.items():
-        name = f"{prefix}_{_NOT_IN_NAMES.sub('_', key)}" if prefix else label_name(key)
-        if isinstance(value, str | bool):
-            if name:
-                page.extract(name, place, _scalar_text(value), wanted)
-        elif isinstance(value, dict) and depth < DEPTH_MAX:
-            _flatten(page, place, value, name, wanted, depth + 1)
+def _at_path(value: Fields | list[msgspec.Raw], path: Path) -> msgspec.Raw | None:
+    """What stands there; None where nothing does."""
+    found: msgspec.Raw | None = None
+    for part in path:
+        if found is not None:
+            first = bytes(found)[0]
+            if first not in (_BRACE, _BRACKET):
+                return None
+            value = _objects.decode(found) if first == _BRACE else _lists.decode(found)
+        if isinstance(part, int):
+            found = value[part] if isinstance(value, list) and part < len(value) else None
+        else:
+            found = value.get(part) if isinstance(value, dict) else None
+        if found is None:
+            return None
+    return found
 
 
-def _extract_json(page: Page, stage: stages.Json, wanted: Wanted | None) -> None:
-    paths = [(one.label, json_path(one.expression)) for one in stage.extractions]
-    for place, text in enumerate(page.texts):
-        try:
-            value = decoded_json(text)
-        except ValueError as wrong:
-            page.fail(place, JSON_ERROR, str(wrong))
-            continue
-        for label, path in paths:
-            found = at_path(value, path)
-            if isinstance(found, dict | list):
-                page.extract(label, place, _shown(found), wanted)
-            else:
-                page.extract(label, place, _scalar_text(found), wanted)
-
-
-def _shown(value: object) -> str:
-    try:
-        return _clean(_json_text(value))
-    except RecursionError:
-        return ""
-
-
-def _json_text(value: object) -> str:
-    """Objects and lists as JSON, numbers as they were written."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key)}:{_json_text(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_json_text, value)) + "]"
-    return str(value) if isinstance(value, _NumberText) else json.dumps(value, ensure_ascii=False)
-
-
-def parse_logfmt(page: Page, stage: stages.Logfmt, wanted: Wanted | None) -> None:
+def parse_logfmt(page: Page, stage: stages.Logfmt, wanted: LabelsRead | None) -> None:
     asked = {one.expression: one.label for one in stage.extractions}
     for place, text in enumerate(page.texts):
         pairs, wrong = logfmt_pairs(text, strict=stage.strict)
@@ -138,14 +138,14 @@ def parse_logfmt(page: Page, stage: stages.Logfmt, wanted: Wanted | None) -> Non
             page.fail(place, LOGFMT_ERROR, wrong)
 
 
-def parse_pattern(page: Page, stage: stages.Pattern, wanted: Wanted | None) -> None:
+def parse_pattern(page: Page, stage: stages.Pattern, wanted: LabelsRead | None) -> None:
     pattern = compiled_pattern(stage.text)
     for place, text in enumerate(page.texts):
         for name, value in pattern.captured(text):
             page.extract(name, place, value, wanted)
 
 
-def parse_regexp(page: Page, stage: stages.Regexp, wanted: Wanted | None) -> None:
+def parse_regexp(page: Page, stage: stages.Regexp, wanted: LabelsRead | None) -> None:
     pattern: Any = whole_text_pattern(stage.expression)
     names = list(pattern.groupindex.items())
     for place, text in enumerate(page.texts):
@@ -155,22 +155,21 @@ def parse_regexp(page: Page, stage: stages.Regexp, wanted: Wanted | None) -> Non
                 page.extract(name, place, found.group(group) or "", wanted)
 
 
-def unpack(page: Page, _: stages.Unpack, wanted: Wanted | None) -> None:
+def unpack(page: Page, _: stages.Unpack, wanted: LabelsRead | None) -> None:
     """Lines that were packed with their labels: `_entry` becomes the line again."""
     for place, text in enumerate(page.texts):
-        value = _object_of(page, place, text)
-        if value is None:
-            continue
-        for key, one in value.items():
-            if type(one) is str and key != _PACKED_LINE:
-                page.extract(label_name(key), place, _clean(one), wanted)
-        packed = value.get(_PACKED_LINE)
-        if type(packed) is str:
-            page.texts[place] = _clean(packed)
-            page.changed_texts = True
+        fields = _object_of(page, place, text)
+        for key, raw in (fields or {}).items():
+            if bytes(raw)[0] != _QUOTE:
+                continue
+            if key == _PACKED_LINE:
+                page.texts[place] = _value(raw)
+                page.changed_texts = True
+            else:
+                page.extract(label_name(key), place, _value(raw), wanted)
 
 
-Parser = Callable[[Page, Any, Wanted | None], None]
+Parser = Callable[[Page, Any, LabelsRead | None], None]
 PARSERS: dict[type, Parser] = {
     stages.Json: parse_json,
     stages.Logfmt: parse_logfmt,

@@ -8,7 +8,7 @@ from harch.sentinel.logql.stages.filtering import filter_labels, filter_lines
 from harch.sentinel.logql.stages.formatting import decolorize, drop_labels, format_labels, format_lines, keep_labels
 from harch.sentinel.logql.stages.page import Page
 from harch.sentinel.logql.stages.parsing import PARSERS
-from harch.sentinel.logql.stages.reading import LabelsRead
+from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.stages import Stage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harch.sentinel.logql.stages.page import ERROR, ERROR_DETAILS
+from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.stages import Condition, Stage
 from harch.sentinel.logql.texts.patterns import escaped, pattern_expression
@@ -13,16 +13,6 @@ from harch.sentinel.model.logs import FilterKind, LineFilter
 
 _CHANGES_TEXTS = (stages.LineFormat, stages.Decolorize, stages.Unpack)
 _PARSES = (stages.Json, stages.Logfmt, stages.Pattern, stages.Regexp, stages.Unpack)
-
-
-class LabelsRead:
-    """The labels that matter: a set of names, with those that extraction may rename."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset({*names, ERROR, ERROR_DETAILS})
-
-    def __contains__(self, name: object, /) -> bool:
-        return name in self.names
 
 
 def labels_read(pipeline: Iterable[Stage], answer: Iterable[str]) -> LabelsRead | None:

@@ -33,17 +33,3 @@ def json_path(expression: str) -> Path:
         hint = 'write e.g. `request.method`, `servers[0]` or `headers["user-agent"]`'
         raise HarchError("E0685", f"`{expression[:80]}` is no path to a field", hint=hint)
     return tuple(parts)
-
-
-def at_path(value: object, path: Path) -> object:
-    """What stands there; None where nothing does."""
-    for part in path:
-        if isinstance(part, int):
-            if not isinstance(value, list) or part >= len(value):
-                return None
-            value = value[part]
-        else:
-            if not isinstance(value, dict):
-                return None
-            value = value.get(part)
-    return value
