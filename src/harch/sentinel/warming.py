@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harch.base.clock import SystemClock
+from harch.sentinel.archive.limits import Keeping, LogLimits
+from harch.sentinel.archive.logs.store import LogArchive
 from harch.sentinel.model.labels import labels
+from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
 from harch.sentinel.model.matchers import Matcher, MatchKind
 from harch.sentinel.model.selection import SeriesBatch
 from harch.sentinel.promql.evaluate.warming import warm as warm_queries
@@ -32,6 +35,7 @@ def warm_all() -> None:
         warm_head()
         warm_queries()
         _warm_blocks()
+        _warm_archive()
     let_compiler_go()
 
 
@@ -50,6 +54,18 @@ def _warm_blocks() -> None:
         store.delete((matcher,), 0, 20_000)
         store.purge()
         stores.close()
+
+
+def _warm_archive() -> None:
+    """Lines go into a file and are looked for."""
+    text = "long enough for the index"
+    with tempfile.TemporaryDirectory(prefix="harch-warm-") as folder:
+        archive = LogArchive(Path(folder), LogLimits(), Keeping(), SystemClock())
+        archive.append([LogBatch(labels({"job": "warm"}), [1], [text])])
+        archive.table.flush()
+        for _ in archive.scan(LogRequest((), 0, 2, (LineFilter(FilterKind.CONTAINS, text),)), lambda: False):
+            pass
+        archive.close()
 
 
 @contextmanager

@@ -181,7 +181,7 @@ KINDS = (
         "Query reads too many log lines",
         400,
         "The query would look at more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text "
-        "of ten characters or more that the lines must contain: it lets the store skip what cannot match.",
+        "of eight characters or more that the lines must contain: it lets the store skip what cannot match.",
         EXIT_REFUSED,
     ),
     ErrorKind(

@@ -20,7 +20,7 @@ from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
 from harch.sentinel.archive.files import Files, windows_of
 from harch.sentinel.archive.journal import ERASURE, ROWS, Reading, RecordJournal, read_records
-from harch.sentinel.archive.kinds import Kind, R, View
+from harch.sentinel.archive.kinds import Kind, R, Rows, View
 from harch.sentinel.archive.limits import MIB, Keeping
 from harch.sentinel.archive.manifest import Erasure
 from harch.sentinel.store.blocks.disk import Disk
@@ -30,7 +30,8 @@ from harch.sentinel.store.wal.log import Log
 
 _log = logging.getLogger(__name__)
 _ANY_TIME = 1 << 62
-_PIECE_BYTES = 8 * MIB  # larger pieces of memory are not joined
+_PIECE_BYTES = 4 * MIB  # larger pieces of memory are not joined
+_JOINED = 8  # pieces of one size
 
 
 class Table(Generic[R]):
@@ -203,14 +204,16 @@ class Table(Generic[R]):
             self._log.close()
 
     def _add(self, rows: R) -> None:
-        """Small pieces are joined with the one before, unless that is much larger: few pieces, few copies."""
+        """Pieces of about the same size are joined as soon as there are some: few pieces, and few copies of a row."""
         pieces = self._pieces
         pieces.append(rows)
-        while len(pieces) > self._sealed + 1:
-            before, last = pieces[-2], pieces[-1]
-            if before.count > 2 * last.count or before.memory_bytes + last.memory_bytes > _PIECE_BYTES:
+        while True:
+            tier, count = _tier(pieces[-1]), 1
+            while count < len(pieces) - self._sealed and _tier(pieces[-1 - count]) == tier:
+                count += 1
+            if count < _JOINED or pieces[-1].memory_bytes > _PIECE_BYTES:
                 return
-            pieces[-2:] = [self._kind.joined([before, last])]
+            pieces[-count:] = [self._kind.joined(pieces[-count:])]
 
     def _erase(self, erasure: Erasure) -> None:
         left = [self._kind.without(piece, erasure.content) for piece in self._pieces]
@@ -235,3 +238,8 @@ class Table(Generic[R]):
                 self._making_room.release()
 
         threading.Thread(target=flush, name="archive-room", daemon=True).start()
+
+
+def _tier(rows: Rows) -> int:
+    """Pieces of one tier differ in size by less than a factor of eight."""
+    return rows.memory_bytes.bit_length() // 3

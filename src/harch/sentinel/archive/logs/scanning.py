@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 import numpy as np
 
@@ -15,6 +20,7 @@ from harch.sentinel.model.logs import SPAN_ID, TRACE_ID, LogChunk, Order
 from harch.sentinel.model.selection import Ints
 
 _CHUNK_LINES = 4096
+_LOOKERS = min(4, os.cpu_count() or 1)  # Arrow and RE2 let other threads run meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +36,36 @@ def in_any_order(
     leads: Sequence[Lead], start_ns: int, end_ns: int, limit: int | None, stopped: Callable[[], bool]
 ) -> Iterator[LogChunk]:
     left = limit
-    for lead in leads:
-        if stopped() or left == 0:
-            return
-        found = lead.look(start_ns, end_ns)
-        if found is None:
-            continue
-        places = np.arange(len(found) if left is None else min(left, len(found)))
-        yield from _chunks([found], places)
+    for found in _looked(leads, start_ns, end_ns, stopped):
         if left is not None:
-            left -= len(places)
+            found = found if len(found) <= left else _part(found, np.arange(left))
+            left -= len(found)
+        yield _whole(found)
+        if left == 0:
+            return
+
+
+def _looked(leads: Sequence[Lead], start_ns: int, end_ns: int, stopped: Callable[[], bool]) -> Iterator[Found]:
+    """What is found in one source after the other; some are looked at ahead, by other cores."""
+    ahead: deque[Future[Found | None]] = deque()
+    waiting = iter(leads)
+    try:
+        while not stopped():
+            for lead in islice(waiting, _LOOKERS - len(ahead)):
+                ahead.append(_pool().submit(lead.look, start_ns, end_ns))
+            if not ahead:
+                return
+            found = ahead.popleft().result()
+            if found is not None:
+                yield found
+    finally:
+        for one in ahead:
+            one.cancel()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_LOOKERS, thread_name_prefix="archive-look")
 
 
 def by_time(
@@ -78,6 +104,18 @@ def by_time(
                 start_ns = max(start_ns, int(np.partition(times, len(times) - left)[len(times) - left]))
             else:
                 end_ns = min(end_ns, int(np.partition(times, left - 1)[left - 1]) + 1)
+
+
+def _whole(found: Found) -> LogChunk:
+    """All of a source at once, as it lies there."""
+    return LogChunk(
+        streams=found.streams,
+        stream_at=found.stream_at,
+        times_ns=found.times,
+        text_bytes=found.sizes,
+        texts=() if found.texts is None else found.texts.to_pylist(),
+        metadata=_metadata([found], np.arange(len(found))),
+    )
 
 
 def _ready(
