@@ -16,13 +16,15 @@ _DEPTH_MAX = 8
 
 def attributes_of(pairs: Iterable[KeyValue]) -> Attributes:
     """Sorted by name; of a name that comes twice the last one counts."""
-    return tuple(sorted({pair.key: value_of(pair.value) for pair in pairs}.items()))
+    found: dict[str, AttributeValue] = {}
+    for pair in pairs:
+        value = pair.value
+        found[pair.key] = value.string_value or _other_value(value)  # a text that is not empty needs no more questions
+    return tuple(sorted(found.items()))
 
 
-def value_of(value: AnyValue) -> AttributeValue:
+def _other_value(value: AnyValue) -> AttributeValue:
     kind = value.WhichOneof("value")
-    if kind == "string_value":
-        return value.string_value
     if kind == "int_value":
         return value.int_value
     if kind == "bool_value":
@@ -36,7 +38,10 @@ def flat_texts(pairs: Iterable[KeyValue], prefix: str = "", depth: int = 0) -> I
     """Names and texts; maps are taken apart, so that `{"a": {"b": 1}}` is found as `a_b`."""
     for pair in pairs:
         value = pair.value
-        if value.WhichOneof("value") == "kvlist_value" and depth < _DEPTH_MAX:
+        text = value.string_value
+        if text:
+            yield f"{prefix}{pair.key}" if prefix else pair.key, text
+        elif value.WhichOneof("value") == "kvlist_value" and depth < _DEPTH_MAX:
             yield from flat_texts(value.kvlist_value.values, f"{prefix}{pair.key}_", depth + 1)
         else:
             yield f"{prefix}{pair.key}", text_of(value)

@@ -27,6 +27,7 @@ STREAM_ATTRIBUTES = frozenset(
 )  # fmt: skip
 SERVICE_NAME, UNKNOWN_SERVICE = "service_name", "unknown_service"
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
+_NO_TRACE, _NO_SPAN = bytes(_TRACE_BYTES), bytes(_SPAN_BYTES)
 _LEVEL_WORDS = {
     "trace": "trace", "trc": "trace", "debug": "debug", "dbg": "debug", "info": "info", "inf": "info",
     "information": "info", "notice": "info", "warn": "warn", "warning": "warn", "wrn": "warn", "error": "error",
@@ -51,7 +52,7 @@ def exported_logs(request: ExportLogsServiceRequest, now_ns: int) -> Pushed:
                     pushed.refuse(1, f"{time_ns} is no time in nanoseconds between 1970 and 2262")
                     continue
                 times_ns.append(time_ns)
-                texts.append(text_of(record.body))
+                texts.append(record.body.string_value or text_of(record.body))
                 metadata.append(_metadata(record, around))
         pushed.add(stream, times_ns, texts, metadata)
     return pushed
@@ -84,16 +85,21 @@ def _metadata(record: LogRecord, around: Mapping[str, str]) -> Labels:
     for key, value in flat_texts(record.attributes):
         if key:
             told[plain_name(key)] = value
-    if record.severity_number:
-        told["severity_number"] = str(record.severity_number)
-    told["severity_text"] = record.severity_text
-    told[LEVEL] = level_of(record.severity_number, record.severity_text) or told.get(LEVEL, "")
-    if len(record.trace_id) == _TRACE_BYTES and any(record.trace_id):
-        told[TRACE_ID] = record.trace_id.hex()
-    if len(record.span_id) == _SPAN_BYTES and any(record.span_id):
-        told[SPAN_ID] = record.span_id.hex()
-    if record.event_name:
-        told["event_name"] = record.event_name
-    if record.observed_time_unix_nano and record.observed_time_unix_nano != record.time_unix_nano:
-        told["observed_timestamp"] = str(record.observed_time_unix_nano)
+    number, word = record.severity_number, record.severity_text
+    if number:
+        told["severity_number"] = str(number)
+    if word:
+        told["severity_text"] = word
+    if level := level_of(number, word):
+        told[LEVEL] = level
+    trace_id, span_id = record.trace_id, record.span_id
+    if len(trace_id) == _TRACE_BYTES and trace_id != _NO_TRACE:
+        told[TRACE_ID] = trace_id.hex()
+    if len(span_id) == _SPAN_BYTES and span_id != _NO_SPAN:
+        told[SPAN_ID] = span_id.hex()
+    if event_name := record.event_name:
+        told["event_name"] = event_name
+    observed_ns = record.observed_time_unix_nano
+    if observed_ns and observed_ns != record.time_unix_nano:
+        told["observed_timestamp"] = str(observed_ns)
     return labels(told)

@@ -49,48 +49,46 @@ def exported_spans(request: ExportTraceServiceRequest) -> ExportedSpans:
         for scope in resource.scope_spans:
             name = scope.scope.name
             for span in scope.spans:
-                reason = _refusal(span)
-                if reason:
-                    exported.refuse(reason)
+                taken = _span(span, service, others, name)
+                if isinstance(taken, Span):
+                    exported.spans.append(taken)
                 else:
-                    exported.spans.append(_span(span, service, others, name))
+                    exported.refuse(f"the span `{span.name[:80]}` has {taken}")
     return exported
 
 
-def _refusal(span: pb.Span) -> str:
-    """Why the span cannot be kept; empty if it can."""
-    if len(span.trace_id) != _TRACE_BYTES or span.trace_id == _NO_TRACE:
-        return f"the span `{span.name[:80]}` has no trace id of 16 bytes"
-    if len(span.span_id) != _SPAN_BYTES or span.span_id == _NO_SPAN:
-        return f"the span `{span.name[:80]}` has no span id of 8 bytes"
-    if len(span.parent_span_id) not in (0, _SPAN_BYTES):
-        return f"the span `{span.name[:80]}` has a parent whose id is not of 8 bytes"
-    if not 0 < span.start_time_unix_nano <= TIME_NS_MAX or span.end_time_unix_nano > TIME_NS_MAX:
-        return f"the span `{span.name[:80]}` has no start and end between 1970 and 2262"
-    return ""
-
-
-def _span(span: pb.Span, service: str, resource: Attributes, scope: str) -> Span:
-    """A span that ends before it begins, by two clocks that differ, is kept with no duration."""
-    start_ns = span.start_time_unix_nano
-    parent = span.parent_span_id
-    status = span.status
+def _span(span: pb.Span, service: str, resource: Attributes, scope: str) -> Span | str:
+    """The span, or what is wrong with it. One that ends before it begins, by two clocks that differ, is kept with no
+    duration."""
+    trace_id, span_id, parent = span.trace_id, span.span_id, span.parent_span_id
+    start_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
+    if len(trace_id) != _TRACE_BYTES or trace_id == _NO_TRACE:
+        return "no trace id of 16 bytes"
+    if len(span_id) != _SPAN_BYTES or span_id == _NO_SPAN:
+        return "no span id of 8 bytes"
+    if parent and len(parent) != _SPAN_BYTES:
+        return "a parent whose id is not of 8 bytes"
+    if not 0 < start_ns <= TIME_NS_MAX or end_ns > TIME_NS_MAX:
+        return "no start and end between 1970 and 2262"
+    kind, status = span.kind, span.status
+    code = status.code
+    events, links = span.events, span.links
     return Span(
-        span.trace_id.hex(),
-        span.span_id.hex(),
+        trace_id.hex(),
+        span_id.hex(),
         parent.hex() if parent != _NO_SPAN else "",
         service,
         span.name,
         start_ns,
-        max(0, span.end_time_unix_nano - start_ns),
-        _KINDS[span.kind] if 0 <= span.kind < len(_KINDS) else SpanKind.INTERNAL,
-        _STATUSES[status.code] if 0 <= status.code < len(_STATUSES) else SpanStatus.UNSET,
+        end_ns - start_ns if end_ns > start_ns else 0,
+        _KINDS[kind] if 0 <= kind < len(_KINDS) else SpanKind.INTERNAL,
+        _STATUSES[code] if 0 <= code < len(_STATUSES) else SpanStatus.UNSET,
         status.message,
         attributes_of(span.attributes),
         resource,
         scope,
-        tuple(_event(event) for event in span.events[:EVENTS_MAX]) if span.events else (),
-        tuple(_link(link) for link in span.links[:LINKS_MAX]) if span.links else (),
+        tuple(_event(event) for event in events[:EVENTS_MAX]) if events else (),
+        tuple(_link(link) for link in links[:LINKS_MAX]) if links else (),
     )
 
 
