@@ -81,7 +81,7 @@ def test_a_clock_that_is_behind_is_told_apart_from_an_early_child() -> None:
     tree = tree_of(spans)
     assert (node(tree, "far").oddities, node(tree, "far").skew_ns) == ((Oddity.CLOCK_SKEW,), 3 * MS)
     assert (node(tree, "near").oddities, node(tree, "near").skew_ns) == ((Oddity.EARLY,), MS)
-    assert any("at least 3 ms behind that of its parent" in note for note in view(spans)["notes"])
+    assert any("begins 3 ms before its parent: its clock is behind" in note for note in view(spans)["notes"])
 
 
 def test_a_server_that_ends_after_its_client_has_a_clock_that_is_ahead() -> None:
@@ -120,6 +120,18 @@ def test_work_that_outlives_its_request_is_on_the_path_with_the_wait_for_it() ->
         ("submit", 2, 10, True),
         ("run", 10, 100, False),
     ]
+
+
+def test_of_spans_that_end_together_the_one_that_tells_more_is_on_the_path() -> None:
+    spans = [
+        span("submit", 0, 2),
+        span("whole", 1, 99.5, "submit"),  # sums up what its siblings tell, and ends a little later
+        span("wait", 1, 9, "submit"),
+        span("run", 10, 90, "submit"),
+        span("task", 11, 88, "run"),
+    ]
+    names = [name for name, _, _, is_waiting in path(tree_of(spans)) if not is_waiting]
+    assert names == ["submit", "wait", "run", "task", "run"]
 
 
 def test_gaps_are_times_without_any_span() -> None:

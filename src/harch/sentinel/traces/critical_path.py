@@ -7,10 +7,13 @@ chain, too: a request that was answered at once may lead to hours of work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harch.sentinel.traces.tree import NO_PARENT, Node, TraceTree
+
+NEAR_SHARE = 0.01  # of the trace's duration: ends that differ by less are taken for one
+NEAR_MAX = 32  # children that are compared so
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +42,37 @@ def critical_path(tree: TraceTree) -> tuple[Segment, ...]:
         place, begin, end = tasks.pop()
         children = tree.roots if place == NO_PARENT else tree.nodes[place].children
         reached = end
-        for child in sorted(children, key=lambda one: (ends[one], one), reverse=True):
-            child_begin = max(tree.nodes[child].span.start_ns, begin)
-            if ends[child] > reached or ends[child] <= child_begin:
-                continue  # it ran beside what was chosen, or took no time
+        for child in _held_up_by(tree, children, ends, begin, end):
             found += _own(tree, place, ends[child], reached)
-            tasks.append((child, child_begin, ends[child]))
-            reached = child_begin
+            reached = max(tree.nodes[child].span.start_ns, begin)
+            tasks.append((child, reached, ends[child]))
         found += _own(tree, place, begin, reached)
     return tuple(sorted(found, key=lambda one: one.start_ns))
+
+
+def _held_up_by(tree: TraceTree, children: Sequence[int], ends: Sequence[int], begin: int, end: int) -> Iterator[int]:
+    """Children that did not overlap, from the last to the first, each the one that ended last before the next began.
+
+    Of those that end at nearly the same time, one with children of its own is taken: it tells more.
+    """
+    near_ns = int(tree.duration_ns * NEAR_SHARE)
+    waiting = sorted(children, key=lambda one: (ends[one], one), reverse=True)
+    reached, at = end, 0
+    while at < len(waiting):
+        if not _can_hold(tree, waiting[at], ends, begin, reached):
+            at += 1
+            continue
+        last = ends[waiting[at]]
+        near = [one for one in waiting[at : at + NEAR_MAX] if ends[one] >= last - near_ns]
+        near = [one for one in near if _can_hold(tree, one, ends, begin, reached)]
+        chosen = next((one for one in near if tree.nodes[one].children), near[0])
+        yield chosen
+        reached = max(tree.nodes[chosen].span.start_ns, begin)
+
+
+def _can_hold(tree: TraceTree, child: int, ends: Sequence[int], begin: int, reached: int) -> bool:
+    """Whether it ended before what was chosen began, and took some time."""
+    return ends[child] <= reached and ends[child] > max(tree.nodes[child].span.start_ns, begin)
 
 
 def _last_ends(nodes: Sequence[Node]) -> list[int]:

@@ -20,7 +20,7 @@ PLACES = ("hub", "agent", "node", "host.name", "service.instance.id")  # of a re
 class Oddity(Enum):
     PARENT_MISSING = "parent missing"
     CYCLE = "cycle"
-    CLOCK_SKEW = "clock skew"  # against a parent at another place
+    CLOCK_SKEW = "clocks differ?"  # against a parent at another place; or the parent was recorded late
     EARLY = "before its parent"  # at the same place: recorded so, or not a child in time
 
 

@@ -175,9 +175,12 @@ def _notes(tree: TraceTree, shown: int, gaps: Sequence[Gap]) -> list[str]:
     if found := odd[Oddity.CYCLE]:
         notes.append(f"{_counted(len(found), 'ring')} of parents cut open; see `odd`")
     for node in sorted(odd[Oddity.CLOCK_SKEW], key=lambda one: -abs(one.skew_ns))[:SKEWS_TOLD_MAX]:
-        side = "behind" if node.skew_ns > 0 else "ahead of"
         by = short_duration(abs(node.skew_ns))
-        notes.append(f"the clock of {_named(node.span)} is at least {by} {side} that of its parent")
+        if node.skew_ns > 0:
+            odd_time = f"begins {by} before its parent: its clock is behind, or the parent was recorded late"
+        else:
+            odd_time = f"ends {by} after the call that waited for it: its clock is ahead"
+        notes.append(f"{_named(node.span)} {odd_time}")
     idle_ns = sum(gap.duration_ns for gap in gaps)
     if idle_ns > tree.duration_ns * PATH_SHARE_MIN:
         notes.append(f"no span ran in {_counted(len(gaps), 'gap')}, {short_duration(idle_ns)} in all")
