@@ -32,6 +32,18 @@ def test_what_was_packed_comes_back(encoding: str) -> None:
     assert decompressed(PACKED[encoding], encoding, LIMIT) == PLAIN
 
 
+def test_gzip_in_several_members_and_deflate_without_its_head_are_read_whole() -> None:
+    assert decompressed(PACKED["gzip"] * 3, "gzip", LIMIT) == PLAIN * 3
+    assert decompressed(PACKED["deflate"][2:-4], "deflate", LIMIT) == PLAIN
+    for body, encoding in ((PACKED["gzip"] + b"more", "gzip"), (gzip.compress(b"") * 2000, "gzip")):
+        with pytest.raises(HarchError) as refusal:
+            decompressed(body, encoding, LIMIT)
+        assert refusal.value.code == "E0677"
+    with pytest.raises(HarchError) as refusal:
+        decompressed(PACKED["gzip"] * 11, "gzip", LIMIT)
+    assert refusal.value.code == "E0204"
+
+
 @pytest.mark.parametrize("encoding", BOMBS)
 def test_a_body_that_grows_beyond_its_limit_is_refused(encoding: str) -> None:
     assert len(BOMBS[encoding]) < LIMIT

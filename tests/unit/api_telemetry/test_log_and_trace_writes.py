@@ -16,6 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from harch.base.errors import HarchError
+
 NS = 1_700_000_000_000_000_000
 PUSH, PROTOBUF, JSON = "/loki/api/v1/push", "application/x-protobuf", "application/json"
 ONE = {"streams": [{"stream": {"job": "api"}, "values": [[str(NS), "hello"]]}]}
@@ -62,6 +64,47 @@ async def test_a_protobuf_push_needs_no_headers_and_the_old_path_works(world: Wo
     answer = await world.client.post("/api/prom/push", content=body)
     assert answer.status_code == 204
     assert world.lines() == [((("job", "api"),), NS, "hello", ())]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (  # Fluent Bit
+            {"User-Agent": "Fluent-Bit", "Content-Type": "application/json", "X-Scope-OrgID": "default"},
+            b'{"streams":[{"stream":{"job":"api"},"values":[["1700000000000000000","hello"]]}]}',
+        ),
+        (  # Vector, JSON, packed
+            {"User-Agent": "Vector/0.39", "Content-Type": "application/json", "Content-Encoding": "gzip"},
+            gzip.compress(b'{"streams":[{"stream":{"job":"api"},"values":[["1700000000000000000","hello",{}]]}]}'),
+        ),
+        (  # python-logging-loki
+            {"User-Agent": "python-requests/2.32", "Content-Type": "application/json"},
+            b'{"streams": [{"stream": {"job": "api"}, "values": [["1700000000000000000", "hello"]]}]}',
+        ),
+        (  # curl, as in Loki's documentation, with numbers for times
+            {"User-Agent": "curl/8", "Content-Type": "application/json; charset=utf-8"},
+            b'{"streams": [{"stream": {"job": "api"}, "values": [[1700000000000000000, "hello"]]}]}',
+        ),
+    ],
+)
+async def test_the_usual_senders_of_json_are_understood(world: World, headers: dict[str, str], body: bytes) -> None:
+    answer = await world.client.post(PUSH, content=body, headers=headers)
+    assert answer.status_code == 204
+    assert world.lines() == [((("job", "api"),), NS, "hello", ())]
+
+
+async def test_a_tenant_that_sends_too_fast_is_told_when_to_come_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_fast(_: object) -> None:
+        raise HarchError("E0609", "more than 5 lines in a second", retry_after_s=3)
+
+    monkeypatch.setattr(world.logs("default"), "append", too_fast)
+    answer = await world.client.post(PUSH, json=ONE)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+    assert answer.text.startswith("more than 5 lines in a second (E0609)")
+    answer = await world.client.post("/v1/logs", json={"resourceLogs": [{"scopeLogs": [{"logRecords": [{}]}]}]})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
 
 
 async def test_lines_that_are_refused_are_counted_in_plain_text_and_all_others_kept(world: World) -> None:

@@ -6,6 +6,9 @@ import zlib
 
 from harch.base.errors import HarchError
 
+_GZIP = 16 + zlib.MAX_WBITS
+_MEMBERS_MAX = 1000
+
 
 def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
     """Plain, gzip, deflate or zstd. Raises E0204 beyond the limit, E0677 for what cannot be unpacked."""
@@ -20,16 +23,32 @@ def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
 
 
 def _inflated(body: bytes, name: str, bytes_max: int) -> bytes:
-    unpacker = zlib.decompressobj(wbits=47 if name == "gzip" else zlib.MAX_WBITS)
-    try:
-        plain = unpacker.decompress(body, bytes_max + 1)
-    except zlib.error as broken:
-        raise HarchError("E0677", f"the body cannot be unpacked with {name}") from broken
-    if len(plain) > bytes_max:
-        raise _too_large(bytes_max)
-    if not unpacker.eof:
-        raise HarchError("E0677", f"the body ends before its {name} does: it was cut short")
-    return plain
+    """Several gzip members one after the other are one body; `deflate` comes with and without its head."""
+    pieces: list[bytes] = []
+    left = bytes_max
+    while True:
+        unpacker = zlib.decompressobj(wbits=_GZIP if name == "gzip" else _deflate_window(body))
+        try:
+            plain = unpacker.decompress(body, left + 1)
+        except zlib.error as broken:
+            raise HarchError("E0677", f"the body cannot be unpacked with {name}") from broken
+        if len(plain) > left:
+            raise _too_large(bytes_max)
+        if not unpacker.eof:
+            raise HarchError("E0677", f"the body ends before its {name} does: it was cut short")
+        pieces.append(plain)
+        left -= len(plain)
+        body = unpacker.unused_data
+        if not body:
+            return b"".join(pieces)
+        if name != "gzip" or len(pieces) >= _MEMBERS_MAX:
+            raise HarchError("E0677", f"something follows the end of the body's {name}")
+
+
+def _deflate_window(body: bytes) -> int:
+    """As the standard has it, with a head of two bytes, or bare, as many send it."""
+    has_head = len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
+    return zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
 
 
 def _unpacked_zstd(body: bytes, bytes_max: int) -> bytes:
