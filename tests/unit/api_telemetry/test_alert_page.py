@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from trace_routes_world import NOW_NS, NOW_S, TRACE, MemoryTenants, asked, cli_of, span
 
 from harch.api.telemetry.alert_page import AlertPage, Stores
@@ -255,3 +257,27 @@ def test_the_page_is_drawn_in_a_terminal(tenants: MemoryTenants, monkeypatch: py
     assert any(line.startswith("a" * 32) and " error " in line for line in lines)
     assert any("DiskSlow" in line for line in lines)
     assert json.loads(told_to_programs.stdout)["window"]["start"] == "2023-11-14T21:48:20Z"
+
+
+SIDES = st.sampled_from(["", "0", "1m", "30h", "-1m", "1e9y", "soon", "9999999999y"])
+TIMES = st.integers(-(2**40), 2**43) | st.sampled_from([0, 1, NOW_MS])
+NAMES = st.sampled_from(["hub", "node", "service", "job", "pipeline", "odd.name"])
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(NAMES, st.text(min_size=1, max_size=8), min_size=1), TIMES, SIDES, SIDES)
+def test_no_alert_breaks_its_page(
+    tenants: MemoryTenants, own: dict[str, str], starts_ms: int, before: str, after: str
+) -> None:
+    desk = Desk(default_config(), SharedState())
+    odd = Alert(
+        labels=labels({"alertname": "HubSlow", **own}),
+        starts_at_ms=starts_ms,
+        ends_at_ms=max(starts_ms, NOW_MS + 1000),
+        updated_at_ms=NOW_MS,
+    )
+    desk.put([odd], now_ms=NOW_MS)
+    one = page(tenants, desk)
+    reply = asked(one.routes(), f"/harchos/api/v1/alerts/{odd.fingerprint}/around", {"before": before, "after": after})
+    one.close()
+    assert reply.status in {200, 400}, reply.body

@@ -21,6 +21,7 @@ def test_lines_that_differ_in_numbers_and_ids_are_one_kind() -> None:
         "2026-01-02T10:01:07.001+01:00 lease 99f7651916cd43aa ended after 3 s at n4",
     ]
     assert {pattern_of(text) for text in texts} == {"# lease # ended after # s at n#"}
+    assert pattern_of("wl_1m7gqh7tm7y132d5b4b7q submitted") == "# submitted"
     assert pattern_of("deadbeef cafe") == "deadbeef cafe"  # words are no ids
 
 
