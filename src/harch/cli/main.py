@@ -46,7 +46,12 @@ VERBS = (
     Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
     Verb("See the fleet", "node", "node", "See nodes, GPUs, links and cooling; take them out of use and back."),
     Verb("See the fleet", "defrag", "defrag", "Show which moves make room for a waiting workload; make them."),
-    Verb("See the fleet", "sentinel", "sentinel", "Ask telemetry: queries, dashboards, alerts; run a store of it."),
+    Verb(
+        "See the fleet",
+        "sentinel",
+        "sentinel",
+        "Ask telemetry: queries, logs, dashboards, traces, alerts; run a store of it.",
+    ),
     Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
     Verb("Prove it", "data", "data", "Tag data, and see what it was made from and where it may go."),
     Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),

@@ -10,7 +10,16 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.remote import hub_option, hub_url, json_option
-from harch.cli.sentinel_query import STEPS, curves_of, draw, seconds, show, tenant_option, url_option
+from harch.cli.sentinel_query import (
+    STEPS,
+    all_hubs_option,
+    curves_of,
+    draw,
+    seconds,
+    show,
+    tenant_option,
+    url_option,
+)
 
 if TYPE_CHECKING:
     from harch.sdk.sentinel_logs import LogLine, LogLines
@@ -41,6 +50,7 @@ _NAMES = ("service_name", "job", "app", "container", "filename")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with new lines as they come.")
 @click.option("--step", "step_text", metavar="DURATION", help="One value each, of numbers; 240 steps if absent.")
 @click.option("--labels", "with_labels", is_flag=True, help="Print all labels of every line.")
+@all_hubs_option
 @hub_option
 @url_option
 @tenant_option
@@ -52,6 +62,7 @@ def logs(
     following: bool,
     step_text: str | None,
     with_labels: bool,
+    all_hubs: bool,
     hub: str | None,
     url: str | None,
     tenant: str | None,
@@ -73,13 +84,18 @@ def logs(
     span_s = seconds(since)
     if hub is not None and url is not None:
         raise HarchError("E0201", "--hub and --url both say where to ask", hint="give one of them")
+    if all_hubs and following:
+        raise HarchError("E0201", "--follow is for one hub", hint="leave out --all-hubs, or name one with --hub")
     end_ns = round(SystemClock().now().timestamp() * 1e9)
     start_ns = end_ns - round(span_s * 1e9)
-    with SentinelClient(url or _sentinel_of(hub), tenant=tenant) as client:
+    with SentinelClient(url or _sentinel_of(hub), tenant=tenant, hubs="all" if all_hubs else "") as client:
         if following:
             return _follow(client.follow_logs(logql, start_ns, limit=limit), with_labels, as_json)
         step_s = seconds(step_text) if step_text else max(1.0, span_s / STEPS)
         found = client.logs(logql, start_ns, end_ns, limit=limit, step_s=step_s)
+    if not as_json:
+        for warning in found.warnings:
+            click.echo(warning, err=True)
     if as_json:
         emit_json(found)
     elif isinstance(found, QueryAnswer):

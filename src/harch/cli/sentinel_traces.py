@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.cli.remote import json_option
-from harch.cli.sentinel_query import seconds, tenant_option, url_option
+from harch.cli.sentinel_query import all_hubs_option, seconds, tenant_option, url_option
 
 if TYPE_CHECKING:
     from harch.sdk.sentinel_traces import TracesFound
@@ -27,23 +27,31 @@ def traces() -> None:
 @traces.command("ls")
 @since_option
 @limit_option
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
-def listed(since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+def listed(since: str | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
     """List the newest traces."""
-    _search("", since, limit, url, tenant, as_json)
+    _search("", since, limit, all_hubs, url, tenant, as_json)
 
 
 @traces.command("search")
 @click.argument("query", nargs=-1, required=True)
 @since_option
 @limit_option
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
 def searched(
-    query: tuple[str, ...], since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool
+    query: tuple[str, ...],
+    since: str | None,
+    limit: int,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
 ) -> None:
     """Find traces with a span that satisfies QUERY, the newest first.
 
@@ -51,14 +59,22 @@ def searched(
     harch sentinel traces search service=hub status=error --since 1h
     harch sentinel traces search '{ name =~ "place.*" && duration > 10ms && .gpus >= 8 }'
     """
-    _search(" ".join(query), since, limit, url, tenant, as_json)
+    _search(" ".join(query), since, limit, all_hubs, url, tenant, as_json)
 
 
-def _search(query: str, since: str | None, limit: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+def _search(
+    query: str,
+    since: str | None,
+    limit: int,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
-    with SentinelClient(url, tenant=tenant) as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         found = client.find_traces(query, _start_s(since), limit)
     if as_json:
         emit_json({"items": found.traces, "total": len(found.traces), "warnings": found.warnings})
@@ -97,15 +113,18 @@ def show_found(found: TracesFound) -> None:
 @click.argument("trace_id")
 @click.option("--spans", type=click.IntRange(1, 10_000), default=SPANS, show_default=True, help="Draw at most so many.")
 @click.option("--logs", type=click.IntRange(0, 1000), default=LINES, show_default=True, help="Log lines of the trace.")
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
-def shown(trace_id: str, spans: int, logs: int, url: str | None, tenant: str | None, as_json: bool) -> None:
+def shown(
+    trace_id: str, spans: int, logs: int, all_hubs: bool, url: str | None, tenant: str | None, as_json: bool
+) -> None:
     """Draw one trace: its spans over time, what its duration hangs on, and the log lines that carry its id."""
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
-    with SentinelClient(url, tenant=tenant) as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         trace = client.trace(trace_id, spans=spans, logs=logs)
     if as_json:
         emit_json(trace)
@@ -119,18 +138,24 @@ def shown(trace_id: str, spans: int, logs: int, url: str | None, tenant: str | N
 @click.argument("query", nargs=-1)
 @click.option("--by", default="service,name", show_default=True, help="service, name, status, kind; with commas.")
 @since_option
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
 def stats(
-    query: tuple[str, ...], by: str, since: str | None, url: str | None, tenant: str | None, as_json: bool
+    query: tuple[str, ...],
+    by: str,
+    since: str | None,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
 ) -> None:
     """Count spans in groups and estimate how long they take; the last hour if no --since is given."""
     from harch.cli.output import emit_json, table
     from harch.sdk.sentinel import SentinelClient
-    from harch.sentinel.traces.durations import short_duration
 
-    with SentinelClient(url, tenant=tenant) as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         told = client.trace_statistics(" ".join(query), by.split(","), _start_s(since))
     if as_json:
         emit_json(told)
@@ -143,14 +168,21 @@ def stats(
             (
                 *(one[name] for name in told.by),
                 one["count"],
-                one["errors"] or "",
-                *(short_duration(one[f"{name}Ns"]) for name in ("mean", "p50", "p95", "p99")),
+                "?" if one["errors"] is None else one["errors"] or "",
+                *(_duration(one[f"{name}Ns"]) for name in ("mean", "p50", "p95", "p99")),
             )
             for one in told.groups
         ],
     )
     if told.groups:
         click.echo("P50 and others are estimated from buckets", err=True)
+
+
+def _duration(duration_ns: int | None) -> str:
+    """What a hub of another country may not tell is a `?`."""
+    from harch.sentinel.traces.durations import short_duration
+
+    return "?" if duration_ns is None else short_duration(duration_ns)
 
 
 def _start_s(since: str | None) -> float | None:

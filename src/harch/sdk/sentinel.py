@@ -111,7 +111,9 @@ class SentinelClient:
         form = {"query": logql, "start": str(start_ns), "end": str(end_ns), "limit": str(limit)}
         form |= {} if step_s is None else {"step": str(step_s)}
         told = self._send("POST", "/loki/api/v1/query_range", data=form, headers=CATEGORIZED)
-        return lines_of(told["data"]) if told["data"]["resultType"] == "streams" else _query_answer(told)
+        if told["data"]["resultType"] != "streams":
+            return _query_answer(told)
+        return lines_of(told["data"], told.get("warnings", []))
 
     def follow_logs(self, logql: str, start_ns: int, *, limit: int = 100) -> Iterator[LogLines]:
         """The last lines since `start_ns`, then new ones as they are stored, until the connection ends."""

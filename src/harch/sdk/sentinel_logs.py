@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,13 +27,17 @@ class LogLine(Struct, frozen=True):
 
 
 class LogLines(Struct, frozen=True):
-    """Lines in the order of time, and how many were left out because the reader was too slow."""
+    """Lines in the order of time, and how many were left out because the reader was too slow.
+
+    `warnings` name hubs that were asked and told nothing.
+    """
 
     lines: list[LogLine]
     dropped: int = 0
+    warnings: list[str] = []
 
 
-def lines_of(told: Mapping[str, Any]) -> LogLines:
+def lines_of(told: Mapping[str, Any], warnings: Sequence[str] = ()) -> LogLines:
     """What `query_range` answers as `data`, or what one message of `tail` says."""
     streams: Iterable[Any] = told.get("result", told.get("streams", []))
     found = [
@@ -48,7 +52,7 @@ def lines_of(told: Mapping[str, Any]) -> LogLines:
         for value in stream["values"]
     ]
     found.sort(key=lambda one: one.time_ns)
-    return LogLines(found, int(told.get("dropped_count", 0)))
+    return LogLines(found, int(told.get("dropped_count", 0)), list(warnings))
 
 
 def follow(url: str, headers: Mapping[str, str], parameters: Mapping[str, str]) -> Iterator[LogLines]:

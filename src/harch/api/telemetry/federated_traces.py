@@ -28,6 +28,7 @@ from harch.sentinel.traces.view import SPANS_SHOWN, SPANS_SHOWN_MAX, trace_view
 LOOK_BACK_MS = 24 * 3_600_000  # of a search that names no start
 QUANTUM_MS = 900_000  # hubs of other countries count spans of whole quarters of an hour
 CLOSED_MS = 60_000  # that ended a minute ago
+_NO_LINES = "log lines of a trace are shown of one hub at a time, not over several"
 
 
 class FederatedTraces:
@@ -80,7 +81,8 @@ class FederatedTraces:
             if not spans:
                 missing = f"; {heard.notes[0]}" if heard.notes else ""
                 raise HarchError("E0692", f"no hub tells of a span of trace {trace_id}{missing}")
-            return success(trace_view(tree_of(spans), spans_max=spans_max), warnings=heard.notes)
+            lines = (_NO_LINES,) if request.count("logs") else ()
+            return success(trace_view(tree_of(spans), spans_max=spans_max), warnings=(*heard.notes, *lines))
 
         return await self._over.in_thread(joined)
 
