@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from harch.sentinel.model.matchers import whole_text_pattern
-from harch.sentinel.model.spans import Comparison, SpanCondition, SpanQuery, TraceSummary
+from harch.sentinel.model.spans import Comparison, Field, SpanCondition, SpanQuery, TraceSummary
 
 TRACE_ID_DIGITS = 32
 
@@ -51,11 +51,20 @@ class TraceQuery:
 
 
 EVERY_TRACE = TraceQuery()
+_OF_ROOT = {TraceField.ROOT_NAME: Field.NAME, TraceField.ROOT_SERVICE: Field.SERVICE}
 
 
 def span_query(alternative: Alternative, *, start_ns: int, end_ns: int, limit: int) -> SpanQuery:
-    """What a store is asked for one alternative; conditions on whole traces are for `holds`."""
-    return SpanQuery(start_ns=start_ns, end_ns=end_ns, conditions=alternative.spans, limit=limit)
+    """What a store is asked for one alternative; conditions on whole traces are for `holds`.
+
+    Where only the root is asked for, the store looks for spans that could be it.
+    """
+    conditions = alternative.spans or tuple(
+        SpanCondition(_OF_ROOT[one.field], one.comparison, one.value)
+        for one in alternative.traces
+        if one.field in _OF_ROOT and one.comparison in {Comparison.EQUAL, Comparison.REGEX}
+    )
+    return SpanQuery(start_ns=start_ns, end_ns=end_ns, conditions=conditions, limit=limit)
 
 
 def holds(summary: TraceSummary, condition: TraceCondition) -> bool:

@@ -51,7 +51,8 @@ def search(
                 raise
             return Found(found.traces, (*found.notes, f"older traces were not looked at: {problem.message}"))
         # What was not found has no such span since `begin_ns`, so it began before.
-        if sum(trace.start_ns >= begin_ns for trace in found.traces) >= limit or begin_ns == 0 or stopped():
+        is_enough = sum(trace.start_ns >= begin_ns for trace in found.traces) >= limit
+        if is_enough or found.notes or begin_ns == 0 or stopped():
             break
         reached_ns = begin_ns
     return found
@@ -83,7 +84,7 @@ def _one(store: SpanReadable, alternative: Alternative, start_ns: int, end_ns: i
         if asked >= LOOKED_AT_MAX:
             note = f"only the newest {asked} traces were looked at; ask for a shorter time, or add conditions on spans"
             return Found(tuple(kept), (note,))
-        asked = min(4 * asked, LOOKED_AT_MAX)
+        asked = min(10 * asked, LOOKED_AT_MAX)
 
 
 def _joined(one: TraceSummary, other: TraceSummary) -> TraceSummary:
