@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harch.api.telemetry.settings import read_settings
 from harch.base.errors import HarchError
+from harch.sentinel.collect.redaction import search
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.collect.redaction.rule import RuleText, Where, read_rules
 from harch.sentinel.collect.redaction.shipped import with_shipped
@@ -161,6 +162,21 @@ def test_rules_stand_in_the_settings_and_a_bad_one_refuses_the_start(tmp_path: P
     with pytest.raises(HarchError) as refusal:
         read_settings(file)
     assert refusal.value.code == "E0673"
+
+
+def test_two_rules_may_name_their_groups_alike() -> None:
+    twins = [RuleText(f"twin-{at}", f"(?P<who>{word})-secret", r"\g<who>-<>") for at, word in enumerate("abc")]
+    rules = Redactor(read_rules(twins))
+    kept = redacted("b-secret", "c-secret and a-secret", "-secret", with_rules=rules)
+    assert kept == ["b-<>", "c-<> and a-<>", "-secret"]
+
+
+def test_rules_that_are_too_large_together_are_applied_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(sources: object) -> None:
+        raise search._NotJoined
+
+    monkeypatch.setattr(search, "_joined", too_large)
+    assert redacted("plain", "key hsk_0123456789abcdef") == ["plain", "key hsk_[redacted]"]
 
 
 _PATTERNS = (

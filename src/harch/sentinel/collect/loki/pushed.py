@@ -42,7 +42,12 @@ class Pushed:
         )
 
 
-plain_name = lru_cache(maxsize=16_384)(label_name)  # the same few names come with every line
+_remembered = lru_cache(maxsize=16_384)(label_name)  # the same few names come with every line
+_REMEMBERED_MAX = 256
+
+
+def plain_name(name: str) -> str:
+    return _remembered(name) if len(name) <= _REMEMBERED_MAX else label_name(name)
 
 
 def metadata_of(pairs: dict[str, str]) -> Labels:

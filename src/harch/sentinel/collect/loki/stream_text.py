@@ -10,16 +10,19 @@ from harch.base.errors import HarchError
 from harch.sentinel.model.labels import Labels, is_plain_label_name, labels
 from harch.sentinel.promql.syntax.quoting import BadEscape, unquote
 
-TEXT_MAX = 64 * 1024
+TEXT_MAX, _REMEMBERED_MAX = 64 * 1024, 1024
 _PAIR = re.compile(
     r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"
     r'("(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'|`[^`]*`)\s*"
 )
 
 
-@lru_cache(maxsize=16_384)
 def parse_stream(text: str) -> Labels:
     """The labels of a stream's text. Raises E0681."""
+    return _remembered(text) if len(text) <= _REMEMBERED_MAX else _parsed(text)
+
+
+def _parsed(text: str) -> Labels:
     if len(text) > TEXT_MAX:
         raise _refusal(text, f"it has {len(text)} characters; {TEXT_MAX} are allowed")
     inside = text.strip()
@@ -43,6 +46,9 @@ def parse_stream(text: str) -> Labels:
                 raise _refusal(text, f"a comma is expected at character {at + 1}")
             at += 1
     return checked_stream(pairs)
+
+
+_remembered = lru_cache(maxsize=16_384)(_parsed)  # the same streams come with every push
 
 
 def checked_stream(pairs: Mapping[str, str]) -> Labels:

@@ -10,7 +10,7 @@ from harch.sentinel.collect.redaction.rule import Rule
 from harch.sentinel.collect.redaction.search import Search
 
 FOLLOWING_LINES_MAX = 200  # how far the end of a block is waited for
-_NAMES_REMEMBERED = 16_384
+_NAMES_REMEMBERED, _NAME_REMEMBERED_MAX = 16_384, 256
 
 Hits = Counter[str]  # by name of a rule
 
@@ -22,7 +22,13 @@ class Looking:
         self._rules = [rule for rule in rules if rule.pattern is not None]
         self._with_names = [rule for rule in rules if rule.names is not None]
         self._search = Search(self._rules)
-        self.rule_of_name = lru_cache(maxsize=_NAMES_REMEMBERED)(self._rule_of_name)
+        self._remembered = lru_cache(maxsize=_NAMES_REMEMBERED)(self._rule_of_name)
+
+    def rule_of_name(self, name: str) -> Rule | None:
+        """The rule that replaces values with this name as a whole. Names that nobody would use are not remembered."""
+        if not self._with_names:
+            return None
+        return self._remembered(name) if len(name) <= _NAME_REMEMBERED_MAX else self._rule_of_name(name)
 
     def touched(self, texts: Sequence[str]) -> Sequence[int]:
         """Places of texts in which something may be found, in order."""

@@ -16,7 +16,6 @@ from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
 from harch.sentinel.model.spans import Attributes, Span
 
-_STREAMS_REMEMBERED = 16_384
 _Choice = tuple[int, ...]  # places of the rules that concern a stream
 
 
@@ -28,7 +27,7 @@ class Redactor:
         self._hits: Hits = Counter({rule.name: 0 for rule in rules})
         self._counting = threading.Lock()
         self._looking = lru_cache(maxsize=1024)(self._looking_at)
-        self._choice = lru_cache(maxsize=_STREAMS_REMEMBERED)(self._chosen)
+        self._everywhere = tuple(range(len(self.rules))) if not any(rule.streams for rule in self.rules) else None
 
     @property
     def hits(self) -> Mapping[str, int]:
@@ -111,7 +110,9 @@ class Redactor:
     def _looking_at(self, choice: _Choice, where: Where) -> Looking:
         return Looking([self.rules[place] for place in choice if where in self.rules[place].where])
 
-    def _chosen(self, stream: Labels) -> _Choice:
+    def _choice(self, stream: Labels) -> _Choice:
+        if self._everywhere is not None:
+            return self._everywhere
         return tuple(place for place, rule in enumerate(self.rules) if rule.concerns(stream))
 
     def _count(self, hits: Hits) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from harch.sentinel.collect.redaction.rule import Rule, compiled
 
 _PIECE_CHARACTERS = 1 << 20
+_GROUP_NAME = re.compile(r"\(\?P?<[A-Za-z0-9_]+>")
 _NOT_JOINABLE = re.compile(r"\\[AzZCQ]|\(\?[a-zA-Z]*[-mU]")  # ends of the text, and flags that change `^` and `$`
 
 
@@ -28,8 +29,10 @@ class Search:
         self._alone: list[Any] = [rule.pattern for rule in rules if _NOT_JOINABLE.search(rule.source)]
         self._union: Any = None
         if joinable:
-            expression = "|".join(f"(?:{rule.source})" for rule in joinable)
-            self._union = compiled(f"(?m){expression}", ValueError, captures=False)
+            try:
+                self._union = _joined([rule.source for rule in joinable])
+            except _NotJoined:
+                self._alone = [rule.pattern for rule in rules]
 
     def touched(self, texts: Sequence[str]) -> list[int]:
         """Places of texts to look at one by one, in order."""
@@ -56,6 +59,16 @@ class Search:
             if last >= len(texts) - 1:
                 return
             at = ends[last]  # the rest of a text that is touched need not be searched
+
+
+class _NotJoined(Exception):
+    """All patterns together are more than RE2 takes: then each is searched for by itself."""
+
+
+def _joined(sources: Sequence[str]) -> Any:
+    """Groups have no names here: two rules may use the same one."""
+    expression = "|".join(f"(?:{_GROUP_NAME.sub('(', source)})" for source in sources)
+    return compiled(f"(?m){expression}", _NotJoined, captures=False)
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
