@@ -207,13 +207,15 @@ def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
     from harch.api.own_logs import ship_hub_logs
 
     key = config.state_dir / SENTINEL_KEY
-    return ship_hub_logs(
+    shipper = ship_hub_logs(
         config.state_dir,
         config.hub_id,
         config.telemetry_url,
         lambda: key.read_text().strip(),
         service.pipelines.worker_logs,
     )
+    service.watch_lines(lambda: shipper.counts.by_outcome)
+    return shipper
 
 
 def _sentinel(config: HubConfig) -> SentinelChild:

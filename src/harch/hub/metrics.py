@@ -117,6 +117,14 @@ class HubMetrics:
             description="Spans of this hub by outcome.",
         )
 
+    def watch_lines(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """What became of lines for SENTINEL: sent, dropped because there was no room, or refused by it."""
+        self._telemetry.meter.create_observable_counter(
+            "harch_log_lines",
+            callbacks=[lambda _options: [Observation(n, {"outcome": name}) for name, n in counts().items()]],
+            description="Lines of this hub and of its pipelines' workers by outcome.",
+        )
+
     def count(self, kind: str) -> None:
         self._events[kind] += 1
 

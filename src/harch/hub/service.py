@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -241,6 +241,10 @@ class HubService(HubWorkloads):
 
     def gpus(self, *, tenant: str | None) -> list[GpuView]:
         return list_gpus(self._desk, tenant=tenant)
+
+    def watch_lines(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Shows what became of the lines that this process sends to SENTINEL."""
+        self._metrics.watch_lines(counts)
 
     def metrics_text(self, *, openmetrics: bool = False) -> bytes:
         return self._metrics.exposition(openmetrics=openmetrics)

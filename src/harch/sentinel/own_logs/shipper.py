@@ -52,6 +52,10 @@ class Counts:
     dropped: int = 0
     lost_bytes: int = 0  # of output of tasks and workers
 
+    @property
+    def by_outcome(self) -> dict[str, int]:
+        return {"sent": self.sent, "dropped": self.dropped, "refused": self.refused}
+
 
 class Shipper:
     """`step` is one look; `start` makes them on a thread until `close`."""
