@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from harch.sentinel.logql.texts.patterns import compiled_pattern
 from harch.sentinel.model.matchers import whole_text_pattern
 
 JSON_ERROR, LOGFMT_ERROR = "JSONParserErr", "LogfmtParserErr"
+SHAPES_MAX = 1_000
 DEPTH_MAX = 32  # of objects in a line; deeper ones make no labels
 _PACKED_LINE = "_entry"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
@@ -66,23 +67,45 @@ def parse_json(page: Page, stage: stages.Json, wanted: LabelsRead | None) -> Non
     if stage.extractions:
         _extract_json(page, stage, wanted)
         return
+    shapes: dict[tuple[str, ...], list[tuple[str, str]]] = {}  # most lines have the same keys as others before them
     for place, text in enumerate(page.texts):
         fields = _object_of(page, place, text)
-        if fields is not None:
-            _flatten(page, place, fields, "", wanted, 1)
-
-
-def _flatten(page: Page, place: int, fields: Fields, prefix: str, wanted: LabelsRead | None, depth: int) -> None:
-    for key, raw in fields.items():
-        name = f"{prefix}_{_NOT_IN_NAMES.sub('_', key)}" if prefix else label_name(key)
-        if wanted is not None and not wanted.may_use(name):
+        if fields is None:
             continue
-        data = bytes(raw)
-        if data[0] == _BRACE:
+        shape = tuple(fields)
+        chosen = shapes.get(shape)
+        if chosen is None:
+            chosen = _wanted_keys(shape, "", wanted)
+            if len(shapes) < SHAPES_MAX:
+                shapes[shape] = chosen
+        _flatten(page, place, fields, chosen, wanted, 1)
+
+
+def _wanted_keys(keys: Iterable[str], prefix: str, wanted: LabelsRead | None) -> list[tuple[str, str]]:
+    """Keys that may become labels, with their names."""
+    named = [(key, f"{prefix}_{_NOT_IN_NAMES.sub('_', key)}" if prefix else label_name(key)) for key in keys]
+    return [(key, name) for key, name in named if wanted is None or wanted.may_use(name)]
+
+
+def _flatten(
+    page: Page, place: int, fields: Fields, chosen: list[tuple[str, str]], wanted: LabelsRead | None, depth: int
+) -> None:
+    for key, name in chosen:
+        data = bytes(fields[key])
+        first = data[0]
+        if first == _QUOTE:
+            value = _strings.decode(data)
+        elif first == _BRACE:
             if depth < DEPTH_MAX:
-                _flatten(page, place, _objects.decode(data), name, wanted, depth + 1)
-        elif data[0] not in (_BRACKET, _NULL) and name:
-            page.extract(name, place, _value(raw), wanted)
+                inner = _objects.decode(data)
+                _flatten(page, place, inner, _wanted_keys(inner, name, wanted), wanted, depth + 1)
+            continue
+        elif first in (_BRACKET, _NULL):
+            continue
+        else:
+            value = data.decode()
+        if name:
+            page.extract(name, place, value, wanted)
 
 
 def _extract_json(page: Page, stage: stages.Json, wanted: LabelsRead | None) -> None:
