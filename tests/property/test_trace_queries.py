@@ -56,13 +56,13 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(QUERIES)
 def test_what_is_written_is_read_as_the_same(query: TraceQuery) -> None:
     assert parse_query(print_query(query)) == query
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=14).map("".join)))
 def test_any_text_is_a_query_or_a_named_mistake(text: str) -> None:
     refused: HarchError | None = None

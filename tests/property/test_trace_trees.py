@@ -56,7 +56,7 @@ def spans(trace: str = TRACE) -> st.SearchStrategy[Span]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(spans(), min_size=1, max_size=14), st.integers(1, 14))
 def test_every_span_is_placed_once_and_the_path_has_no_holes(found: list[Span], spans_max: int) -> None:
     tree = tree_of(found)
@@ -80,7 +80,7 @@ def test_every_span_is_placed_once_and_the_path_has_no_holes(found: list[Span], 
     assert 1 <= len(view["spans"]) <= spans_max  # type: ignore[arg-type]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(spans(), min_size=1, max_size=6))
 def test_spans_leave_as_they_came(found: list[Span]) -> None:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -141,7 +141,7 @@ def store_condition(name: str) -> SpanCondition:
     return SpanCondition(Field.NAME, Comparison.EQUAL, name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 10**13), min_size=1, max_size=40), st.sampled_from([0.5, 0.95, 0.99, 1.0]))
 def test_an_estimated_quantile_is_in_the_bucket_of_the_true_one(durations: list[int], quantile: float) -> None:
     store = MemorySpans()

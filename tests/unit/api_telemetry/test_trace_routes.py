@@ -231,7 +231,7 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATHS, WORDS.filter(lambda word: "/" not in word), st.dictionaries(NAMES, WORDS, max_size=4))
 def test_no_request_breaks_the_server(routes: list[Route], path: str, word: str, parameters: dict[str, str]) -> None:
     sayable = {name: text.encode("utf-8", "replace").decode() for name, text in parameters.items()}
