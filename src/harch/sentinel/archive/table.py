@@ -92,6 +92,10 @@ class Table(Generic[R]):
                 self._since_s = self._clock.monotonic_s()
             return self._journal.ticket
 
+    def last_ticket(self) -> int:
+        """The ticket of all that was added so far."""
+        return self._journal.ticket
+
     def commit(self, ticket: int) -> None:
         """The second half: returning means that all up to the ticket is on disk. Those who wait share a sync."""
         self._log.commit(ticket)

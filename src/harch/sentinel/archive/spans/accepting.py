@@ -8,31 +8,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harch.sentinel.archive.limits import SpanLimits
+from harch.sentinel.archive.spans.rows import encoded_span
 from harch.sentinel.model.spans import Attributes, Span, SpansWritten
 
 _IDS = re.compile(r"[0-9a-f]{32} [0-9a-f]{16} (?:[0-9a-f]{16})?")
-_NUMBER_MAX = 1 << 62
+_TIME_MAX = 1 << 62
 
 
 @dataclass(slots=True)
 class AcceptedSpans:
+    """Spans with their bytes for the log."""
+
     spans: list[Span] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     first_refusal: str = ""
 
-    def written(self, count: int) -> SpansWritten:
-        return SpansWritten(count, dict(self.refused), self.first_refusal)
+    @property
+    def written(self) -> SpansWritten:
+        return SpansWritten(len(self.spans), dict(self.refused), self.first_refusal)
 
 
 def accept(spans: Sequence[Span], limits: SpanLimits) -> AcceptedSpans:
     accepted = AcceptedSpans()
+    plain_bytes = min(limits.span_bytes_max, limits.attribute_value_bytes_max, limits.attribute_name_bytes_max)
     for span in spans:
         reason = _wrong(span, limits)
+        if not reason:
+            try:
+                record = encoded_span(span)
+            except UnicodeEncodeError:
+                reason = "a text of it is no UTF-8"
+            except OverflowError:
+                reason = "a number of it has more than 64 bits"
+            else:
+                # What is small as a whole has nothing in it that is too long.
+                if len(record) > plain_bytes:
+                    reason = _too_long(span, len(record), limits)
         if reason:
             accepted.refused["E0626"] += 1
             accepted.first_refusal = accepted.first_refusal or reason
         else:
             accepted.spans.append(span)
+            accepted.records.append(record)
     return accepted
 
 
@@ -44,35 +62,22 @@ def _wrong(span: Span, limits: SpanLimits) -> str:
         return f"{len(span.attributes)} attributes; {limits.attributes_per_span_max} are allowed"
     if len(span.events) > limits.events_per_span_max or len(span.links) > limits.links_per_span_max:
         return f"{len(span.events)} events and {len(span.links)} links are too many"
-    if not (-_NUMBER_MAX < span.start_ns < _NUMBER_MAX and -_NUMBER_MAX < span.duration_ns < _NUMBER_MAX):
+    if not (-_TIME_MAX < span.start_ns < _TIME_MAX and -_TIME_MAX < span.duration_ns < _TIME_MAX):
         return "its times are out of range"
-    try:
-        size = len(f"{span.service}{span.name}{span.status_message}{span.scope}".encode())
-        size += _size(span.attributes, limits) + _size(span.resource, limits)
-        size += sum(_size(event.attributes, limits) for event in span.events)
-        size += sum(_size(link.attributes, limits) for link in span.links)
-        size += sum(len(event.name.encode()) for event in span.events)
-    except UnicodeEncodeError:
-        return "a text of it is no UTF-8"
-    except ValueError as problem:
-        return str(problem)
-    return f"a span of {size} bytes; {limits.span_bytes_max} are allowed" if size > limits.span_bytes_max else ""
+    return ""
 
 
-def _size(attributes: Attributes, limits: SpanLimits) -> int:
-    """Bytes of names and values. Raises ValueError for one that is too long."""
-    size = 0
-    for name, value in attributes:
-        if type(value) is str:
-            length = len(value) if value.isascii() else len(value.encode())
-            if length > limits.attribute_value_bytes_max:
-                raise ValueError(f"attribute `{name[:40]}` has {length} bytes")
-        else:
-            length = 8
-            if type(value) is int and not -_NUMBER_MAX < value < _NUMBER_MAX:
-                raise ValueError(f"attribute `{name[:40]}` is out of range")
-        name_length = len(name) if name.isascii() else len(name.encode())
-        if not 0 < name_length <= limits.attribute_name_bytes_max:
-            raise ValueError(f"the name of an attribute has {name_length} bytes")
-        size += length + name_length
-    return size
+def _too_long(span: Span, size: int, limits: SpanLimits) -> str:
+    if size > limits.span_bytes_max:
+        return f"a span of {size} bytes; {limits.span_bytes_max} are allowed"
+    more: tuple[Attributes, ...] = (
+        *(event.attributes for event in span.events),
+        *(link.attributes for link in span.links),
+    )
+    for attributes in (span.attributes, span.resource, *more):
+        for name, value in attributes:
+            if len(name.encode()) > limits.attribute_name_bytes_max:
+                return f"the name of attribute `{name[:40]}` is longer than {limits.attribute_name_bytes_max} bytes"
+            if isinstance(value, str) and len(value.encode()) > limits.attribute_value_bytes_max:
+                return f"attribute `{name[:40]}` is longer than {limits.attribute_value_bytes_max} bytes"
+    return ""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harch.sentinel.archive.spans import rows as columns
 from harch.sentinel.archive.spans.conditions import holds, spelling_asked, spellings
@@ -16,6 +17,8 @@ from harch.sentinel.archive.spans.rows import (
     KINDS,
     STATUSES,
     SpanRows,
+    typed_spellings,
+    typed_text,
     typed_value,
     unpacked_attributes,
 )
@@ -82,36 +85,47 @@ def _any_holds(values: Iterable[str], condition: SpanCondition) -> bool:
     return any(holds(value, condition.comparison, condition.value) for value in values)
 
 
-def _places(name: str, text: str, bits: int) -> tuple[int, int]:
-    first = crc32c(f"{name}\0{text}".encode())
-    return first & (bits - 1), (first * _SECOND >> 16) & (bits - 1)
-
-
 def _may_hold(values: bytes, name: str, text: str) -> bool:
-    return all(values[place >> 3] >> (place & 7) & 1 for place in _places(name, text, len(values) * 8))
+    """Whether an attribute may have this text, by a Bloom filter with two places for each."""
+    mask = len(values) * 8 - 1
+    first = crc32c(text.encode(), crc32c(name.encode()))
+    return all(values[place >> 3] >> (place & 7) & 1 for place in (first & mask, (first * _SECOND >> 16) & mask))
 
 
-def _filter_of(pairs: set[tuple[str, str]]) -> bytes:
-    size = max(64, 1 << (len(pairs) * _BITS_PER_VALUE - 1).bit_length() if pairs else 0)
-    bits = bytearray(size // 8)
-    for name, text in pairs:
-        for place in _places(name, text, size):
-            bits[place >> 3] |= 1 << (place & 7)
-    return bytes(bits)
+def _filter_of(hashes: Sequence[int]) -> bytes:
+    size = max(64, 1 << (len(hashes) * _BITS_PER_VALUE - 1).bit_length() if hashes else 0)
+    first = np.array(hashes, np.uint64)
+    bits = np.zeros(size, np.bool_)
+    bits[(first & np.uint64(size - 1)).astype(np.int64)] = True
+    bits[(((first * np.uint64(_SECOND)) >> np.uint64(16)) & np.uint64(size - 1)).astype(np.int64)] = True
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 class Coded:
     """A column of few different values: which ones, and of each row the place of its value, -1 for none."""
 
-    __slots__ = ("codes", "size", "values")
+    __slots__ = ("_is_typed", "_values", "codes", "size", "texts")
 
     def __init__(self, column: Any, kind: str) -> None:
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         self.codes: Codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-        found = coded.dictionary.to_pylist()
-        self.values: list[Any] = [typed_value(value) for value in found] if kind == ATTRIBUTE else found
-        self.size = self.codes.nbytes + 100 * len(found)
+        self.texts = coded.dictionary
+        self._is_typed = kind == ATTRIBUTE
+        self._values: list[Any] | None = None
+        self.size = self.codes.nbytes + self.texts.nbytes + 64 * len(self.texts)
+
+    @property
+    def values(self) -> list[Any]:
+        if self._values is None:
+            found = self.texts.to_pylist()
+            self._values = [typed_value(value) for value in found] if self._is_typed else found
+        return self._values
+
+    def equal_to(self, wanted: AttributeValue) -> dict[int, AttributeValue]:
+        """The few values of an attribute that can be equal to this one, by their places."""
+        among = pc.is_in(self.texts, value_set=pa.array(typed_spellings(wanted), pa.string()))
+        return {place: typed_value(self.texts[place].as_py()) for place in pc.indices_nonzero(among).to_pylist()}
 
 
 class Block(Protocol):
@@ -185,22 +199,19 @@ def block_of(rows: SpanRows) -> MemoryBlock:
 def facts_of(table: Any) -> GroupFacts:
     """What is worth knowing of these rows before they are read."""
     starts, durations = table.column(columns.START).to_numpy(), table.column(columns.DURATION).to_numpy()
-    pairs: set[tuple[str, str]] = set()
+    hashes: list[int] = []
     keys: set[str] = set()
-
-    def note(name: str, value: AttributeValue) -> None:
-        keys.add(name)
-        pairs.update((name, text) for text in spellings(value))
-
-    for name in table.column_names:
-        if name.startswith(ATTRIBUTE):
-            for text in table.column(name).unique().to_pylist():
-                if text is not None:
-                    note(name[2:], typed_value(text))
+    for column in table.column_names:
+        if column.startswith(ATTRIBUTE):
+            texts = table.column(column).unique().drop_null().to_pylist()
+            if texts:
+                keys.add(column[2:])
+                hashes += _hashes(column[2:], texts)
     for packed in (columns.RESOURCE, columns.MORE):
         for value in table.column(packed).unique().to_pylist():
             for name, one in unpacked_attributes(value):
-                note(name, one)
+                keys.add(name)
+                hashes += _hashes(name, [typed_text(one)])
     return GroupFacts(
         table.num_rows,
         int(starts.min()),
@@ -212,5 +223,15 @@ def facts_of(table: Any) -> GroupFacts:
         tuple(STATUSES[code].value for code in table.column(columns.STATUS).unique().to_pylist()),
         tuple(KINDS[code].value for code in table.column(columns.KIND).unique().to_pylist()),
         tuple(sorted(keys)),
-        _filter_of(pairs),
+        _filter_of(hashes),
     )
+
+
+def _hashes(name: str, texts: Sequence[str]) -> list[int]:
+    """Of each way to ask for these values of an attribute."""
+    seed = crc32c(name.encode())
+    return [
+        crc32c(spelling.encode(), seed)
+        for text in texts
+        for spelling in ((text[1:],) if text[0] in "si" else spellings(typed_value(text)))
+    ]

@@ -29,6 +29,7 @@ GROUP_ROWS = 1 << 14
 _MAGIC = b"HSSPNIX1"
 _WORDS = frozenset({"high", "low", "root_span"})
 _PLAIN = frozenset({columns.TRACE, columns.SPAN, columns.PARENT, columns.START, columns.DURATION})
+_NUMBERED = _PLAIN | {columns.KIND, columns.STATUS}
 _CACHE_BYTES = 128 << 20
 
 
@@ -189,9 +190,14 @@ class SpanFile:
 
     def _opened(self) -> Any:
         if self._parquet is None:
-            parquet = pq.ParquetFile(self._stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True)
-            self._columns = frozenset(parquet.schema_arrow.names)
-            self._parquet = parquet
+            path = self._stem.with_suffix(PARQUET)
+            self._columns = frozenset(pq.read_schema(path, memory_map=True).names)
+            self._parquet = pq.ParquetFile(
+                path,
+                memory_map=True,
+                page_checksum_verification=True,
+                read_dictionary=sorted(self._columns - _NUMBERED),  # as they are kept: codes into few values
+            )
         return self._parquet
 
     def _read(self, group: int, names: list[str] | None) -> Any:

@@ -25,7 +25,7 @@ from harch.sentinel.archive.spans.rows import (
 )
 from harch.sentinel.archive.texts import Mask
 from harch.sentinel.model.selection import Codes
-from harch.sentinel.model.spans import AttributeValue, Field, SpanCondition
+from harch.sentinel.model.spans import AttributeValue, Comparison, Field, SpanCondition
 
 _ENUMS: dict[Field, tuple[str, Sequence[Any]]] = {Field.STATUS: (STATUS, STATUSES), Field.KIND: (KIND, KINDS)}
 _TEXTS = {Field.SERVICE: SERVICE, Field.NAME: NAME}
@@ -87,6 +87,18 @@ def _by_attribute(block: Block, group: int, condition: SpanCondition) -> Mask:
     """The span's own value counts; its resource's only where it has none."""
     count = block.groups[group].rows
     mask = np.full(count, condition.comparison in WITHOUT, np.bool_)
+    own = block.coded(group, ATTRIBUTE + condition.attribute)
+    if (
+        own is not None
+        and condition.comparison is Comparison.EQUAL
+        and not _is_shared(block, group, condition.attribute)
+    ):
+        equal = own.equal_to(condition.value)
+        places = [place for place, value in equal.items() if holds(value, Comparison.EQUAL, condition.value)]
+        chosen = np.zeros(count, np.bool_)
+        for place in places:
+            chosen |= own.codes == place
+        return chosen
     for coded, values in attribute_values(block, group, condition.attribute):
         known = np.array([value is not None for value in values], np.bool_)
         taken = np.array(
@@ -97,6 +109,14 @@ def _by_attribute(block: Block, group: int, condition: SpanCondition) -> Mask:
         has = (coded.codes >= 0) & known[coded.codes]
         mask = np.where(has, taken[coded.codes], mask)
     return mask
+
+
+def _is_shared(block: Block, group: int, name: str) -> bool:
+    """Whether resources, or the column for rare attributes, have it too."""
+    packed = (block.coded(group, column) for column in (RESOURCE, MORE))
+    return any(
+        name == known for coded in packed if coded for value in coded.values for known, _ in unpacked_attributes(value)
+    )
 
 
 def attribute_values(block: Block, group: int, name: str) -> list[tuple[Coded, list[AttributeValue | None]]]:

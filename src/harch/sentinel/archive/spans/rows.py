@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -62,8 +63,14 @@ class SpanRows:
         return self.memory_bytes
 
 
-def encoded(spans: Sequence[Span]) -> bytes:
-    return _pack(spans)
+def encoded_span(span: Span) -> bytes:
+    """One span for the log. Raises UnicodeEncodeError or OverflowError for what cannot be kept."""
+    return _pack(span)
+
+
+def record_of(parts: Sequence[bytes]) -> bytes:
+    """Encoded spans as one record: an array of MessagePack."""
+    return b"\xdd" + len(parts).to_bytes(4, "big") + b"".join(parts)
 
 
 def decoded(record: bytes) -> SpanRows:
@@ -116,6 +123,17 @@ def typed_text(value: AttributeValue) -> str:
     if isinstance(value, bool):
         return "b1" if value else "b0"
     return f"i{value}" if isinstance(value, int) else f"f{value!r}"
+
+
+def typed_spellings(wanted: AttributeValue) -> list[str]:
+    """How values are kept that can be equal to this one: as the same text, or as the same number."""
+    text = str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
+    found = {"s" + text, "i" + text, "f" + text}
+    if text in ("true", "false"):
+        found.add("b1" if text == "true" else "b0")
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool) and math.isfinite(wanted):
+        found |= {f"i{int(wanted)}", f"f{float(wanted)!r}", f"f{-float(wanted)!r}" if not wanted else ""}
+    return sorted(found)
 
 
 def typed_value(text: str) -> AttributeValue:

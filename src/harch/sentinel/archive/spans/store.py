@@ -12,7 +12,7 @@ from harch.sentinel.archive.limits import Keeping, SpanLimits
 from harch.sentinel.archive.spans.accepting import accept
 from harch.sentinel.archive.spans.blocks import Block, block_of
 from harch.sentinel.archive.spans.kind import SpanKindOfRows, erased, erasure_bytes, trace_words
-from harch.sentinel.archive.spans.rows import SpanRows, encoded, keys_of, rows_of, spans_of
+from harch.sentinel.archive.spans.rows import SpanRows, keys_of, record_of, rows_of, spans_of
 from harch.sentinel.archive.spans.searching import Search, statistics, tag_names, tag_values
 from harch.sentinel.archive.table import Table
 from harch.sentinel.model.spans import Field, Span, SpanGroup, SpanQuery, SpansWritten, TraceSummary
@@ -51,10 +51,14 @@ class SpanArchive:
         accepted = accept(spans, self._limits)
         self._rate.take(len(accepted.spans))
         with self._writing:
-            fresh = self._new_ones(accepted.spans)
-            ticket = self.table.add(rows_of(fresh), encoded(fresh)) if fresh else 0
+            places = self._new_ones(accepted.spans)
+            if places:
+                rows = rows_of([accepted.spans[place] for place in places])
+                ticket = self.table.add(rows, record_of([accepted.records[place] for place in places]))
+            else:
+                ticket = self.table.last_ticket()  # what was sent again may still be on its way to the disk
         self.table.commit(ticket)
-        return accepted.written(len(accepted.spans))
+        return accepted.written
 
     def search(self, query: SpanQuery) -> Sequence[TraceSummary]:
         if query.limit <= 0:
@@ -121,35 +125,38 @@ class SpanArchive:
     def _files(self, view: View[SpanRows]) -> list[Block]:
         return [self._kind.file(self.table.files.folder / entry.name) for entry in view.files]
 
-    def _new_ones(self, spans: Sequence[Span]) -> list[Span]:
-        """Spans that are not stored yet. One sent again has the same start: few files are asked, mostly none."""
-        once = {span.trace_id + span.span_id: span for span in reversed(spans)}
-        fresh = {key: span for key, span in once.items() if key not in self._recent}
+    def _new_ones(self, spans: Sequence[Span]) -> list[int]:
+        """Places of spans that are not stored yet. One sent again has the same start: mostly no file is asked."""
+        fresh: dict[str, int] = {}
+        for place, span in enumerate(spans):
+            key = span.trace_id + span.span_id
+            if key not in self._recent:
+                fresh.setdefault(key, place)
         if not fresh:
             return []
-        starts = [span.start_ns for span in fresh.values()]
+        starts = [spans[place].start_ns for place in fresh.values()]
         with self.table.view(min(starts), max(starts) + 1) as view:
-            known = self._known(self._files(view), fresh)
+            known = self._known(self._files(view), list(fresh)) if view.files else set()
         if len(self._recent) > _RECENT_MAX:
             self._recent = self._in_memory()
         self._recent.update(fresh)
-        return [fresh[key] for key in reversed(fresh) if key not in known]
+        return [place for key, place in fresh.items() if key not in known]
 
     def _in_memory(self) -> set[str]:
         with self.table.view(0, 0) as view:
             return {key for rows in view.pieces for key in keys_of(rows)}
 
-    def _known(self, files: Sequence[Block], spans: Mapping[str, Span]) -> set[str]:
+    def _known(self, files: Sequence[Block], keys: Sequence[str]) -> set[str]:
         by_trace: dict[str, list[str]] = {}
-        for key, span in spans.items():
-            by_trace.setdefault(span.trace_id, []).append(key)
+        for key in keys:
+            by_trace.setdefault(key[:32], []).append(key)
         known: set[str] = set()
         for block in files:
-            for trace_id, keys in by_trace.items():
+            for trace_id, mine in by_trace.items():
                 entry = block.traces.find(trace_words(trace_id))
                 if entry >= 0:
                     held = _ids_of(block, entry)
-                    known.update(key for key in keys if int(key[32:], 16) in held)
+                    known.update(key for key in mine if int(key[32:], 16) in held)
         return known
 
 
