@@ -137,7 +137,8 @@ def _heard(said: Sequence[HubSaid], mine: HubAround | None) -> Heard:
                 message = f"hub {one.hub.hub_id} refuses by its rule `{no.rule}`: {no.detail}{fix}"
                 problems.append(HarchError("E0697", message, hint=no.nearest_fix))
             if told.suppressed:
-                warnings.append(f"hub {one.hub.hub_id} left out {told.suppressed} groups of too few sources")
+                groups = "1 group" if told.suppressed == 1 else f"{told.suppressed} groups"
+                warnings.append(f"hub {one.hub.hub_id} left out {groups} of too few sources")
             if told.body:  # series tell their warnings when they are joined
                 warnings += [f"hub {one.hub.hub_id}: {text}" for text in told.warnings]
     return Heard(
