@@ -10,7 +10,7 @@ import numpy as np
 
 from harch.carbon.planning.book import Book
 from harch.carbon.planning.crowding import crowd_of
-from harch.carbon.planning.decisions import Verb
+from harch.carbon.planning.decisions import Decision, Verb
 from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.limits import Budgets
 from harch.carbon.planning.moves import MoveRules
@@ -87,9 +87,7 @@ class PlannedRouter:
             return
         self._held[job.request.id] = job
         decision = decide(self._work(replay, job, now_s), self._plan.book, Budgets())
-        if decision.verb is Verb.START and decision.room and decision.hub is not None:
-            self._start(replay, job, decision.hub, now_s)
-        elif self._slack.is_crowded(job):
+        if not self._carried_out(replay, job, decision, now_s) and self._slack.is_crowded(job):
             self._start_soon(replay, job, now_s)
 
     def stopped(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None:
@@ -113,8 +111,8 @@ class PlannedRouter:
                 if decision.verb is Verb.MOVE:
                     self._targets[decision.work_id] = decision.hub
                 replay.stop(decision.work_id, now_s)
-            elif job is not None and decision.hub is not None and decision.verb is Verb.START and decision.room:
-                self._start(replay, job, decision.hub, now_s)
+            elif job is not None:
+                self._carried_out(replay, job, decision, now_s)
         for job in [one for one in self._held.values() if self._slack.wait_s(replay, one, now_s) <= 0]:
             del self._held[job.request.id]
             self._place_now(replay, job, now_s)
@@ -125,9 +123,18 @@ class PlannedRouter:
 
     # Acting
 
-    def _start(self, replay: CarbonReplay, job: CarbonJob, hub: str, now_s: float) -> None:
-        if not self._room.is_awaited(replay, hub, job, now_s) and replay.try_start(job, hub, now_s):
+    def _carried_out(self, replay: CarbonReplay, job: CarbonJob, decision: Decision, now_s: float) -> bool:
+        """Starts it if the plan says so; into a queue if it cannot start and waits for nothing but room."""
+        hub = decision.hub if decision.verb is Verb.START and decision.room else None
+        awaited = hub is None or self._room.is_awaited(replay, hub, job, now_s)
+        if hub is not None and not awaited and replay.try_start(job, hub, now_s):
             del self._held[job.request.id]
+            return True
+        if decision.queues:
+            del self._held[job.request.id]
+            self._place_now(replay, job, now_s)
+            return True
+        return False
 
     def _start_soon(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None:
         """Where all slack will be needed it does not wait for clean hours, but it pushes nobody either."""

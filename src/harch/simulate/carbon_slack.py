@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harch.carbon.planning.crowding import Crowd
+from harch.carbon.planning.margins import SCARCE_MARGIN_S, scarcity
 from harch.carbon.planning.outlook import Pool
 from harch.simulate.carbon_jobs import CarbonJob
 from harch.simulate.carbon_replay import CarbonReplay, Run
 
 # Deferrable work enters a scheduler's queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
 MARGINS_S = ((1, 2 * 3600.0), (8, 3 * 3600.0), (16, 4 * 3600.0))
-# And so much longer if it needs this share of all GPUs that it may use: nodes are rarely empty at once in small pools.
-SCARCE_SHARE, SCARCE_MARGIN_S = 0.25, 14 * 3600.0
 
 
 @dataclass
@@ -53,5 +52,5 @@ class Slack:
 
 def margin_of(gpus: int, gpus_in_reach: int) -> float:
     """A gang that needs much of what it may use needs more time to get it."""
-    scarce = min(gpus / gpus_in_reach / SCARCE_SHARE, 1.0) if gpus > 1 else 0.0
-    return max(margin_s for least, margin_s in MARGINS_S if gpus >= least) + scarce * SCARCE_MARGIN_S
+    longer_s = scarcity(gpus, gpus_in_reach) * SCARCE_MARGIN_S
+    return max(margin_s for least, margin_s in MARGINS_S if gpus >= least) + longer_s

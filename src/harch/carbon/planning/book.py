@@ -7,6 +7,7 @@ edge between own power and the grid's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ from harch.carbon.planning.work import FlexibleWork
 SCARCITY_WEIGHT = 0.3
 ROOM_WEIGHT = 0.3  # more, and everybody leaves dear hours to somebody else: they stay empty
 NO_ROOM_G_PER_GPU_HOUR = 5_000.0  # above any grid's: a window without room is chosen only if all are
+# Work that may run elsewhere leaves GPUs to work that may not: this share of a pool over the root of all GPUs that the
+# latter may use, at most that. It does not where it would emit far more elsewhere: taking them has a price, per kWh in
+# grams of the grid.
+GUESTS_LEAVE, GUESTS_LEAVE_MAX = 2.0, 0.25
+GUESTS_PAY_SHARE = 0.4
+FLAT_SHARE = 0.1  # of its intensity: power that changes by no more is the same in every hour, for all that is known
 _LOGISTIC = 1.702  # a logistic curve of scale sd / 1.702 follows the normal one within 0.01
 
 
@@ -32,8 +39,10 @@ class Windows:
     hubs: tuple[str, ...]
     cost_g: Floats
     grams: Floats
+    power_g: Floats  # grams, and money if it counts: what the power costs, without shadow prices
     kwh: Floats  # by hub
     no_room_g: Floats  # a charge for hours without room for it
+    swing_g_per_kwh: float  # between the dirtiest and the cleanest hour of a hub, within all that is planned
 
     @property
     def room(self) -> NDArray[np.bool_]:
@@ -49,6 +58,7 @@ class _Place:
     at: NDArray[np.int64]  # their hubs' rows
     kw_per_gpu: Floats
     kept: Floats
+    for_hosts: Floats | None  # GPUs that are dear to it, because others can run nowhere else; None: none anywhere
     onsite_kw: Floats
     onsite_scale: Floats
     grid_g: Floats
@@ -56,6 +66,7 @@ class _Place:
     beside: Floats  # g/kWh that are minimised beside grams, whatever the source
     beside_grid: Floats | None  # and for what the grid delivers
     room_price: Floats
+    swing_g_per_kwh: float
 
 
 class Book:
@@ -68,6 +79,7 @@ class Book:
         self._pool_row = {pool.key: row for row, pool in enumerate(outlook.pools)}
         self._pool_hub = np.array([self._hub_row[pool.hub] for pool in outlook.pools])
         self._kept = np.array([pool.gpus_kept for pool in outlook.pools], dtype=np.float64)
+        self._known: frozenset[tuple[frozenset[str], str]] = frozenset()  # where work of all classes may run
         pues = np.array([hub.pue for hub in hubs])
         self._kw_per_gpu = np.array([pool.kw_per_gpu for pool in outlook.pools]) * pues[self._pool_hub]
         self._onsite_kw = np.array([hub.onsite_kw for hub in hubs])
@@ -93,6 +105,7 @@ class Book:
         if plan.failure or not plan.hub_g_per_kwh:
             return
         self._places.clear()
+        self._known = frozenset((key.hubs, key.model) for key in plan.to_come)
         for hub, prices in plan.hub_g_per_kwh.items():
             row = self._hub_row[hub]
             # Above the grid's own cost a price speaks of late work, which is not a matter of this hour's power.
@@ -133,21 +146,27 @@ class Book:
         until = min(starts + int(work.hours_left) + 1, self.hours)  # no window reaches beyond
         kw = gpus * place.kw_per_gpu
         own = self._own_share(place, until, kw)
-        hourly = np.empty((3, len(place.hubs), until))
-        cost, grams, no_room = hourly
+        hourly = np.empty((3 if place.beside_grid is None else 4, len(place.hubs), until))
+        cost, grams, no_room = hourly[:3]
         np.multiply(own, place.own_saves_g[:, :until], out=grams)
         np.subtract(place.grid_g[:, :until], grams, out=grams)
         grams *= kw
-        beside = place.beside[:, :until]
-        if place.beside_grid is not None:
-            beside = beside + (1.0 - own) * place.beside_grid[:, :until]
-        np.multiply(beside, kw, out=cost)
-        cost += grams
+        np.multiply(place.beside[:, :until], kw, out=cost)
+        if place.beside_grid is None:
+            cost += grams
+        else:
+            hourly[3] = grams + kw * (1.0 - own) * place.beside_grid[:, :until]
+            cost += hourly[3]
         cost += gpus * place.room_price[:, :until]
+        if place.for_hosts is not None:
+            scarce = self._free[place.rows, :until] < gpus + place.for_hosts
+            cost += scarce * (GUESTS_PAY_SHARE * kw * place.grid_g[:, :until])
         needed = gpus - 1e-6 + place.kept if keeps else gpus - 1e-6
         np.multiply(self._free[place.rows, :until] < needed, NO_ROOM_G_PER_GPU_HOUR * gpus, out=no_room)
         sums = _window_sums(hourly, work.hours_left, starts)
-        return Windows(place.hubs, sums[0], sums[1], kw[:, 0] * work.hours_left, sums[2])
+        power_g = sums[1] if place.beside_grid is None else sums[3]
+        kwh = kw[:, 0] * work.hours_left
+        return Windows(place.hubs, sums[0], sums[1], power_g, kwh, sums[2], place.swing_g_per_kwh)
 
     def _own_share(self, place: _Place, until: int, kw: Floats) -> Floats:
         """Of a load of `kw` more, the part that own power is expected to cover, by hub and hour.
@@ -179,12 +198,14 @@ class Book:
             hubs = tuple(hub for hub in self._hub_row if hub in work.hubs and (hub, work.model) in self._pool_row)
             rows = np.array([self._pool_row[hub, work.model] for hub in hubs], dtype=np.int64)
             at = self._pool_hub[rows]
+            by_guests = np.array([self._gpus_for_hosts(work, hub) for hub in hubs])
             found = self._places[key] = _Place(
                 hubs=hubs,
                 rows=rows,
                 at=at,
                 kw_per_gpu=self._kw_per_gpu[rows][:, None],
                 kept=self._kept[rows][:, None],
+                for_hosts=by_guests[:, None] if by_guests.any() else None,
                 onsite_kw=self._onsite_kw[at],
                 onsite_scale=self._onsite_sd[at] / _LOGISTIC,
                 grid_g=self._grid_g[at],
@@ -192,8 +213,35 @@ class Book:
                 beside=self._scarcity[at],
                 beside_grid=None if self._beside is None else self._beside[at],
                 room_price=self._room_price[rows],
+                swing_g_per_kwh=self._swing_g_per_kwh(rows, at),
             )
         return found
+
+    def _gpus_for_hosts(self, work: FlexibleWork, hub: str) -> float:
+        """What work that may run at more hubs than others should leave to those who have fewer to choose from.
+
+        What comes and goes by itself varies by the root of its number, so small sets of hubs need a larger share.
+        """
+        model = work.model
+        hosts = [fewer for fewer, same in self._known if same == model and hub in fewer and fewer < work.hubs]
+        if not hosts:
+            return 0.0
+        gpus = {pool.hub: pool.gpus for pool in self.outlook.pools if pool.model == model}
+        fewest = min(sum(gpus.get(one, 0) for one in fewer) for fewer in hosts)
+        return gpus[hub] * min(GUESTS_LEAVE / math.sqrt(fewest), GUESTS_LEAVE_MAX)
+
+    def _swing_g_per_kwh(self, rows: NDArray[np.int64], at: NDArray[np.int64]) -> float:
+        """How much power changes with the hour, at that of these hubs where it changes most. 0: hardly at all.
+
+        Own plants count in full even if they are foretold to give power in every hour: they may not.
+        """
+        if not len(rows):
+            return 0.0
+        dirtiest, cleanest = self._grid_cost[at].max(axis=1), self._grid_cost[at].min(axis=1)
+        pool_kw = self._kw_per_gpu[rows] * np.array([self.outlook.pools[row].gpus for row in rows])
+        has_plants = self._onsite_kw[at].max(axis=1) > FLAT_SHARE * pool_kw
+        swing = dirtiest - np.where(has_plants, np.minimum(self._onsite_g[at, 0], cleanest), cleanest)
+        return float(np.where(swing > FLAT_SHARE * dirtiest, swing, 0.0).max())
 
 
 def _window_sums(hourly: Floats, lasts: float, starts: int) -> Floats:

@@ -46,6 +46,7 @@ class Decision:
     options: tuple[Option, ...] = ()  # the best start at each of the best hubs
     move_cost_g: float = 0.0
     room: bool = True  # False: no window has GPUs enough for all of it
+    queues: bool = False  # power will not change: if it cannot start, a queue is the place for it
     reason: str = ""
 
     @property

@@ -13,11 +13,9 @@ import numpy as np
 from harch.carbon.planning.book import Book, Windows
 from harch.carbon.planning.decisions import Decision, Option, Verb
 from harch.carbon.planning.limits import Budgets, limit_reason, within_limits
+from harch.carbon.planning.waiting import is_flat, waiting_costs_g, why_not
 from harch.carbon.planning.work import FlexibleWork
 
-# Of almost equally clean hours the earlier is better: clean GPU-hours that nobody takes now do not come back. It is far
-# less than grid and own power differ by, so nobody starts before the sun rises because of it.
-WAIT_G_PER_KWH_HOUR = 1.5
 OPTIONS_MAX = 5
 
 
@@ -36,13 +34,16 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
             work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=f"no allowed hub has GPUs of model {work.model}"
         )
     cost = windows.cost_g + windows.no_room_g
-    cost += WAIT_G_PER_KWH_HOUR * float(windows.kwh.min()) * np.arange(starts)
+    waits_g = waiting_costs_g(windows)
     if budgets.bind(work):
         allowed = within_limits(work, windows, budgets)
         if not allowed.any():
             reason = limit_reason(work, windows, budgets)
             return Decision(work.id, Verb.REFUSE, None, 0, work.wait_h_max, reason=reason)
         cost[~allowed] = np.inf
+        if not allowed[:, np.isfinite(waits_g)].any():
+            waits_g[:] = 0.0  # what its limits leave is waited for, worth it or not
+    cost += waits_g
     # The best start at each of the best hubs: one of them is chosen, and together they explain the choice.
     at = cost.argmin(axis=1)
     lowest, at_hours = cost[np.arange(len(at)), at].tolist(), at.tolist()
@@ -64,7 +65,8 @@ def decide(work: FlexibleWork, book: Book, budgets: Budgets) -> Decision:
         option(windows, at_home, 0),
         options,
         room=room,
-        reason="" if room else "no window has room for all of it: the scheduler's queue decides",
+        queues=is_flat(windows),
+        reason="" if start > 0 and room else why_not(windows, room=room),
     )
 
 

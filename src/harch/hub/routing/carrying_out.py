@@ -84,7 +84,8 @@ def _planned_again(desk: Desk, workload: Workload, decision: Decision, plan: Hub
             workload.carbon = replace(before, refused=decision.reason, decided_at=desk.now)
             desk.changed(workload, "workload.replanned", f"no hub and hour keeps its limits: {decision.reason}")
         return
-    starts = decision.verb is Verb.START and decision.room
+    # Where power will not change, nothing is waited for but room, and that is what a queue is for.
+    starts = decision.verb is Verb.START and (decision.room or decision.queues)
     if not starts and _is_as_before(desk, before, decision, plan):
         return
     choice = choice_of(desk, workload, decision, plan)

@@ -17,7 +17,7 @@ from harch.carbon.planning.dispatch import decide
 from harch.carbon.planning.work import FlexibleWork
 from harch.hub.desk import Desk
 from harch.hub.routing.memory import FIRST_PLAN_S, HubPlan
-from harch.hub.routing.works import is_limited, is_planned, release_at, start_by, waiting_work
+from harch.hub.routing.works import hubs_for, is_limited, is_planned, release_at, scarce_for, start_by, waiting_work
 from harch.workloads.carbon import CarbonChoice, CarbonOption
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
@@ -112,7 +112,11 @@ def choice_of(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan)
     """Of a decision that names a hub."""
     promise = start_by(workload)
     waits = decision.verb in (Verb.WAIT, Verb.SUSPEND)
-    latest = release_at(workload, promise) if promise is not None else None
+    latest = None
+    if promise is not None:
+        known = None if workload.data_ids else desk.carbon.hubs_known
+        scarce = scarce_for(desk, workload, plan.pools, hubs_for(desk, workload, known))
+        latest = release_at(workload, promise, scarce=scarce)
     start_at = plan.moment(decision.start_h) if waits else desk.now
     before = workload.carbon or CarbonChoice(action="", decided_at=desk.now, hub_id="")
     return replace(

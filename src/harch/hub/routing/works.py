@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from harch.carbon.planning.margins import SCARCE_MARGIN_S, scarcity
 from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.settings import AppliesTo, PlanSettings
 from harch.carbon.planning.work import FlexibleWork
@@ -24,7 +25,7 @@ ASSUMED_S = 3600.0  # of work that does not say how long it runs
 LEFT_S_MIN = 1.0
 # Work enters the queue so long before its promise, by GPUs: a gang may have to wait for its nodes.
 MARGINS_S = ((0, 1.5 * 3600.0), (8, 4 * 3600.0), (16, 6 * 3600.0))
-MARGIN_SHARE_MAX = 0.25  # of all the time that it may wait
+MARGIN_SHARE_MAX = 0.25  # of all the time that it may wait; twice that where such GPUs are scarce
 RUN_S_MIN = 900.0  # what has only just started is left alone
 
 Pools = Mapping[tuple[str, str], Pool]
@@ -58,12 +59,20 @@ def start_by(workload: Workload) -> datetime | None:
     return max(min(ends), workload.created_at) + timedelta(seconds=ran_s)
 
 
-def release_at(workload: Workload, promise: datetime) -> datetime:
-    """When it joins the queue, whatever the power."""
+def release_at(workload: Workload, promise: datetime, *, scarce: float = 0.0) -> datetime:
+    """When it joins the queue, whatever the power. `scarce`: how hard its GPUs are to get, from 0 to 1."""
     whole_s = max((promise - workload.created_at).total_seconds(), 0.0)
     gpus = workload.spec.gpus_total
-    margin_s = max(margin_s for least, margin_s in MARGINS_S if gpus >= least)
-    return promise - timedelta(seconds=min(margin_s, MARGIN_SHARE_MAX * whole_s))
+    margin_s = max(margin_s for least, margin_s in MARGINS_S if gpus >= least) + scarce * SCARCE_MARGIN_S
+    return promise - timedelta(seconds=min(margin_s, MARGIN_SHARE_MAX * (1 + scarce) * whole_s))
+
+
+def scarce_for(desk: Desk, workload: Workload, pools: Pools, hubs: frozenset[str]) -> float:
+    """Of GPUs of its kind at all hubs that may run it."""
+    if workload.spec.gpus_total <= 1:
+        return 0.0
+    model, gpus = size_of(desk, workload.spec, pools)
+    return scarcity(gpus, sum(pools[hub, model].gpus for hub in hubs if (hub, model) in pools))
 
 
 KNOWN_MAX = 4096
@@ -126,8 +135,11 @@ def waiting_work(
 ) -> FlexibleWork:
     """Before it runs. `planned` False: only its limits count, for a start at home at once."""
     promise = start_by(workload) if planned else None
-    wait_s = (release_at(workload, promise) - now).total_seconds() if promise is not None else 0.0
     hubs = hubs_for(desk, workload, known) if planned else frozenset({desk.hub.id})
+    wait_s = 0.0
+    if promise is not None:
+        scarce = scarce_for(desk, workload, pools, hubs)
+        wait_s = (release_at(workload, promise, scarce=scarce) - now).total_seconds()
     return _flexible(desk, workload, pools, hubs, max(wait_s, 0.0))
 
 
@@ -139,10 +151,11 @@ def running_work(desk: Desk, workload: Workload, pools: Pools, *, now: datetime)
     hubs, wait_s = frozenset({here}), 0.0
     if may_move:
         promise = start_by(workload)
-        if promise is not None:
-            wait_s = max((release_at(workload, promise) - now).total_seconds() + ran_s, 0.0)
         if workload.spec.carbon.resumes is Resumes.ANYWHERE:
             hubs = hubs_for(desk, workload) | hubs
+        if promise is not None:
+            scarce = scarce_for(desk, workload, pools, hubs)
+            wait_s = max((release_at(workload, promise, scarce=scarce) - now).total_seconds() + ran_s, 0.0)
     return _flexible(desk, workload, pools, hubs, wait_s, running_at=here, ran_s=ran_s, movable=may_move)
 
 
