@@ -9,7 +9,7 @@ from harch.sentinel.logql.evaluate.lines import Entry, Window
 from harch.sentinel.logql.evaluate.options import LogLimits, LogqlOptions, LogQueryOptions
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LogBatch, Order
+from harch.sentinel.model.logs import LogBatch, LogReadable, Order
 from harch.sentinel.promql.evaluate.results import MatrixResult, ScalarResult, VectorResult
 from harch.testing.telemetry_stores import MemoryLogs
 
@@ -31,7 +31,7 @@ def store_of(*streams: tuple[dict[str, str], Sequence[Line]]) -> MemoryLogs:
 
 
 def entries(
-    store: MemoryLogs,
+    store: LogReadable,
     query: str,
     *,
     limit: int = 100,
@@ -48,16 +48,16 @@ def entries(
     return value
 
 
-def texts(store: MemoryLogs, query: str) -> list[str]:
+def texts(store: LogReadable, query: str) -> list[str]:
     return [entry.text for entry in entries(store, query)]
 
 
-def found_labels(store: MemoryLogs, query: str) -> list[dict[str, str]]:
+def found_labels(store: LogReadable, query: str) -> list[dict[str, str]]:
     return [dict(entry.labels) for entry in entries(store, query)]
 
 
 def at(
-    store: MemoryLogs, query: str, after_s: int = 60, limits: LogLimits | None = None
+    store: LogReadable, query: str, after_s: int = 60, limits: LogLimits | None = None
 ) -> dict[Labels, float] | float:
     """The value of a query for numbers, so many seconds after T0."""
     engine = LogqlEngine(LogqlOptions(limits or LogLimits()))
@@ -68,7 +68,7 @@ def at(
     return {value.series.labels_of(place): float(value.values[place]) for place in range(value.series.count)}
 
 
-def over(store: MemoryLogs, query: str, steps: int, step_s: int) -> dict[Labels, list[float | None]]:
+def over(store: LogReadable, query: str, steps: int, step_s: int) -> dict[Labels, list[float | None]]:
     """Its values at T0 and every step after it."""
     engine = LogqlEngine()
     end_ms = (T0_S + (steps - 1) * step_s) * 1000

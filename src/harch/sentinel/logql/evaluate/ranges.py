@@ -42,8 +42,10 @@ def range_result(
     left_out = frozenset() if node.unwrap is None or is_named else frozenset({node.unwrap.label})
     series = SeriesFound(work.limits.series_max, grouping, left_out)
     if node.unwrap is None:
-        return _counted(node, steps, series, work)
-    return _folded(node, grid, steps, series, work, context)
+        found = _counted(node, steps, series, work)
+    else:
+        found = _folded(node, grid, steps, series, work, context)
+    return found.take(series.by_labels())
 
 
 def _plan(node: RangeAggregation, grouping: Grouping | None, steps: Steps, work: Work) -> Planned:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harch.sentinel.logql.evaluate.work import Work
 from harch.sentinel.logql.stages.pipeline import Pipeline
 from harch.sentinel.logql.stages.reading import needs_labels, needs_texts, pushed_down
-from harch.sentinel.logql.stages.wanting import LabelsRead
+from harch.sentinel.logql.stages.wanting import EXTRACTED, LabelsRead
 from harch.sentinel.logql.syntax import stages
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.logql.syntax.stages import Condition, Stage
@@ -70,11 +70,12 @@ def _first_filters(pipeline: tuple[Stage, ...]) -> Iterator[stages.LabelFilter]:
 
 
 def _equalities(condition: Condition) -> list[Matcher]:
-    """What must hold in any case. Errors are the pipeline's own labels, which no store knows."""
+    """What must hold in any case. Errors and names that hide no stream's label are ours, and no store knows them."""
     match condition:
         case stages.Both(left=left, right=right):
             return [*_equalities(left), *_equalities(right)]
         case stages.TextCondition(matcher=Matcher(kind=MatchKind.EQUAL, value=value) as matcher):
-            return [matcher] if value and not matcher.name.startswith("__") else []
+            is_ours = matcher.name.startswith("__") or matcher.name.endswith(EXTRACTED)
+            return [matcher] if value and not is_ours else []
         case _:
             return []

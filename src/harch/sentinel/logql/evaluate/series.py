@@ -31,6 +31,10 @@ class SeriesFound:
     def table(self) -> SeriesTable:
         return SeriesTable.of(list(self.known))
 
+    def by_labels(self) -> Ints:
+        """The series in the order of their labels: stores hand out lines in any order, and answers do not show it."""
+        return np.array([self.known[labels] for labels in sorted(self.known)], np.int64)
+
     def of_lines(self, page: Page) -> Ints:
         """The series of every line. Raises E0686 for lines that went wrong on the way."""
         if page.has_errors():
