@@ -17,7 +17,7 @@ _VARIABLE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?"  # times
     r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # UUIDs
     r"|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"  # ids in hexadecimal
-    r"|\b(?=\w{0,40}[0-9]\w{0,40}[0-9]\w{0,40}[0-9])\w{12,}\b"  # and others: long words with several digits
+    r"|\b(?=(?:[^\W0-9]*+[0-9]){3})\w{12,}\b"  # and others: long words with several digits
     r"|[0-9]+(?:\.[0-9]+)*"
 )
 _WORDS = {
