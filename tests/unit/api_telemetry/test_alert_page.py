@@ -217,6 +217,15 @@ def test_what_cannot_be_gathered_is_named_and_the_rest_is_there(tenants: MemoryT
     assert bare["missing"] == ["no logs are kept here", "no traces are kept here"]
 
 
+def test_a_page_that_takes_too_long_ends_with_what_it_has(
+    tenants: MemoryTenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harch.sentinel.around.gathering.GATHER_S_MAX", 0.0)
+    found = told(page(tenants))
+    assert found["rule"]["name"] == "HubSlow"
+    assert [sentence.split(" were")[0] for sentence in found["missing"]] == ["some metrics", "log lines", "traces"]
+
+
 def test_an_alert_of_others_has_no_rule_here_and_an_unknown_one_no_page(tenants: MemoryTenants) -> None:
     desk = Desk(default_config(), SharedState())
     pushed = alert("Pushed", service="shop")

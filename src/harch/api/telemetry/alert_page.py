@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,12 +53,18 @@ class AlertPage:
         self._desk, self._groups, self._engine, self._stores, self._clock = desk, groups, engine, stores, clock
         self._threads = ThreadPoolExecutor(PAGES_AT_ONCE, "sentinel-page")
         self._waiting = 0
+        self._is_closing = False
 
     def routes(self) -> list[Route]:
         return [Route(("GET",), PATH, self.around, Work.LOOP)]
 
     def close(self) -> None:
+        self._is_closing = True
         self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _elapsed_s(self) -> float:
+        """No time is left for a page that nobody will get."""
+        return math.inf if self._is_closing else self._clock.monotonic_s()
 
     async def around(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer:
         """The alerts are those of the operator's rules; what is gathered is the telemetry of the caller's tenant."""
@@ -101,7 +108,7 @@ class AlertPage:
             stores.series.store(tenant),
             stores.logs.logs(tenant) if stores.logs else None,
             stores.spans.spans(tenant) if stores.spans else None,
-            self._clock.monotonic_s,
+            self._elapsed_s,
         )
 
     def _rule_of(self, alert: Alert) -> tuple[RuleGroup | None, Rule | None]:
