@@ -24,6 +24,7 @@ NORMAL_FORMS = {
     '{a="b"} | pattern "<c> <_>" | regexp "(?P<d>.)"': '{a="b"} | pattern "<c> <_>" | regexp "(?P<d>.)"',
     '{a="b"} | c="d", e>1 f<=2.5': '{a="b"} | (c="d" and e > 1) and f <= 2.5',
     '{a="b"} | c="d" or e="f" and g="h"': '{a="b"} | c="d" or (e="f" and g="h")',
+    '{a="b"} | c="d", e="f" or g="h" i="j"': '{a="b"} | (c="d" and (e="f" or g="h")) and i="j"',
     '{a="b"} | (c="d" or e="f") and g="h"': '{a="b"} | (c="d" or e="f") and g="h"',
     '{a="b"} | c > 1h30m | d >= 1.5KB | e = 5 | f != 2Ki': ('{a="b"} | c > 1h30m | d >= 1500B | e == 5 | f != 2KiB'),
     '{a="b"} | c = ip("1.2.3.4-1.2.3.9")': '{a="b"} | c = ip("1.2.3.4-1.2.3.9")',

@@ -28,8 +28,8 @@ def at_comparison(cursor: Cursor, token: Token) -> bool:
 
 
 def read_condition(cursor: Cursor) -> Condition:
-    """`and` binds closer than `or`; a comma and a space are `and`, too."""
-    return _Reader(cursor).either()
+    """`and` binds closer than `or`; a comma and a space are an `and` that comes last."""
+    return _Reader(cursor).listed()
 
 
 class _Reader:
@@ -37,25 +37,32 @@ class _Reader:
         self.cursor = cursor
         self.count = 0
 
-    def either(self) -> Condition:
+    def listed(self) -> Condition:
         cursor = self.cursor
         cursor.enter()
+        left = self.either()
+        while self._is_next_condition() or (cursor.at_sign(",") and self._condition_follows(cursor.following)):
+            if cursor.at_sign(","):
+                cursor.take()
+            left = stages.Both(left, self.either())
+        cursor.leave()
+        return left
+
+    def either(self) -> Condition:
+        cursor = self.cursor
         left = self.both()
         while cursor.at_keyword("or") and self._condition_follows(cursor.following):
             cursor.take()
             left = stages.Either(left, self.both())
-        cursor.leave()
         return left
 
     def both(self) -> Condition:
         cursor = self.cursor
         left = self.single()
-        while True:
-            if (cursor.at_keyword("and") or cursor.at_sign(",")) and self._condition_follows(cursor.following):
-                cursor.take()
-            elif not self._is_next_condition():
-                return left
+        while cursor.at_keyword("and") and self._condition_follows(cursor.following):
+            cursor.take()
             left = stages.Both(left, self.single())
+        return left
 
     def _condition_follows(self, token: Token) -> bool:
         """`and`, `or` after a range aggregation join numbers, so what follows decides."""
@@ -74,7 +81,7 @@ class _Reader:
             cursor.fail(cursor.span(cursor.token), f"a filter may have {CONDITIONS_MAX} conditions")
         if cursor.at_sign("("):
             cursor.take()
-            inner = self.either()
+            inner = self.listed()
             cursor.expect(")", "label filter")
             return inner
         if cursor.token.kind is not Kind.WORD:
