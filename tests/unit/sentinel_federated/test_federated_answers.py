@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,9 +18,14 @@ from harch.sentinel.federated.asking.plans import FederatedPlan
 from harch.sentinel.federated.messages import Answer, Asker, Question, SeriesTold, Told
 from harch.sentinel.federated.owning.answering import OwnHub, Readers, answer
 from harch.sentinel.federated.owning.memory import Memory
-from harch.sentinel.model.selection import Queryable
+from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.selection import Queryable, SeriesBatch
 from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.grid import Grid
+from harch.sentinel.store.blocks.policy import BlockPolicy
+from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.tenants import StoreFolder
+from harch.testing.clock import SimClock
 from harch.testing.federated_questions import question
 from harch.testing.federated_telemetry import MemoryMetrics, World, difference, shown, world
 
@@ -86,6 +92,25 @@ def test_what_hubs_of_other_countries_tell_of_large_groups_is_the_central_answer
     assert merged.is_complete, merged
     central = ENGINE.range(text, 1_200_000, 1_500_000, 60_000, there.central)
     assert difference(shown(merged.result), shown(central)) == ""
+
+
+def test_a_store_on_disk_tells_abroad_what_one_in_memory_tells(tmp_path: Path) -> None:
+    there = large_world().hubs["hub-0"]
+    folder = StoreFolder(tmp_path, SimClock(), Limits(out_of_order_ms=None), BlockPolicy())
+    try:
+        kept = there.select((Matcher(MatchKind.EQUAL, "__name__", "c_total"),), 0, 10**9, limit=10**9)
+        batches = []
+        for row in range(kept.series.count):
+            part = slice(int(kept.samples.first[row]), int(kept.samples.first[row] + kept.samples.count[row]))
+            times, numbers = kept.samples.timestamps[part].tolist(), kept.samples.values[part].tolist()
+            batches.append(SeriesBatch(kept.series.labels_of(row), times, numbers))
+        folder.store("default").append(batches)
+        cut = plan("stddev(rate(c_total[5m]))", Grid.between(900_000, 1_500_000, 60_000))
+        told = [asked(cut, "hub-0", "SN", store).told for store in (there, folder.store("default"))]
+        assert told[0] == told[1]
+        assert all(len(part.series[0].at) == 11 for part in told[0])
+    finally:
+        folder.close()
 
 
 def test_refusals_are_named_and_the_others_are_heard() -> None:

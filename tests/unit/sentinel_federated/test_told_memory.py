@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
@@ -32,6 +32,7 @@ def told_in(memory: Memory, asked: list[tuple[set[int], set[int]]]) -> list[tupl
     return found
 
 
+@settings(max_examples=50)
 @given(tellings)
 def test_series_that_nothing_tells_apart_are_many_in_every_page(asked: list[tuple[set[int], set[int]]]) -> None:
     told = told_in(Memory(), asked)
@@ -45,6 +46,7 @@ def test_series_that_nothing_tells_apart_are_many_in_every_page(asked: list[tupl
         assert all(len(sources) >= LEAST for sources in blocks.values())
 
 
+@settings(max_examples=30)
 @given(tellings, tellings)
 def test_what_is_kept_and_read_again_decides_alike(
     before: list[tuple[set[int], set[int]]], after: list[tuple[set[int], set[int]]]
@@ -57,6 +59,7 @@ def test_what_is_kept_and_read_again_decides_alike(
     assert told_in(first, after) == told_in(replayed, after) == told_in(restored, after)
 
 
+@settings(max_examples=30)
 @given(tellings, tellings, tellings, st.booleans())
 def test_a_file_that_was_begun_anew_goes_on_with_the_records_that_follow(
     before: list[tuple[set[int], set[int]]],

@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 Element = tuple[Labels, str]  # a stream, and the level of some of its lines
 
 STREAMS_MAX = 50_000
+LOOKS_MAX = 200_000  # at pages of the memory, for one part: some seconds of CPU
 
 
 @dataclass(slots=True)
@@ -144,6 +145,9 @@ def _judged(
         detail = f"{len(groups)} groups, {policy.groups_abroad_max} allowed"
         return refused(part.expression, "size", detail, "group by fewer labels")
     quanta = asked.range_ns // (policy.log_quantum_s * 10**9)
+    if len(groups) * quanta * len(ends) > LOOKS_MAX:
+        detail = f"{len(groups)} groups at {len(ends)} steps over {asked.range_ns // 10**9} s each"
+        return refused(part.expression, "size", detail, "ask for fewer groups, a wider step or a shorter range")
     told, suppressed = [], 0
     for key, members in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
         sets, totals = _by_quantum(members, bits, written, 1 if asked.counts_bytes else 0)

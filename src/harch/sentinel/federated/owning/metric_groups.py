@@ -49,17 +49,15 @@ def regular_places(selection: Selection, rows: Sequence[int], reading: Reading, 
     """Where these rows of a selection have a sample in every quantum of the window."""
     ends = (reading.times - reading.offset_ms) // quantum_ms
     quanta = reading.window_ms // quantum_ms
-    first = int(ends[0]) - quanta + 1
-    filled = np.zeros((len(rows), int(ends[-1]) - first + 2), np.int64)  # one column before the first quantum
+    regular = np.zeros((len(rows), len(ends)), np.bool_)
     samples = selection.samples
     for place, row in enumerate(rows):
         begin = int(samples.first[row])
         part = slice(begin, begin + int(samples.count[row]))
         live = samples.timestamps[part][~stale_mask(np.ascontiguousarray(samples.values[part]))]
-        at = -(-live // quantum_ms) - first
-        filled[place, at[(at >= 0) & (at < filled.shape[1] - 1)] + 1] = 1
-    total = np.cumsum(filled, axis=1)
-    regular: Bools = total[:, ends - first + 1] - total[:, ends - first + 1 - quanta] == quanta
+        filled = np.unique(-(-live // quantum_ms))
+        until = np.searchsorted(filled, ends, side="right")
+        regular[place] = until - np.searchsorted(filled, ends - quanta, side="right") == quanta
     return regular
 
 
@@ -93,7 +91,7 @@ def permitted(
         end_ms = time_ms - reading.offset_ms
         if end_ms > closed_ms:
             break
-        for group in desk.told_at(step, _pages(end_ms, reading.window_ms, policy), now_s):
+        for group in desk.told_at(step, pages_of(end_ms, reading.window_ms, policy), now_s):
             allowed[group, step] = True
     return allowed
 
@@ -102,7 +100,7 @@ def page_ms(policy: TelemetryPolicy) -> int:
     return max(policy.settling_s // 3, policy.quantum_s) * 1000
 
 
-def _pages(end_ms: int, window_ms: int, policy: TelemetryPolicy) -> range:
+def pages_of(end_ms: int, window_ms: int, policy: TelemetryPolicy) -> range:
     """The pages of what is read, and of the time before in which others may have been told of nearly the same."""
     length = page_ms(policy)
     return range((end_ms - window_ms - policy.settling_s * 1000) // length, end_ms // length + 1)

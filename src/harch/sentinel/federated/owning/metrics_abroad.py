@@ -19,6 +19,7 @@ from harch.sentinel.federated.owning.metric_groups import (
     Reading,
     family_of,
     page_ms,
+    pages_of,
     permitted,
     regular_places,
 )
@@ -36,6 +37,7 @@ from harch.sentinel.promql.evaluate.results import MatrixResult
 from harch.sentinel.promql.syntax.binding import QueryTimes
 
 LOOKBACK_MS_MAX = 3_600_000
+LOOKS_MAX = 200_000  # at pages of the memory, for one part: some seconds of CPU
 
 
 class _Watched:
@@ -113,6 +115,10 @@ def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Sel
     if len(groups) > policy.groups_abroad_max:
         detail = f"{len(groups)} groups, {policy.groups_abroad_max} allowed"
         return refused(part.expression, "size", detail, "group by fewer labels")
+    pages = len(pages_of(part.start_ms, asked.window_ms, policy))
+    if len(groups) * pages * len(value.times) > LOOKS_MAX:
+        detail = f"{len(groups)} groups at {len(value.times)} steps over {asked.window_ms // 1000} s each"
+        return refused(part.expression, "size", detail, "ask for fewer groups, a wider step or a shorter range")
     reading = Reading(value.times, asked.window_ms, asked.offset_ms)
     places = {_with_name(read.series.labels_of(row), asked.metric): row for row in range(read.series.count)}
     regular = regular_places(read, [places[one] for one in series], reading, policy.quantum_s * 1000)
