@@ -22,6 +22,7 @@ from harch.cli.sentinel_query import (
 )
 
 if TYPE_CHECKING:
+    from harch.sdk.sentinel import SentinelClient
     from harch.sdk.sentinel_logs import LogLine, LogLines
 
 OWN_LINES = '{job=~"harchos-.+"}'
@@ -90,7 +91,7 @@ def logs(
     start_ns = end_ns - round(span_s * 1e9)
     with SentinelClient(url or _sentinel_of(hub), tenant=tenant, hubs="all" if all_hubs else "") as client:
         if following:
-            return _follow(client.follow_logs(logql, start_ns, limit=limit), with_labels, as_json)
+            return _follow(client, logql, start_ns, limit, with_labels=with_labels, as_json=as_json)
         step_s = seconds(step_text) if step_text else max(1.0, span_s / STEPS)
         found = client.logs(logql, start_ns, end_ns, limit=limit, step_s=step_s)
     if not as_json:
@@ -116,21 +117,28 @@ def _sentinel_of(hub: str | None) -> str | None:
     return None if hub is None else sentinel_url_beside(hub_url(hub))
 
 
-def _follow(messages: Iterable[LogLines], with_labels: bool, as_json: bool) -> int:
-    from harch.cli.output import emit_json, note
-
+def _follow(client: SentinelClient, logql: str, start_ns: int, limit: int, *, with_labels: bool, as_json: bool) -> int:
+    """Until somebody ends it: SENTINEL hangs up after an hour, and the next connection goes on where that one was."""
     try:
-        for message in messages:
-            if message.dropped:
-                note(f"{message.dropped} lines came faster than they were read and are left out")
-            if as_json:
-                for line in message.lines:
-                    emit_json(line)
-            else:
-                _print_lines(message.lines, with_labels)
+        while True:
+            for message in client.follow_logs(logql, start_ns, limit=limit):
+                _show_message(message, with_labels=with_labels, as_json=as_json)
+                start_ns = max([start_ns, *(line.time_ns + 1 for line in message.lines)])
+            limit = LIMIT_MAX
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
-    return 0
+
+
+def _show_message(message: LogLines, *, with_labels: bool, as_json: bool) -> None:
+    from harch.cli.output import emit_json, note
+
+    if message.dropped:
+        note(f"{message.dropped} lines came faster than they were read and are left out")
+    if as_json:
+        for line in message.lines:
+            emit_json(line)
+    else:
+        _print_lines(message.lines, with_labels)
 
 
 def _print_lines(lines: Iterable[LogLine], with_labels: bool) -> None:

@@ -138,7 +138,8 @@ def test_a_slow_reader_loses_lines_and_is_told_how_many(monkeypatch: pytest.Monk
         store.append([batch("c", "d", "e"), batch("f", "g", "h")])
         store.append([batch("i", "j", "k", "l")])
         reader.may_send.set()
-        seen, dropped, listed = [], 0, 0
+        seen: list[str] = []
+        dropped = listed = 0
         while len(seen) + dropped < 12:
             told = await reader.told()
             seen += texts(told)
@@ -198,6 +199,19 @@ def test_only_so_many_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         third = Connection(app, {"query": '{app="web"}'})
         assert (await third.take())["type"] == "websocket.accept"
         await third.leave()
+
+    with_app(body)
+
+
+def test_a_connection_ends_in_an_orderly_way_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loki_tail, "FOLLOWED_S_MAX", 0.05)
+
+    async def body(app: TelemetryApp, store: MemoryLogs) -> None:
+        reader = Connection(app, {"query": '{app="web"}'})
+        await reader.take()
+        assert await reader.take() == {"type": "websocket.close", "code": 1000, "reason": ""}
+        await reader.task
+        assert store._watchers == []
 
     with_app(body)
 

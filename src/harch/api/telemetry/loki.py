@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harch.api.telemetry.loki_catalog import LokiCatalog
 from harch.api.telemetry.loki_queries import LokiQueries
 from harch.api.telemetry.loki_tail import LokiTail
@@ -13,12 +15,16 @@ from harch.sentinel.logql.evaluate.engine import LogqlEngine
 from harch.sentinel.logql.evaluate.options import LogLimits, LogqlOptions
 from harch.sentinel.promql.evaluate.options import Limits
 
+POINTS_MAX = 10_000_000  # of any one value on the way: its JSON takes some 250 MB
+
 
 class Loki:
     """Loki's read API over the logs of all tenants."""
 
     def __init__(self, tenants: LogTenants, clock: Clock, limits: Limits | None = None) -> None:
-        engine = LogqlEngine(LogqlOptions(LogLimits(values=limits or Limits())), clock)
+        values = limits or Limits()
+        values = replace(values, points_max=min(values.points_max, POINTS_MAX))
+        engine = LogqlEngine(LogqlOptions(LogLimits(values=values)), clock)
         self._queries = LokiQueries(tenants, engine, clock)
         self._catalog = LokiCatalog(tenants, engine)
         self._tail = LokiTail(tenants, engine, clock)

@@ -23,6 +23,7 @@ from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.logs import LogStore, Order
 
 TAILS_MAX = 32
+FOLLOWED_S_MAX = 3600.0
 DELAY_NS_MAX = 5 * NS
 LINES_A_MESSAGE = 1_000
 _PATH = "/loki/api/v1/tail"
@@ -105,7 +106,8 @@ class _Follower:
             following = asyncio.create_task(self._follow(past, delay_s))
             left = asyncio.create_task(self._socket.left())
             try:
-                await asyncio.wait({following, left}, return_when=asyncio.FIRST_COMPLETED)
+                # A key is asked for when a connection opens; so that it stays a key, no connection is open for ever.
+                await asyncio.wait({following, left}, timeout=FOLLOWED_S_MAX, return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
                     following.result()
             finally:
