@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +54,6 @@ def _started(folder: Path, stream: Labels, post: Post, following: Following | No
     handler = ShippingHandler()
     handler.addFilter(TraceFilter())
     shipper = Shipper(stream, handler, Spool(folder, SPOOL_BYTES_MAX), post, SystemClock(), following)
-    logging.getLogger().addHandler(handler)
     shipper.start()
     return shipper
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +49,6 @@ def ship_agent_logs(config: AgentConfig, url: str) -> Shipper | None:
         Following(folder / "told.json", outputs.sources),
         every_s=EVERY_S,
     )
-    logging.getLogger().addHandler(handler)
     shipper.start()
     return shipper
 

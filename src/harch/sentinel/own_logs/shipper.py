@@ -84,6 +84,8 @@ class Shipper:
         return Counts(self._sent, self._refused, self._handler.dropped + self._spool.dropped, lost)
 
     def start(self) -> None:
+        """From here on everything that the process logs is heard."""
+        logging.getLogger().addHandler(self._handler)
         self._thread = threading.Thread(target=self._run, name="own-logs", daemon=True)
         self._thread.start()
 
@@ -92,6 +94,7 @@ class Shipper:
         self._closing.set()
         if self._thread is not None:
             self._thread.join(CLOSE_S)
+        logging.getLogger().removeHandler(self._handler)
 
     def step(self) -> None:
         """Sends what waits on disk, then what is new. What is new is not sent past what waits."""
