@@ -28,7 +28,7 @@ class RequestSpans:
     def of(self, scope: Scope, *, begins: bool) -> contextlib.AbstractContextManager[Span]:
         """A span that is current while the request is served. `begins`: also without a caller that traces."""
         tracing = self._tracing
-        if tracing is None:
+        if tracing is None or not tracing.has_room:
             return _NOTHING
         parent = _parent(scope["headers"])
         if not begins and (parent is None or (not parent.sampled and scope["method"] == "GET")):

@@ -38,16 +38,18 @@ class Tracing:
     def now_ns(self) -> int:
         return epoch_ns(self.clock.now())
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another trace may begin. Under load mostly not, so this is asked before anything else."""
+        return self.budget.has_room(self.clock.monotonic_s())
+
     def begin(self, parent: TraceContext | None) -> TraceContext | None:
         """Where a new trace may begin: in that of the caller, or anew. None if there is no room for another one.
 
         A caller that does not keep its own span leaves it to us whether we keep ours, which is then the first.
         """
-        now_s = self.clock.monotonic_s()
-        if not self.budget.has_room(now_s):
-            return None
         trace_id = parent.trace_id if parent is not None else secrets.token_bytes(16)
-        if not self.budget.takes(trace_id, now_s):
+        if not self.budget.takes(trace_id, self.clock.monotonic_s()):
             return None
         return TraceContext(trace_id, parent.span_id if parent is not None and parent.sampled else b"")
 

@@ -22,6 +22,7 @@ from harch.workloads.lifecycle import Workload
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 14_400.0, 86_400.0)
 _SCHEDULED = "workload.scheduled"
+_WITH_OTHERS = (h.SpillDue, h.PeerSaid)
 
 _log = logging.getLogger("harch.hub")
 
@@ -60,7 +61,7 @@ class Watch:
 
     def handled(self, event: h.Event, effects: list[h.Effect], now: datetime) -> None:
         """Before the effects of this event are carried out."""
-        if self._spans is not None and isinstance(event, h.SpillDue | h.PeerSaid):
+        if self._spans is not None and type(event) in _WITH_OTHERS:
             with self._harmless():
                 self._with_others(self._spans, event, effects, epoch_ns(now))
 
