@@ -10,6 +10,7 @@ import httpx
 from harch.api.telemetry.access import OpenDoor
 from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.log_writes import LogWrites
+from harch.api.telemetry.redaction_figures import RedactionFigures
 from harch.api.telemetry.routing import Routes
 from harch.api.telemetry.trace_writes import TraceWrites
 from harch.sentinel.collect.redaction.redactor import Redactor
@@ -40,11 +41,13 @@ class PickyLogs(MemoryLogs):
 class World:
     """Tenants begin with their first write."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hub_id: str = "") -> None:
         self._logs: dict[str, MemoryLogs] = defaultdict(PickyLogs)
         self._spans: dict[str, MemorySpans] = defaultdict(MemorySpans)
         self.redactor = Redactor(read_rules(with_shipped(())))
-        routes = [*LogWrites(self, self.redactor).routes(), *TraceWrites(self, self.redactor).routes()]
+        self.figures = RedactionFigures(self.redactor, SimClock())
+        logs, traces = LogWrites(self, self.redactor, hub_id=hub_id), TraceWrites(self, self.redactor)
+        routes = [*logs.routes(), *traces.routes(), *self.figures.routes()]
         self.app = TelemetryApp(Routes(routes), OpenDoor(), SimClock())
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://sentinel")

@@ -148,6 +148,30 @@ async def test_no_secret_reaches_the_store_by_any_way(world: World) -> None:
     assert world.redactor.hits["harch-key"] == 4
 
 
+async def test_hits_of_rules_are_shown_and_kept_as_series(world: World) -> None:
+    await world.client.post(
+        PUSH, content=push_of("hsk_0123456789abcdef", "Bearer 0123456789"), headers={"content-type": JSON}
+    )
+    shown = (await world.client.get("/api/v1/status/redaction")).json()["data"]["rules"]
+    assert {one["name"]: one["hits"] for one in shown if one["hits"]} == {"harch-key": 1, "bearer-token": 1}
+    series = {dict(one.labels)["rule"]: one.values[0] for one in world.figures.series()}
+    assert series["harch-key"] == 1.0
+    assert series["password"] == 0.0
+
+
+async def test_lines_of_harchos_itself_are_told_where_they_were_written() -> None:
+    world = World(hub_id="dakhla")
+    jobs = [{"job": "harchos-task", "workload": "w"}, {"job": "harchos-hub", "hub": "tangier"}, {"job": "mine"}]
+    streams = [{"stream": one, "values": [[str(NS), "x"]]} for one in jobs]
+    assert (await world.client.post(PUSH, json={"streams": streams})).status_code == 204
+    assert {dict(line[0])["job"]: dict(line[0]).get("hub") for line in world.lines()} == {
+        "harchos-task": "dakhla",
+        "harchos-hub": "tangier",
+        "mine": None,
+    }
+    await world.close()
+
+
 async def test_otlp_tells_what_it_did_not_take_in_the_format_it_was_asked_in(world: World) -> None:
     good = {"timeUnixNano": str(NS), "body": {"stringValue": "ok"}}
     records = [good, {**good, "timeUnixNano": str(2**63)}, {**good, "body": {"stringValue": "refuse me"}}]
