@@ -20,6 +20,7 @@ class Accepted:
     lines: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     first_refusal: str = ""
+    has_counted: bool = False
 
     @property
     def written(self) -> LinesWritten:
@@ -36,7 +37,6 @@ class Accepting:
         self._lines = Rate(limits.lines_per_s_max, limits.lines_burst_max, "lines", monotonic_s)
         self._bytes = Rate(limits.bytes_per_s_max, limits.bytes_burst_max, "bytes", monotonic_s)
         self._known: set[Labels] = set()  # streams that were found valid and counted
-        self._approved: dict[Labels, str] = {}
 
     def accept(self, batches: Sequence[LogBatch], in_memory: Callable[[], set[Labels]]) -> Accepted:
         """Raises E0628 where the tenant sends too fast. `in_memory` tells which streams count for the limit."""
@@ -44,7 +44,7 @@ class Accepting:
         for batch in batches:
             if not batch.texts:
                 continue
-            code, reason = self._judged(batch.labels, in_memory)
+            code, reason = self._judged(batch.labels, accepted, in_memory)
             if code:
                 accepted.refuse(code, reason, len(batch.texts))
                 continue
@@ -57,14 +57,16 @@ class Accepting:
             self._bytes.take(sum(len(text) for batch in accepted.batches for text in batch.texts))
         return accepted
 
-    def _judged(self, labels: Labels, in_memory: Callable[[], set[Labels]]) -> tuple[str, str]:
+    def _judged(self, labels: Labels, accepted: Accepted, in_memory: Callable[[], set[Labels]]) -> tuple[str, str]:
         """Code and reason why lines of this stream are not taken; empty if they are."""
         if labels in self._known:
             return "", ""
         if reason := self._wrong(labels):
             return "E0626", reason
         if len(self._known) >= self._limits.streams_max:
-            self._known = in_memory()
+            if not accepted.has_counted:  # streams fall silent: once a request it is worth a look
+                self._known = in_memory() | {batch.labels for batch in accepted.batches}
+                accepted.has_counted = True
             if len(self._known) >= self._limits.streams_max:
                 return "E0627", f"{self._limits.streams_max} streams are allowed at a time"
         self._known.add(labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,8 +117,7 @@ class Search:
         while waiting and (len(best) < limit or (best and -waiting[0][0] >= best[-1][0])):
             _, trace = heapq.heappop(waiting)
             start = min(int(block.traces.start[entry]) for block, entry in self._found(trace))
-            best.append((start, trace))
-            best.sort(key=lambda one: (-one[0], one[1]))
+            insort(best, (start, trace), key=lambda one: (-one[0], one[1]))
             del best[limit:]
         return best
 
