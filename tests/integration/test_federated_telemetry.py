@@ -12,6 +12,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from harch.cli.main import root
+from harch.hub.federation.messages import PIECE_BYTES_MAX
 from harch.hub.views import Role
 from integration.federated_world import FederatedWorld, planted
 
@@ -166,6 +167,20 @@ async def test_traces_stay_in_their_country_and_statistics_of_them_cross(world: 
     assert status == 200, told
     assert_nothing_raw_crossed(world)
     assert trace_ids("tangier")[0].encode() in world.tap.to["dakhla"]
+
+
+async def test_a_long_answer_comes_in_pieces_over_a_real_link(world: FederatedWorld) -> None:
+    at_ns, text = (MINUTE - 50) * 10**9, "many-words " * 200
+    values = [[str(at_ns + line), f"{line:03d} {text}"] for line in range(400)]
+    await world.send("tangier", "/loki/api/v1/push", {"streams": [{"stream": {"job": "long"}, "values": values}]})
+    before = len(world.tap.to["dakhla"])
+    lines = {"query": '{job="long"}', "start": str(MINUTE - 900), "end": str(MINUTE), "limit": "400"}
+    status, told = await world.ask("dakhla", "/loki/api/v1/query_range", **lines, hubs="tangier,dakhla")
+    assert status == 200, told
+    found = [value[1] for stream in told["data"]["result"] for value in stream["values"]]
+    assert sorted(found) == [f"{line:03d} {text}" for line in range(400)]
+    assert len(world.tap.to["dakhla"]) - before > 3 * PIECE_BYTES_MAX
+    assert (await world.hubs["tangier"].entries())[-1].details["expressions"] == ('{job="long"}',)
 
 
 async def test_a_key_asks_for_its_own_tenant_everywhere_and_for_no_other(world: FederatedWorld) -> None:

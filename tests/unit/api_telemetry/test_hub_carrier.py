@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 
+from harch.api.telemetry import hubs as module
 from harch.api.telemetry.hubs import HubCarrier, HubSaid
 from harch.base.errors import HarchError
 from harch.sentinel.federated.messages import Answer, MetricPart, Question, SeriesTold, Told
@@ -102,3 +103,14 @@ async def test_without_the_own_hub_nobody_can_be_asked() -> None:
     with pytest.raises(HarchError) as silent:
         await own.hubs("all")
     assert silent.value.code == "E0698"
+
+
+async def test_answers_that_are_too_large_together_are_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = answer()
+    monkeypatch.setattr(module, "TOGETHER_BYTES_MAX", len(said.content))
+    own = carrier(said)
+    hub = (await own.hubs("dakar")).hubs[0]
+    first, second = await own.ask([hub, hub], QUESTION, within_s=2.0)
+    assert first.answer is not None
+    assert second.error is not None
+    assert (second.error.code, "dakar" in second.error.message) == ("E0661", True)

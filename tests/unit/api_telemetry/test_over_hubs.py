@@ -48,10 +48,10 @@ class _Owner:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def answer(self, asked: AskedHere, *, now_ms: int) -> Answer:
+    def answer(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
         raise AssertionError("nobody asks from outside")
 
-    def own(self, asked: AskedHere, *, now_ms: int) -> Answer:
+    def own(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
         assert asked.asker == Asker(hub_id="dakhla", country="MA")
         return self._world.said("dakhla", asked.question)
 

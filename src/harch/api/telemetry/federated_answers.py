@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -24,11 +24,14 @@ _encode = msgspec.msgpack.Encoder().encode
 class Owner(Protocol):
     """Judges and evaluates questions of other hubs over this hub's telemetry."""
 
-    def answer(self, asked: AskedHere, *, now_ms: int) -> Answer:
-        """Raises HarchError for what cannot be evaluated; what may not be told is refused in the answer."""
+    def answer(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
+        """Raises HarchError for what cannot be evaluated; what may not be told is refused in the answer.
+
+        `is_gone` says that the hub no longer waits.
+        """
         ...
 
-    def own(self, asked: AskedHere, *, now_ms: int) -> Answer:
+    def own(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
         """The answer to people of this hub itself: nothing leaves it, so nothing is judged."""
         ...
 
@@ -48,6 +51,6 @@ class FederatedAnswers:
             asked = _asked(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise HarchError("E0699", f"that is no question between hubs: {problem}") from problem
-        answer = self._owner.answer(asked, now_ms=request.now_ms)
+        answer = self._owner.answer(asked, now_ms=request.now_ms, is_gone=request.is_gone)
         judged = Judged(parts=account_of(answer), answer=_encode(answer))
         return http.Answer(body=_encode(judged), content_type=MSGPACK)

@@ -15,6 +15,7 @@ from harch.sentinel.federated.messages import Answer, Question
 HUBS_MAX = 64
 AT_ONCE_MAX = 64  # calls to the own hub; what is beyond waits
 GRACE_S = 3.0  # the hub gives up first, and says why
+TOGETHER_BYTES_MAX = 48 << 20  # of the answers to one question: unpacked they take several times as much
 
 _encode = msgspec.json.Encoder().encode
 _answer = msgspec.msgpack.Decoder(Answer).decode
@@ -62,6 +63,17 @@ class HubSaid:
     error: HarchError | None = None
 
 
+class _Room:
+    """What is left of the bytes that answers may have together."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def takes(self, size: int) -> bool:
+        self._left -= size
+        return self._left >= 0
+
+
 class HubCarrier:
     """`token` is the key that SENTINEL shares with its hub."""
 
@@ -92,12 +104,13 @@ class HubCarrier:
 
     async def ask(self, hubs: Sequence[HubAround], question: Question, *, within_s: float) -> list[HubSaid]:
         """Every hub at once; each has the same time. Never raises: an error is what that hub said."""
-        return await asyncio.gather(*(self._said(hub, question, within_s) for hub in hubs))
+        room = _Room(TOGETHER_BYTES_MAX)
+        return await asyncio.gather(*(self._said(hub, question, within_s, room) for hub in hubs))
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _said(self, hub: HubAround, question: Question, within_s: float) -> HubSaid:
+    async def _said(self, hub: HubAround, question: Question, within_s: float, room: _Room) -> HubSaid:
         if not hub.reachable:
             return HubSaid(hub, error=HarchError("E0698", f"hub {hub.hub_id} does not answer: {hub.why}"))
         body = {"hub_id": hub.hub_id, "question": question, "within_s": within_s}
@@ -105,7 +118,10 @@ class HubCarrier:
             told = await self._client.post("/questions", content=_encode(body), timeout=within_s + GRACE_S)
             if told.status_code != httpx.codes.OK:
                 return HubSaid(hub, error=_error_of(hub, told))
-            answer = _answer(told.content)
+            if not room.takes(len(told.content)):
+                why = f"all answers have more than {TOGETHER_BYTES_MAX} bytes; that of hub {hub.hub_id} is left out"
+                return HubSaid(hub, error=HarchError("E0661", why, hint="aggregate more, or ask fewer hubs"))
+            answer = await asyncio.to_thread(_answer, told.content)  # megabytes would hold up everything else
         except httpx.HTTPError as problem:
             why = f"hub {hub.hub_id} does not answer: the own hub does not carry the question ({problem})"
             return HubSaid(hub, error=HarchError("E0698", why))

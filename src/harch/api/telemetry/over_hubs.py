@@ -96,7 +96,7 @@ class OverHubs:
         spared = [hub for hub in asked.hubs if stays_home and asked.lies_abroad(hub)]
         others = [hub for hub in asked.hubs if not hub.own and hub not in spared]
         said, own = await asyncio.gather(
-            self._carrier.ask(others, question, within_s=within_s), self._own(mine, question, within_s, request.now_ms)
+            self._carrier.ask(others, question, within_s=within_s), self._own(mine, question, within_s, request)
         )
         not_asked = [HubSaid(hub, error=_not_asked(hub, stays_home)) for hub in spared]
         heard = _heard([*said, *not_asked, *((own,) if own is not None else ())], mine)
@@ -104,13 +104,16 @@ class OverHubs:
             raise _whole(heard.problems)
         return heard
 
-    async def _own(self, hub: HubAround | None, question: Question, within_s: float, now_ms: int) -> HubSaid | None:
+    async def _own(
+        self, hub: HubAround | None, question: Question, within_s: float, request: TelemetryRequest
+    ) -> HubSaid | None:
         if hub is None:
             return None
         here = Asker(hub_id=hub.hub_id, country=hub.country)
         asked = AskedHere(question=question, asker=here, here=here, within_s=within_s)
         try:
-            return HubSaid(hub, answer=await self.in_thread(lambda: self._owner.own(asked, now_ms=now_ms)))
+            told = await self.in_thread(lambda: self._owner.own(asked, now_ms=request.now_ms, is_gone=request.is_gone))
+            return HubSaid(hub, answer=told)
         except HarchError as error:
             return HubSaid(hub, error=error)
 
