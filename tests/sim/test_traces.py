@@ -16,9 +16,11 @@ from harch.base.tracing.tracer import Tracing
 from harch.federation.offers import Need
 from harch.hub import happenings as h
 from harch.hub.tracing.watch import Watch
-from harch.testing.clock import SimClock
+from harch.hub.tracing.work_spans import WorkSpans
+from harch.testing.clock import START, SimClock
 from harch.testing.network import Link
-from harch.workloads.lifecycle import ExitReason, State
+from harch.workloads.carbon import CarbonChoice, CarbonOption
+from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
 from sim.federation_hub import SimHub
 from sim.federation_world import FederationWorld
@@ -162,7 +164,7 @@ def test_a_failure_and_its_retry_are_seen() -> None:
     traced.end("wl_1", code=4)
     spans = traced.spans("hub00")
     first, second = spans["workload.run"]
-    assert (first.error, first.attributes["outcome"], first.attributes["task.exit_code"]) == ("requeued", "requeued", 3)
+    assert (first.error, first.attributes["outcome"], first.attributes["task.exit_code"]) == ("exited", "requeued", 3)
     assert (second.error, second.attributes["workload.attempt"]) == ("exited", 2)
     assert (spans["workload"][0].error, spans["workload"][0].attributes["workload.restarts"]) == ("exited", 1)
 
@@ -179,6 +181,48 @@ def test_what_happens_to_running_work_is_an_event_of_its_span() -> None:
     (run,) = traced.spans("hub00")["workload.run"]
     assert [event.name for event in run.events] == ["paused", "running", "stopping"]
     assert run.attributes["outcome"] == "cancelled"
+
+
+def test_work_that_gives_way_to_others_has_not_failed() -> None:
+    traced = TracedWorld()
+    traced.submit("wl_1", spec("job"))
+    traced.world.run_for(1.0)
+    hub = traced.world.hubs["hub00"]
+    hub.handle(h.NodeDrained(hub.hub.nodes[0].id, "repair"))
+    traced.world.run_for(3.0)
+    (run,) = traced.spans("hub00")["workload.run"]
+    assert (run.error, run.attributes["outcome"]) == (None, "requeued")
+    assert [event.name for event in run.events] == ["drained"]
+
+
+def test_what_was_decided_about_its_power_is_told_with_its_figures() -> None:
+    spans: list[FinishedSpan] = []
+    told = WorkSpans(Tracing(spans.append, SimClock()), "hub00")
+    option = CarbonOption(hub_id="hub01", start_at=START, grams=40.0, kwh=2.0)
+    workload = Workload(
+        id="wl_1",
+        tenant="t",
+        owner_hub="hub00",
+        spec=spec("job"),
+        created_at=START,
+        updated_at=START,
+        trace=ROOT.header,
+        carbon=CarbonChoice(
+            action="wait",
+            decided_at=START,
+            hub_id="hub01",
+            held=True,
+            chosen=option,
+            at_once=replace(option, grams=100.0),
+            start_by=START,
+        ),
+    )
+    for kind in ("workload.submitted", "workload.deferred"):
+        told.recorded(h.Record(kind, "wl_1", "t", ""), workload, 1_000)
+    (plan,) = spans
+    assert (plan.name, plan.parent_id) == ("workload.carbon", ROOT.span_id)
+    figures = {name: plan.attributes[f"carbon.{name}"] for name in ("action", "grams", "saves_grams", "held")}
+    assert figures == {"action": "wait", "grams": 40.0, "saves_grams": 60.0, "held": True}
 
 
 def test_work_that_is_not_traced_leaves_nothing() -> None:

@@ -6,7 +6,9 @@ from harch.base.clock import iso
 from harch.base.tracing.span import TEXT_MAX, Attributes
 from harch.federation.offers import Bids, Need
 from harch.workloads.carbon import CarbonChoice
-from harch.workloads.lifecycle import ExitReason, State, Workload
+from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
+
+_ORDERLY = (ExitReason.STOPPED, ExitReason.AGENT_SHUTDOWN, ExitReason.LEASE_ENDED)
 
 
 def identity(workload: Workload) -> Attributes:
@@ -66,8 +68,7 @@ def carbon(choice: CarbonChoice) -> Attributes:
 
 def ending(workload: Workload) -> Attributes:
     found: Attributes = {"workload.state": workload.state.value, "workload.restarts": workload.restarts}
-    bad = next((end for end in workload.task_ends if end.reason is not ExitReason.EXITED or end.exit_code), None)
-    end = bad or (workload.task_ends[0] if workload.task_ends else None)
+    end = _culprit(workload) or (workload.task_ends[0] if workload.task_ends else None)
     if end is not None:
         found["task.reason"] = end.reason.value
         if end.exit_code is not None:
@@ -77,13 +78,21 @@ def ending(workload: Workload) -> Attributes:
     return found
 
 
+def failure(workload: Workload) -> str:
+    """A word for how its tasks failed; empty if they did not, or were stopped in an orderly way."""
+    culprit = _culprit(workload)
+    return culprit.reason.value if culprit is not None and culprit.reason not in _ORDERLY else ""
+
+
 def error_of(workload: Workload) -> str | None:
     """A word for what went wrong; empty if it went well, None if it was neither."""
     if workload.state is State.COMPLETED:
         return ""
-    if workload.state is not State.FAILED:
-        return None
-    return str(ending(workload).get("task.reason", "failed"))
+    return (failure(workload) or "failed") if workload.state is State.FAILED else None
+
+
+def _culprit(workload: Workload) -> TaskEnd | None:
+    return next((end for end in workload.task_ends if end.reason is not ExitReason.EXITED or end.exit_code), None)
 
 
 def answer_to(need: Need, bids: Bids) -> Attributes:

@@ -66,7 +66,8 @@ class WorkSpans:
                 life.enter(Phase.RUN, at_ns)
             case "requeued":
                 why = figures.ending(workload) if life.phase is Phase.RUN else {}
-                self._close(life, workload, at_ns, "requeued", more=why, error="requeued")
+                error = figures.failure(workload) or None
+                self._close(life, workload, at_ns, "requeued", more=why, error=error)
                 life.enter(Phase.WAIT, at_ns)
             case "deferred" | "routed" | "replanned" if workload.carbon is not None:
                 self._emit(life, workload, "workload.carbon", at_ns, at_ns, figures.carbon(workload.carbon))
@@ -126,7 +127,8 @@ class WorkSpans:
 
     def _placed(self, life: Life, workload: Workload, at_ns: int) -> None:
         self._offered(life, workload, at_ns, "home")
-        self._close(life, workload, at_ns, "placed", more=figures.size(workload))
+        if at_ns > life.since_ns or not workload.guest:  # for most guests the place was held: they never waited
+            self._close(life, workload, at_ns, "placed", more=figures.size(workload))
         done_ns = max(at_ns, self._tracing.now_ns())  # the round that placed it, with all others of that round
         self._emit(life, workload, "workload.place", at_ns, done_ns, figures.placement(workload))
         life.enter(Phase.START, at_ns)
