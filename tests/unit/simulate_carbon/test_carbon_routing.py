@@ -225,3 +225,24 @@ def test_work_that_can_wait_leaves_nodes_alone_that_a_large_gang_waits_for(
     assert all(job.request.submitted_s + replay.counts.waits_s[job.request.id] >= gang_s for job in small)
     assert replay.counts.suspensions == 0
     assert replay.deadline_misses() == 0
+
+
+def test_where_power_never_changes_work_starts_at_once_and_nothing_is_suspended_for_clean_hours(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """The cleaner hub is full for twenty hours: who may go elsewhere goes, instead of waiting for it."""
+    none = {
+        hub: Plants(0 * own.pv_kw, 0 * own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
+        for hub, own in plants.items()
+    }
+    full = [
+        made(fleet, scenario, f"full-{number}", at_h=0.05, hours=20.0, gpus_per_task=4, hubs=("south",))
+        for number in range(4)
+    ]
+    later = [
+        made(fleet, scenario, f"later-{number}", at_h=0.1, hours=1.0, slack_h=24.0, hubs=("south", "north"))
+        for number in range(8)
+    ]
+    replay = replayed(fleet, scenario, none, [*full, *later])
+    assert all(replay.counts.waits_s[job.request.id] == 0 for job in later)
+    assert replay.counts.suspensions == replay.counts.moves == 0

@@ -228,7 +228,7 @@ class Book:
             return 0.0
         gpus = {pool.hub: pool.gpus for pool in self.outlook.pools if pool.model == model}
         fewest = min(sum(gpus.get(one, 0) for one in fewer) for fewer in hosts)
-        return gpus[hub] * min(GUESTS_LEAVE / math.sqrt(fewest), GUESTS_LEAVE_MAX)
+        return gpus[hub] * min(GUESTS_LEAVE / math.sqrt(max(fewest, 1)), GUESTS_LEAVE_MAX)
 
     def _swing_g_per_kwh(self, rows: NDArray[np.int64], at: NDArray[np.int64]) -> float:
         """How much power changes with the hour, at that of these hubs where it changes most. 0: hardly at all.
