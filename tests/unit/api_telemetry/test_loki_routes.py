@@ -165,6 +165,16 @@ def test_a_long_range_gets_a_wider_step_and_says_so() -> None:
     assert "widened" in told["warnings"][0]
 
 
+def test_steps_are_multiples_of_the_step_so_that_bars_stay_where_they_are() -> None:
+    query = {"query": 'count_over_time({app="web"}[30s])', "step": "30", "end": str(NOW_S)}
+    first, later = (
+        asked("query_range", {**query, "start": start}).json()["data"]["result"][0]["values"]
+        for start in (str(NOW_S - 95), str(NOW_S - 80))
+    )
+    assert [time % 30 for time, _ in first] == [0] * len(first)
+    assert first[-len(later) :] == later
+
+
 def test_volumes_are_counted_by_the_labels_asked_for() -> None:
     window = {"query": '{app=~".+"}', "start": str(NOW_S - 100), "end": str(NOW_S)}
     data = asked("index/volume", window).json()["data"]

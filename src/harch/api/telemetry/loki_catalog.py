@@ -9,7 +9,7 @@ from importlib.metadata import version
 from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.loki_fields import detected_fields
 from harch.api.telemetry.loki_queries import query_options
-from harch.api.telemetry.loki_request import MS_NS, limit_of, now_ns, step_of, window_of
+from harch.api.telemetry.loki_request import MS_NS, grid_of, limit_of, now_ns, window_of
 from harch.api.telemetry.loki_results import log_answer
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
@@ -92,11 +92,10 @@ class LokiCatalog:
 
     def volume_range(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         start_ns, end_ns = window_of(request)
-        step_ms, warnings = step_of(request, start_ns, end_ns)
-        tree = self._volume_query(request, step_ms * MS_NS)
+        grid, warnings = grid_of(request, start_ns, end_ns)
+        tree = self._volume_query(request, grid.step_ms * MS_NS)
         store, options = self._tenants.logs(request.tenant), query_options(request)
-        ends = (start_ns // MS_NS, end_ns // MS_NS, step_ms)
-        answer = self._engine.range(tree, *ends, store, now_ns(request), options)
+        answer = self._engine.range(tree, grid.start_ms, grid.end_ms, grid.step_ms, store, now_ns(request), options)
         return log_answer(answer, 0.0, categorized=False, warnings=warnings)
 
     def _volume_query(self, request: TelemetryRequest, range_ns: int) -> VectorAggregation:

@@ -9,10 +9,10 @@ from harch.api.telemetry.loki_request import (
     HOUR_NS,
     MS_NS,
     duration_of,
+    grid_of,
     limit_of,
     now_ns,
     order_of,
-    step_of,
     time_ns,
     wants_categories,
     window_of,
@@ -65,10 +65,11 @@ class LokiQueries:
         start_ns, end_ns = window_of(request)
         if isinstance(tree, LogQuery):
             return self._lines(tree, request, start_ns, end_ns, began_s)
-        step_ms, warnings = step_of(request, start_ns, end_ns)
+        grid, warnings = grid_of(request, start_ns, end_ns)
         store = self._tenants.logs(request.tenant)
-        ends = (start_ns // MS_NS, end_ns // MS_NS, step_ms)
-        answer = self._engine.range(tree, *ends, store, now_ns(request), query_options(request))
+        answer = self._engine.range(
+            tree, grid.start_ms, grid.end_ms, grid.step_ms, store, now_ns(request), query_options(request)
+        )
         return self._told(answer, request, began_s, warnings)
 
     def _lines(self, query: LogQuery, request: TelemetryRequest, start_ns: int, end_ns: int, began_s: float) -> Answer:

@@ -10,6 +10,7 @@ from harch.api.telemetry.request import TelemetryRequest
 from harch.base.errors import HarchError
 from harch.sentinel.logql.syntax.units import duration_ns
 from harch.sentinel.model.logs import Order
+from harch.sentinel.promql.evaluate.grid import Grid
 
 NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -109,6 +110,17 @@ def step_of(request: TelemetryRequest, start_ns: int, end_ns: int) -> tuple[int,
         step_ms = -(-span_ms // (POINTS_MAX - 1))
         return step_ms, (f"the step was widened to {step_ms / 1000:g} s, so that a series has at most 11,000 points",)
     return step_ms, ()
+
+
+def grid_of(request: TelemetryRequest, start_ns: int, end_ns: int) -> tuple[Grid, tuple[str, ...]]:
+    """The times of a range query, and what has to be said about them.
+
+    They are multiples of the step, as in Loki: the start is rounded down and the end up, so that the bars of a
+    histogram count the same lines whenever it is drawn again.
+    """
+    step_ms, warnings = step_of(request, start_ns, end_ns)
+    first, last = start_ns // MS_NS // step_ms, -(-end_ns // (MS_NS * step_ms))
+    return Grid(first * step_ms, step_ms, last - first + 1), warnings
 
 
 def order_of(request: TelemetryRequest) -> Order:
