@@ -97,10 +97,9 @@ def _vector(chance: random.Random, depth: int) -> str:
         clause = chance.choice(("le", "le, job", "le, model, zone"))
         return f"histogram_quantile(0.{chance.randrange(1, 10)}, sum by ({clause}) (rate({inner}[5m])))"
     if kind == 8:
-        function = chance.choice(
-            ("max_over_time", "avg_over_time", "min_over_time", "last_over_time", "stddev_over_time")
-        )
-        return f"{function}(({_sums(chance)})[{chance.choice(('5m', '7m'))}:{chance.choice(('', '1m', '90s'))}])"
+        function = chance.choice(("max", "avg", "min", "last", "stddev"))
+        range_step = f"{chance.choice(('5m', '7m'))}:{chance.choice(('', '1m', '90s'))}"
+        return f"{function}_over_time(({_vector(chance, depth - 1)})[{range_step}]{_moment(chance)})"
     if kind == 9:
         clause = chance.choice(_CLAUSES)
         return f"{chance.choice(('topk', 'bottomk'))}{clause} ({chance.randrange(1, 4)}, {_selector(chance, 'm')})"
