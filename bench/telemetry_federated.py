@@ -74,9 +74,8 @@ def federated_goals(questions: int = QUESTIONS, attacks: int = ATTACKS) -> list[
         print(f"    CPU of all hubs and the asker together against the central store: {ratio:.1f}x")
         for text in score.different[:5]:
             print(f"    differs: {text}")
-        verdict.goal(
-            f"{name}: questions with the central answer", f"== {score.asked}", score.asked - len(score.different)
-        )
+        whole = score.asked - (score.incomplete if score is abroad else 0)  # at home every answer has to be complete
+        verdict.goal(f"{name}: questions with the central answer", f"== {whole}", whole - len(score.different))
         verdict.goal(f"{name}: largest relative error", "< 1", score.error_max * 1e9, "1e-9")
     verdict.goal("other countries: answers that are complete", ">= 0.5", 1 - abroad.incomplete / abroad.asked)
     fewest, told, careless = attacked(attacks)
