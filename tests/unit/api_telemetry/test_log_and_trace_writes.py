@@ -135,6 +135,21 @@ async def test_what_cannot_be_read_or_unpacks_to_too_much_is_refused(
     assert (answer.status_code, world.lines()) == (status, [])
 
 
+@pytest.mark.parametrize(
+    ("path", "around"), [("/v1/traces", b"\x12\x0a"), ("/v1/logs", b"\x12\x0a"), ("/loki/api/v1/push", b"\x0a")]
+)
+async def test_a_million_empty_parts_are_refused_before_they_take_memory(
+    world: World, path: str, around: bytes
+) -> None:
+    body = b"\x12\x00" * 1_100_000
+    for tag in around:
+        body = bytes((tag,)) + _varint(len(body)) + body
+    packed = bytes(cramjam.snappy.compress_raw(body)) if path == PUSH else body
+    answer = await world.client.post(path, content=packed, headers={"content-type": PROTOBUF})
+    assert answer.status_code == 413
+    assert "more than" in answer.text
+
+
 async def test_no_secret_reaches_the_store_by_any_way(world: World) -> None:
     key = "hsk_0123456789abcdef"
     await world.client.post(PUSH, content=push_of(f"key {key}"), headers={"content-type": JSON})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -13,6 +16,7 @@ from harch.sentinel.collect.loki.pushed import Pushed
 from harch.sentinel.collect.otlp.logs import exported_logs, level_of
 from harch.sentinel.collect.otlp.messages import JSON, PROTOBUF, read_message
 from harch.sentinel.collect.otlp.traces import ExportedSpans, exported_spans
+from harch.sentinel.collect.parts import check_parts
 from harch.sentinel.model.spans import Span, SpanEvent, SpanKind, SpanLink, SpanStatus
 
 NS = 1_700_000_000_000_000_000
@@ -158,3 +162,30 @@ def test_ids_that_are_not_hexadecimal_are_refused_with_the_whole_body() -> None:
     with pytest.raises(HarchError) as refusal:
         spans(span(traceId="not hexadecimal"))
     assert refusal.value.code == "E0671"
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=4), st.integers(0, 12))
+def test_parts_are_counted_as_protobuf_counts_them(shape: list[list[int]], limit: int) -> None:
+    request = ExportTraceServiceRequest()
+    for scopes in shape:
+        resource = request.resource_spans.add()
+        resource.resource.attributes.add(key="a").value.string_value = "b"
+        for count in scopes:
+            scope = resource.scope_spans.add()
+            scope.scope.name = "lib"
+            for _ in range(count):
+                scope.spans.add(name="x" * count, start_time_unix_nano=5).attributes.add(key="k")
+    counted = sum(map(sum, shape))
+    message = request.SerializeToString()
+    if counted > limit:
+        with pytest.raises(HarchError) as refusal:
+            check_parts(message, (1, 2, 2), limit, "spans")
+        assert refusal.value.code == "E0606"
+    else:
+        check_parts(message, (1, 2, 2), limit, "spans")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_too_odd_to_be_counted(message: bytes) -> None:
+    with contextlib.suppress(HarchError):
+        check_parts(message, (1, 2), 1, "lines")

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from harch.api.telemetry.answer import Answer
-from harch.api.telemetry.otlp import otlp_body
+from harch.api.telemetry.compression import decompressed
+from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, Work
+from harch.api.telemetry.routing import Handler, Right, Route, Work
 from harch.base.errors import REGISTRY, HarchError
+from harch.sentinel.collect.loki.push_json import read_json
+from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
 from harch.sentinel.collect.loki.pushed import Pushed
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.labels import labels
@@ -39,8 +42,11 @@ class LogWrites:
     def push(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         """204, or a refusal as plain text, which is what Loki's clients log. Lines that can be kept are kept anyway."""
         try:
-            pushed = _read_push(request)
-            if refused := _reasons(pushed, self._kept(pushed, request.tenant)):
+            kind, plain = _plain_push(request)
+            with in_turn(len(plain)):
+                pushed = read_json(plain) if kind == _JSON else read_protobuf(plain)
+                refused = _reasons(pushed, self._kept(pushed, request.tenant))
+            if refused:
                 raise HarchError("E0682", refused)
         except HarchError as error:
             return _refusal(error)
@@ -54,9 +60,10 @@ class LogWrites:
 
         from harch.sentinel.collect.otlp.logs import exported_logs
 
-        body = otlp_body(request)
-        exported = exported_logs(body.read(ExportLogsServiceRequest()), request.now_ms * 1_000_000)
-        written = self._kept(exported, request.tenant)
+        body = otlp_body(request, ARCHIVED_BYTES_MAX)
+        with in_turn(len(body.plain)):
+            exported = exported_logs(body.read(ExportLogsServiceRequest(), "records"), request.now_ms * 1_000_000)
+            written = self._kept(exported, request.tenant)
         response = ExportLogsServiceResponse()
         if refused := exported.refused + sum(written.refused.values()):
             response.partial_success.rejected_log_records = refused
@@ -65,9 +72,7 @@ class LogWrites:
 
     def keep_own(self, body: bytes, tenant: str) -> None:
         """A push of SENTINEL's own lines. Raises HarchError."""
-        from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
-
-        self._kept(read_protobuf(unpacked(body, WRITE_BYTES_MAX)), tenant)
+        self._kept(read_protobuf(unpacked(body, ARCHIVED_BYTES_MAX)), tenant)
 
     def _kept(self, pushed: Pushed, tenant: str) -> LinesWritten:
         if not pushed.batches:
@@ -83,25 +88,21 @@ def _at_hub(batch: LogBatch, hub_id: str) -> LogBatch:
     return replace(batch, labels=labels({**named, HUB: hub_id}))
 
 
-def _read_push(request: TelemetryRequest) -> Pushed:
-    """As Loki reads it: JSON where the content type says so, and else protobuf in a snappy block."""
-    from harch.api.telemetry.compression import decompressed
-    from harch.sentinel.collect.loki.push_json import read_json
-    from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
-
+def _plain_push(request: TelemetryRequest) -> tuple[str, bytes]:
+    """Kind and content, as Loki reads them: JSON where the content type says so, else protobuf in snappy."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in {"", "identity", "snappy", "gzip", "deflate", "zstd"}:
         raise HarchError("E0680", f"Content-Encoding `{encoding[:40]}` is not supported")
-    packed_otherwise = encoding not in {"", "identity", "snappy"}
-    body = decompressed(request.body, encoding, WRITE_BYTES_MAX) if packed_otherwise else request.body
-    if kind == _JSON:
-        return read_json(unpacked(body, WRITE_BYTES_MAX) if encoding == "snappy" else body)
-    return read_protobuf(unpacked(body, WRITE_BYTES_MAX))
+    is_packed_otherwise = encoding not in {"", "identity", "snappy"}
+    body = decompressed(request.body, encoding, ARCHIVED_BYTES_MAX) if is_packed_otherwise else request.body
+    if kind != _JSON or encoding == "snappy":
+        body = unpacked(body, ARCHIVED_BYTES_MAX)
+    return kind, body
 
 
 def _write(path: str, handler: Handler) -> Route:
-    return Route(("POST",), path, handler, Work.WRITE, Right.WRITE, WRITE_BYTES_MAX, is_form=False)
+    return Route(("POST",), path, handler, Work.WRITE, Right.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
 
 
 def _reasons(pushed: Pushed, written: LinesWritten) -> str:

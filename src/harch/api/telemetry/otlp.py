@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +18,11 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request", bound="Message")
 
+ARCHIVED_BYTES_MAX = 16 * 1024 * 1024  # of logs or traces in one request, unpacked
+PARTS_MAX = 200_000
+LARGE_BYTES = 4 * 1024 * 1024
+_LARGE = threading.Lock()
+_PARTS = (1, 2, 2)
 _KINDS = ("application/x-protobuf", "application/json")
 
 
@@ -25,10 +33,13 @@ class OtlpBody:
     plain: bytes
     kind: str
 
-    def read(self, empty: Request) -> Request:
-        """Raises E0671."""
-        from harch.sentinel.collect.otlp.messages import read_message
+    def read(self, empty: Request, parts: str = "") -> Request:
+        """Raises E0671; E0606 if there are too many `parts`, the records or spans of scopes of resources."""
+        from harch.sentinel.collect.otlp.messages import PROTOBUF, read_message
+        from harch.sentinel.collect.parts import check_parts
 
+        if parts and self.kind == PROTOBUF:
+            check_parts(self.plain, _PARTS, PARTS_MAX, parts)
         return read_message(self.plain, self.kind, empty)
 
     def answered(self, response: Message) -> Answer:
@@ -37,11 +48,21 @@ class OtlpBody:
         return Answer(body=write_message(response, self.kind), content_type=self.kind)
 
 
-def otlp_body(request: TelemetryRequest) -> OtlpBody:
+@contextmanager
+def in_turn(bytes_count: int) -> Iterator[None]:
+    """Large bodies one at a time: what is read takes many times the memory of what was sent."""
+    if bytes_count <= LARGE_BYTES:
+        yield
+        return
+    with _LARGE:
+        yield
+
+
+def otlp_body(request: TelemetryRequest, bytes_max: int = WRITE_BYTES_MAX) -> OtlpBody:
     """Raises E0677 for what is packed or typed otherwise, E0204 for what is too large."""
     from harch.api.telemetry.compression import decompressed
 
     kind = request.headers.get("content-type", _KINDS[0]).partition(";")[0].strip().lower()
     if kind not in _KINDS:
         raise HarchError("E0677", f"OTLP bodies are `{_KINDS[0]}` or `{_KINDS[1]}`, not `{kind[:80]}`")
-    return OtlpBody(decompressed(request.body, request.headers.get("content-encoding", ""), WRITE_BYTES_MAX), kind)
+    return OtlpBody(decompressed(request.body, request.headers.get("content-encoding", ""), bytes_max), kind)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harch.api.telemetry.answer import Answer
-from harch.api.telemetry.otlp import otlp_body
+from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import SpanTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import WRITE_BYTES_MAX, Right, Route, Work
+from harch.api.telemetry.routing import Right, Route, Work
 from harch.base.errors import REGISTRY
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.spans import SpansWritten
@@ -23,7 +23,7 @@ class TraceWrites:
 
     def routes(self) -> list[Route]:
         return [
-            Route(("POST",), path, self.otlp_traces, Work.WRITE, Right.WRITE, WRITE_BYTES_MAX, is_form=False)
+            Route(("POST",), path, self.otlp_traces, Work.WRITE, Right.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
             for path in ("/v1/traces", "/otlp/v1/traces")
         ]
 
@@ -35,11 +35,12 @@ class TraceWrites:
 
         from harch.sentinel.collect.otlp.traces import exported_spans
 
-        body = otlp_body(request)
-        exported = exported_spans(body.read(ExportTraceServiceRequest()))
-        written = SpansWritten()
-        if exported.spans:
-            written = self._tenants.spans(request.tenant).append(self._redactor.spans(exported.spans))
+        body = otlp_body(request, ARCHIVED_BYTES_MAX)
+        with in_turn(len(body.plain)):
+            exported = exported_spans(body.read(ExportTraceServiceRequest(), "spans"))
+            written = SpansWritten()
+            if exported.spans:
+                written = self._tenants.spans(request.tenant).append(self._redactor.spans(exported.spans))
         response = ExportTraceServiceResponse()
         if refused := exported.refused + sum(written.refused.values()):
             response.partial_success.rejected_spans = refused

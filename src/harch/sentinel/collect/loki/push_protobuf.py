@@ -9,8 +9,10 @@ from harch.base.errors import HarchError
 from harch.sentinel.collect.loki.messages import push_type
 from harch.sentinel.collect.loki.pushed import Pushed, metadata_of
 from harch.sentinel.collect.loki.stream_text import parse_stream
+from harch.sentinel.collect.parts import check_parts
 from harch.sentinel.model.labels import Labels
 
+LINES_MAX = 500_000  # of one push
 _S = 1_000_000_000
 
 
@@ -34,7 +36,8 @@ def unpacked(body: bytes, bytes_max: int) -> bytes:
 
 
 def read_protobuf(message: bytes) -> Pushed:
-    """Raises E0680 for what is no push; a stream that has no proper name is refused alone."""
+    """Raises E0680 for what is no push, E0606 for too many lines; a stream without a proper name is refused alone."""
+    check_parts(message, (1, 2), LINES_MAX, "lines")
     push = push_type()()
     try:
         push.ParseFromString(message)
