@@ -18,6 +18,7 @@ HOUR_NS = 3600 * 10**9
 LINES = 1000  # of one batch
 _PATHS = ("/v1/workloads", "/v1/hubs", "/v1/events", "/loki/api/v1/push", "/v1/carbon/plan", "/v1/placements")
 _STATUS = (200, 200, 200, 200, 200, 201, 204, 404, 500, 503)
+_METHODS = ("GET", "POST", "PUT")
 _LEVELS = ("info", "info", "info", "warn", "error")
 
 
@@ -47,32 +48,35 @@ def batches(raw_bytes: int, hours: int, first_ns: int, seed: int = 1) -> Iterato
 
 
 def _line(rng: random.Random) -> str:
-    bits, below, choice = rng.getrandbits, rng.randrange, rng.choice
-    kind = bits(4)
-    if kind < 6:
+    chance, bits = rng.random, f"{rng.getrandbits(160):040x}"
+    kind = bits[0]
+    if kind < "6":
         return (
-            f"level={choice(_LEVELS)} ts=2026-11-15T{below(24):02d}:{below(60):02d}:{below(60):02d}.{below(1000):03d}Z "
-            f'caller=router.py:{below(400)} msg="request done" method={choice(("GET", "POST", "PUT"))} '
-            f"path={choice(_PATHS)} status={choice(_STATUS)} duration_ms={below(200_000) / 1000} "
-            f"bytes={below(100_000)} request_id={bits(64):016x} user=user-{below(2000):04d}"
+            f"level={_LEVELS[int(chance() * 5)]} ts=2026-11-15T{int(chance() * 24):02d}:{int(chance() * 60):02d}:"
+            f"{chance() * 60:06.3f}Z caller=router.py:{int(chance() * 400)} "
+            f'msg="request done" method={_METHODS[int(chance() * 3)]} '
+            f"path={_PATHS[int(chance() * 6)]} status={_STATUS[int(chance() * 10)]} duration_ms={chance() * 200:.3f} "
+            f"bytes={int(chance() * 100_000)} request_id={bits[1:17]} user=user-{int(chance() * 2000):04d}"
         )
-    if kind < 10:
+    if kind < "a":
         return (
-            f'{{"level":"{choice(_LEVELS)}","msg":"placement decided","workload":"w-{bits(40):010x}",'
-            f'"node":"node-{below(400):03d}","gpus":{below(1, 9)},"score":{below(10_000) / 10_000},'
-            f'"queue_s":{below(3000)},"trace_id":"{bits(128):032x}"}}'
+            f'{{"level":"{_LEVELS[int(chance() * 5)]}","msg":"placement decided","workload":"w-{bits[1:11]}",'
+            f'"node":"node-{int(chance() * 400):03d}","gpus":{1 + int(chance() * 8)},"score":{chance():.4f},'
+            f'"queue_s":{int(chance() * 3000)},"trace_id":"{bits[8:40]}"}}'
         )
-    if kind < 13:
+    if kind < "d":
         return (
-            f"gpu {below(8)} on node-{below(400):03d}: temperature {below(30, 90)} C, power {below(60, 700)} W, "
-            f"utilisation {below(101)} %, memory {below(81_920)} MiB used"
+            f"gpu {int(chance() * 8)} on node-{int(chance() * 400):03d}: temperature {30 + int(chance() * 60)} C, "
+            f"power {60 + int(chance() * 640)} W, utilisation {int(chance() * 101)} %, "
+            f"memory {int(chance() * 81_920)} MiB used"
         )
-    if kind < 15:
+    if kind < "f":
         return (
-            f"WARN lease l-{bits(48):012x} of workload w-{bits(40):010x} renewed late by {below(900)} ms, "
-            f"epoch {below(100_000)}"
+            f"WARN lease l-{bits[1:13]} of workload w-{bits[13:23]} renewed late by {int(chance() * 900)} ms, "
+            f"epoch {int(chance() * 100_000)}"
         )
     return (
-        f"ERROR connection to 10.{below(4)}.{below(256)}.{below(256)}:{below(1024, 65_536)} refused: timeout after "
-        f"{below(30_000)} ms (attempt {below(9)}), peer={choice(HUBS)}"
+        f"ERROR connection to 10.{int(chance() * 4)}.{int(chance() * 256)}.{int(chance() * 256)}:"
+        f"{1024 + int(chance() * 64_512)} refused: timeout after {int(chance() * 30_000)} ms "
+        f"(attempt {int(chance() * 9)}), peer={HUBS[int(chance() * 5)]}"
     )

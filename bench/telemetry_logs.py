@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,6 +69,7 @@ def measure(verdict: Verdict, folder: Path, raw_bytes: int) -> None:
     archive.close()
     archive = LogArchive(folder / "logs", LogLimits(), KEEPING, SystemClock())
     _queries(verdict, archive, raw)
+    _beside_duckdb(verdict, archive)
     archive.close()
 
 
@@ -133,6 +135,35 @@ def _queries(verdict: Verdict, archive: LogArchive, raw: Path) -> None:
         verdict.goal(
             f"{name}, lines as ripgrep", "== 0", abs(found - expected) if expected <= 5000 or "rate" in name else 0
         )
+
+
+def _beside_duckdb(verdict: Verdict, archive: LogArchive) -> None:
+    """The same questions by DuckDB over the same Parquet files, with one thread."""
+    if find_spec("duckdb") is None:
+        print("DuckDB is not installed: no comparison with it")
+        return
+    import duckdb
+
+    engine = duckdb.connect()
+    engine.execute("set threads = 1")
+    files = f"read_parquet('{archive.table.files.folder}/*.parquet', union_by_name = true)"
+    begin = FIRST_NS + 2 * HOUR_NS
+    hour = f"time_ns >= {begin} and time_ns < {begin + HOUR_NS}"
+    stories: list[tuple[str, str, str, LineFilter, tuple[int, int]]] = [
+        ("needle in all", "<= 0.1", f"contains(body, '{NEEDLE}')", LineFilter(FilterKind.CONTAINS, NEEDLE),
+         (FIRST_NS, FIRST_NS + HOURS * HOUR_NS)),
+        ("regex over 1 h", "<= 1", f"{hour} and regexp_matches(body, '{REGEX}')", LineFilter(FilterKind.MATCHES, REGEX),
+         (begin, begin + HOUR_NS)),
+    ]  # fmt: skip
+    for name, wanted, where, one, span in stories:
+        request = LogRequest((), *span, (one,), order=Order.ANY, with_texts=False, with_metadata=False)
+        ours, _, found = _best(lambda r=request: sum(map(len, archive.scan(r, lambda: False))), _own_cpu)  # type: ignore[misc]
+        theirs, _, counted = _best(
+            lambda w=where: engine.execute(f"select count(*) from {files} where {w}").fetchall()[0][0],  # type: ignore[misc]
+            _own_cpu,
+        )
+        print(f"{name:<34} ours {ours:7.3f} s CPU, DuckDB {theirs:7.3f}; {found} lines against {counted}")
+        verdict.goal(f"{name}, CPU over DuckDB", wanted, ours / theirs)
 
 
 def _rate_by_app(archive: LogArchive, start_ns: int, end_ns: int, filters: tuple[LineFilter, ...]) -> dict[str, int]:

@@ -21,7 +21,9 @@ Mask = npt.NDArray[np.bool_]
 PackedTexts = tuple[bytes, bytes]
 
 _SHARE_MAX = 10  # of texts: what more than a tenth of them contain is looked for one by one
+_HITS_MIN = 64
 _LITERAL_MIN = 4
+_LITERALS_TRIED = 3
 _LITERAL = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -84,14 +86,15 @@ def passing(texts: Texts, one: LineFilter) -> Mask:
 def _matching_all(texts: Texts, expression: str) -> Mask:
     """Where the expression needs a text that few have, only those are looked at."""
     pattern = f"(?s:{expression})"
-    literal = max(required_literals(expression), key=len, default="")
-    candidates = _containing(texts, literal) if len(literal) >= _LITERAL_MIN else None
-    if candidates is None:
-        return _matching(texts, pattern)
-    found = np.zeros(len(texts), np.bool_)
-    places = np.flatnonzero(candidates)
-    found[places] = _matching(texts.take(places), pattern)
-    return found
+    literals = sorted(required_literals(expression), key=len, reverse=True)[:_LITERALS_TRIED]
+    for literal in literals:
+        candidates = _containing(texts, literal) if len(literal) >= _LITERAL_MIN else None
+        if candidates is not None:
+            found = np.zeros(len(texts), np.bool_)
+            places = np.flatnonzero(candidates)
+            found[places] = _matching(texts.take(places), pattern)
+            return found
+    return _matching(texts, pattern)
 
 
 def _matching(texts: Texts, pattern: str) -> Mask:
@@ -109,11 +112,11 @@ def _containing(texts: Texts, literal: str) -> Mask | None:
     begin = int(offsets[0])
     data = data_of(texts)[begin : int(offsets[-1])].tobytes()
     hits: list[int] = []
-    hits_max = max(64, len(texts) // _SHARE_MAX)
+    allowed = len(texts) / _SHARE_MAX / max(1, len(data))  # hits a byte: the first few tell that there are too many
     at = data.find(wanted)
     while at >= 0:
         hits.append(at)
-        if len(hits) > hits_max:
+        if len(hits) > _HITS_MIN + allowed * at:
             return None
         at = data.find(wanted, at + 1)
     places = np.array(hits, np.int64) + begin
