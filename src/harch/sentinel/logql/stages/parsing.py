@@ -152,10 +152,10 @@ def parse_logfmt(page: Page, stage: stages.Logfmt, wanted: LabelsRead | None) ->
         for key, value in pairs:
             name = label_name(key)
             if asked:
-                target = asked.get(key) or asked.get(name)
-                if target is not None:
-                    page.extract(target, place, value, wanted)
-            elif name and (value or stage.keep_empty):
+                name = asked.get(key) or asked.get(name) or ""
+            elif not value and not stage.keep_empty:
+                continue
+            if name and (wanted is None or wanted.may_use(name)):
                 page.extract(name, place, value, wanted)
         if wrong:
             page.fail(place, LOGFMT_ERROR, wrong)
