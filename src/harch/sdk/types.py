@@ -72,6 +72,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     gpus_total: int = 0
     modelled: bool = False  # no process runs; its GPUs are held for `modelled_duration_s`
     carbon: CarbonChoice | None = None  # what was decided about its power, and promised
+    trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
     stopping: bool = False  # asked to stop; the status changes when the last task has ended
 
     @property

@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from harch.api.dialects.fields import CLIENT_SPEC, client_fields
+from harch.base.tracing.context import read_header
 from harch.sovereignty.countries import COUNTRIES, region_word
 from harch.workloads.carbon import CarbonChoice
 from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement, Workload
@@ -59,6 +60,7 @@ class WorkloadView(Struct, frozen=True, kw_only=True):
     retry_count: int
     carbon: CarbonChoice | None = None  # what was decided about its power, and promised; see `spec.carbon` for wishes
     carbon_metrics: None = None
+    trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
 
 
 class TerraformWorkload(Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def workload_view(workload: Workload, here: str = "") -> WorkloadView:
     spec = workload.spec
     placement = workload.runner_placement if workload.runner_hub else workload.placement
     home = here if workload.guest else workload.owner_hub
+    trace = read_header(workload.trace) if workload.trace else None
     return WorkloadView(
         id=workload.id,
         name=spec.name,
@@ -118,6 +121,7 @@ def workload_view(workload: Workload, here: str = "") -> WorkloadView:
         error_message=workload.error_message or None,
         retry_count=workload.restarts,
         carbon=workload.carbon,
+        trace_id=trace.trace_id.hex() if trace is not None else "",
     )
 
 
