@@ -10,10 +10,10 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
+from harch.sentinel.archive.entries import FileEntry
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.archive.limits import ArchiveSettings, Keeping, LogLimits, SpanLimits
 from harch.sentinel.archive.logs.store import LogArchive
-from harch.sentinel.archive.manifest import FileEntry
 from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest

@@ -11,8 +11,9 @@ from typing import Generic
 import msgspec
 import numpy as np
 
+from harch.sentinel.archive.entries import Erasure, FileEntry, Manifest
 from harch.sentinel.archive.kinds import Kind, R
-from harch.sentinel.archive.manifest import Erasure, FileEntry, Manifest, read_manifest, write_manifest
+from harch.sentinel.archive.manifest import read_manifest, write_manifest
 from harch.sentinel.archive.pins import Pins
 from harch.sentinel.archive.planning import HOUR_NS
 from harch.sentinel.store.blocks.disk import Disk

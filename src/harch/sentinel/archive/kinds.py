@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from harch.sentinel.archive.manifest import Erasure, FileEntry
+from harch.sentinel.archive.entries import Erasure, FileEntry
 from harch.sentinel.model.selection import Ints
 from harch.sentinel.store.blocks.disk import Disk
 

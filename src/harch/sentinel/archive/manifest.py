@@ -8,39 +8,11 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.sentinel.archive.entries import Manifest
 from harch.sentinel.store.blocks.disk import Disk, write_file
 
 MANIFEST = "files.json"
 _NEW = "files.new"
-
-
-class FileEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One Parquet file with its index. `first` orders files by the arrival of what they hold."""
-
-    name: str
-    first: int
-    start_ns: int
-    end_ns: int  # of the newest row, included
-    rows: int
-    raw_bytes: int
-    disk_bytes: int
-    clean_to: int = 0  # erasures up to this number have been carried out in it
-
-
-class Erasure(msgspec.Struct, frozen=True):
-    """What must not be answered any more, and is taken out of files that are older than the erasure."""
-
-    number: int
-    content: bytes  # as the store of lines or of spans wrote it
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    version: int = 1
-    segment: int = 0  # older segments of the log are done with: their rows are in files
-    next_file: int = 1
-    next_erasure: int = 1
-    files: tuple[FileEntry, ...] = ()
-    erasures: tuple[Erasure, ...] = ()
 
 
 def read_manifest(folder: Path, disk: Disk) -> Manifest:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from harch.sentinel.archive.entries import FileEntry
 from harch.sentinel.archive.limits import Keeping
-from harch.sentinel.archive.manifest import FileEntry
 
 HOUR_NS = 3_600 * 10**9
 DAY_NS = 24 * HOUR_NS

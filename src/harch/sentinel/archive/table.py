@@ -18,11 +18,11 @@ import msgspec
 from harch.base.clock import Clock, epoch_ns
 from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
+from harch.sentinel.archive.entries import Erasure
 from harch.sentinel.archive.files import Files, windows_of
 from harch.sentinel.archive.journal import ERASURE, ROWS, Reading, RecordJournal, read_records
 from harch.sentinel.archive.kinds import Kind, R, Rows, View
 from harch.sentinel.archive.limits import MIB, Keeping
-from harch.sentinel.archive.manifest import Erasure
 from harch.sentinel.store.blocks.disk import Disk
 from harch.sentinel.store.wal.disk import Disk as LogDisk
 from harch.sentinel.store.wal.disk import SystemDisk

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from harch.base.clock import Clock
+from harch.sentinel.archive.entries import Erasure, FileEntry
 from harch.sentinel.archive.kinds import View
 from harch.sentinel.archive.limits import Keeping, LogLimits
 from harch.sentinel.archive.logs.accepting import Accepting
@@ -17,7 +18,6 @@ from harch.sentinel.archive.logs.kind import LogKind, erased_places, erasure_byt
 from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, encoded, rows_of
 from harch.sentinel.archive.logs.scanning import Lead, by_time, in_any_order
 from harch.sentinel.archive.logs.selecting import Budget, Found, MemorySource, Source, Wanted, found_in, places_of
-from harch.sentinel.archive.manifest import Erasure, FileEntry
 from harch.sentinel.archive.table import Table
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LineFilter, LinesWritten, LogBatch, LogChunk, LogRequest, Order
