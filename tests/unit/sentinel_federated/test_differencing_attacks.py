@@ -12,6 +12,7 @@ from owner_world import Owner, gpu, rule, steady, values
 from harch.sentinel.federated.messages import Asker
 from harch.sentinel.federated.owning.memory import Memory
 from harch.sentinel.federated.owning.policy import TelemetryPolicy
+from harch.sentinel.model.histograms import Histogram, Span
 from harch.sentinel.model.labels import Labels
 from harch.testing.federated_attack import MARKS, attack, victim
 from harch.testing.federated_telemetry import Points
@@ -184,6 +185,24 @@ def test_buckets_and_statuses_of_one_machine_are_one_source() -> None:
     owner = Owner(series)
     assert values(owner.ask("sum(wait_bucket)")) == {}
     assert values(owner.ask("sum(answers)")) == {}
+
+
+def test_a_machine_with_a_bucket_of_its_own_is_not_found_by_leaving_the_bucket_out() -> None:
+    series = {}
+    for number in range(12):
+        for bound in ("1", "2") if number else ("2", "3"):
+            series[gpu(number, "wait_bucket", le=bound)] = steady(10.0 * number)
+    owner = Owner(series)
+    assert values(owner.ask("sum(wait_bucket)"))
+    assert values(owner.ask('sum(wait_bucket{le=~"1|2"})')) == {}
+
+
+def test_a_metric_of_floats_and_histograms_is_not_told() -> None:
+    """`stddev` passes over histograms: of two floats among them it would tell the distance."""
+    one = Histogram(3.0, 5.0, 0, 0.0, 0.0, (Span(0, 1),), (3.0,))
+    series = {gpu(number): [(time_ms, one) for time_ms, _ in steady(0.0)] for number in range(8)}
+    series |= {gpu(number): steady(7.0 * number) for number in (20, 21)}
+    assert rule(Owner(series).ask("stddev(load)")) == "type"
 
 
 def test_count_and_buckets_of_a_histogram_share_what_was_told() -> None:

@@ -72,8 +72,11 @@ def family_of(metric: str) -> str:
 
 
 def _element(labels: Labels) -> Labels:
-    """A series apart from its name and bucket."""
-    return tuple(one for one in labels if one[0] not in (METRIC_NAME, BUCKET_LABEL))
+    """A series apart from its name. The count of a histogram is its last bucket."""
+    known = dict(labels)
+    if known.pop(METRIC_NAME, "").endswith(("_count", "_sum")):
+        known.setdefault(BUCKET_LABEL, "+Inf")
+    return tuple(sorted(known.items()))
 
 
 def permitted(

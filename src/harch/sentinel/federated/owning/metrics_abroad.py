@@ -34,6 +34,7 @@ from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.grid import Grid
 from harch.sentinel.promql.evaluate.options import QueryOptions
 from harch.sentinel.promql.evaluate.results import MatrixResult
+from harch.sentinel.promql.evaluate.values import is_filled
 from harch.sentinel.promql.syntax.binding import QueryTimes
 
 LOOKBACK_MS_MAX = 3_600_000
@@ -112,6 +113,9 @@ def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Sel
     groups, numbers = _groups(series, asked)
     if not groups:
         return Told()
+    if _is_mixed(value):
+        detail = "some of these series are histograms, and an aggregate would be of the others alone"
+        return refused(part.expression, "type", detail, "ask for a metric of one kind")
     if len(groups) > policy.groups_abroad_max:
         detail = f"{len(groups)} groups, {policy.groups_abroad_max} allowed"
         return refused(part.expression, "size", detail, "group by fewer labels")
@@ -133,6 +137,14 @@ def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Sel
         if group >= 0:
             there[group] |= value.present[row]
     return structs.replace(told, suppressed=int((there & ~allowed).any(axis=1).sum()))
+
+
+def _is_mixed(value: MatrixResult) -> bool:
+    """Whether floats and histograms stand side by side. Some aggregations pass over one kind without a word."""
+    if value.histograms is None:
+        return False
+    filled = is_filled(value.histograms)
+    return bool((value.present & filled).any() and (value.present & ~filled).any())
 
 
 def _with_name(labels: Labels, metric: str) -> Labels:
