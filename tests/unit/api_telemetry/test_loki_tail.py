@@ -64,6 +64,10 @@ class Connection:
 
         await app(scope, self._incoming.get, send)
 
+    @property
+    def is_quiet(self) -> bool:
+        return self._sent.empty()
+
     async def take(self) -> dict[str, Any]:
         async with asyncio.timeout(10):
             return await self._sent.get()
@@ -79,9 +83,14 @@ class Connection:
             await self.task
 
 
-def with_app(body: Callable[[TelemetryApp, MemoryLogs], Awaitable[None]], door: Doorkeeper | None = None) -> None:
+def with_app(
+    body: Callable[[TelemetryApp, MemoryLogs], Awaitable[None]],
+    door: Doorkeeper | None = None,
+    clock: SimClock | None = None,
+) -> None:
+    clock = clock or SimClock(datetime.fromtimestamp(NOW_S, UTC))
+
     async def run() -> None:
-        clock = SimClock(datetime.fromtimestamp(NOW_S, UTC))
         tenants = Tenants()
         loki = Loki(tenants, clock)
         app = TelemetryApp(Routes(loki.routes()), door or OpenDoor(), clock, loki.sockets())
@@ -109,6 +118,23 @@ def test_the_past_comes_first_and_then_what_is_stored_once_each() -> None:
         assert store._watchers == []
 
     with_app(body)
+
+
+def test_lines_wait_for_late_ones_and_come_in_the_order_of_time() -> None:
+    clock = SimClock(datetime.fromtimestamp(NOW_S, UTC))
+
+    async def body(app: TelemetryApp, store: MemoryLogs) -> None:
+        reader = Connection(app, {"query": '{app="web"}', "delay_for": "2"})
+        await reader.take()
+        store.append([LogBatch(labels({"app": "web"}), [NOW_NS + 5], ["second"])])
+        await clock.advance(1.0)
+        store.append([LogBatch(labels({"app": "web"}), [NOW_NS + 1], ["first"])])
+        assert reader.is_quiet
+        await clock.advance(1.5)
+        assert texts(await reader.told()) == ["first", "second"]
+        await reader.leave()
+
+    with_app(body, clock=clock)
 
 
 def test_labels_are_told_apart_if_the_reader_asks_for_it() -> None:
