@@ -235,6 +235,13 @@ def test_a_full_memory_tells_nothing_new() -> None:
     assert rule(Owner(fleet(), memory=Memory(names_max=3)).ask("sum(load)")) == "memory"
 
 
+def test_an_operator_can_take_away_what_may_be_asked() -> None:
+    owner = Owner(fleet(), policy=TelemetryPolicy(aggregations_abroad=frozenset({"sum"}), functions_abroad=frozenset()))
+    assert values(owner.ask("sum(load)"))
+    assert rule(owner.ask("stddev(load)")) == "aggregate"
+    assert rule(owner.ask("sum(rate(load[5m]))")) == "function"
+
+
 def test_a_question_that_takes_too_long_to_judge_is_refused() -> None:
     assert rule(Owner(fleet()).ask("sum(avg_over_time(load[1d]))", at_min=60, until_min=1400)) == "size"
 

@@ -95,9 +95,18 @@ def test_old_pages_and_their_names_are_forgotten() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("k", 2), ("quantum_s", 7), ("settling_s", 1), ("closing_s", 0), ("points_max", 10**9), ("remembered_days", 0)],
+    [
+        ("aggregations_abroad", frozenset({"max"})),
+        ("functions_abroad", frozenset({"max_over_time"})),
+        ("k", 2),
+        ("quantum_s", 7),
+        ("settling_s", 1),
+        ("closing_s", 0),
+        ("points_max", 10**9),
+        ("remembered_days", 0),
+    ],
 )
-def test_a_policy_that_would_protect_nobody_is_refused(name: str, value: int) -> None:
+def test_a_policy_that_would_protect_nobody_is_refused(name: str, value: object) -> None:
     with pytest.raises(HarchError, match=name) as error:
         TelemetryPolicy(**{name: value})  # type: ignore[arg-type]
     assert error.value.code == "E0696"

@@ -27,8 +27,6 @@ from harch.sentinel.promql.syntax.nodes import (
 )
 from harch.sentinel.promql.syntax.parser import parse
 
-AGGREGATIONS = frozenset({"sum", "count", "group", "avg", "stddev", "stdvar"})
-FUNCTIONS = frozenset({"rate", "increase", "delta", "avg_over_time", "sum_over_time", "count_over_time"})
 _WHY_NOT = {
     "min": "a minimum is one raw value",
     "max": "a maximum is one raw value",
@@ -61,8 +59,9 @@ def asked_abroad(expression: str, policy: TelemetryPolicy) -> AskedAbroad | Reje
         return Rejection(expression, "syntax", error.message, "send a PromQL expression")
     if not isinstance(tree, Aggregate):
         return _no(expression, "aggregate", "single series do not leave the country", "sum by (job) (…)")
-    if tree.operator not in AGGREGATIONS:
-        return _no(expression, "aggregate", f"{tree.operator}: {_WHY_NOT[tree.operator]}", "sum, count, avg or stddev")
+    if tree.operator not in policy.aggregations_abroad:
+        why = _WHY_NOT.get(tree.operator, "this hub does not tell it abroad")
+        return _no(expression, "aggregate", f"{tree.operator}: {why}", ", ".join(sorted(policy.aggregations_abroad)))
     if tree.without:
         return _no(expression, "grouping", "`without` keeps labels that nobody named", "by (job)")
     strange = [name for name in tree.grouping if name not in policy.labels_abroad]
@@ -75,7 +74,7 @@ def _inside(expression: str, aggregate: Aggregate, policy: TelemetryPolicy) -> A
     inner = unwrap(aggregate.expr)
     quantum_ms = policy.quantum_s * 1000
     range_ms, ranged = 0, inner
-    if isinstance(inner, Call) and inner.function in FUNCTIONS:
+    if isinstance(inner, Call) and inner.function in policy.functions_abroad:
         ranged = unwrap(inner.arguments[0])
         if isinstance(ranged, MatrixSelector):
             range_ms = ranged.range_ms
@@ -83,7 +82,8 @@ def _inside(expression: str, aggregate: Aggregate, policy: TelemetryPolicy) -> A
                 return _times(expression, f"a range of {range_ms} ms", policy)
     selector = ranged.selector if isinstance(ranged, MatrixSelector) else ranged
     if not isinstance(selector, VectorSelector):
-        return _no(expression, "function", _what(inner), f"a selector, or one of {', '.join(sorted(FUNCTIONS))} of it")
+        functions = ", ".join(sorted(policy.functions_abroad))
+        return _no(expression, "function", _what(inner), f"a selector, or one of {functions} of it")
     if selector.range_mode is not RangeMode.PLAIN:
         return _no(expression, "function", f"`{selector.range_mode.value}` reads beyond the range", "leave it out")
     if selector.at_ms is not None or selector.at_edge is not None:

@@ -14,6 +14,9 @@ LABELS_ABROAD = frozenset(
     {"hub", "hub_name", "job", "level", "le", "model", "region_name", "service", "service_name", "source", "status"}
     | {"type", "zone"}
 )
+# Nothing else is safe, so a policy can only take away from these.
+AGGREGATIONS_ABROAD = frozenset({"sum", "count", "group", "avg", "stddev", "stdvar"})
+FUNCTIONS_ABROAD = frozenset({"rate", "increase", "delta", "avg_over_time", "sum_over_time", "count_over_time"})
 K_LEAST = 3  # below, two colluding members of a group know the third
 
 
@@ -26,6 +29,8 @@ class TelemetryPolicy(Struct, frozen=True, kw_only=True):
 
     k: int = 5  # sources of a group at every step; traces of a group of spans
     labels_abroad: frozenset[str] = LABELS_ABROAD
+    aggregations_abroad: frozenset[str] = AGGREGATIONS_ABROAD
+    functions_abroad: frozenset[str] = FUNCTIONS_ABROAD  # over time, of a metric
     metrics_at_home: frozenset[str] = frozenset()  # names that are never told abroad, not even summed up
     tenants_abroad: frozenset[str] | None = None  # None: every tenant
     neighbours: frozenset[str] = frozenset()  # other countries of the same jurisdiction
@@ -55,6 +60,8 @@ def _limits(policy: TelemetryPolicy) -> tuple[tuple[str, bool], ...]:
     hour = 3600
     return (
         ("k", K_LEAST <= policy.k <= 1000),
+        ("aggregations_abroad", policy.aggregations_abroad <= AGGREGATIONS_ABROAD),
+        ("functions_abroad", policy.functions_abroad <= FUNCTIONS_ABROAD),
         ("quantum_s", 15 <= policy.quantum_s <= hour and hour % policy.quantum_s == 0),
         ("log_quantum_s", 60 <= policy.log_quantum_s <= hour and hour % policy.log_quantum_s == 0),
         ("span_quantum_s", 60 <= policy.span_quantum_s <= hour and hour % policy.span_quantum_s == 0),
