@@ -1,7 +1,11 @@
-"""A process that writes lines and spans until it is killed: it prints a line for every write that was acknowledged."""
+"""Processes that write lines and spans until they are killed; each prints a line for every write that was acknowledged.
+
+The first process loads the packages and makes one child for every number that it reads: a life begins at once.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -43,10 +47,19 @@ def spans_of(writer: int, number: int) -> list[Span]:
     ]
 
 
-def main(folder: Path, first: int) -> None:
+def main(folder: Path) -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            live(folder, int(line))
+        _, status = os.waitpid(child, 0)
+        print("end", os.waitstatus_to_exitcode(status), flush=True)
+
+
+def live(folder: Path, first: int) -> None:
+    print("life", os.getpid(), flush=True)
     archive = ArchiveFolder(folder, SystemClock(), SETTINGS)
     logs, spans = archive.logs("victim"), archive.spans("victim")
-    printing = threading.Lock()
 
     def write(kind: str, writer: int) -> None:
         number = first
@@ -55,8 +68,7 @@ def main(folder: Path, first: int) -> None:
                 assert logs.append(lines_of(writer, number)).lines == LINES
             else:
                 assert spans.append(spans_of(writer, number)).spans == SPANS
-            with printing:
-                print(kind, writer, number, flush=True)
+            os.write(1, f"{kind} {writer} {number}\n".encode())  # whole or not at all
             number += 1
 
     def upkeep() -> None:
@@ -73,7 +85,9 @@ def main(folder: Path, first: int) -> None:
     threads.append(threading.Thread(target=upkeep))
     for thread in threads:
         thread.start()
+    for thread in threads:
+        thread.join()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]))

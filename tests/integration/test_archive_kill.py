@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -24,28 +25,39 @@ def test_no_acknowledged_line_or_span_is_lost_to_kill_9(tmp_path: Path) -> None:
     rng = random.Random(20_261_116)
     acknowledged: set[Write] = set()
     first = 0
-    for _ in range(ROUNDS):
-        written = _one_life(tmp_path, first, rng.randint(1, 150))
-        acknowledged |= written
-        first = max((number for _, _, number in acknowledged), default=-1) + 2  # the one under way may be there or not
-        _check(tmp_path, acknowledged, written)
+    command = [sys.executable, str(VICTIM), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as victims:
+        for _ in range(ROUNDS):
+            written = _one_life(victims, first, rng.randint(1, 150))
+            acknowledged |= written
+            # The write that was under way may be there or not.
+            first = max((number for _, _, number in acknowledged), default=-1) + 2
+            _check(tmp_path, acknowledged, written)
+        assert victims.stdin is not None
+        victims.stdin.close()
     kinds = Counter(kind for kind, _, _ in acknowledged)
+    print(f"{ROUNDS} kills: {kinds['lines'] * LINES} lines and {kinds['spans'] * SPANS} spans were acknowledged")
     assert min(kinds["lines"], kinds["spans"]) > ROUNDS // 3
 
 
-def _one_life(folder: Path, first: int, acknowledged_max: int) -> set[Write]:
-    """Starts the process, kills it after some acknowledgements, and returns all that it printed."""
-    command = [sys.executable, str(VICTIM), str(folder), str(first)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
-        assert victim.stdout is not None
-        lines = []
-        for line in victim.stdout:
-            lines.append(line)
-            if len(lines) == acknowledged_max:
-                victim.kill()  # SIGKILL; what is in the pipe by now was acknowledged too
-    assert victim.returncode == -9, victim.returncode
-    whole = (line.split() for line in lines if line.endswith("\n"))
-    return {(kind, int(writer), int(number)) for kind, writer, number in whole}
+def _one_life(victims: subprocess.Popen[str], first: int, acknowledged_max: int) -> set[Write]:
+    """Starts a process, kills it after some acknowledgements, and returns all that it printed."""
+    assert victims.stdin is not None
+    assert victims.stdout is not None
+    victims.stdin.write(f"{first}\n")
+    victims.stdin.flush()
+    word, process = victims.stdout.readline().split()
+    assert word == "life"
+    written: set[Write] = set()
+    for line in victims.stdout:
+        kind, *numbers = line.split()
+        if kind == "end":
+            assert numbers == ["-9"]
+            return written
+        written.add((kind, int(numbers[0]), int(numbers[1])))
+        if len(written) == acknowledged_max:
+            os.kill(int(process), signal.SIGKILL)  # what is in the pipe by now was acknowledged too
+    raise AssertionError("the victims' process ended by itself")
 
 
 def _check(folder: Path, acknowledged: set[Write], written: set[Write]) -> None:
