@@ -154,7 +154,7 @@ def test_settings_are_read_and_refused_when_they_give_too_much_away(tmp_path: Pa
     assert (found.answers, found.policy.k, found.policy.tenants_abroad) == (False, 8, {"acme"})
     assert {"rack", "hub"} <= found.policy.labels_abroad
     assert read_settings(None).federated == FederatedSettings()
-    for wrong in ("k = 1", "quantum_s = 7", "neighbours = ['SN']", "k = 'five'"):
+    for wrong in ("k = 1", "aggregations_abroad = ['max']", "quantum_s = 7", "neighbours = ['SN']", "k = 'five'"):
         file.write_text(f"[federated]\n{wrong}\n")
         with pytest.raises(HarchError) as refused:
             read_settings(file)

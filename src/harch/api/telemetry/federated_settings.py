@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harch.sentinel.federated.owning.policy import LABELS_ABROAD, TelemetryPolicy
+from harch.sentinel.federated.owning.policy import (
+    AGGREGATIONS_ABROAD,
+    FUNCTIONS_ABROAD,
+    LABELS_ABROAD,
+    TelemetryPolicy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +23,17 @@ class FederatedSettings:
 
 
 class FederatedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`labels_abroad` replaces the shipped list, `labels_abroad_more` adds to it."""
+    """`labels_abroad` replaces the shipped list, `labels_abroad_more` adds to it.
+
+    That other countries count as the own one cannot be set: a border is one of countries, for the hub as well.
+    """
 
     answers: bool = True
     k: int = 5
     labels_abroad: frozenset[str] = LABELS_ABROAD
     labels_abroad_more: frozenset[str] = frozenset()
+    aggregations_abroad: frozenset[str] = AGGREGATIONS_ABROAD
+    functions_abroad: frozenset[str] = FUNCTIONS_ABROAD
     metrics_at_home: frozenset[str] = frozenset()
     tenants_abroad: frozenset[str] | None = None
     quantum_s: int = 60
@@ -40,6 +50,8 @@ class FederatedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             policy=TelemetryPolicy(
                 k=self.k,
                 labels_abroad=self.labels_abroad | self.labels_abroad_more,
+                aggregations_abroad=self.aggregations_abroad,
+                functions_abroad=self.functions_abroad,
                 metrics_at_home=self.metrics_at_home,
                 tenants_abroad=self.tenants_abroad,
                 quantum_s=self.quantum_s,
