@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from harch.sdk.sentinel import SentinelClient
 from harch.sentinel.node.frame import Frame
 from harch.sentinel.node.readings import Reading, series
 
@@ -193,6 +194,7 @@ def test_erased_series_are_gone(sentinel: httpx.Client) -> None:
         (["query", "page_size"], 'site="dakhla"'),
         (["query", "page_size", "--plot", "--range", "5m"], "●"),
         (["query", "sum(page_size)", "--json"], '"kind":"vector"'),
+        (["logs", '{job="nobody"}', "--json"], '"lines":[]'),
         (["dash", "hubs"], "Hubs that are ready"),
         (["alerts", "ls"], "Watchdog"),
     ],
@@ -272,3 +274,20 @@ def test_files_are_read_again_and_a_mistake_changes_nothing(sentinel: httpx.Clie
     config.write_text(before)
     assert sentinel.post("/-/reload").status_code == 204
     until(lambda: jobs() == ["pages"], "the end of the second job")
+
+
+def test_pushed_lines_are_asked_for_in_logql_and_followed(sentinel: httpx.Client) -> None:
+    def push(*lines: str) -> None:
+        values = [[str(time.time_ns()), line] for line in lines]
+        told = sentinel.post("/loki/api/v1/push", json={"streams": [{"stream": {"job": "asked"}, "values": values}]})
+        assert told.status_code == 204, told.text
+
+    push("level=info n=1", "level=error n=2")
+    query = {"query": 'sum by (level) (sum_over_time({job="asked"} | logfmt | unwrap n [5m]))'}
+    result = sentinel.get("/loki/api/v1/query", params=query).json()["data"]["result"]
+    assert {one["metric"]["level"]: one["value"][1] for one in result} == {"info": "1", "error": "2"}
+    with SentinelClient(str(sentinel.base_url), "none") as client:
+        following = client.follow_logs('{job="asked"} |= "error"', time.time_ns() - 10**11)
+        assert [line.line for line in next(following).lines] == ["level=error n=2"]
+        push("level=info n=3", "level=error n=4")
+        assert [line.line for line in next(following).lines] == ["level=error n=4"]
