@@ -35,6 +35,18 @@ def refused(question: Question, asker: Asker, country: str, *, rule: str) -> Dra
     return _of(audit.TELEMETRY_REFUSED, "refused", question, asker, country, details)
 
 
+def turned_away(asker: Asker, country: str, *, questions: int) -> Draft:
+    """A hub asked more often than it may: so many questions were not looked at since the last such entry."""
+    return Draft(
+        audit.TELEMETRY_REFUSED,
+        asker.hub_id,
+        "refused",
+        actor=asker.hub_id,
+        countries=(country, asker.country) if asker.country else (country,),
+        details={"hub": asker.hub_id, "questions": questions, "refused_rules": ("rate",)},
+    )
+
+
 def _facts(question: Question, asker: Asker) -> dict[str, Detail]:
     named = [text_of(part)[:EXPRESSION_LENGTH_MAX] for part in question.parts[:EXPRESSIONS_MAX]]
     return {"expressions": tuple(named), "hub": asker.hub_id, "parts": len(question.parts)}

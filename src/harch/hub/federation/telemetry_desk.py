@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
 
 import msgspec
 
@@ -26,6 +27,7 @@ from harch.sovereignty.audit.entry import Draft
 WITHIN_S_MAX = 60.0
 AT_ONCE_MAX, AT_ONCE_PER_HUB_MAX = 32, 8
 RATE_PER_S, BURST = 5.0, 100.0  # questions of one hub: each is an entry of the audit chain
+COUNTED_EVERY_S = 60.0  # entries about what was beyond that
 
 Judge = Callable[[AskedHere], Awaitable[Judged]]
 Record = Callable[[Draft], Awaitable[None]]
@@ -53,13 +55,16 @@ class TelemetryDesk:
         self._judge, self._record = judge, record
         self._answering: Counter[str] = Counter()
         self._turns: dict[str, tuple[float, float]] = {}  # hub -> how many questions it may ask now, and since when
+        self._turned_away: Counter[str] = Counter()
+        self._counted_s: dict[str, float] = {}
         self._kept = KeptAnswers(clock)
 
     async def answer(self, hub_id: str, asked: TelemetryAsked) -> TelemetryTold:
         """Raises HarchError instead of an answer; across a border without details, which may tell of what is here."""
-        self._take_turn(hub_id)
-        question = _read(asked.question)
         asker = Asker(hub_id=hub_id, country=self._country_of(hub_id))
+        if not self._takes_turn(hub_id):
+            await self._turn_away(asker)
+        question = _read(asked.question)
         if not asker.country:
             await self._refuse(question, asker, "country")
             raise HarchError(
@@ -108,16 +113,25 @@ class TelemetryDesk:
             _log.error("a question about telemetry is not answered, as it cannot be written down: %s", error.message)
             raise HarchError("E0698", "the answer cannot be written down there, so it is not told") from error
 
-    def _take_turn(self, hub_id: str) -> None:
-        """Bounds what one hub can make this one do, and write. What is turned away here was not looked at."""
+    def _takes_turn(self, hub_id: str) -> bool:
+        """Bounds what one hub can make this one do, and write."""
         now_s = self._clock.monotonic_s()
         left, since_s = self._turns.get(hub_id, (BURST, now_s))
         left = min(BURST, left + (now_s - since_s) * RATE_PER_S)
         busy = self._answering[hub_id] >= AT_ONCE_PER_HUB_MAX or self._answering.total() >= AT_ONCE_MAX
-        if left < 1 or busy:
-            self._turns[hub_id] = (left, now_s)
-            raise HarchError("E0401", "too many questions about telemetry", hint="ask less often", retry_after_s=1)
-        self._turns[hub_id] = (left - 1, now_s)
+        takes = left >= 1 and not busy
+        self._turns[hub_id] = (left - 1 if takes else left, now_s)
+        return takes
+
+    async def _turn_away(self, asker: Asker) -> NoReturn:
+        """What is turned away was not looked at; the chain counts it once a minute."""
+        self._turned_away[asker.hub_id] += 1
+        now_s = self._clock.monotonic_s()
+        if now_s - self._counted_s.get(asker.hub_id, -COUNTED_EVERY_S) >= COUNTED_EVERY_S:
+            self._counted_s[asker.hub_id] = now_s
+            count = self._turned_away.pop(asker.hub_id)
+            await self._write(drafts.turned_away(asker, self._country, questions=count))
+        raise HarchError("E0401", "too many questions about telemetry", hint="ask less often", retry_after_s=1)
 
 
 def agreed_country(fleet: Fleet, views: Iterable[PeerView], hub_id: str) -> str:
