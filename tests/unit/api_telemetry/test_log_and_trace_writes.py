@@ -150,6 +150,33 @@ async def test_a_million_empty_parts_are_refused_before_they_take_memory(
     assert "more than" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [{}] * 600_000}]}]}),
+        ("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"attributes": [{}] * 10_001}]}]}]}),
+        ("/v1/logs", {"resourceLogs": [{"resource": {"attributes": [{}] * 10_001}}]}),
+        ("/v1/traces", {"resourceSpans": [{"resource": {"attributes": [{}] * 10_001}}]}),
+        (
+            "/v1/logs",
+            {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"arrayValue": {"values": [{}] * 10_001}}}]}]}]},
+        ),
+        (
+            PUSH,
+            {
+                "streams": [
+                    {"stream": {"a": "b"}, "values": [[str(NS), "x", dict.fromkeys(map(str, range(1001)), "y")]]}
+                ]
+            },
+        ),
+    ],
+)
+async def test_what_nobody_means_is_refused_before_it_takes_time(world: World, path: str, body: object) -> None:
+    answer = await world.client.post(path, json=body)
+    assert answer.status_code == 413
+    assert world.lines() == []
+
+
 async def test_no_secret_reaches_the_store_by_any_way(world: World) -> None:
     key = "hsk_0123456789abcdef"
     await world.client.post(PUSH, content=push_of(f"key {key}"), headers={"content-type": JSON})

@@ -114,7 +114,7 @@ async def _sent(path: str, body: bytes, headers: dict[str, str]) -> tuple[int, i
         await world.close()
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(requests())
 def test_noise_is_taken_or_refused(request: tuple[str, bytes, dict[str, str]]) -> None:
     status, after = asyncio.run(_sent(*request))

@@ -20,6 +20,7 @@ Request = TypeVar("Request", bound="Message")
 
 ARCHIVED_BYTES_MAX = 16 * 1024 * 1024  # of logs or traces in one request, unpacked
 PARTS_MAX = 200_000
+OBJECTS_MAX = 500_000  # of JSON, where a record or span has several
 LARGE_BYTES = 4 * 1024 * 1024
 _LARGE = threading.Lock()
 _PARTS = (1, 2, 2)
@@ -36,10 +37,12 @@ class OtlpBody:
     def read(self, empty: Request, parts: str = "") -> Request:
         """Raises E0671; E0606 if there are too many `parts`, the records or spans of scopes of resources."""
         from harch.sentinel.collect.otlp.messages import PROTOBUF, read_message
-        from harch.sentinel.collect.parts import check_parts
+        from harch.sentinel.collect.parts import check_objects, check_parts
 
         if parts and self.kind == PROTOBUF:
             check_parts(self.plain, _PARTS, PARTS_MAX, parts)
+        elif parts:
+            check_objects(self.plain, OBJECTS_MAX)
         return read_message(self.plain, self.kind, empty)
 
     def answered(self, response: Message) -> Answer:

@@ -24,6 +24,17 @@ def check_parts(message: bytes, path: Sequence[int], parts_max: int, what: str) 
         raise HarchError("E0606", f"the request has more than {parts_max} {what}", hint=hint)
 
 
+def check_count(count: int, count_max: int, what: str) -> None:
+    """Raises E0606."""
+    if count > count_max:
+        raise HarchError("E0606", f"{count} {what}; {count_max} are allowed")
+
+
+def check_objects(text: bytes, objects_max: int) -> None:
+    """The same for JSON, by its opening braces, also those inside texts. Raises E0606."""
+    check_count(text.count(b"{"), objects_max, "objects in one request")
+
+
 def _counted(message: bytes, path: tuple[int, ...], parts_max: int) -> int:
     """As far as the limit and one beyond it."""
     count = 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import cramjam
 from google.protobuf.message import DecodeError
 
 from harch.base.errors import HarchError
 from harch.sentinel.collect.loki.messages import push_type
-from harch.sentinel.collect.loki.pushed import Pushed, metadata_of
+from harch.sentinel.collect.loki.pushed import METADATA_MAX, Pushed, metadata_of
 from harch.sentinel.collect.loki.stream_text import parse_stream
-from harch.sentinel.collect.parts import check_parts
+from harch.sentinel.collect.parts import check_count, check_parts
 from harch.sentinel.model.labels import Labels
 
 LINES_MAX = 500_000  # of one push
@@ -64,8 +67,9 @@ def read_protobuf(message: bytes) -> Pushed:
     return pushed
 
 
-def _metadata(pairs: object) -> Labels:
-    return metadata_of({_text(pair.name): _text(pair.value) for pair in pairs})  # type: ignore[attr-defined]
+def _metadata(pairs: Sequence[Any]) -> Labels:
+    check_count(len(pairs), METADATA_MAX, "pieces of metadata of one line")
+    return metadata_of({_text(pair.name): _text(pair.value) for pair in pairs})
 
 
 def _text(raw: bytes) -> str:

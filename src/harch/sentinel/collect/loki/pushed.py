@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from harch.sentinel.collect.otlp.names import label_name
+from harch.sentinel.collect.parts import check_count
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
 
 TIME_NS_MAX = 2**63 - 1
+METADATA_MAX = 1000  # of one line; a store may allow fewer
 
 
 @dataclass(slots=True)
@@ -51,5 +53,6 @@ def plain_name(name: str) -> str:
 
 
 def metadata_of(pairs: dict[str, str]) -> Labels:
-    """Names become ones that LogQL can write, as Loki does it: `http.method` is `http_method`."""
+    """Names become ones that LogQL can write, as Loki does it: `http.method` is `http_method`. Raises E0606."""
+    check_count(len(pairs), METADATA_MAX, "pieces of metadata of one line")
     return labels({plain_name(name): value for name, value in pairs.items() if name})

@@ -10,6 +10,7 @@ from harch.base.errors import HarchError
 from harch.sentinel.model.labels import Labels, is_plain_label_name, labels
 from harch.sentinel.promql.syntax.quoting import BadEscape, unquote
 
+LABELS_MAX = 1000
 TEXT_MAX, _REMEMBERED_MAX = 64 * 1024, 1024
 _PAIR = re.compile(
     r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"
@@ -53,6 +54,8 @@ _remembered = lru_cache(maxsize=16_384)(_parsed)  # the same streams come with e
 
 def checked_stream(pairs: Mapping[str, str]) -> Labels:
     """The labels of a stream, if they can name one. Raises E0681."""
+    if len(pairs) > LABELS_MAX:
+        raise HarchError("E0681", f"a stream with {len(pairs)} labels; {LABELS_MAX} are more than any store allows")
     for name in pairs:
         if not is_plain_label_name(name):
             raise HarchError("E0681", f"`{name[:80]}` is no name of a label: letters, digits and `_`, no digit first")

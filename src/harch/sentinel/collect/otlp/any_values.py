@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from harch.sentinel.collect.otlp.attributes import text_of
+from harch.sentinel.collect.otlp.attributes import VALUES_MAX, text_of
+from harch.sentinel.collect.parts import check_count
 from harch.sentinel.model.spans import Attributes, AttributeValue
 
 if TYPE_CHECKING:
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 _DEPTH_MAX = 8
 
 
-def attributes_of(pairs: Iterable[KeyValue]) -> Attributes:
-    """Sorted by name; of a name that comes twice the last one counts."""
+def attributes_of(pairs: Sequence[KeyValue]) -> Attributes:
+    """Sorted by name; of a name that comes twice the last one counts. Raises E0606 for far too many."""
+    check_count(len(pairs), VALUES_MAX, "attributes of one thing")
     found: dict[str, AttributeValue] = {}
     for pair in pairs:
         value = pair.value
@@ -34,8 +36,9 @@ def _other_value(value: AnyValue) -> AttributeValue:
     return text_of(value)
 
 
-def flat_texts(pairs: Iterable[KeyValue], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Names and texts; maps are taken apart, so that `{"a": {"b": 1}}` is found as `a_b`."""
+def flat_texts(pairs: Sequence[KeyValue], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Names and texts; maps are taken apart, so that `{"a": {"b": 1}}` is found as `a_b`. Raises E0606."""
+    check_count(len(pairs), VALUES_MAX, "attributes of one thing")
     for pair in pairs:
         value = pair.value
         text = value.string_value

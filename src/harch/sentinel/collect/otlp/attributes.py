@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from harch.sentinel.collect.parts import check_count
+
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+VALUES_MAX = 10_000  # of one list or map, and attributes of one thing
 _DEPTH_MAX = 16
 
 
@@ -29,13 +32,15 @@ def text_of(value: AnyValue) -> str:
 
 
 def plain_value(value: AnyValue, depth: int = 0) -> Any:
-    """The value as Python has it. Bytes become hexadecimal text; what is nested too deeply is left out."""
+    """The value as Python has it. Bytes become hexadecimal text; what is too deep is left out. Raises E0606."""
     kind = value.WhichOneof("value")
     if kind is None or depth > _DEPTH_MAX:
         return None
     if kind == "array_value":
+        check_count(len(value.array_value.values), VALUES_MAX, "values in one list")
         return [plain_value(item, depth + 1) for item in value.array_value.values]
     if kind == "kvlist_value":
+        check_count(len(value.kvlist_value.values), VALUES_MAX, "values in one map")
         return {item.key: plain_value(item.value, depth + 1) for item in value.kvlist_value.values}
     if kind == "bytes_value":
         return value.bytes_value.hex()

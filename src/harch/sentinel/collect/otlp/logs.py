@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harch.sentinel.collect.loki.pushed import TIME_NS_MAX, Pushed, plain_name
@@ -65,7 +65,7 @@ def level_of(number: int, text: str) -> str:
     return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else ""
 
 
-def _origin(attributes: Iterable[KeyValue]) -> tuple[Labels, dict[str, str]]:
+def _origin(attributes: Sequence[KeyValue]) -> tuple[Labels, dict[str, str]]:
     """The stream of a resource, and what else is known about it."""
     found = dict(flat_texts(attributes))
     named = {plain_name(key): value for key, value in found.items() if key in STREAM_ATTRIBUTES}
