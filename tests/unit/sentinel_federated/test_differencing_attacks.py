@@ -118,6 +118,13 @@ def test_what_is_not_over_yet_is_not_told(at_min: float) -> None:
     assert told.refused is not None or not told.series
 
 
+def test_steps_that_are_not_over_are_named_as_such_and_not_as_small_groups() -> None:
+    told = Owner(fleet()).ask("sum(load)", at_min=115, until_min=120)
+    assert [len(one.at) for one in told.series] == [5]
+    assert told.suppressed == 0
+    assert any("young" in text for text in told.warnings)
+
+
 @pytest.mark.parametrize(
     ("expression", "broken"),
     [

@@ -89,14 +89,17 @@ def permitted(
         return None
     desk = _Desk(ledger, found, np.array(bits, np.int64), policy, memory)
     allowed = np.zeros((found.groups, found.present.shape[1]), np.bool_)
-    closed_ms = int(now_s - policy.closing_s) * 1000
-    for step, time_ms in enumerate(reading.times.tolist()):
-        end_ms = time_ms - reading.offset_ms
-        if end_ms > closed_ms:
-            break
+    for step in np.flatnonzero(is_closed(reading, policy, now_s)).tolist():
+        end_ms = int(reading.times[step]) - reading.offset_ms
         for group in desk.told_at(step, pages_of(end_ms, reading.window_ms, policy), now_s):
             allowed[group, step] = True
     return allowed
+
+
+def is_closed(reading: Reading, policy: TelemetryPolicy, now_s: float) -> Bools:
+    """Which steps are over, so that what they read does not change any more."""
+    closed: Bools = reading.times - reading.offset_ms <= int(now_s - policy.closing_s) * 1000
+    return closed
 
 
 def page_ms(policy: TelemetryPolicy) -> int:

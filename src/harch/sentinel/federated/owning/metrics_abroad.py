@@ -18,6 +18,7 @@ from harch.sentinel.federated.owning.metric_groups import (
     Candidates,
     Reading,
     family_of,
+    is_closed,
     page_ms,
     pages_of,
     permitted,
@@ -132,11 +133,13 @@ def _judged(part: MetricPart, asked: AskedAbroad, value: MatrixResult, read: Sel
     if allowed is None:
         return refused(part.expression, "memory", "no more can be remembered of what was told", "ask again later")
     told = _told(part, asked, value, numbers, np.vstack([allowed, np.zeros_like(allowed[:1])]), desk)
+    closed = is_closed(reading, policy, desk.now_s)
     there = np.zeros_like(allowed)
     for row, group in enumerate(numbers.tolist()):
         if group >= 0:
-            there[group] |= value.present[row]
-    return structs.replace(told, suppressed=int((there & ~allowed).any(axis=1).sum()))
+            there[group] |= value.present[row] & closed
+    warnings = () if closed.all() else ("nothing is told yet of times this young",)
+    return structs.replace(told, suppressed=int((there & ~allowed).any(axis=1).sum()), warnings=warnings)
 
 
 def _is_mixed(value: MatrixResult) -> bool:
