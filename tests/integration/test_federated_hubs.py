@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -26,10 +27,12 @@ from harch.federation.identity.authority import Authority
 from harch.federation.identity.folder import identity_folder
 from harch.federation.identity.founding import make_federation
 from harch.federation.identity.identity import HubIdentity
+from harch.hub.audit.table import AuditQuery
 from harch.hub.desk import Closed
 from harch.hub.service import HubService
 from harch.hub.views import PeerView, Sight, WorkloadQuery
 from harch.placement.explanation import Verdict
+from harch.sentinel.federated.messages import MetricPart, Question
 from harch.testing.agents import SimAgent
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
@@ -265,6 +268,19 @@ async def test_hubs_keep_the_checkpoints_of_each_other(pair: Pair) -> None:
             await asyncio.sleep(0.01)
     assert kept[-1].holds
     assert kept[-1].checkpoint.hub == "dakhla"
+
+
+async def test_a_hub_without_telemetry_says_so_and_a_stranger_cannot_be_asked(pair: Pair) -> None:
+    part = MetricPart(expression="sum(up)", start_ms=0, end_ms=0, step_ms=0)
+    question = msgspec.msgpack.encode(Question(id="q_1", tenant="t", asked_by="key_1", parts=(part,)))
+    federation = pair.dakhla.service.federation
+    with pytest.raises(HarchError, match="`nador` is no other hub") as stranger:
+        await federation.ask_telemetry("nador", question, within_s=5)
+    with pytest.raises(HarchError) as silent:
+        await federation.ask_telemetry("dakar", question, within_s=5)
+    assert (stranger.value.code, silent.value.code) == ("E0699", "E0698")
+    (record,) = await pair.dakar.service.audit.records(AuditQuery(kind="telemetry"))
+    assert (record.entry.verdict, record.entry.details["refused_rules"]) == ("refused", ("E0698",))
 
 
 async def test_a_hub_leaves_only_without_work_and_then_for_good_until_it_is_invited_anew(pair: Pair) -> None:
