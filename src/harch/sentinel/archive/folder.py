@@ -10,6 +10,7 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.sentinel.archive.limits import ArchiveSettings
 from harch.sentinel.archive.logs.store import LogArchive
+from harch.sentinel.archive.memory import SharedMemory
 from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.store.tenants import TENANTS_MAX, check_tenant
 
@@ -23,6 +24,7 @@ class ArchiveFolder:
         """Opens what is there, which may take a while. Raises E0613 for a list of files that was changed."""
         self._tenants_folder, self._clock = folder / "tenants", clock
         self._settings = settings or ArchiveSettings()
+        self._memory = SharedMemory(self._settings.memory_bytes_max)
         self._opening = threading.Lock()
         self._logs: dict[str, LogArchive] = {}
         self._spans: dict[str, SpanArchive] = {}
@@ -42,7 +44,7 @@ class ArchiveFolder:
                 if tenant not in self._logs:
                     folder = self._tenants_folder / tenant / LOGS
                     self._logs[tenant] = LogArchive(
-                        folder, self._settings.logs, self._settings.logs_keeping, self._clock
+                        folder, self._settings.logs, self._settings.logs_keeping, self._clock, memory=self._memory
                     )
                 found = self._logs[tenant]
         return found
@@ -55,7 +57,7 @@ class ArchiveFolder:
                 if tenant not in self._spans:
                     folder = self._tenants_folder / tenant / SPANS
                     self._spans[tenant] = SpanArchive(
-                        folder, self._settings.spans, self._settings.spans_keeping, self._clock
+                        folder, self._settings.spans, self._settings.spans_keeping, self._clock, memory=self._memory
                     )
                 found = self._spans[tenant]
         return found

@@ -59,3 +59,4 @@ class ArchiveSettings:
     logs_keeping: Keeping = Keeping()
     spans: SpanLimits = SpanLimits()
     spans_keeping: Keeping = Keeping()
+    memory_bytes_max: int = 1024 * MIB  # of all tenants' lines and spans together

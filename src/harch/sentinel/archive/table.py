@@ -23,6 +23,7 @@ from harch.sentinel.archive.files import Files, windows_of
 from harch.sentinel.archive.journal import ERASURE, ROWS, Reading, RecordJournal, read_records
 from harch.sentinel.archive.kinds import Kind, R, Rows, View
 from harch.sentinel.archive.limits import MIB, Keeping
+from harch.sentinel.archive.memory import SharedMemory
 from harch.sentinel.store.blocks.disk import Disk
 from harch.sentinel.store.wal.disk import Disk as LogDisk
 from harch.sentinel.store.wal.disk import SystemDisk
@@ -44,11 +45,14 @@ class Table(Generic[R]):
         keeping: Keeping,
         clock: Clock,
         *,
+        memory: SharedMemory | None = None,
         disk: Disk | None = None,
         log_disk: LogDisk | None = None,
     ) -> None:
         """Opens the folder, which the caller has locked. Reads the log, so it may take a while."""
         self._kind, self._keeping, self._clock = kind, keeping, clock
+        self._memory = memory or SharedMemory(keeping.memory_bytes_max)
+        self._used = 0  # what this table has added to it
         log_folder = folder / "wal"
         log_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.files = Files(folder, kind, disk or Disk())
@@ -73,11 +77,12 @@ class Table(Generic[R]):
     def check_writable(self) -> None:
         """Raises E0617 while the disk refuses, E0629 while memory is full."""
         self._log.check_writable()
-        used = self.memory_bytes()
-        if used > self._keeping.flush_bytes:
+        used, is_full = self.memory_bytes(), self._memory.is_full
+        if used > self._keeping.flush_bytes or is_full:
             self._make_room()
-        if used > self._keeping.memory_bytes_max:
-            raise HarchError("E0629", f"{used // MIB} MiB wait to be written into files", retry_after_s=1)
+        if used > self._keeping.memory_bytes_max or is_full:
+            waiting = max(used, self._memory.used if is_full else 0)
+            raise HarchError("E0629", f"{waiting // MIB} MiB wait to be written into files", retry_after_s=1)
 
     def append(self, rows: R, record: bytes) -> None:
         """Returning means that the rows are on disk. `record` gives them back after a crash."""
@@ -157,7 +162,7 @@ class Table(Generic[R]):
             waited = self._since_s is not None and (
                 self._clock.monotonic_s() - self._since_s >= self._keeping.flush_after_s
             )
-            if waited or self.memory_bytes() > self._keeping.flush_bytes:
+            if waited or self.memory_bytes() > self._keeping.flush_bytes or self._memory.is_crowded:
                 self.flush()
             now_ns = epoch_ns(self._clock.now())
             gone = planning.expired(self.files.manifest.files, self._keeping, now_ns)
@@ -206,11 +211,15 @@ class Table(Generic[R]):
             self._log.commit(self._journal.ticket)
         finally:
             self._log.close()
+            self._memory.change(-self._used)
+            self._used = 0
 
     def _add(self, rows: R) -> None:
         """Pieces of about the same size are joined as soon as there are some: few pieces, and few copies of a row."""
         pieces = self._pieces
         pieces.append(rows)
+        self._used += rows.memory_bytes
+        self._memory.change(rows.memory_bytes)
         while True:
             tier, count = _tier(pieces[-1]), 1
             while count < len(pieces) - self._sealed and _tier(pieces[-1 - count]) == tier:
@@ -222,11 +231,18 @@ class Table(Generic[R]):
     def _erase(self, erasure: Erasure) -> None:
         left = [self._kind.without(piece, erasure.content) for piece in self._pieces]
         self._pieces = [piece for piece in left if piece.count]
+        self._count_memory()
         self.files.remember(erasure)  # durable by its record in the log, and with the next list of files
 
     def _forget_sealed(self) -> None:
         self._pieces = self._pieces[self._sealed :]
+        self._count_memory()
         self._since_s = self._clock.monotonic_s() if self._pieces else None
+
+    def _count_memory(self) -> None:
+        used = self.memory_bytes()
+        self._memory.change(used - self._used)
+        self._used = used
 
     def _make_room(self) -> None:
         """Flushes in a thread of its own when memory gets short, instead of waiting for the next upkeep."""

@@ -36,7 +36,9 @@ def in_any_order(
     leads: Sequence[Lead], start_ns: int, end_ns: int, limit: int | None, stopped: Callable[[], bool]
 ) -> Iterator[LogChunk]:
     left = limit
-    for found in _looked(leads, start_ns, end_ns, stopped):
+    for found in _looked(leads, [start_ns, end_ns], _LOOKERS, stopped):
+        if found is None:
+            continue
         if left is not None:
             found = found if len(found) <= left else _part(found, np.arange(left))
             left -= len(found)
@@ -45,19 +47,19 @@ def in_any_order(
             return
 
 
-def _looked(leads: Sequence[Lead], start_ns: int, end_ns: int, stopped: Callable[[], bool]) -> Iterator[Found]:
-    """What is found in one source after the other; some are looked at ahead, by other cores."""
+def _looked(
+    leads: Sequence[Lead], span: Sequence[int], lookers: int, stopped: Callable[[], bool]
+) -> Iterator[Found | None]:
+    """What is found in one source after the other. Other cores look ahead, within the `span` of that moment."""
     ahead: deque[Future[Found | None]] = deque()
     waiting = iter(leads)
     try:
         while not stopped():
-            for lead in islice(waiting, _LOOKERS - len(ahead)):
-                ahead.append(_pool().submit(lead.look, start_ns, end_ns))
+            for lead in islice(waiting, lookers - len(ahead)):
+                ahead.append(_pool().submit(lead.look, span[0], span[1]))
             if not ahead:
                 return
-            found = ahead.popleft().result()
-            if found is not None:
-                yield found
+            yield ahead.popleft().result()
     finally:
         for one in ahead:
             one.cancel()
@@ -75,16 +77,19 @@ def by_time(
     order: Order,
     limit: int | None,
     stopped: Callable[[], bool],
+    *,
+    ahead: bool = False,
 ) -> Iterator[LogChunk]:
-    """A line goes out as soon as no source that is left can have one before it."""
+    """A line goes out as soon as no source that is left can have one before it.
+
+    `ahead`: looking is dear and finds little, so that it is worth to begin with later sources already.
+    """
     newest_first = order is Order.NEWEST_FIRST
     waiting = sorted(leads, key=lambda lead: -lead.end_ns if newest_first else lead.start_ns)
     pool: list[Found] = []
     left = limit
-    for number, lead in enumerate(waiting):
-        if stopped():
-            return
-        found = lead.look(start_ns, end_ns)
+    span = [start_ns, end_ns]
+    for number, found in enumerate(_looked(waiting, span, _LOOKERS if ahead else 1, stopped)):
         if found is not None:
             pool.append(found)
         following = waiting[number + 1] if number + 1 < len(waiting) else None
@@ -101,9 +106,9 @@ def by_time(
             # What comes later must be at least as good as the last of these.
             times = np.concatenate([one.times for one in pool])
             if newest_first:
-                start_ns = max(start_ns, int(np.partition(times, len(times) - left)[len(times) - left]))
+                span[0] = max(span[0], int(np.partition(times, len(times) - left)[len(times) - left]))
             else:
-                end_ns = min(end_ns, int(np.partition(times, left - 1)[left - 1]) + 1)
+                span[1] = min(span[1], int(np.partition(times, left - 1)[left - 1]) + 1)
 
 
 def _whole(found: Found) -> LogChunk:

@@ -18,6 +18,7 @@ from harch.sentinel.archive.logs.kind import LogKind, erased_places, erasure_byt
 from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, encoded, rows_of
 from harch.sentinel.archive.logs.scanning import Lead, by_time, in_any_order
 from harch.sentinel.archive.logs.selecting import Budget, Found, MemorySource, Source, Wanted, found_in, places_of
+from harch.sentinel.archive.memory import SharedMemory
 from harch.sentinel.archive.table import Table
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LineFilter, LinesWritten, LogBatch, LogChunk, LogRequest, Order
@@ -39,12 +40,15 @@ class LogArchive:
         keeping: Keeping,
         clock: Clock,
         *,
+        memory: SharedMemory | None = None,
         disk: Disk | None = None,
         log_disk: LogDisk | None = None,
     ) -> None:
         self._limits = limits
         self._kind = LogKind()
-        self.table: Table[LogRows] = Table(folder, self._kind, keeping, clock, disk=disk, log_disk=log_disk)
+        self.table: Table[LogRows] = Table(
+            folder, self._kind, keeping, clock, memory=memory, disk=disk, log_disk=log_disk
+        )
         self._accepting = Accepting(limits, clock.monotonic_s)
         self._watchers: tuple[Callable[[Sequence[LogBatch]], None], ...] = ()
 
@@ -67,7 +71,8 @@ class LogArchive:
             if request.order is Order.ANY:
                 yield from in_any_order(leads, *span, request.limit, stopped)
             else:
-                yield from by_time(leads, *span, request.order, request.limit, stopped)
+                ahead = bool(wanted.filters or wanted.metadata)
+                yield from by_time(leads, *span, request.order, request.limit, stopped, ahead=ahead)
 
     def streams(self, matchers: Sequence[Matcher], start_ns: int, end_ns: int) -> Sequence[Labels]:
         wanted = Wanted(tuple(matchers), ())

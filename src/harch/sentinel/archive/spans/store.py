@@ -9,6 +9,7 @@ from pathlib import Path
 from harch.base.clock import Clock
 from harch.sentinel.archive.kinds import View
 from harch.sentinel.archive.limits import Keeping, SpanLimits
+from harch.sentinel.archive.memory import SharedMemory
 from harch.sentinel.archive.spans.accepting import accept
 from harch.sentinel.archive.spans.blocks import Block, block_of
 from harch.sentinel.archive.spans.kind import SpanKindOfRows, erased, erasure_bytes, trace_words
@@ -34,12 +35,15 @@ class SpanArchive:
         keeping: Keeping,
         clock: Clock,
         *,
+        memory: SharedMemory | None = None,
         disk: Disk | None = None,
         log_disk: LogDisk | None = None,
     ) -> None:
         self._limits = limits
         self._kind = SpanKindOfRows()
-        self.table: Table[SpanRows] = Table(folder, self._kind, keeping, clock, disk=disk, log_disk=log_disk)
+        self.table: Table[SpanRows] = Table(
+            folder, self._kind, keeping, clock, memory=memory, disk=disk, log_disk=log_disk
+        )
         self._rate = Rate(limits.spans_per_s_max, limits.spans_burst_max, "spans", clock.monotonic_s)
         self._writing = threading.Lock()  # what is new is decided by one writer at a time
         self._recent = self._in_memory()  # spans in memory, and some that went into files since

@@ -97,7 +97,7 @@ class Log:
         """Removes the oldest segments, as long as they hold no sample after `until`; returns how many went."""
         newest = self._journal.newest
         gone = 0
-        for number in sorted(number for number in newest if number < before):
+        for number in sorted(number for number in tuple(newest) if number < before):
             if newest[number] > until:
                 break
             segment_path(self._folder, number).unlink(missing_ok=True)
