@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.loki.pushed import Pushed, metadata_of
+from harch.sentinel.collect.loki.pushed import LINES_MAX, Pushed, metadata_of
 from harch.sentinel.collect.loki.stream_text import checked_stream, parse_stream
+from harch.sentinel.collect.parts import check_count
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS_MAX = 20
@@ -42,11 +43,13 @@ _decode = msgspec.json.Decoder(_Push).decode
 
 
 def read_json(body: bytes) -> Pushed:
-    """Raises E0680 for what is no push; streams and lines that cannot be taken are refused alone."""
+    """Raises E0680 for what is no push, E0606 for too many lines; streams and lines that cannot be taken are refused
+    alone."""
     try:
         push = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
         raise HarchError("E0680", f"the body is no push in JSON: {str(broken)[:200]}") from broken
+    check_count(sum(len(one.values) + len(one.entries) for one in push.streams), LINES_MAX, "lines in one push")
     pushed = Pushed()
     for stream in push.streams:
         try:

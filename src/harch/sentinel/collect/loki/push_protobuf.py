@@ -10,12 +10,11 @@ from google.protobuf.message import DecodeError
 
 from harch.base.errors import HarchError
 from harch.sentinel.collect.loki.messages import push_type
-from harch.sentinel.collect.loki.pushed import METADATA_MAX, Pushed, metadata_of
+from harch.sentinel.collect.loki.pushed import LINES_MAX, METADATA_MAX, Pushed, metadata_of
 from harch.sentinel.collect.loki.stream_text import parse_stream
 from harch.sentinel.collect.parts import check_count, check_parts
 from harch.sentinel.model.labels import Labels
 
-LINES_MAX = 500_000  # of one push
 _S = 1_000_000_000
 
 

@@ -11,6 +11,7 @@ from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
 
 TIME_NS_MAX = 2**63 - 1
+LINES_MAX = 500_000  # of one push
 METADATA_MAX = 1000  # of one line; a store may allow fewer
 
 

@@ -22,6 +22,7 @@ class Looking:
         self._rules = [rule for rule in rules if rule.pattern is not None]
         self._with_names = [rule for rule in rules if rule.names is not None]
         self._search = Search(self._rules)
+        self._searches = [Search([rule]) for rule in self._rules]
         self._remembered = lru_cache(maxsize=_NAMES_REMEMBERED)(self._rule_of_name)
 
     def rule_of_name(self, name: str) -> Rule | None:
@@ -36,16 +37,14 @@ class Looking:
 
     def changed(self, texts: Sequence[str], hits: Hits, touched: Sequence[int] | None = None) -> dict[int, str]:
         """New texts by place, for those that change."""
-        changed: dict[int, str] = {}
-        for place in self.touched(texts) if touched is None else touched:
-            text = texts[place]
-            for rule in self._rules:
-                text, count = rule.applied(text)
+        places = self.touched(texts) if touched is None else touched
+        current = [texts[place] for place in places]
+        for rule, search in zip(self._rules, self._searches, strict=True):
+            for at in search.touched(current):
+                current[at], count = rule.applied(current[at])
                 if count:
                     hits[rule.name] += count
-            if text != texts[place]:
-                changed[place] = text
-        return changed
+        return {place: text for place, text in zip(places, current, strict=True) if text != texts[place]}
 
     def changed_lines(self, texts: Sequence[str], touched: Sequence[int], hits: Hits) -> dict[int, str]:
         """The same for the lines of one stream in their order: a secret may go on in the lines that follow."""
