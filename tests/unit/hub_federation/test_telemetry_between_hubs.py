@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.hub.federation import telemetry_asking, telemetry_desk, telemetry_pieces
-from harch.hub.federation.messages import PIECE_BYTES_MAX, PieceAsked, PieceTold, TelemetryAsked, TelemetryTold
+from harch.hub.federation.messages import (
+    PIECE_BYTES_MAX,
+    QUESTION_BYTES_MAX,
+    PieceAsked,
+    PieceTold,
+    TelemetryAsked,
+    TelemetryTold,
+)
 from harch.hub.federation.telemetry_desk import agreed_country, no_sentinel
 from harch.hub.federation.telemetry_pieces import KeptAnswers
 from harch.hub.views import PeerView
@@ -230,6 +237,10 @@ async def test_what_is_no_question_is_refused_and_the_link_lives(raw: bytes) -> 
     assert (raised.value.code, wire.judged) == ("E0699", [])
     many = replace(QUESTION, parts=(PART,) * 65)
     assert (await refused(wire, many)).code == "E0699"
+    crossed = len(wire.crossed)
+    long = replace(QUESTION, parts=(replace(PART, expression="x" * QUESTION_BYTES_MAX),))
+    assert (await refused(wire, long)).code == "E0699"
+    assert len(wire.crossed) == crossed  # it was not even sent
 
 
 def test_a_country_counts_if_the_fleet_file_and_the_hub_agree() -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from harch.base.errors import HarchError
-from harch.hub.federation.messages import PieceAsked, PieceTold, TelemetryAsked, TelemetryTold
+from harch.hub.federation.messages import (
+    QUESTION_BYTES_MAX,
+    PieceAsked,
+    PieceTold,
+    TelemetryAsked,
+    TelemetryTold,
+)
 from harch.hub.federation.questions import Questions, no_answer
 from harch.sentinel.federated.messages import ANSWER_BYTES_MAX
 
@@ -12,7 +18,12 @@ PIECE_WITHIN_S = 5.0
 
 
 async def fetch_answer(questions: Questions, hub_id: str, question: bytes, *, within_s: float) -> bytes:
-    """Raises E0698 if that hub or a piece does not come in time, and whatever error it answers instead."""
+    """Raises E0698 if that hub or a piece does not come in time, and whatever error it answers instead; E0699 for a
+    question that is too long to be sent."""
+    if len(question) > QUESTION_BYTES_MAX:
+        raise HarchError(
+            "E0699", f"a question between hubs has at most {QUESTION_BYTES_MAX} bytes", hint="ask for less"
+        )
     try:
         told = await questions.ask(
             hub_id,
