@@ -12,6 +12,7 @@ import pytest
 from owner_world import HOME, Owner, gpu, steady
 
 from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
 from harch.sentinel.federated.asking.cutting import plan
 from harch.sentinel.federated.asking.merging import Merged, merge
 from harch.sentinel.federated.asking.plans import FederatedPlan
@@ -122,6 +123,17 @@ def test_refusals_are_named_and_the_others_are_heard() -> None:
     assert (refused.hub_id, refused.rejection.rule) == (far[0], "aggregate")
     assert not merged.is_complete
     assert shown(merged.result) == shown(ENGINE.instant("max(m)", 900_000, near[1]))
+
+
+def test_a_hub_that_refuses_one_part_takes_no_part_at_all() -> None:
+    cut = plan("avg(m)", Grid.instant(0))
+    numbers = [Told(series=(SeriesTold(labels=(), at=(0,), values=(value,)),)) for value in (10.0, 4.0)]
+    refused = Told(refused=Rejection("count(m)", "size", "too much", "ask for less"))
+    whole = Answer(question_id="q", hub_id="a", country="MA", told=(numbers[0], numbers[1]))
+    half = Answer(question_id="q", hub_id="b", country="MA", told=(numbers[0], refused))
+    merged = merge(cut, [whole, half])
+    assert list(shown(merged.result).values()) == [2.5]
+    assert [one.hub_id for one in merged.refused] == ["b"]
 
 
 def test_suppressed_groups_are_counted() -> None:

@@ -91,6 +91,16 @@ def test_all_names_and_all_but_one_are_not_both_told() -> None:
     assert groups(other.ask_spans(by=("service",))) == {}
 
 
+def test_a_span_that_ends_late_is_not_found_by_asking_again() -> None:
+    kept = store(*(span(number) for number in range(20)))
+    owner = Owner(spans=kept)
+    assert groups(owner.ask_spans(by=("service",)))[("hub",)].count == 20
+    assert groups(owner.ask_spans(by=("service",)))[("hub",)].count == 20, "nothing has changed"
+    kept.append([span(50)])
+    assert groups(owner.ask_spans(by=("service",))) == {}
+    assert groups(Owner(spans=kept).ask_spans(by=("service",)))[("hub",)].count == 21, "who was told nothing before"
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "broken"),
     [

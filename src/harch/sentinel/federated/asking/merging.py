@@ -49,7 +49,7 @@ def merge(
 ) -> Merged:
     """One answer. `own` is this hub's; where two hubs tell the same series, the earlier in (own, *answers) counts.
 
-    A hub that refused one of a place's parts is left out of that place. Raises E0695 for answers that do not fit the
+    A hub that refused one part is left out of all: a sum over some hubs is not divided by the count of others. Raises E0695 for answers that do not fit the
     plan, and what the engine raises.
     """
     everyone = [*((own,) if own is not None else ()), *answers]
@@ -57,8 +57,9 @@ def merge(
         _check(plan, answer)
     warnings: list[str] = []
     filled = []
+    willing = [answer for answer in everyone if all(told.refused is None for told in answer.told)]
     for place in plan.places:
-        rows, repeated = _filled(place, everyone)
+        rows, repeated = _filled(place, willing)
         filled.append((place.grid, rows))
         if repeated:
             warnings.append(f"{repeated} series are told by more than one hub; each is counted once")
@@ -84,8 +85,7 @@ def _filled(place: Place, answers: Sequence[Answer]) -> tuple[Rows, int]:
     steps = place.grid.count
     if not place.parts:
         return NOTHING, 0
-    hubs = [[answer.told[number] for number in place.parts] for answer in answers]
-    told = [[one.series for one in parts] for parts in hubs if all(one.refused is None for one in parts)]
+    told = [[answer.told[number].series for number in place.parts] for answer in answers]
     if place.joining in (Joining.SPREAD, Joining.DEVIATION):
         return spread_rows(told, steps, place.joining), 0
     together: list[SeriesTold] = [one for parts in told for one in parts[0]]

@@ -36,6 +36,7 @@ QUANTA_MAX = 96
 CELLS_MAX = 2_000  # over all quanta of a part
 
 Key = tuple[str, ...]  # service, name, status, kind
+_SMALL = b"small"
 _FIELDS = tuple(field.value for field in GROUPABLE)
 _STATUS = GROUPABLE.index(Field.STATUS)
 _PERMITTED: Mapping[Comparison, Callable[[str, str], bool]] = {
@@ -149,16 +150,20 @@ def _judged(
 def _sets(
     by_quantum: Mapping[int, Sequence[SpanGroup]], ledger: str, policy: TelemetryPolicy, memory: Memory
 ) -> dict[int, int] | None:
-    """The cells of each quantum as bits. A cell of at least k traces is k sources; all small ones are one source."""
+    """The cells of each quantum as bits. A cell of at least k traces is k sources; all small ones are one source.
+
+    What a cell amounts to is a bit of its own: a span that ends hours later changes it, and then it is not told again,
+    because the difference would be that span.
+    """
     sets: dict[int, int] = {}
     for quantum, found in by_quantum.items():
         names = []
         for cell in found:
-            cell_digest = digest_of(tuple(zip(_FIELDS, cell.key, strict=True)))
+            key = tuple(zip(_FIELDS, cell.key, strict=True))
+            amount = (("count", str(cell.count)), ("duration", str(cell.duration_sum_ns)))
+            names += [(digest_of(key), _SMALL), (digest_of((*key, *amount)), _SMALL)]
             if cell.traces >= policy.k:
-                names += [(cell_digest + bytes([n % 256, n // 256]),) * 2 for n in range(policy.k)]
-            else:
-                names.append((cell_digest, b"small"))
+                names += [(digest_of((*key, ("number", str(number)))),) * 2 for number in range(policy.k)]
         bits = memory.bits(ledger, names)
         if bits is None:
             return None
