@@ -49,8 +49,8 @@ def merge(
 ) -> Merged:
     """One answer. `own` is this hub's; where two hubs tell the same series, the earlier in (own, *answers) counts.
 
-    A hub that refused one part is left out of all: a sum over some hubs is not divided by the count of others. Raises E0695 for answers that do not fit the
-    plan, and what the engine raises.
+    A hub that refused one part is left out of all: a sum over some hubs is not divided by the count of others. Raises
+    E0695 for answers that do not fit the plan, and what the engine raises.
     """
     everyone = [*((own,) if own is not None else ()), *answers]
     for answer in everyone:
