@@ -16,7 +16,7 @@ from documents import DOCS, ROOT, shell_lines
 # Pages whose commands work today. Planned verbs may be named in prose elsewhere, never in a block to copy.
 _PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "internals" / "testing.md")
 _GROUPS = frozenset(
-    {"hub", "agent", "data", "policy", "audit", "node", "secret", "simulate"}
+    {"hub", "agent", "data", "policy", "audit", "node", "secret", "sentinel", "simulate"}
 )  # nouns that take a second word, e.g. `harch hub serve`
 
 
