@@ -55,3 +55,18 @@ def test_a_hub_is_on_its_own_until_its_folder_holds_an_identity(tmp_path: Path) 
     assert config(tmp_path, host="0.0.0.0").url_of("dakhla", identity) == "http://10.1.0.7:7701"
     assert config(tmp_path, host="::").url_of("dakhla") == "http://127.0.0.1:7701"
     assert config(tmp_path, host="::1").url_of("dakhla") == "http://[::1]:7701"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("10.9.0.1", "10.9.0.1"),
+    ],
+)
+def test_a_hub_reaches_its_own_sentinel_where_it_listens(tmp_path: Path, host: str, address: str) -> None:
+    made = config(tmp_path, host=host)
+    assert made.telemetry_url == f"http://{address}:{made.ports.telemetry(0)}"
