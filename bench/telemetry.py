@@ -14,7 +14,7 @@ from pathlib import Path
 
 from verdict import Verdict, conditions
 
-PARTS = ("ingest", "logs", "traces", "overhead", "federated")
+PARTS = ("ingest", "logs", "logql", "traces", "overhead", "federated")
 _HERE = Path(__file__).parent
 
 
