@@ -9,17 +9,13 @@ from collections.abc import Sequence
 
 from harch.base.errors import HarchError
 
-_BYTES_AT_LEAST = 2  # of any part
+_BYTES_FEW = 8  # a part that takes more is no trick; smaller messages cannot take much memory, whatever they hold
 
 
 def check_parts(message: bytes, path: Sequence[int], parts_max: int, what: str) -> None:
-    """Raises E0606 if the field at the end of `path` (numbers of fields, from the outside) comes too often.
-
-    What is no message is left to who reads it.
-    """
-    if len(message) <= parts_max * _BYTES_AT_LEAST:
-        return  # it cannot have so many
-    if _counted(message, tuple(path), parts_max) > parts_max:
+    """Raises E0606 if the field at the end of `path` (numbers of fields, from the outside) comes too often in a large
+    message. Who reads it counts again; what is no message is left to them, too."""
+    if len(message) > parts_max * _BYTES_FEW and counted(message, tuple(path), parts_max) > parts_max:
         hint = "send several smaller requests"
         raise HarchError("E0606", f"the request has more than {parts_max} {what}", hint=hint)
 
@@ -35,8 +31,8 @@ def check_objects(text: bytes, objects_max: int) -> None:
     check_count(text.count(b"{"), objects_max, "objects in one request")
 
 
-def _counted(message: bytes, path: tuple[int, ...], parts_max: int) -> int:
-    """As far as the limit and one beyond it."""
+def counted(message: bytes, path: tuple[int, ...], parts_max: int) -> int:
+    """How many there are, as far as the limit and one beyond it."""
     count = 0
     ranges = [(0, len(message), 0)]
     while ranges:

@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 
 from harch.base.errors import HarchError
 from harch.sentinel.collect.loki.messages import push_type
-from harch.sentinel.collect.loki.pushed import LINES_MAX, METADATA_MAX, Pushed, metadata_of
+from harch.sentinel.collect.loki.pushed import LINES_MAX, METADATA_MAX, Pushed, plain_name
 from harch.sentinel.collect.loki.stream_text import parse_stream
 from harch.sentinel.collect.parts import check_count, check_parts
-from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.labels import Labels, labels
 
 _S = 1_000_000_000
 
@@ -45,7 +45,9 @@ def read_protobuf(message: bytes) -> Pushed:
         push.ParseFromString(message)
     except DecodeError as broken:
         raise HarchError("E0680", "the body is no `logproto.PushRequest`") from broken
+    check_count(sum(len(stream.entries) for stream in push.streams), LINES_MAX, "lines in one push")
     pushed = Pushed()
+    names: dict[bytes, str] = {}
     for stream in push.streams:
         entries = stream.entries
         try:
@@ -61,15 +63,20 @@ def read_protobuf(message: bytes) -> Pushed:
             times_ns.append(at.seconds * _S + at.nanos)
             texts.append(entry.line.decode("utf-8", "replace"))
             more = entry.metadata
-            metadata.append(_metadata(more) if more else ())
+            metadata.append(_metadata(more, names) if more else ())
         pushed.add(named, times_ns, texts, metadata)
     return pushed
 
 
-def _metadata(pairs: Sequence[Any]) -> Labels:
+def _metadata(pairs: Sequence[Any], names: dict[bytes, str]) -> Labels:
+    """`names` has those that came before: lines of a push share them."""
     check_count(len(pairs), METADATA_MAX, "pieces of metadata of one line")
-    return metadata_of({_text(pair.name): _text(pair.value) for pair in pairs})
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+    told: dict[str, str] = {}
+    for pair in pairs:
+        raw = pair.name
+        name = names.get(raw)
+        if name is None:
+            name = names[raw] = plain_name(raw.decode("utf-8", "replace"))
+        told[name] = pair.value.decode("utf-8", "replace")
+    told.pop("", None)
+    return labels(told)

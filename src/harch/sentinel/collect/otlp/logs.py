@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harch.sentinel.collect.loki.pushed import TIME_NS_MAX, Pushed, plain_name
 from harch.sentinel.collect.otlp.any_values import flat_texts
 from harch.sentinel.collect.otlp.attributes import text_of
+from harch.sentinel.collect.parts import check_count
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LEVEL, LEVELS, SPAN_ID, TRACE_ID
 
@@ -25,6 +26,7 @@ STREAM_ATTRIBUTES = frozenset(
         "k8s.replicaset.name", "k8s.statefulset.name", "service.instance.id", "service.name", "service.namespace",
     }
 )  # fmt: skip
+RECORDS_MAX = 200_000
 SERVICE_NAME, UNKNOWN_SERVICE = "service_name", "unknown_service"
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _NO_TRACE, _NO_SPAN = bytes(_TRACE_BYTES), bytes(_SPAN_BYTES)
@@ -37,7 +39,9 @@ _LEVEL_WORDS = {
 
 
 def exported_logs(request: ExportLogsServiceRequest, now_ns: int) -> Pushed:
-    """All records that can be taken; one without any time is of now."""
+    """All records that can be taken; one without any time is of now. Raises E0606."""
+    scopes = (scope for resource in request.resource_logs for scope in resource.scope_logs)
+    check_count(sum(len(scope.log_records) for scope in scopes), RECORDS_MAX, "records in one request")
     pushed = Pushed()
     for resource in request.resource_logs:
         stream, shared = _origin(resource.resource.attributes)

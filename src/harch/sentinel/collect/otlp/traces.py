@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from harch.sentinel.collect.loki.pushed import TIME_NS_MAX
 from harch.sentinel.collect.otlp.any_values import attributes_of
 from harch.sentinel.collect.otlp.logs import UNKNOWN_SERVICE
+from harch.sentinel.collect.parts import check_count
 from harch.sentinel.model.spans import Attributes, Span, SpanEvent, SpanKind, SpanLink, SpanStatus
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
+SPANS_MAX = 200_000
 EVENTS_MAX, LINKS_MAX = 1000, 1000  # of one span; more are left out
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _NO_TRACE, _NO_SPAN = bytes(_TRACE_BYTES), bytes(_SPAN_BYTES)
@@ -40,7 +42,9 @@ class ExportedSpans:
 
 
 def exported_spans(request: ExportTraceServiceRequest) -> ExportedSpans:
-    """All spans that can be taken; one that cannot takes no other with it."""
+    """All spans that can be taken; one that cannot takes no other with it. Raises E0606."""
+    scopes = (scope for resource in request.resource_spans for scope in resource.scope_spans)
+    check_count(sum(len(scope.spans) for scope in scopes), SPANS_MAX, "spans in one request")
     exported = ExportedSpans()
     for resource in request.resource_spans:
         attributes = attributes_of(resource.resource.attributes)
