@@ -213,8 +213,9 @@ def test_following_needs_a_token_where_there_is_one() -> None:
     with_app(body, TokenDoor("secret"))
 
 
-def test_only_so_many_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loki_tail, "TAILS_MAX", 1)
+@pytest.mark.parametrize("limit", ["TAILS_MAX", "TAILS_PER_TENANT_MAX"])
+def test_only_so_many_follow_at_once(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loki_tail, limit, 1)
 
     async def body(app: TelemetryApp, _: MemoryLogs) -> None:
         first = Connection(app, {"query": '{app="web"}'})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 
 from harch.api.telemetry.answer import Answer, to_json
@@ -23,6 +24,7 @@ from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.logs import LogStore, Order
 
 TAILS_MAX = 32
+TAILS_PER_TENANT_MAX = 16
 FOLLOWED_S_MAX = 3600.0
 DELAY_NS_MAX = 5 * NS
 LINES_A_MESSAGE = 1_000
@@ -31,13 +33,13 @@ OVERLAP_S = 5.0  # how long a line that was sent as past may still be told as ne
 
 
 class LokiTail:
-    """Connections that follow logs, at most `TAILS_MAX` at once."""
+    """Connections that follow logs, at most `TAILS_MAX` at once and `TAILS_PER_TENANT_MAX` a tenant."""
 
     def __init__(self, tenants: LogTenants, engine: LogqlEngine, clock: Clock) -> None:
         self._tenants = tenants
         self._engine = engine
         self._clock = clock
-        self.active = 0
+        self._active: Counter[str] = Counter()
 
     def routes(self) -> list[Route]:
         return [Route(("GET",), _PATH, self.not_a_socket, Work.QUICK)]
@@ -50,8 +52,15 @@ class LokiTail:
 
     async def tail(self, request: TelemetryRequest, socket: Socket) -> None:
         """Until the reader leaves. Raises HarchError for what is wrong before anything was sent."""
-        if self.active >= TAILS_MAX:
-            raise HarchError("E0688", f"{TAILS_MAX} connections follow logs already", retry_after_s=5)
+        self._check_room(request.tenant)
+        self._active[request.tenant] += 1
+        try:
+            await self._followed(request, socket)
+        finally:
+            self._active[request.tenant] -= 1
+            self._active += Counter()  # forgets tenants without any
+
+    async def _followed(self, request: TelemetryRequest, socket: Socket) -> None:
         query = self._engine.tree(request.needed("query"))
         if not isinstance(query, LogQuery):
             raise HarchError("E0689", "only lines can be followed", hint="ask for numbers with query_range")
@@ -62,11 +71,15 @@ class LokiTail:
         start_ns = time_ns(request, "start", now_ns(request) - HOUR_NS)
         store = await asyncio.to_thread(self._tenants.logs, request.tenant)
         follower = _Follower(query, store, self._engine, self._clock, socket, categorized=wants_categories(request))
-        self.active += 1
-        try:
-            await follower.run(start_ns, limit, delay_ns / NS)
-        finally:
-            self.active -= 1
+        await follower.run(start_ns, limit, delay_ns / NS)
+
+    def _check_room(self, tenant: str) -> None:
+        """One tenant may not take all the room from others."""
+        if self._active.total() >= TAILS_MAX:
+            raise HarchError("E0688", f"{TAILS_MAX} connections follow logs already", retry_after_s=5)
+        if self._active[tenant] >= TAILS_PER_TENANT_MAX:
+            told = f"{TAILS_PER_TENANT_MAX} connections follow the logs of this tenant already"
+            raise HarchError("E0688", told, retry_after_s=5)
 
 
 class _Follower:
