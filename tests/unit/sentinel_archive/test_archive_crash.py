@@ -213,6 +213,29 @@ def test_a_torn_end_of_the_log_costs_nothing_that_was_acknowledged(tmp_path: Pat
     assert found_lines(tmp_path) == Counter(["whole", "later"])
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".index"])
+def test_a_damaged_file_fails_one_query_and_is_set_aside(tmp_path: Path, suffix: str) -> None:
+    archive = log_archive(tmp_path)
+    for number in range(2):
+        texts = [f"{number} {place:05d} {place * 7919:x}" for place in range(500)]
+        archive.append([LogBatch(labels({"app": "a"}), [number] * 500, texts)])
+        archive.table.flush()
+    archive.close()
+    path = min((tmp_path / "files").glob(f"*{suffix}"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3 if suffix == ".parquet" else 20] ^= 0xFF
+    path.write_bytes(data)
+    archive = log_archive(tmp_path)
+    with pytest.raises(HarchError) as refused:
+        lines(archive, EVERYTHING)
+    assert refused.value.code == "E0613"
+    assert len(lines(archive, EVERYTHING)) == 500, "the other file goes on"
+    with pytest.raises(HarchError) as unproven:
+        archive.purge()
+    assert unproven.value.code == "E0616"
+    archive.close()
+
+
 def test_a_changed_list_of_files_opens_nothing(tmp_path: Path) -> None:
     archive = log_archive(tmp_path)
     archive.append([LogBatch(labels({"app": "a"}), [1], ["x"])])

@@ -11,6 +11,7 @@ from typing import Generic
 import msgspec
 import numpy as np
 
+from harch.sentinel.archive.damage import QUARANTINE
 from harch.sentinel.archive.entries import Erasure, FileEntry, Manifest
 from harch.sentinel.archive.kinds import Kind, R
 from harch.sentinel.archive.manifest import read_manifest, write_manifest
@@ -103,6 +104,30 @@ class Files(Generic[R]):
         write_manifest(self._table_folder, done, self._disk)
         with lock:
             self.manifest = done
+
+    def set_aside(self, name: str, lock: threading.Lock) -> None:
+        """Takes a damaged file out of the list and keeps it beside the others, for whoever looks at the disk."""
+        entry = next((one for one in self.manifest.files if one.name == name), None)
+        if entry is None:
+            return
+        changed = msgspec.structs.replace(
+            self.manifest, files=tuple(one for one in self.manifest.files if one.name != name)
+        )
+        write_manifest(self._table_folder, changed, self._disk)
+        with lock:
+            self.manifest = changed
+        self._kind.forget(name)
+        kept = self.quarantine
+        if not kept.exists():
+            self._disk.make_folder(kept)
+        for suffix in self._kind.suffixes:
+            if (path := self.folder / f"{name}{suffix}").exists():
+                self._disk.rename(path, kept / path.name)
+        _log.error("E0613: file %s is damaged and was moved to %s", name, kept)
+
+    @property
+    def quarantine(self) -> Path:
+        return self._table_folder / QUARANTINE
 
     def have_room_for(self, group: Sequence[FileEntry], free_bytes_min: int) -> bool:
         needed = 2 * sum(one.disk_bytes for one in group) + free_bytes_min

@@ -18,6 +18,7 @@ import msgspec
 from harch.base.clock import Clock, epoch_ns
 from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
+from harch.sentinel.archive.damage import DamagedFile
 from harch.sentinel.archive.entries import Erasure
 from harch.sentinel.archive.files import Files, windows_of
 from harch.sentinel.archive.journal import ERASURE, ROWS, Reading, RecordJournal, read_records
@@ -125,9 +126,20 @@ class Table(Generic[R]):
             names = [one.name for one in files]
             self.files.pins.pin(names)
         try:
-            yield view
+            with self.minding_damage():
+                yield view
         finally:
             self.files.pins.unpin(names)
+
+    @contextmanager
+    def minding_damage(self) -> Iterator[None]:
+        """Whoever meets a damaged file fails; the file is set aside, so that nobody meets it again."""
+        try:
+            yield
+        except DamagedFile as damage:
+            with self._upkeep:
+                self.files.set_aside(damage.name, self._lock)
+            raise
 
     def erasures_wait(self) -> bool:
         """Whether files have rows that were erased."""
@@ -157,7 +169,7 @@ class Table(Generic[R]):
 
     def maintain(self) -> None:
         """Erasures first, then files for what waited long enough, merging, and the end of what is too old."""
-        with self._upkeep:
+        with self._upkeep, self.minding_damage():
             self.carry_out()
             waited = self._since_s is not None and (
                 self._clock.monotonic_s() - self._since_s >= self._keeping.flush_after_s
@@ -200,9 +212,12 @@ class Table(Generic[R]):
 
         Raises E0616 where a reader holds an old file for long.
         """
-        with self._upkeep:
+        with self._upkeep, self.minding_damage():
             self.flush()
             self.carry_out()
+        if self.files.quarantine.exists() and any(self.files.quarantine.iterdir()):
+            hint = f"delete what is in {self.files.quarantine}"
+            raise HarchError("E0616", "a damaged file may still hold erased rows", hint=hint)
         if not self.files.pins.wait():
             raise HarchError("E0616", "a query still reads a file with erased rows", hint="purge again when it is over")
 

@@ -6,7 +6,6 @@ by a bitmap of grams, which texts it cannot contain; most groups are never touch
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harch.base.errors import HarchError
+from harch.sentinel.archive.damage import DamagedFile, mapped
 from harch.sentinel.archive.gram_kernels import with_all
 from harch.sentinel.archive.grams import bitmap_of
 from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, taken
@@ -138,14 +137,13 @@ class LogFile:
     """An open file. Columns of a group are read when they are asked for."""
 
     def __init__(self, stem: Path) -> None:
-        """Raises E0613 for what was not written like that, FileNotFoundError where there is nothing."""
+        """Raises E0613 for what was not written like that."""
         self.name = stem.name
-        with stem.with_suffix(INDEX).open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = mapped(stem.with_suffix(INDEX))
         size = int.from_bytes(data[8:12], "little")
         head = data[16 : 16 + size]
         if data[:8] != _MAGIC or crc32c(head) != int.from_bytes(data[12:16], "little"):
-            raise damaged(stem, "its index is not what was written")
+            raise DamagedFile(stem, "its index is not what was written")
         self._index = msgspec.msgpack.decode(bytes(cramjam.zstd.decompress(head)), type=_Index)
         self.streams = self._index.streams
         self.extras = frozenset(self._index.extras)
@@ -176,14 +174,13 @@ class LogFile:
 
     def column(self, group: int, name: str) -> Any:
         """One column of a group. Raises E0613 where its checksum is wrong."""
-        if self._parquet is None:
-            self._parquet = pq.ParquetFile(
-                self._stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True
-            )
         try:
+            if self._parquet is None:
+                path = self._stem.with_suffix(PARQUET)
+                self._parquet = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
             table = self._parquet.read_row_group(group, columns=[name], use_threads=False)
         except (pa.ArrowException, OSError) as broken:
-            raise damaged(self._stem, f"group {group} of `{name}`: {broken}") from broken
+            raise DamagedFile(self._stem, f"group {group} of `{name}`: {broken}") from broken
         return table.column(0).combine_chunks()
 
     def texts(self, group: int, name: str) -> Texts:
@@ -238,7 +235,3 @@ def read_log_file(stem: Path) -> LogRows:
         pa.concat_arrays([source.texts() for source in sources]),
         {name: pa.concat_arrays([source.more(name) for source in sources]) for name in sorted(file.extras)},
     )
-
-
-def damaged(stem: Path, reason: str) -> HarchError:
-    return HarchError("E0613", f"file {stem.name}: {reason}", hint=f"look at the disk under {stem.parent}")

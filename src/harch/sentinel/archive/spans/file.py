@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harch.sentinel.archive.logs.file import INDEX, PARQUET, damaged
+from harch.sentinel.archive.damage import DamagedFile, mapped
+from harch.sentinel.archive.logs.file import INDEX, PARQUET
 from harch.sentinel.archive.spans import rows as columns
 from harch.sentinel.archive.spans.blocks import Coded, GroupFacts, facts_of
 from harch.sentinel.archive.spans.rows import SpanRows
@@ -123,15 +123,14 @@ class SpanFile:
     """An open file, as a block."""
 
     def __init__(self, stem: Path) -> None:
-        """Raises E0613 for what was not written like that, FileNotFoundError where there is nothing."""
+        """Raises E0613 for what was not written like that."""
         self._stem = stem
         self._number = next(_NUMBERS)
-        with stem.with_suffix(INDEX).open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = mapped(stem.with_suffix(INDEX))
         size = int.from_bytes(data[8:12], "little")
         head = data[16 : 16 + size]
         if data[:8] != _MAGIC or crc32c(head) != int.from_bytes(data[12:16], "little"):
-            raise damaged(stem, "its index is not what was written")
+            raise DamagedFile(stem, "its index is not what was written")
         self._index = msgspec.msgpack.decode(bytes(cramjam.zstd.decompress(head)), type=_Index)
         self.groups: Sequence[GroupFacts] = self._index.groups
         self.bounds: Ints = np.cumsum([0, *(one.rows for one in self.groups)])
@@ -142,7 +141,7 @@ class SpanFile:
             kind = np.uint64 if name in _WORDS else np.int64
             parts[name] = np.frombuffer(data, kind, count, begin + 8 * count * place)
         if crc32c(memoryview(data)[begin:]) != self._index.traces_checksum:
-            raise damaged(stem, "its list of traces is not what was written")
+            raise DamagedFile(stem, "its list of traces is not what was written")
         self.traces = TraceTable(**parts)
         self._services = np.frombuffer(self._index.root_services, np.int32)
         self._names = np.frombuffer(self._index.root_names, np.int32)
@@ -191,20 +190,23 @@ class SpanFile:
     def _opened(self) -> Any:
         if self._parquet is None:
             path = self._stem.with_suffix(PARQUET)
-            self._columns = frozenset(pq.read_schema(path, memory_map=True).names)
-            self._parquet = pq.ParquetFile(
-                path,
-                memory_map=True,
-                page_checksum_verification=True,
-                read_dictionary=sorted(self._columns - _NUMBERED),  # as they are kept: codes into few values
-            )
+            try:
+                self._columns = frozenset(pq.read_schema(path, memory_map=True).names)
+                self._parquet = pq.ParquetFile(
+                    path,
+                    memory_map=True,
+                    page_checksum_verification=True,
+                    read_dictionary=sorted(self._columns - _NUMBERED),  # as they are kept: codes into few values
+                )
+            except (pa.ArrowException, OSError) as broken:
+                raise DamagedFile(self._stem, str(broken)) from broken
         return self._parquet
 
     def _read(self, group: int, names: list[str] | None) -> Any:
         try:
             return self._opened().read_row_group(group, columns=names, use_threads=False)
         except (pa.ArrowException, OSError) as broken:
-            raise damaged(self._stem, f"group {group}: {broken}") from broken
+            raise DamagedFile(self._stem, f"group {group}: {broken}") from broken
 
 
 def read_span_file(stem: Path) -> SpanRows:
@@ -212,5 +214,5 @@ def read_span_file(stem: Path) -> SpanRows:
     try:
         table = pq.read_table(stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as broken:
-        raise damaged(stem, str(broken)) from broken
+        raise DamagedFile(stem, str(broken)) from broken
     return SpanRows(table.combine_chunks())
