@@ -57,8 +57,9 @@ class Front:
         if scope["type"] == "http":
             path = scope["path"]
             submits = scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}
-            with self._spans.of(scope, begins=submits) as span:
-                send = self._counted(send, span)
+            began_s = self._clock.monotonic_s()
+            with self._spans.of(scope, begins=submits, now_s=began_s) as span:
+                send = self._counted(send, span, began_s)
                 if submits:
                     await self._submit(scope, receive, send)
                 else:
@@ -123,13 +124,12 @@ class Front:
         else:
             await send_json(send, error.kind.status, body, headers=headers, content_type=False)
 
-    def _counted(self, send: Send, span: Span) -> Send:
+    def _counted(self, send: Send, span: Span, began_s: float) -> Send:
         """Notes each answer with the time until its head is sent: the rest depends on the reader."""
-        began = self._clock.monotonic_s()
 
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                status, took_s = message["status"], self._clock.monotonic_s() - began
+                status, took_s = message["status"], self._clock.monotonic_s() - began_s
                 self._traffic.count(status, took_s)
                 if span.is_recording():
                     span.set_attribute("http.response.status_code", status)

@@ -25,10 +25,13 @@ class RequestSpans:
     def __init__(self, tracing: Tracing | None) -> None:
         self._tracing = tracing
 
-    def of(self, scope: Scope, *, begins: bool) -> contextlib.AbstractContextManager[Span]:
-        """A span that is current while the request is served. `begins`: also without a caller that traces."""
+    def of(self, scope: Scope, *, begins: bool, now_s: float) -> contextlib.AbstractContextManager[Span]:
+        """A span that is current while the request is served. `begins`: also without a caller that traces.
+
+        Under load there mostly is no room for another trace, so this is asked before anything else.
+        """
         tracing = self._tracing
-        if tracing is None or not tracing.has_room:
+        if tracing is None or not tracing.budget.has_room(now_s):
             return _NOTHING
         parent = _parent(scope["headers"])
         if not begins and (parent is None or (not parent.sampled and scope["method"] == "GET")):

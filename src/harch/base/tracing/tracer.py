@@ -34,14 +34,10 @@ class Tracing:
         self.budget = budget or Budget()
         self.tracer: trace.Tracer = _Tracer(self)
         self.counts: Counter[str] = Counter()  # what became of spans, by outcome
+        self.live = 0  # spans that are open: while there is none, nobody need look for one
 
     def now_ns(self) -> int:
         return epoch_ns(self.clock.now())
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another trace may begin. Under load mostly not, so this is asked before anything else."""
-        return self.budget.has_room(self.clock.monotonic_s())
 
     def begin(self, parent: TraceContext | None) -> TraceContext | None:
         """Where a new trace may begin: in that of the caller, or anew. None if there is no room for another one.
@@ -118,6 +114,7 @@ class _Span(trace.Span):
         self, tracing: Tracing, outer: SpanContext, name: str, kind: int, begin_ns: int, attributes: Attributes
     ) -> None:
         self._tracing: Tracing | None = tracing
+        tracing.live += 1
         self._parent, self._name, self._kind, self._begin_ns = outer.span_id, name, kind, begin_ns
         self._attributes = attributes
         self._events: list[SpanEvent] = []
@@ -167,6 +164,7 @@ class _Span(trace.Span):
         tracing, self._tracing = self._tracing, None
         if tracing is None:
             return
+        tracing.live -= 1
         known = self._context
         tracing.emit(
             FinishedSpan(
@@ -192,7 +190,7 @@ def _plain(value: Any) -> Value:
 
 def current_trace(tracing: Tracing | None) -> str:
     """The `traceparent` of what this task does now; empty without tracing and outside of every trace that is kept."""
-    found = current() if tracing is not None else None
+    found = current() if tracing is not None and tracing.live else None
     return found.header if found is not None else ""
 
 
