@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from harch.sentinel.model.labels import Labels
 
-PAGES_MAX = 300_000
+PAGES_MAX = 1_000_000  # of five minutes each: over a hundred metrics, asked day and night for 30 days
 NAMES_MAX = 1_000_000
 FORGET_EVERY_S = 3600.0
 
