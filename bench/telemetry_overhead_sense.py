@@ -31,7 +31,7 @@ from harch.sovereignty.terrain import Site
 from pipelines_sense import T0, events_of, settings_of
 
 EVENTS, BATCH_NS = 10_000, 20_000_000
-MESSAGES = 100  # of one turn: two windows
+MESSAGES = 50  # of one turn: one window
 
 
 class EventClock:
@@ -117,23 +117,19 @@ class FollowedRounds:
         return at_ns, pack_batch(header, self._payload)
 
 
-async def sense_ratios(rounds: int, share: float) -> tuple[list[float], str]:
-    """CPU time with against without, one figure per round, and what was done."""
+async def sense_turns(rounds: int, share: float) -> tuple[list[float], list[float], str]:
+    """CPU seconds of turns with and without, side by side, and what was done."""
     plain, followed = FollowedRounds(0.0), FollowedRounds(share)
     for one in (plain, followed):
         await one.open()
         await one.cpu_s()
-    ratios, without = [], []
+    with_s, without_s = [], []
     for number in range(rounds):
-        if number % 2:
-            a, b = await plain.cpu_s(), await followed.cpu_s()
-        else:
-            b, a = await followed.cpu_s(), await plain.cpu_s()
-        ratios.append(b / a)
-        without.append(a)
-    rate = MESSAGES * EVENTS / statistics.median(without) / 1e6
+        for one in (plain, followed) if number % 2 else (followed, plain):
+            (with_s if one is followed else without_s).append(await one.cpu_s())
+    rate = MESSAGES * EVENTS / statistics.median(without_s) / 1e6
     done = f"{rate:.1f} M events per CPU second without; {followed.told} of {followed.lane.windows} windows followed"
-    return ratios, done
+    return with_s, without_s, done
 
 
 def _config(settings: SenseSettings, share: float) -> WorkerConfig:
