@@ -22,11 +22,12 @@ async def test_a_killed_agent_readopts_its_tasks_and_reports_their_true_ends(hub
     signals = tmp_path / "signals"
     signals.mkdir()
     ends_late = task("sh", "-c", "until [ -e end ]; do sleep 0.05; done; exit 9", working_dir=str(signals))
-    ends_meanwhile = task("sh", "-c", "sleep 0.2; exit 8")
+    ends_meanwhile = task("sh", "-c", "until [ -e now ]; do sleep 0.05; done; exit 8", working_dir=str(signals))
     stopped_later = task("sleep", "60")
     for spec in (ends_late, ends_meanwhile, stopped_later):
         await hub.start(spec)
     agent.kill()
+    (signals / "now").touch()
     wait_until(lambda: any(tmp_path.glob(f"state/tasks/{ends_meanwhile.key.workload_id}*/ended.json")))
     hub.messages.clear()
     agent.start()
