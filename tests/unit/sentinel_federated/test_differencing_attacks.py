@@ -366,7 +366,7 @@ def gives_away(matrix: np.ndarray, few: list[int]) -> bool:
 def test_equations_over_all_times_and_functions_have_no_solution_for_fewer_than_k_gpus(seed: int) -> None:
     chance = random.Random(seed)
     matrix = told_over_time(chance, 100, remembers=True)
-    assert len(matrix) > 40
+    assert len(matrix) > 15
     several = [chance.sample(range(24), size) for size in (2, 3, 4, 4, 4)]
     assert not any(gives_away(matrix, few) for few in [*([number] for number in range(24)), *several])
 
