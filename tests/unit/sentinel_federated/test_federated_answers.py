@@ -65,6 +65,12 @@ def test_random_questions_have_the_central_answer(seed: int, hub_label: bool) ->
         assert difference(shown(merged.result), shown(central)) == "", text
 
 
+def test_a_label_that_places_use_inside_is_a_label_like_any_other() -> None:
+    there = world(7, sources=2, minutes=20)
+    merged = over_all(plan('absent(m{__place__="7"})', Grid.instant(600_000)), there)
+    assert list(shown(merged.result).values()) == [1.0]
+
+
 def test_an_instant_question_keeps_the_order_of_its_sort() -> None:
     there = world(7, sources=4, minutes=20)
     text = "sort_desc(sum by (model, hub) (m))"

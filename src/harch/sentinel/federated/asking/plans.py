@@ -63,8 +63,9 @@ def place_selector(number: int, matchers: tuple[Matcher, ...] = ()) -> VectorSel
 
 
 def place_number(matchers: tuple[Matcher, ...]) -> int | None:
-    found = next((matcher for matcher in matchers if matcher.name == PLACE_LABEL), None)
-    return int(found.value) if found is not None and found.value.isdecimal() else None
+    """The mark stands last: an asker may write a matcher of this name, too."""
+    is_place = bool(matchers) and matchers[-1].name == PLACE_LABEL
+    return int(matchers[-1].value) if is_place else None
 
 
 def aligned(grid: Grid, now_ms: int, quantum_ms: int = QUANTUM_MS, lag_ms: int = LAG_MS) -> Grid:
