@@ -9,6 +9,7 @@ from logql_world import T0, S, entries, found_labels, store_of, texts
 
 from harch.base.errors import HarchError
 from harch.sentinel.logql.evaluate.options import LogLimits
+from harch.sentinel.logql.stages import formatting
 from harch.sentinel.logql.stages.reading import pushed_down
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.logql.syntax.parser import parse
@@ -225,6 +226,20 @@ def test_lines_come_in_the_order_asked_for_up_to_the_limit() -> None:
     oldest = entries(store, '{app=~".+"} | logfmt | app!=""', limit=4)
     assert [entry.text for entry in oldest] == ["a0", "a1", "b", "a2"]
     assert [entry.time_ns for entry in entries(store, '{app="web"}', interval_s=2)] == [T0, T0 + 2 * S, T0 + 4 * S]
+
+
+def test_lines_with_endless_fields_and_templates_that_flood_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [(0, json.dumps({f"k{line}_{field}": "v" for field in range(100)})) for line in range(60)]
+    with pytest.raises(HarchError, match="different labels") as caught:
+        entries(store_of((WEB, fields)), '{app="web"} | json | k0_0="v"')
+    assert caught.value.code == "E0687"
+    assert len(entries(store_of((WEB, fields)), '{app="web"} | json one="k0_0" | one="v"')) == 1
+    monkeypatch.setattr(formatting, "WRITTEN_CHARS_MAX", 100_000)
+    lines = [(second, "x") for second in range(20)]
+    flood = "{{ repeat 10000 `x` }}"
+    with pytest.raises(HarchError, match="templates write more") as caught:
+        entries(store_of((WEB, lines)), f'{{app="web"}} | line_format "{flood}" | app=""')
+    assert caught.value.code == "E0687"
 
 
 def test_more_lines_than_one_answer_may_have_are_refused() -> None:

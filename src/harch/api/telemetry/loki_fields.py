@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harch.sentinel.logql.evaluate.lines import Entry
-from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.page import pages
 from harch.sentinel.logql.stages.parsing import parse_json, parse_logfmt
 from harch.sentinel.logql.syntax.stages import Json, Logfmt
 from harch.sentinel.logql.syntax.units import duration_ns, size_bytes
@@ -53,15 +53,15 @@ def detected_fields(entries: Iterable[Entry]) -> dict[str, Field]:
             note(name, value, "")
     for parser in ("json", "logfmt"):
         chosen = [entry for entry in listed if entry.text.lstrip().startswith("{") is (parser == "json")]
-        page = Page(chunk_of([(entry.stream, entry.time_ns, entry.text, ()) for entry in chosen]))
-        if parser == "json":
-            parse_json(page, Json(), None)
-        else:
-            parse_logfmt(page, Logfmt(), None)
-        for name, column in page.parsed.items():
-            if not name.startswith("__error"):
-                for text in filter(None, column):
-                    note(name, text, parser)
+        for page in pages(chunk_of([(one.stream, one.time_ns, one.text, ()) for one in chosen]), None, whole=False):
+            if parser == "json":
+                parse_json(page, Json(), None)
+            else:
+                parse_logfmt(page, Logfmt(), None)
+            for name, column in page.parsed.items():
+                if not name.startswith("__error"):
+                    for text in filter(None, column):
+                        note(name, text, parser)
     return found
 
 

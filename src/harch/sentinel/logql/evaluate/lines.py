@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harch.base.errors import HarchError
 from harch.sentinel.logql.evaluate.requests import planned
 from harch.sentinel.logql.evaluate.work import Work
-from harch.sentinel.logql.stages.page import Page
-from harch.sentinel.logql.stages.pipeline import may_drop_lines
+from harch.sentinel.logql.stages.page import Page, pages
+from harch.sentinel.logql.stages.pipeline import Pipeline, may_drop_lines
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.logs import Order
+from harch.sentinel.model.logs import LogChunk, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,7 @@ def selected_lines(query: LogQuery, window: Window, work: Work) -> list[Entry]:
     found: list[Entry] = []
     size, last_ns = 0, None
     for chunk in work.chunks(request, lambda: len(found) >= window.limit):
-        page = Page(chunk)
-        plan.pipeline.run(page)
-        for entry in entries_of(page):
+        for entry in _entries(chunk, plan.pipeline):
             if last_ns is not None and abs(entry.time_ns - last_ns) < window.interval_ns:
                 continue
             last_ns = entry.time_ns
@@ -71,6 +69,13 @@ def selected_lines(query: LogQuery, window: Window, work: Work) -> list[Entry]:
             if len(found) >= window.limit:
                 break
     return found
+
+
+def _entries(chunk: LogChunk, pipeline: Pipeline) -> Iterator[Entry]:
+    """Page by page, so that no more lines are worked on than are asked for."""
+    for page in pages(chunk, None, whole=False):
+        pipeline.run(page)
+        yield from entries_of(page)
 
 
 def _check_size(size: int, size_max: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from harch.sentinel.logql.evaluate.counting import MS, Counters, Steps, per_second
@@ -9,7 +11,7 @@ from harch.sentinel.logql.evaluate.requests import Planned, planned
 from harch.sentinel.logql.evaluate.series import SeriesFound
 from harch.sentinel.logql.evaluate.unwrapping import SamplesFound, unwrapped
 from harch.sentinel.logql.evaluate.work import Work
-from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.page import Page, pages
 from harch.sentinel.logql.stages.reading import labels_read
 from harch.sentinel.logql.stages.wanting import LabelsRead
 from harch.sentinel.logql.syntax.nodes import Grouping, RangeAggregation
@@ -77,12 +79,19 @@ def _needs_metadata(node: RangeAggregation, grouping: Grouping | None, steps: St
     return any(not {name for name, _ in labels}.issuperset(grouping.labels) for labels in streams)
 
 
+def _pages(plan: Planned, work: Work) -> Iterator[Page]:
+    """What comes out of the pipeline. Lines without labels of their own, and without stages, stay together."""
+    for chunk in work.chunks(plan.request):
+        for page in pages(chunk, plan.pipeline.wanted, whole=not plan.pipeline.stages and not len(chunk.metadata)):
+            work.budget.check()
+            plan.pipeline.run(page)
+            yield page
+
+
 def _counted(node: RangeAggregation, steps: Steps, series: SeriesFound, work: Work) -> Vector:
     plan = _plan(node, series.grouping, steps, work)
     counters = Counters(steps, work.budget, node.function in _SIZES)
-    for chunk in work.chunks(plan.request):
-        page = Page(chunk, plan.pipeline.wanted)
-        plan.pipeline.run(page)
+    for page in _pages(plan, work):
         counters.add(series.of_lines(page), page.times_ns, _sizes(page), series.count)
     lines = counters.lines(series.count)
     values = (counters.sizes(series.count) if node.function in _SIZES else lines).astype(np.float64)
@@ -101,9 +110,7 @@ def _absent(node: RangeAggregation, steps: Steps, work: Work) -> Vector:
     """1 where no line is; the labels are those that the selector asks for by `=`."""
     plan = _plan(node, _NOTHING, steps, work)
     counters = Counters(steps, work.budget, with_bytes=False)
-    for chunk in work.chunks(plan.request):
-        page = Page(chunk, plan.pipeline.wanted)
-        plan.pipeline.run(page)
+    for page in _pages(plan, work):
         if node.unwrap is not None:
             unwrapped(page, node.unwrap)
         counters.add(np.zeros(len(page), np.int64), page.times_ns, page.text_bytes, 1)
@@ -119,9 +126,7 @@ def _folded(
 ) -> Vector:
     plan = _plan(node, series.grouping, steps, work)
     found = SamplesFound()
-    for chunk in work.chunks(plan.request):
-        page = Page(chunk, plan.pipeline.wanted)
-        plan.pipeline.run(page)
+    for page in _pages(plan, work):
         if node.unwrap is not None and len(page):
             values = unwrapped(page, node.unwrap)
             work.budget.count_samples(len(values))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from harch.sentinel.logql.evaluate.lines import Entry, entries_of
-from harch.sentinel.logql.stages.page import Page
+from harch.sentinel.logql.stages.page import pages
 from harch.sentinel.logql.stages.pipeline import Pipeline
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.labels import Labels
@@ -81,6 +81,8 @@ def tailed_entries(query: LogQuery, batches: Sequence[LogBatch], now_ns: int) ->
     ]
     if not lines:
         return []
-    page = Page(chunk_of(sorted(lines, key=lambda line: line[1])))
-    Pipeline(query.stages, None, now_ns).run(page)
-    return list(entries_of(page))
+    found: list[Entry] = []
+    for page in pages(chunk_of(sorted(lines, key=lambda line: line[1])), None, whole=False):
+        Pipeline(query.stages, None, now_ns).run(page)
+        found += entries_of(page)
+    return found

@@ -12,19 +12,28 @@ from harch.sentinel.logql.texts.templates import LineTemplate, compiled_template
 from harch.sentinel.model.matchers import Matcher
 
 TEMPLATE_ERROR = "TemplateFormatErr"
+WRITTEN_CHARS_MAX = 64 << 20  # of one stage on one page
 _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
 def format_lines(page: Page, stage: stages.LineFormat, now_ns: int) -> None:
     template = compiled_template(stage.template)
     columns = _columns(page, template)
-    times = page.times_ns.tolist()
+    times, room = page.times_ns.tolist(), WRITTEN_CHARS_MAX
     for place, text in enumerate(page.texts):
         try:
             page.texts[place] = template.written(_labels(page, columns, place), text, times[place], now_ns)
         except HarchError as wrong:
             page.fail(place, TEMPLATE_ERROR, wrong.message)
+        room = _room_left(room, page.texts[place])
     page.changed_texts = True
+
+
+def _room_left(room: int, text: str) -> int:
+    if len(text) > room:
+        told = f"templates write more than {WRITTEN_CHARS_MAX >> 20} MiB for one page of lines"
+        raise HarchError("E0687", told, hint="let them write less a line")
+    return room - len(text)
 
 
 def _columns(page: Page, template: LineTemplate) -> dict[str, list[str]] | None:
@@ -60,7 +69,7 @@ def _rename_label(page: Page, one: stages.Assignment) -> None:
 def _write_label(page: Page, one: stages.Assignment, now_ns: int) -> None:
     template = compiled_template(one.value)
     columns = _columns(page, template)
-    times, texts = page.times_ns.tolist(), page.texts
+    times, texts, room = page.times_ns.tolist(), page.texts, WRITTEN_CHARS_MAX
     for place in range(len(page)):
         text = texts[place] if texts else ""
         try:
@@ -68,6 +77,7 @@ def _write_label(page: Page, one: stages.Assignment, now_ns: int) -> None:
         except HarchError as wrong:
             page.fail(place, TEMPLATE_ERROR, wrong.message)
             continue
+        room = _room_left(room, value)
         page.put(page.parsed, one.label, place, value)
 
 

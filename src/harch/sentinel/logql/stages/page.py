@@ -7,19 +7,42 @@ layer says nothing, "" that the label is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
+from harch.base.errors import HarchError
 from harch.sentinel.logql.stages.wanting import ERROR, ERROR_DETAILS, EXTRACTED, LabelsRead
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LogChunk
 from harch.sentinel.model.selection import Codes, Ints
 
+# A column has a place for every line of its page, whoever has the label, so both numbers have a limit.
+PAGE_LINES = 2_048
+COLUMNS_MAX = 5_000
+
 Layer = dict[str, list[str | None]]
 Bools = npt.NDArray[np.bool_]
+
+
+def pages(chunk: LogChunk, wanted: LabelsRead | None, *, whole: bool) -> Iterator[Page]:
+    """The lines of a chunk on pages; on one page if they are only counted."""
+    size = len(chunk) if whole else PAGE_LINES
+    for begin in range(0, len(chunk), max(size, 1)):
+        part = slice(begin, begin + size)
+        yield Page(
+            LogChunk(
+                chunk.streams,
+                chunk.stream_at[part],
+                chunk.times_ns[part],
+                chunk.text_bytes[part],
+                chunk.texts[part],
+                chunk.metadata[part],
+            ),
+            wanted,
+        )
 
 
 class Page:
@@ -59,6 +82,12 @@ class Page:
     def put(self, layer: Layer, name: str, place: int, value: str) -> None:
         column = layer.get(name)
         if column is None:
+            if len(layer) >= COLUMNS_MAX:
+                raise HarchError(
+                    "E0687",
+                    f"the lines have more than {COLUMNS_MAX} different labels",
+                    hint='name the fields that you need: | json a="b", or | logfmt a',
+                )
             column = layer[name] = [None] * len(self)
         column[place] = value
 
