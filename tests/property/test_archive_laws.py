@@ -29,7 +29,7 @@ from unit.sentinel_archive.archive_world import (
 LOG_STEPS = ("append", "append", "append", "ask", "ask", "flush", "delete", "purge", "maintain", "merge", "reopen")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(LOG_STEPS), min_size=5, max_size=30))
 def test_logs_answer_like_a_list(seed: int, steps: list[str]) -> None:
     rng = random.Random(seed)
@@ -68,7 +68,7 @@ def test_logs_answer_like_a_list(seed: int, steps: list[str]) -> None:
 SPAN_STEPS = ("append", "append", "append", "ask", "ask", "flush", "delete", "purge", "maintain", "merge", "reopen")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(SPAN_STEPS), min_size=5, max_size=30))
 def test_spans_answer_like_a_dictionary(seed: int, steps: list[str]) -> None:
     rng = random.Random(seed)
