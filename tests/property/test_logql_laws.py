@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -357,3 +358,40 @@ def test_any_noise_is_answered_or_refused(query: str) -> None:
     else:
         status = 200
     assert status < 500
+
+
+PIPELINES = (
+    '| json | level!=""',
+    '| json a="b.c[0]", d="[1]" | a > 5',
+    "| logfmt --strict | n >= 1KB",
+    "| logfmt | took < 5m",
+    "| pattern `<a> <_>=<b>`",
+    "| regexp `(?P<a>.).*(?P<b>\\d)`",
+    "| unpack | decolorize",
+    '|= ip("10.0.0.0/8") or ip("::/0")',
+    "| logfmt | line_format `{{.a | b64dec}} {{__line__ | upper | trunc 5}} {{fromJson .b}} {{div .n 0}}`",
+    '| label_format a="{{__timestamp__ | date `2006`}}" | keep a | drop a=~"2.*"',
+)
+odd_lines = st.one_of(
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace").decode()),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+        max_leaves=8,
+    ).map(json.dumps),
+    st.lists(
+        st.sampled_from(['a="', '"', "=", "b=c", " ", "\\", "\\u12", "n=5", "::1", "10.1.1.1", "\x1b["]), max_size=8
+    ).map("".join),
+)
+
+
+@given(st.lists(odd_lines, min_size=1, max_size=6), st.sampled_from(PIPELINES))
+@settings(max_examples=150, deadline=None)
+def test_any_line_passes_any_stage(lines: list[str], pipeline: str) -> None:
+    store, engine = MemoryLogs(), LogqlEngine()
+    store.append([LogBatch((("job", "x"),), [T0 + place for place in range(len(lines))], lines)])
+    tree = engine.tree(f'{{job="x"}} {pipeline}')
+    assert isinstance(tree, LogQuery)
+    found = engine.lines(tree, Window(T0, T0 + S), store, T0, LogQueryOptions()).value
+    assert isinstance(found, list)
+    json.dumps([[entry.text, *entry.labels] for entry in found], ensure_ascii=False).encode()
