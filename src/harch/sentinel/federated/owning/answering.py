@@ -36,6 +36,7 @@ from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.options import QueryOptions
 
 DAY_S = 86_400.0
+MS_MAX, NS_MAX = 1 << 53, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ def answer(
 def _told(part: Part, tenant: str, asker: Asker, hub: OwnHub, now_s: float, options: QueryOptions) -> Told:
     policy = hub.policy
     is_home = policy.is_home(hub.country, asker.country)
+    if not _has_times(part):
+        return refused(_subject(part), "time", "no such times", "a start before the end, and a step of 0 or more")
     if not is_home and not asker.country:
         return refused(_subject(part), "country", "it is not known where this is asked", "name the hub's country")
     if not is_home and policy.tenants_abroad is not None and tenant not in policy.tenants_abroad:
@@ -94,10 +97,22 @@ def _told(part: Part, tenant: str, asker: Asker, hub: OwnHub, now_s: float, opti
         readers = hub.readers(tenant)
     except HarchError as error:
         return refused(_subject(part), error.code, error.message if is_home else "this tenant cannot be asked", "")
-    if is_home:
-        return _at_home(part, readers, hub, now_s, options)
-    with hub.turn:
-        return _abroad(part, tenant, readers, hub, now_s, options)
+    try:
+        if is_home:
+            return _at_home(part, readers, hub, now_s, options)
+        with hub.turn:
+            return _abroad(part, tenant, readers, hub, now_s, options)
+    except OverflowError:  # offsets and ranges of centuries
+        return refused(_subject(part), "time", "times beyond what 64 bits hold", "shorter ranges and offsets")
+
+
+def _has_times(part: Part) -> bool:
+    """Whether the part has a grid at all: it comes from elsewhere."""
+    if isinstance(part, MetricPart):
+        start, end, step = part.start_ms, part.end_ms, part.step_ms
+        return -MS_MAX < start <= end < MS_MAX and 0 <= step < MS_MAX and 0 < part.lookback_ms < MS_MAX
+    step_ns = part.step_ns if isinstance(part, LogPart) else 0
+    return -NS_MAX < part.start_ns <= part.end_ns < NS_MAX and 0 <= step_ns < NS_MAX
 
 
 def _at_home(part: Part, readers: Readers, hub: OwnHub, now_s: float, options: QueryOptions) -> Told:
