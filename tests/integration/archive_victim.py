@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 from harch.base.clock import SystemClock
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.archive.limits import ArchiveSettings, Keeping
+from harch.sentinel.archive.logs.store import LogArchive
+from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch
 from harch.sentinel.model.spans import Span
@@ -48,12 +51,24 @@ def spans_of(writer: int, number: int) -> list[Span]:
 
 
 def main(folder: Path) -> None:
+    warm_up()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             live(folder, int(line))
         _, status = os.waitpid(child, 0)
         print("end", os.waitstatus_to_exitcode(status), flush=True)
+
+
+def warm_up() -> None:
+    """Kernels are loaded before the first life, so that its files are written at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = ArchiveFolder(Path(folder), SystemClock(), SETTINGS)
+        archive.logs("victim").append(lines_of(0, 0))
+        archive.spans("victim").append(spans_of(0, 0))
+        archive.logs("victim").table.flush()
+        archive.spans("victim").table.flush()
+        archive.close()
 
 
 def live(folder: Path, first: int) -> None:
@@ -71,18 +86,17 @@ def live(folder: Path, first: int) -> None:
             os.write(1, f"{kind} {writer} {number}\n".encode())  # whole or not at all
             number += 1
 
-    def upkeep() -> None:
+    def upkeep(store: LogArchive | SpanArchive) -> None:
         pause = threading.Event()
         while True:
-            for table in (logs.table, spans.table):
-                table.flush()
-                table.maintain()
-                pause.wait(0.05)
+            store.table.flush()
+            store.maintain()
+            pause.wait(0.02)
 
     threads = [
         threading.Thread(target=write, args=(kind, writer)) for kind in ("lines", "spans") for writer in range(WRITERS)
     ]
-    threads.append(threading.Thread(target=upkeep))
+    threads += [threading.Thread(target=upkeep, args=(store,)) for store in (logs, spans)]
     for thread in threads:
         thread.start()
     for thread in threads:

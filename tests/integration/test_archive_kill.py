@@ -28,7 +28,7 @@ def test_no_acknowledged_line_or_span_is_lost_to_kill_9(tmp_path: Path) -> None:
     command = [sys.executable, str(VICTIM), str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as victims:
         for _ in range(ROUNDS):
-            written = _one_life(victims, first, rng.randint(1, 150))
+            written = _one_life(victims, first, rng.randint(30, 300))
             acknowledged |= written
             # The write that was under way may be there or not.
             first = max((number for _, _, number in acknowledged), default=-1) + 2
@@ -36,6 +36,8 @@ def test_no_acknowledged_line_or_span_is_lost_to_kill_9(tmp_path: Path) -> None:
         assert victims.stdin is not None
         victims.stdin.close()
     kinds = Counter(kind for kind, _, _ in acknowledged)
+    files = [len(list((tmp_path / "tenants" / "victim" / kind / "files").iterdir())) for kind in ("logs", "spans")]
+    assert min(files) > 0, "no life was long enough to write a file"
     print(f"{ROUNDS} kills: {kinds['lines'] * LINES} lines and {kinds['spans'] * SPANS} spans were acknowledged")
     assert min(kinds["lines"], kinds["spans"]) > ROUNDS // 3
 
