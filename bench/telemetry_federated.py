@@ -190,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--questions", type=int, default=QUESTIONS)
     parser.add_argument("--attacks", type=int, default=ATTACKS)
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()  # others are for other parts
     print(conditions())
     verdict = Verdict("telemetry-federated", federated_goals(options.questions, options.attacks))
     verdict.print()
