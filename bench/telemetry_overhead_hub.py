@@ -40,18 +40,6 @@ from harch.workloads.lifecycle import ExitReason
 GPUS, JOBS, KEY = 2_000, 20, "hsk_" + "b" * 40
 
 
-class CpuClock(SystemClock):
-    """Seconds of CPU time that one hub has had while it was timed, for the limit of new traces.
-
-    It stands still during a turn: to read the CPU time for each request would cost more than what is measured.
-    """
-
-    passed_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return self.passed_s
-
-
 class QuietAgent:
     """An agent that costs nothing while a hub is timed: it keeps the frames, and answers from bytes made before."""
 
@@ -88,7 +76,6 @@ class BenchHub:
         fleet = parse_fleet(to_toml(generate_blueprint(hub_count=1, gpu_count=GPUS)), "bench.toml")
         folder.mkdir()
         self._clock = SystemClock()
-        self._cpu = tracing.clock if tracing is not None and isinstance(tracing.clock, CpuClock) else CpuClock()
         self.service = HubService(
             fleet=fleet,
             hub=fleet.hubs[0],
@@ -100,7 +87,7 @@ class BenchHub:
             on_broken=lambda error: sys.exit(str(error)),
             tracing=tracing,
         )
-        self.app = create_app(self.service, tracing=tracing, clock=self._cpu)
+        self.app = create_app(self.service, tracing=tracing)
         self.driver = self.service._driver
         hub = fleet.hubs[0]
         self.agent = QuietAgent(SimAgent("bench", hub.country, tuple(node.id for node in hub.nodes), 10_000))
@@ -128,7 +115,7 @@ class BenchHub:
         """CPU seconds of one POST; nothing is placed meanwhile."""
         await self.driver.handle(h.HubClosed(Closed.CORDONED, "the bench"))
         bodies = [self._body() for _ in range(JOBS)]
-        with _Counted(self._cpu) as counted:
+        with _Counted() as counted:
             await asyncio.gather(*(self._post(body) for body in bodies))
         return counted.took_s / JOBS
 
@@ -137,7 +124,7 @@ class BenchHub:
         self.agent.received.clear()
         opened = self.driver.handle(h.HubClosed(Closed.OPEN, "the bench"))
         await opened
-        with _Counted(self._cpu) as counted:
+        with _Counted() as counted:
             self.driver.plan_placement()
             await self._until(lambda: not len(self.driver.machine.desk.scheduler.queue))
             await self.driver.handle(h.Noted("bench", "bench", "a barrier"))
@@ -150,7 +137,7 @@ class BenchHub:
         starts: list[AgentMessage] = [TaskStarted(key=key, at=at) for key in keys]
         ends: list[AgentMessage] = [TaskEnded(key=key, reason=ExitReason.EXITED, at=at, exit_code=0) for key in keys]
         frames = [encode_frame(starts), encode_frame(ends)]
-        with _Counted(self._cpu) as rest:
+        with _Counted() as rest:
             for frame in frames:
                 self.agent.push(frame)
             await self._until(lambda: not self.driver.machine.desk.scheduler.running)
@@ -195,13 +182,9 @@ class _Counted:
 
     took_s = 0.0
 
-    def __init__(self, clock: CpuClock) -> None:
-        self._clock = clock
-
     def __enter__(self) -> _Counted:
         self._began_s = time.process_time()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.took_s = time.process_time() - self._began_s
-        self._clock.passed_s += self.took_s
