@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_MAX = 256 << 10
 SPANS_PER_S, SPANS_BURST = 200.0, 1000.0
 SERIES_MAX = 1000
+WINDOW = ".window"  # how spans end whose time is a stage's latency; an action may take longer than its window
 _STAGES = {"harchos-sense": "sense", "harchos-think": "think", "harchos-act": "act"}
 
 
@@ -49,7 +50,8 @@ class WindowTraces:
         for span in spans:
             if _is_sound(span) and self._budget.takes(b"", tracing.clock.monotonic_s()):
                 tracing.emit(span)
-                self._remember(span)
+                if span.name.endswith(WINDOW):
+                    self._remember(span)
             else:
                 self.refused += 1
 
