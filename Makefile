@@ -5,9 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 PROCESSES := tests/e2e tests/integration
+PIPELINES := $(wildcard tests/integration/test_nats_*.py tests/integration/test_pipeline_*.py \
+               tests/integration/test_sense_*.py tests/integration/act)
 
 .DEFAULT_GOAL := help
-.PHONY: help up reset install test test-processes test-reasoning check soak docs clean
+.PHONY: help up reset install test test-pipelines test-processes test-reasoning check soak docs clean
 
 help:            ## Lists what can be made
 	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -20,14 +22,17 @@ reset:           ## Forgets all state of the federation
 
 install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
 
-# Real processes mostly wait, everything else computes: side by side they take little longer than either half.
+# Real processes mostly wait, everything else computes: side by side the three parts take little longer than one.
 # Kernels are compiled before: dozens of processes that start together would each do the same.
-test: $(DEV)     ## Runs the whole test suite, its two halves side by side
+test: $(DEV)     ## Runs the whole test suite, its three parts side by side
 	@$(BIN)/python -m harch.sentinel.warming
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-processes test-reasoning
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-pipelines test-processes test-reasoning
+
+test-pipelines: $(DEV)
+	@$(BIN)/python -m pytest $(PIPELINES)
 
 test-processes: $(DEV)
-	@$(BIN)/python -m pytest $(PROCESSES)
+	@$(BIN)/python -m pytest $(PROCESSES) $(addprefix --ignore=,$(PIPELINES))
 
 test-reasoning: $(DEV)
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES))
