@@ -28,6 +28,7 @@ from harch.simulate.carbon_slack import Slack
 
 REPLAN_S = 3600.0  # classes are planned anew, and what runs may move
 MOVE_SLACK_S = 3600.0
+LOOKS_FOR_ROOM_S = 3600.0
 GANG_GPUS = 8  # a node's worth: from here on room by count is not yet a place
 
 
@@ -126,13 +127,14 @@ class PlannedRouter:
 
     def _carried_out(self, replay: CarbonReplay, job: CarbonJob, decision: Decision, now_s: float) -> bool:
         """Starts it if the plan says so. A gang that waits for nothing but room goes into a queue, where nodes are kept
-        for it; what is small finds room at one of the next looks, and leaves alone what is kept for inference."""
+        for it; what is small looks for room for a while, and leaves alone what is kept for inference."""
         hub = decision.hub if decision.verb is Verb.START and decision.room else None
         awaited = hub is None or self._room.is_awaited(replay, hub, job, now_s)
         if hub is not None and not awaited and replay.try_start(job, hub, now_s):
             del self._held[job.request.id]
             return True
-        if decision.queues and job.kind.gpus >= GANG_GPUS:
+        looked_s = now_s - job.request.submitted_s
+        if decision.queues and (job.kind.gpus >= GANG_GPUS or looked_s >= LOOKS_FOR_ROOM_S):
             del self._held[job.request.id]
             self._place_now(replay, job, now_s)
             return True

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harch.carbon.planning.outlook import Floats, Outlook
 from harch.carbon.planning.program import ClassPlan
-from harch.carbon.planning.work import FlexibleWork
+from harch.carbon.planning.work import ClassKey, FlexibleWork
 
 # Among hours of the same cost to this job, those are better that others need less. The job's own cost leads: where own
 # power is scarce everywhere, shadow prices are the grid's everywhere, and would hide the difference that it makes.
@@ -28,6 +28,7 @@ NO_ROOM_G_PER_GPU_HOUR = 5_000.0  # above any grid's: a window without room is c
 # grams of the grid.
 GUESTS_LEAVE, GUESTS_LEAVE_MAX = 2.0, 0.25
 GUESTS_PAY_SHARE = 0.4
+HOSTS_NEED_MOST = 0.6  # of a pool, on average
 FLAT_SHARE = 0.1  # of its intensity: power that changes by no more is the same in every hour, for all that is known
 _LOGISTIC = 1.702  # a logistic curve of scale sd / 1.702 follows the normal one within 0.01
 
@@ -79,7 +80,7 @@ class Book:
         self._pool_row = {pool.key: row for row, pool in enumerate(outlook.pools)}
         self._pool_hub = np.array([self._hub_row[pool.hub] for pool in outlook.pools])
         self._kept = np.array([pool.gpus_kept for pool in outlook.pools], dtype=np.float64)
-        self._known: frozenset[tuple[frozenset[str], str]] = frozenset()  # where work of all classes may run
+        self._expected: Mapping[ClassKey, float] = {}  # GPUs that each known class will use, on average
         pues = np.array([hub.pue for hub in hubs])
         self._kw_per_gpu = np.array([pool.kw_per_gpu for pool in outlook.pools]) * pues[self._pool_hub]
         self._onsite_kw = np.array([hub.onsite_kw for hub in hubs])
@@ -105,7 +106,7 @@ class Book:
         if plan.failure or not plan.hub_g_per_kwh:
             return
         self._places.clear()
-        self._known = frozenset((key.hubs, key.model) for key in plan.to_come)
+        self._expected = plan.gpus_expected
         for hub, prices in plan.hub_g_per_kwh.items():
             row = self._hub_row[hub]
             # Above the grid's own cost a price speaks of late work, which is not a matter of this hour's power.
@@ -159,7 +160,7 @@ class Book:
             cost += hourly[3]
         cost += gpus * place.room_price[:, :until]
         if place.for_hosts is not None:
-            scarce = self._free[place.rows, :until] < gpus + place.for_hosts
+            scarce = self._free[place.rows, :until] < gpus + place.for_hosts[:, :until]
             cost += scarce * (GUESTS_PAY_SHARE * kw * place.grid_g[:, :until])
         needed = gpus - 1e-6 + place.kept if keeps else gpus - 1e-6
         np.multiply(self._free[place.rows, :until] < needed, NO_ROOM_G_PER_GPU_HOUR * gpus, out=no_room)
@@ -198,14 +199,15 @@ class Book:
             hubs = tuple(hub for hub in self._hub_row if hub in work.hubs and (hub, work.model) in self._pool_row)
             rows = np.array([self._pool_row[hub, work.model] for hub in hubs], dtype=np.int64)
             at = self._pool_hub[rows]
-            by_guests = np.array([self._gpus_for_hosts(work, hub) for hub in hubs])
+            leaves = [self._gpus_for_hosts(work, hub) for hub in hubs]
+            by_guests = np.array([np.zeros(self.hours) if one is None else one for one in leaves])
             found = self._places[key] = _Place(
                 hubs=hubs,
                 rows=rows,
                 at=at,
                 kw_per_gpu=self._kw_per_gpu[rows][:, None],
                 kept=self._kept[rows][:, None],
-                for_hosts=by_guests[:, None] if by_guests.any() else None,
+                for_hosts=by_guests if by_guests.any() else None,
                 onsite_kw=self._onsite_kw[at],
                 onsite_scale=self._onsite_sd[at] / _LOGISTIC,
                 grid_g=self._grid_g[at],
@@ -217,18 +219,28 @@ class Book:
             )
         return found
 
-    def _gpus_for_hosts(self, work: FlexibleWork, hub: str) -> float:
-        """What work that may run at more hubs than others should leave to those who have fewer to choose from.
+    def _gpus_for_hosts(self, work: FlexibleWork, hub: str) -> Floats | None:
+        """What work that may run at more hubs than others leaves, by hour, to those who have fewer to choose from.
 
-        What comes and goes by itself varies by the root of its number, so small sets of hubs need a larger share.
+        What comes and goes by itself varies by the root of its number, so small sets of hubs need a larger share. Where
+        hosts need most of a pool, all that they are expected to use and do not use yet is theirs too.
         """
-        model = work.model
-        hosts = [fewer for fewer, same in self._known if same == model and hub in fewer and fewer < work.hubs]
+        hosts = {
+            key: gpus
+            for key, gpus in self._expected.items()
+            if key.model == work.model and hub in key.hubs and key.hubs < work.hubs
+        }
         if not hosts:
-            return 0.0
-        gpus = {pool.hub: pool.gpus for pool in self.outlook.pools if pool.model == model}
-        fewest = min(sum(gpus.get(one, 0) for one in fewer) for fewer in hosts)
-        return gpus[hub] * min(GUESTS_LEAVE / math.sqrt(max(fewest, 1)), GUESTS_LEAVE_MAX)
+            return None
+        gpus = {pool.hub: pool.gpus for pool in self.outlook.pools if pool.model == work.model}
+        in_reach = {key: max(sum(gpus.get(one, 0) for one in key.hubs), 1) for key in hosts}
+        leaves = gpus[hub] * min(GUESTS_LEAVE / math.sqrt(min(in_reach.values())), GUESTS_LEAVE_MAX)
+        expected = sum(used * gpus[hub] / in_reach[key] for key, used in hosts.items())
+        if expected < HOSTS_NEED_MOST * gpus[hub]:
+            return np.full(self.hours, leaves)
+        in_use = gpus[hub] - self._free[self._pool_row[hub, work.model]]
+        needed: Floats = leaves + np.maximum(expected - in_use, 0.0)
+        return needed
 
     def _swing_g_per_kwh(self, rows: NDArray[np.int64], at: NDArray[np.int64]) -> float:
         """How much power changes with the hour, at that of these hubs where it changes most. 0: hardly at all.

@@ -29,6 +29,7 @@ class ClassPlan:
     hub_g_per_kwh: Mapping[str, Floats] = field(default_factory=dict)  # what one kWh more costs there and then
     pool_g_per_gpu_hour: Mapping[tuple[str, str], Floats] = field(default_factory=dict)  # what one GPU more would save
     to_come: Mapping[ClassKey, float] = field(default_factory=dict)  # of a class, the share that is only expected
+    gpus_expected: Mapping[ClassKey, float] = field(default_factory=dict)  # that work to come uses, on average
     late_gpu_hours: float = 0.0
     cost_g: float = 0.0
     failure: str = ""
@@ -73,6 +74,7 @@ class _Model:
         self._pools = {pool.key: pool for pool in outlook.pools}
         self.quotas: dict[tuple[ClassKey, str], Index] = {}
         self._to_come: dict[ClassKey, float] = {}
+        self._gpus_expected: dict[ClassKey, float] = {}
         self._late: list[Index] = []
 
     def _mean(self, hourly: Floats) -> Floats:
@@ -111,6 +113,7 @@ class _Model:
         late, never = program.add_columns(np.full(2, LATE_G_PER_GPU_HOUR), none[:1], endless[:1])[:, None]
         self._late += [late, never]
         self._to_come[one.key] = 1.0 - min(one.waiting_gpu_hours / max(one.available[-1], 1e-9), 1.0)
+        self._gpus_expected[one.key] = one.gpus_expected
         program.enter(enough := program.add_rows(due, endless), done, 1.0)
         program.enter(enough[:-1], late, 1.0)
         program.enter(enough[-1:], never, 1.0)
@@ -151,6 +154,7 @@ class _Model:
                 key: spread(np.maximum(-found.duals[rows], 0.0)) for key, rows in self._pool_rows.items()
             },
             to_come=self._to_come,
+            gpus_expected=self._gpus_expected,
             late_gpu_hours=float(sum(values[0] for values in late)),
             cost_g=float(found.values @ np.concatenate(self._program.cost)),
         )

@@ -68,6 +68,7 @@ class JobClass:
     available: Floats
     jobs: int = 0
     waiting_gpu_hours: float = 0.0
+    gpus_expected: float = 0.0  # that work to come will use, on average
 
     def __post_init__(self) -> None:
         if (self.due > self.available + 1e-9).any():
@@ -80,6 +81,7 @@ class _Sum:
     available: Floats
     jobs: int = 0
     waiting: float = 0.0
+    expected: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,12 @@ def classes_of(demand: Demand, hours: int) -> tuple[JobClass, ...]:
             total = sums[key]
             total.available += expected_gpu_hours(ends, expected)
             total.due += expected_gpu_hours(ends - expected.wait_h_max, expected)
+            total.expected = expected.gpu_hours_per_hour
     for total in sums.values():
         total.due = np.minimum(total.due, total.available)
-    return tuple(JobClass(key, one.due, one.available, one.jobs, one.waiting) for key, one in sums.items())
+    return tuple(
+        JobClass(key, one.due, one.available, one.jobs, one.waiting, one.expected) for key, one in sums.items()
+    )
 
 
 def _by_class(works: Iterable[FlexibleWork]) -> dict[ClassKey, list[FlexibleWork]]:

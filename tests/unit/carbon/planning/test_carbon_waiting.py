@@ -104,6 +104,18 @@ def test_work_that_may_choose_leaves_small_hubs_to_work_that_may_not_unless_that
         assert plan.decisions[0].hub == where
 
 
+@pytest.mark.parametrize(("hosts_use", "hub_chosen"), [(4.0, "small"), (14.0, "large")])
+def test_where_hosts_need_most_of_a_pool_guests_leave_what_hosts_will_need(hosts_use: float, hub_chosen: str) -> None:
+    """Eight of sixteen GPUs are free now."""
+    view = Outlook(
+        (hub("small", 400), hub("large", 480)), (Pool("small", "gpu", 16, 1.0), Pool("large", "gpu", 400, 1.0))
+    )
+    pinned = {ClassKey(frozenset({"small"}), "gpu", True): Expected(hosts_use, 2.0, 8.0)}
+    running = job("running", ["small"], gpus=8, hours=8.0, running_at="small")
+    guest = job("guest", ["large", "small"], gpus=2)
+    assert plan_carbon(view, Demand((guest,), pinned), (running,)).decisions[0].hub == hub_chosen
+
+
 def test_a_gang_is_scarce_by_its_share_of_what_it_may_use() -> None:
     assert scarcity(1, 1) == 0.0
     assert 0 < scarcity(8, 1000) < scarcity(8, 64) < scarcity(16, 64) == scarcity(64, 64) == 1.0
