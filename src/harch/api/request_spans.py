@@ -16,7 +16,6 @@ from harch.base.tracing.tracer import Tracing, inside
 
 _HEADER = TRACEPARENT.encode()
 _NOTHING = contextlib.nullcontext(INVALID_SPAN)
-_SEGMENTS = 3  # of the path: what follows may be a name that people chose
 
 
 class RequestSpans:
@@ -39,13 +38,20 @@ class RequestSpans:
         context = tracing.begin(parent)
         if context is None:
             return _NOTHING
-        method, route = scope["method"], "/".join(scope["path"].split("/", _SEGMENTS)[:_SEGMENTS])
+        method, route = scope["method"], route_of(scope["path"])
         return tracing.tracer.start_as_current_span(
             f"{method} {route}",
             context=inside(context),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method, "http.route": route},
         )
+
+
+def route_of(path: str) -> str:
+    """What kind of thing a path is about; what follows may be a name that people chose."""
+    words = [word for word in path.split("/") if word]
+    kind = words[1:2] if words[:1] == ["v1"] else words[:1]
+    return "/".join(["/v1", *kind])
 
 
 def trace_id_of(span: Span) -> str:

@@ -76,6 +76,12 @@ async def test_what_dashboards_ask_is_not_traced_unless_they_trace(traced: Trace
     assert "secret-project" not in str(span)
 
 
+@pytest.mark.parametrize("path", ["/v1/secrets/my-bank", "/secrets/my-bank", "/secrets/my-bank/more", "/v1/secrets"])
+async def test_names_in_paths_are_not_told(traced: TracedHub, path: str) -> None:
+    await traced.client.get(path, headers={"traceparent": CALLER.header})
+    assert [span.name for span in traced.spans] == ["GET /v1/secrets"]
+
+
 async def test_beyond_the_budget_requests_are_served_and_not_traced() -> None:
     hub = TracedHub(Budget(per_s=0.001, burst=1))
     for number in range(3):
