@@ -13,7 +13,7 @@ from pathlib import Path
 from harch.base.clock import Clock
 
 SWITCH = "HARCH_SENTINEL"  # `off` runs a hub without it
-PACKAGES = ("numba", "cramjam", "duckdb", "pyarrow", "re2", "orjson", "opentelemetry.proto")
+PACKAGES = ("numba", "cramjam", "pyarrow", "re2", "orjson", "opentelemetry.proto")
 SENTINEL_KEY = "sentinel.key"
 OWN_CONFIG, OWN_ALERTS, OWN_SETTINGS = "sentinel.yml", "alerts.yml", "sentinel.toml"
 RESTART_S_FIRST, RESTART_S_MAX = 1.0, 60.0
