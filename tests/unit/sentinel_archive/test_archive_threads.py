@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest, Order
 from harch.sentinel.model.spans import Span, SpanQuery
@@ -83,4 +85,21 @@ def test_spans_are_seen_once_by_readers_beside_writers_and_upkeep(tmp_path: Path
         assert len(found) >= acknowledged
 
     beside(write, upkeep, look)
+    archive.close()
+
+
+def test_many_readers_share_a_file_of_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harch.sentinel.archive.logs.file.GROUP_ROWS", 50)
+    archive = log_archive(tmp_path)
+    texts = [f"line {number:06d} of a file with many groups" for number in range(5000)]
+    archive.append([LogBatch(labels({"app": "a"}), list(range(5000)), texts)])
+    archive.table.flush()
+
+    def read(number: int) -> int:
+        order = (Order.ANY, Order.NEWEST_FIRST)[number % 2]
+        request = LogRequest((), 0, 5000, (LineFilter(FilterKind.CONTAINS, "many"),), order=order)
+        return sum(len(chunk) for chunk in archive.scan(request, lambda: False))
+
+    with ThreadPoolExecutor(6) as threads:
+        assert set(threads.map(read, range(24))) == {5000}
     archive.close()

@@ -21,6 +21,7 @@ from harch.sentinel.archive.damage import DamagedFile, mapped
 from harch.sentinel.archive.gram_kernels import with_all
 from harch.sentinel.archive.grams import bitmap_of
 from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, taken
+from harch.sentinel.archive.parquet import GroupReader
 from harch.sentinel.archive.texts import Mask, Texts, sizes_of
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.selection import Codes, Ints
@@ -162,8 +163,7 @@ class LogFile:
                 self._index.run_ends,
             )
         )
-        self._stem = stem
-        self._parquet: Any = None
+        self._parquet = GroupReader(stem.with_suffix(PARQUET))
 
     def candidates(self, grams: Array) -> Mask:
         """Which groups may contain what has these grams?"""
@@ -174,14 +174,7 @@ class LogFile:
 
     def column(self, group: int, name: str) -> Any:
         """One column of a group. Raises E0613 where its checksum is wrong."""
-        try:
-            if self._parquet is None:
-                path = self._stem.with_suffix(PARQUET)
-                self._parquet = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
-            table = self._parquet.read_row_group(group, columns=[name], use_threads=False)
-        except (pa.ArrowException, OSError) as broken:
-            raise DamagedFile(self._stem, f"group {group} of `{name}`: {broken}") from broken
-        return table.column(0).combine_chunks()
+        return self._parquet.read(group, [name]).column(0).combine_chunks()
 
     def texts(self, group: int, name: str) -> Texts:
         found = self.column(group, name)

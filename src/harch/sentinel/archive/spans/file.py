@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from harch.sentinel.archive.damage import DamagedFile, mapped
 from harch.sentinel.archive.logs.file import INDEX, PARQUET
+from harch.sentinel.archive.parquet import GroupReader
 from harch.sentinel.archive.spans import rows as columns
 from harch.sentinel.archive.spans.blocks import Coded, GroupFacts, facts_of
 from harch.sentinel.archive.spans.rows import SpanRows
@@ -124,7 +125,6 @@ class SpanFile:
 
     def __init__(self, stem: Path) -> None:
         """Raises E0613 for what was not written like that."""
-        self._stem = stem
         self._number = next(_NUMBERS)
         data = mapped(stem.with_suffix(INDEX))
         size = int.from_bytes(data[8:12], "little")
@@ -145,24 +145,22 @@ class SpanFile:
         self.traces = TraceTable(**parts)
         self._services = np.frombuffer(self._index.root_services, np.int32)
         self._names = np.frombuffer(self._index.root_names, np.int32)
-        self._parquet: Any = None
-        self._columns: frozenset[str] = frozenset()
+        self._parquet = GroupReader(stem.with_suffix(PARQUET), _NUMBERED)
 
     def numbers(self, group: int, name: str) -> Ints:
         found = _CACHE.get((self._number, group, name))
         if found is None:
-            found = self._read(group, [name]).column(0).to_numpy()
+            found = self._parquet.read(group, [name]).column(0).to_numpy()
             _CACHE.put((self._number, group, name), found, found.nbytes)
         numbers: Ints = found
         return numbers
 
     def coded(self, group: int, name: str) -> Coded | None:
-        self._opened()
-        if name not in self._columns:
+        if name not in self._parquet.names:
             return None
         found = _CACHE.get((self._number, group, name))
         if found is None:
-            found = Coded(self._read(group, [name]).column(0), name[:2])
+            found = Coded(self._parquet.read(group, [name]).column(0), name[:2])
             _CACHE.put((self._number, group, name), found, found.size)
         coded: Coded = found
         return coded
@@ -170,7 +168,7 @@ class SpanFile:
     def ids(self, group: int) -> Any:
         found = _CACHE.get((self._number, group, columns.SPAN))
         if found is None:
-            found = columns.words_of(self._read(group, [columns.SPAN]).column(0))
+            found = columns.words_of(self._parquet.read(group, [columns.SPAN]).column(0))
             _CACHE.put((self._number, group, columns.SPAN), found, found.nbytes)
         return found
 
@@ -181,32 +179,11 @@ class SpanFile:
         for group in range(begin, end):
             low = max(first, int(self.bounds[group])) - int(self.bounds[group])
             high = min(first + count, int(self.bounds[group + 1])) - int(self.bounds[group])
-            parts.append(self._read(group, None).slice(low, high - low))
+            parts.append(self._parquet.read(group, None).slice(low, high - low))
         return pa.concat_tables(parts)
 
     def root(self, entry: int) -> tuple[str, str]:
         return self._index.texts[self._services[entry]], self._index.texts[self._names[entry]]
-
-    def _opened(self) -> Any:
-        if self._parquet is None:
-            path = self._stem.with_suffix(PARQUET)
-            try:
-                self._columns = frozenset(pq.read_schema(path, memory_map=True).names)
-                self._parquet = pq.ParquetFile(
-                    path,
-                    memory_map=True,
-                    page_checksum_verification=True,
-                    read_dictionary=sorted(self._columns - _NUMBERED),  # as they are kept: codes into few values
-                )
-            except (pa.ArrowException, OSError) as broken:
-                raise DamagedFile(self._stem, str(broken)) from broken
-        return self._parquet
-
-    def _read(self, group: int, names: list[str] | None) -> Any:
-        try:
-            return self._opened().read_row_group(group, columns=names, use_threads=False)
-        except (pa.ArrowException, OSError) as broken:
-            raise DamagedFile(self._stem, f"group {group}: {broken}") from broken
 
 
 def read_span_file(stem: Path) -> SpanRows:
