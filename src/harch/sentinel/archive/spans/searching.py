@@ -182,7 +182,7 @@ def statistics(search: Search, by: Sequence[Field]) -> list[SpanGroup]:
             if len(rows):
                 _count(totals, search, number, group, rows, by)
     return [
-        SpanGroup(key, count, errors, total, tuple(buckets.tolist()), len(np.unique(np.concatenate(traces))))
+        SpanGroup(key, int(count), errors, total, tuple(buckets.tolist()), len(np.unique(np.concatenate(traces))))
         for key, (count, errors, total, buckets, traces) in sorted(totals.items())
     ]
 
@@ -200,15 +200,23 @@ def _count(
         names = [(*names[key // len(values)], values[key % len(values)]) for key in chosen]
     durations = block.numbers(group, DURATION)[rows]
     is_error = block.numbers(group, STATUS)[rows] == _ERROR
-    buckets = np.searchsorted(_BOUNDS, durations, side="left")
+    width = len(_BOUNDS) + 1
+    places = keys * width + np.searchsorted(_BOUNDS, durations, side="left")
+    buckets = np.bincount(places, minlength=len(names) * width).reshape(-1, width)
+    order = np.lexsort((traces, keys))
+    keys, traces = keys[order], traces[order]
+    begins = np.searchsorted(keys, np.arange(len(names)))
+    sums = np.add.reduceat(durations[order], begins)
+    errors = np.add.reduceat(is_error[order].astype(np.int64), begins)
+    is_first = np.append(True, (np.diff(traces) != 0) | (np.diff(keys) != 0))
     for place, name in enumerate(names):
-        mine = keys == place
-        held = totals.setdefault(name, [0, 0, 0, np.zeros(len(_BOUNDS) + 1, np.int64), []])
-        held[0] += int(mine.sum())
-        held[1] += int(is_error[mine].sum())
-        held[2] += int(durations[mine].sum())
-        held[3] += np.bincount(buckets[mine], minlength=len(_BOUNDS) + 1)
-        held[4].append(np.unique(traces[mine]))
+        mine = slice(begins[place], begins[place + 1] if place + 1 < len(names) else len(keys))
+        held = totals.setdefault(name, [0, 0, 0, np.zeros(width, np.int64), []])
+        held[0] += mine.stop - mine.start
+        held[1] += int(errors[place])
+        held[2] += int(sums[place])
+        held[3] += buckets[place]
+        held[4].append(traces[mine][is_first[mine]])
 
 
 def _combined(keys: Any, codes: Any, count: int) -> tuple[Any, list[int]]:
