@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 from harch.sentinel.archive.logs.file import INDEX, PARQUET, GroupSource, LogFile, read_log_file, write_log_file
 from harch.sentinel.archive.logs.rows import LogRows, decoded, joined, taken
 from harch.sentinel.archive.logs.selecting import MemorySource, Source, Wanted, places_of
+from harch.sentinel.archive.open_files import OpenFiles
 from harch.sentinel.model.logs import FilterKind, LineFilter
 from harch.sentinel.model.matchers import Matcher, MatchKind
 from harch.sentinel.model.selection import Ints
@@ -56,26 +55,13 @@ class LogKind:
     suffixes: tuple[str, ...] = (PARQUET, INDEX)
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, LogFile] = OrderedDict()
-        self._lock = threading.Lock()
+        self._files = OpenFiles(LogFile, _OPEN_FILES_MAX)
 
     def file(self, stem: Path) -> LogFile:
-        """The file, opened once; those that were asked for longest ago are closed."""
-        with self._lock:
-            found = self._open.get(stem.name)
-            if found is not None:
-                self._open.move_to_end(stem.name)
-                return found
-        opened = LogFile(stem)
-        with self._lock:
-            self._open[stem.name] = opened
-            if len(self._open) > _OPEN_FILES_MAX:
-                self._open.popitem(last=False)
-        return opened
+        return self._files.at(stem)
 
     def forget(self, name: str) -> None:
-        with self._lock:
-            self._open.pop(name, None)
+        self._files.forget(name)
 
     def decoded(self, record: bytes) -> LogRows:
         return decoded(record)

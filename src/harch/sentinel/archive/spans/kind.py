@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import msgspec
 import numpy as np
 
 from harch.sentinel.archive.logs.file import INDEX, PARQUET
+from harch.sentinel.archive.open_files import OpenFiles
 from harch.sentinel.archive.spans.blocks import Block, MemoryBlock
 from harch.sentinel.archive.spans.file import SpanFile, read_span_file, write_span_file
 from harch.sentinel.archive.spans.matching import matching, possible
@@ -81,26 +80,13 @@ class SpanKindOfRows:
     suffixes: tuple[str, ...] = (PARQUET, INDEX)
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, SpanFile] = OrderedDict()
-        self._lock = threading.Lock()
+        self._files = OpenFiles(SpanFile, _OPEN_FILES_MAX)
 
     def file(self, stem: Path) -> SpanFile:
-        """The file, opened once; those that were asked for longest ago are closed."""
-        with self._lock:
-            found = self._open.get(stem.name)
-            if found is not None:
-                self._open.move_to_end(stem.name)
-                return found
-        opened = SpanFile(stem)
-        with self._lock:
-            self._open[stem.name] = opened
-            if len(self._open) > _OPEN_FILES_MAX:
-                self._open.popitem(last=False)
-        return opened
+        return self._files.at(stem)
 
     def forget(self, name: str) -> None:
-        with self._lock:
-            self._open.pop(name, None)
+        self._files.forget(name)
 
     def decoded(self, record: bytes) -> SpanRows:
         return decoded(record)
