@@ -1,4 +1,4 @@
-"""What can go wrong with logs, traces, and questions over hubs? Their archive, their languages, what passes a border."""
+"""What can go wrong with logs, traces, and questions over hubs? Archive, languages, and what passes a border."""
 
 from __future__ import annotations
 
