@@ -136,5 +136,10 @@ async def test_small_and_large_instant_queries_answer_alike(grafana: httpx.Async
     ]:
         told = (await grafana.get("/api/v1/query", params={"query": query, "time": NOW_S})).json()
         assert (query, len(told["data"]["result"])) == (query, expected)
+    asked: dict[str, str | int] = {"query": "absent(nothing_of_this_name)", "step": 15}
+    asked |= {"start": NOW_S - 60, "end": NOW_S}
+    told = (await grafana.get("/api/v1/query_range", params=asked)).json()
+    assert [value for _, value in told["data"]["result"][0]["values"]] == ["1"] * 5
     refused = await grafana.get("/api/v1/query", params={"query": "sum(", "time": NOW_S})
     assert refused.status_code == 400
+    assert (await grafana.get("/api/v1/query_range", params={**asked, "end": 0})).status_code == 400

@@ -18,7 +18,11 @@ from harch.sentinel.promql.syntax.printer import to_text
 
 POINTS_PER_SERIES_MAX = 11_000  # as in Prometheus; a wider step is taken instead of a refusal
 TIMEOUT_S_MAX = 600.0
-_SMALL_SERIES_MAX, _SMALL_TEXT_MAX = 16, 256  # of a query that holds up nobody; a thread would take longer than it
+_SMALL_SERIES_MAX, _SMALL_STEPS_MAX, _SMALL_TEXT_MAX = (
+    16,
+    500,
+    256,
+)  # of a query that holds up nobody; a thread would take longer than it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,8 @@ class Queries:
     def routes(self) -> list[Route]:
         both = ("GET", "POST")
         return [
-            Route(
-                both,
-                "/api/v1/query",
-                self.instant,
-                is_small=self._is_small,
-            ),
-            Route(both, "/api/v1/query_range", self.range),
+            Route(both, "/api/v1/query", self.instant, is_small=self._is_small),
+            Route(both, "/api/v1/query_range", self.range, is_small=self._is_small_range),
             Route(both, "/api/v1/format_query", self.formatted),
         ]
 
@@ -79,18 +78,29 @@ class Queries:
         return query_answer(result_json(result.value), (*asked.warnings, *result.warnings), result.infos)
 
     def _is_small(self, request: TelemetryRequest) -> bool:
-        """Whether an instant query reads so little that it is answered at once; those with mistakes are not judged."""
+        try:
+            return self._reads_little(request, _at_ms(request))
+        except HarchError:
+            return False  # the query itself tells what is wrong
+
+    def _is_small_range(self, request: TelemetryRequest) -> bool:
+        try:
+            asked = range_asked(request)
+            few = asked.end_ms - asked.start_ms <= _SMALL_STEPS_MAX * asked.step_ms
+            return few and self._reads_little(request, asked.start_ms)
+        except HarchError:
+            return False
+
+    def _reads_little(self, request: TelemetryRequest, start_ms: int) -> bool:
+        """Whether a query looks at so few series, and not back, that it is answered at once."""
         query = request.one("query")
         if len(query) > _SMALL_TEXT_MAX or request.tenant not in self._tenants:
             return False
-        try:
-            selectors = self._engine.momentary(query)
-            since_ms = _at_ms(request) - self._engine.options.lookback_ms
-        except HarchError:
-            return False
+        selectors = self._engine.momentary(query)
         if selectors is None:
             return False
         store = self._tenants.store(request.tenant)
+        since_ms = start_ms - self._engine.options.lookback_ms
         return all(store.is_small(one.matchers, since_ms, _SMALL_SERIES_MAX) for one in selectors)
 
     def formatted(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
