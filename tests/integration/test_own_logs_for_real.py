@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("HARCH_SOAK"), reason="HARCH_SOAK=1 starts a hub, an agent and a SENTINEL for it"
-)
+from harch.testing.hub_process import free_port_base
+
+pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
 
 PATIENCE_S = 120.0
 KEY = "hsk_5ecre7000111222333"
@@ -27,7 +26,7 @@ class Site:
     """One hub of the shipped fleet, with an agent, below one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.base = folder, _free_base()
+        self.folder, self.base = folder, free_port_base()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.environment = {
             **os.environ, "HARCH_HOME": str(folder / "home"), "HARCH_PORT_BASE": str(self.base), "HARCH_SENTINEL": "on",
@@ -119,16 +118,3 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < end, f"waited in vain: {what}"
         time.sleep(0.2)
     return got
-
-
-def _free_base() -> int:
-    """A base of ports of which the first few are free."""
-    for base in range(23000, 40000, 100):
-        with socket.socket() as api, socket.socket() as telemetry:
-            try:
-                api.bind(("127.0.0.1", base + 1))
-                telemetry.bind(("127.0.0.1", base + 11))
-            except OSError:
-                continue
-            return base
-    raise AssertionError("no free ports")

@@ -18,12 +18,7 @@ from harch.base.tracing.context import TraceContext
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import free_port_base
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        not os.environ.get("HARCH_SOAK"), reason="HARCH_SOAK=1 starts two hubs with agents and SENTINELs for it"
-    ),
-]
+pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
 PATIENCE_S = 120.0
 CALLER = TraceContext(bytes(range(1, 17)), bytes(range(1, 9)))
 TRACE = CALLER.trace_id.hex()

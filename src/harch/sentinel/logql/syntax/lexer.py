@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 
 from harch.sentinel.logql.syntax.units import duration_ns, size_bytes
-from harch.sentinel.promql.syntax.lexer import DIGITS, LETTERS, NUMBER, SPACE, STRING, WORD, LexerFailure, shown
+from harch.sentinel.promql.syntax.lexer import (
+    DIGITS,
+    LETTERS,
+    NUMBER,
+    SPACE,
+    STRING,
+    WORD,
+    LexerFailure,
+    shown,
+    tokens_of,
+)
 from harch.sentinel.promql.syntax.quoting import BadEscape, quote, unquote
 from harch.sentinel.promql.syntax.tokens import Kind, Token
 
@@ -88,15 +98,4 @@ class _Lexer:
 
 
 def tokenise(text: str) -> list[Token]:
-    """All tokens of a query; the last one is END or ERROR."""
-    lexer = _Lexer(text)
-    tokens: list[Token] = []
-    while True:
-        try:
-            token = lexer.next()
-        except LexerFailure as failure:
-            tokens.append(Token(Kind.ERROR, failure.reason, failure.start, len(text)))
-            return tokens
-        tokens.append(token)
-        if token.kind is Kind.END:
-            return tokens
+    return tokens_of(_Lexer(text), len(text))

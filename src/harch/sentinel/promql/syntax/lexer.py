@@ -8,6 +8,7 @@ that far, since a mistake before it is the one to show.
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from harch.sentinel.promql.syntax.quoting import BadEscape, quote, unquote
 from harch.sentinel.promql.syntax.tokens import FILLS, KEYWORDS, Kind, Token
@@ -169,15 +170,24 @@ def shown(character: str) -> str:
     return "'" + quote(character)[1:-1].replace('\\"', '"') + "'" if character else "end of input"
 
 
+class Lexer(Protocol):
+    def next(self) -> Token:
+        """Raises LexerFailure where no token begins."""
+        ...
+
+
 def tokenise(text: str) -> list[Token]:
+    return tokens_of(_Lexer(text), len(text))
+
+
+def tokens_of(lexer: Lexer, length: int) -> list[Token]:
     """All tokens of a query; the last one is END or ERROR."""
-    lexer = _Lexer(text)
     tokens: list[Token] = []
     while True:
         try:
             token = lexer.next()
         except LexerFailure as failure:
-            tokens.append(Token(Kind.ERROR, failure.reason, failure.start, len(text)))
+            tokens.append(Token(Kind.ERROR, failure.reason, failure.start, length))
             return tokens
         tokens.append(token)
         if token.kind is Kind.END:
