@@ -36,14 +36,19 @@ class Replays:
     """Of all pipelines of a hub, one at a time of each. A run ends with the hub, and says so."""
 
     def __init__(self) -> None:
-        self._running: dict[str, _Run] = {}
+        self._running: dict[str, ReplayProcess] = {}
+        self._starting = asyncio.Lock()
         self._started = 0
         self._sandbox: Sandbox | None = None
 
     async def start(self, pipeline: RunningPipeline, wish: ReplayWish) -> ReplayRun:
         """Raises E0756 while another run of it is under way, or where nothing is kept."""
+        async with self._starting:
+            return await self._start(pipeline, wish)
+
+    async def _start(self, pipeline: RunningPipeline, wish: ReplayWish) -> ReplayRun:
         name, folder = pipeline.record.name, pipeline.folder
-        if (known := self._running.get(name)) is not None and known.process.returncode is None:
+        if (known := self._running.get(name)) is not None and not await known.has_left(folder / FOLDER):
             raise HarchError("E0756", f"run {known.run} of `{name}` is under way", hint="wait for it, or stop it")
         run = f"r{secrets.token_hex(6)}"
         order = self._order(run, pipeline, wish)
@@ -76,7 +81,7 @@ class Replays:
             else:
                 process = await start_plain(command, {**_environment(), **own}, output)
                 pid = process.pid
-        self._running[name] = _Run(run, process, pid)
+        self._running[name] = ReplayProcess(run, process, pid)
         return self.look(pipeline, run)
 
     def look(self, pipeline: RunningPipeline, run: str) -> ReplayRun:
@@ -86,9 +91,7 @@ class Replays:
         if not run.isalnum() or not order.is_file():
             raise HarchError("E0710", f"`{name}` has no replay `{run[:32]}`", hint="runs are kept for a while only")
         asked = msgspec.json.decode(order.read_bytes(), type=_Asked).replay
-        result = ReplayResult()
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            result = msgspec.json.decode((folder / f"{run}.json").read_bytes(), type=ReplayResult)
+        result = _result(folder, run)
         known = self._running.get(name)
         is_alive = known is not None and known.run == run and known.process.returncode is None
         state = result.state if is_alive or result.state != "running" else "failed"
@@ -151,16 +154,31 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class ReplayProcess:
     """`pid` is the worker's own, also inside of a sandbox."""
 
     run: str
     process: asyncio.subprocess.Process
     pid: int
 
+    async def has_left(self, folder: Path) -> bool:
+        """A run that has told its result only has to go: it is waited for, not held against the next."""
+        if self.process.returncode is None and _result(folder, self.run).state != "running":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_GRACE_S):
+                    await self.process.wait()
+        return self.process.returncode is not None
+
 
 class _Asked(Struct, frozen=True):
     replay: ReplayOrder
+
+
+def _result(folder: Path, run: str) -> ReplayResult:
+    """What the run has told so far."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / f"{run}.json").read_bytes(), type=ReplayResult)
+    return ReplayResult()
 
 
 def _ns(moment: datetime | None) -> int | None:
