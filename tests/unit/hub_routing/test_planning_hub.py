@@ -12,7 +12,8 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.hub.carbon.board import FILE_NAME
-from harch.hub.federation.published import CARBON, CARBON_AHEAD, CARBON_PLAN
+from harch.hub.carbon.shared_budgets import SharedBudgets, spent_heard
+from harch.hub.federation.published import CARBON, CARBON_AHEAD, CARBON_PLAN, CARBON_SPENT
 from harch.hub.routing.memory import HubPlan
 from harch.hub.service import HubService
 from harch.testing.clock import START, SimClock
@@ -265,6 +266,26 @@ async def test_budgets_of_the_carbon_file_are_counted_from_the_ledger(started: C
     assert (await run.submit(CarbonWishes(), tenant="other")).carbon is None
     await run.hub.carbon.planner.plan()
     assert 0 < run.plan.tenant_g_left["small"] < 5000.0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_what_a_tenant_spent_at_other_hubs_is_gone_here_too(
+    started: Callable[..., Running], shared: bool
+) -> None:
+    run = started(PLANTS + f"[budgets]\nshared = {str(shared).lower()}\n[budgets.tenants]\nroaming = 1000\n")
+    said = SharedBudgets(tiny_fleet().name).said("2026-01", {"roaming": 999_990.0})
+    run.hub.carbon._heard = lambda key: {"dakar": said} if key == CARBON_SPENT else {}
+    await run.first_plan()
+    if not shared:
+        assert (await run.submit(tenant="roaming")).carbon is not None
+        assert CARBON_SPENT not in run.hub.carbon.said()
+        return
+    with pytest.raises(HarchError, match="carbon budget") as raised:
+        await run.submit(tenant="roaming")
+    assert raised.value.code == "E0402"
+    told = spent_heard(run.hub.carbon.said()[CARBON_SPENT])
+    assert told is not None
+    assert (told.month, list(told.grams.values())) == ("2026-01", [0.0])  # nothing was spent here
 
 
 async def test_a_hub_without_a_carbon_file_plans_too(started: Callable[..., Running], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harch.carbon.ledger.chain import LedgerHead, book
 from harch.carbon.planning.settings import BudgetsEntry, PlanSettings
-from harch.hub.carbon.spending import left, read_spent
+from harch.hub.carbon.spending import left, read_spent, used
 from harch.hub.store import ledger_rows, rows
 from harch.hub.store.database import Database
 from harch.workloads.carbon import CarbonChoice
@@ -63,11 +63,11 @@ def test_what_runs_and_waits_is_set_aside_and_counted_once(database: Database) -
         workload("runs", State.RUNNING, reserved_g=20_000),
         workload("waits", State.PENDING, reserved_g=1000),
     ]
-    tenants, whole = left(SETTINGS, spent, unfinished)
+    tenants, whole = left(SETTINGS, used(SETTINGS, spent, unfinished), {})
     assert tenants == {"atlas": pytest.approx(100_000 - 3000 - 20_000 - 1000), "idle": 5000}
     assert whole == pytest.approx(1_000_000 - spent.total_g - (20_000 - 2 * G_PER_JOB_HOUR) - 1000)
 
 
 def test_a_new_month_begins_with_the_whole_budget(database: Database) -> None:
     spent = read_spent(database, "dakhla", SETTINGS, START + timedelta(days=40))
-    assert left(SETTINGS, spent, [])[0] == {"atlas": 100_000, "idle": 5000}
+    assert left(SETTINGS, used(SETTINGS, spent, []), {})[0] == {"atlas": 100_000, "idle": 5000}

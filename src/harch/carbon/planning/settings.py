@@ -37,7 +37,8 @@ class PlanningEntry(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 class BudgetsEntry(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """The table `[budgets]`: kilograms per calendar month (UTC), by location with own plants."""
 
-    kg_per_month: _Kg | None = None
+    kg_per_month: _Kg | None = None  # of all work of the hub
+    shared: bool = True  # what tenants spent at other hubs that have a budget for them counts too
     tenants: Annotated[dict[str, _Kg], Meta(max_length=TENANTS_MAX)] = {}
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 import msgspec
 
@@ -18,8 +19,9 @@ from harch.base.clock import Clock
 from harch.carbon.planning.settings import PlanSettings
 from harch.fleet.model import Fleet
 from harch.hub import happenings as h
+from harch.hub.carbon.shared_budgets import SharedBudgets
 from harch.hub.carbon.snapshot import INTENTS_MAX, Told, make_plan, take
-from harch.hub.carbon.spending import Spent, left, month_of, read_spent
+from harch.hub.carbon.spending import Spent, Used, left, month_of, read_spent, used
 from harch.hub.driver import Driver
 from harch.hub.routing.memory import Intent
 from harch.hub.store.database import Database
@@ -55,6 +57,8 @@ class Planner:
         self._planned_with: dict[str, float] = {}
         self._forecasts: set[str] = set()
         self._spent, self._spent_s, self._month = Spent(), -LEDGER_LOOK_S, ""
+        self._used: Used | None = None
+        self._shared = SharedBudgets(fleet.name)
         # Hubs plan at different moments, so that each knows what the others mean to do.
         self._offset_s = zlib.crc32(hub_id.encode()) / 2**32 * settings.planning.every_s / 2
         self.announced: tuple[Intent, ...] = ()
@@ -62,6 +66,14 @@ class Planner:
 
     def said(self) -> bytes:
         return _encode(self.announced)
+
+    def spent_said(self) -> bytes | None:
+        """What tenants with a budget have used up here; None where nobody shares one, or before it was counted."""
+        if self._used is None or not self._settings.budgets.shared or not self._settings.budgets.tenants:
+            return None
+        since = self._driver.machine.desk.carbon.reserved
+        grams = {tenant: g + since.get(tenant, 0.0) for tenant, g in self._used.tenants.items()}
+        return self._shared.said(self._month, grams)
 
     async def run(self, survived: Callable[[str], contextlib.AbstractContextManager[None]]) -> None:
         """Until cancelled. `survived` is the edge that a fault does not cross."""
@@ -91,7 +103,8 @@ class Planner:
         snapshot = take(desk, self._fleet, self._peers(), told, now=now)
         if self._settings.has_budgets:
             unfinished = [one for one in desk.registry.workloads.values() if not one.state.is_final and not one.guest]
-            tenants, whole = left(self._settings, self._spent, unfinished)
+            self._used = used(self._settings, self._spent, unfinished)
+            tenants, whole = left(self._settings, self._used, self._elsewhere(told, now))
             snapshot = replace(snapshot, tenant_g_left=tenants, all_g_left=whole)
         made = await asyncio.to_thread(make_plan, snapshot)
         if made is None:
@@ -99,6 +112,12 @@ class Planner:
         self.announced = made.announced
         await self._driver.handle(h.CarbonPlanned(made))
         self._driver.plan_placement()
+
+    def _elsewhere(self, told: Told, now: datetime) -> Mapping[str, float]:
+        if not self._settings.budgets.shared:
+            return {}
+        self._shared.hear(told.spent)
+        return self._shared.elsewhere(month_of(now), self._settings.budgets.tenants)
 
     async def _add_up(self) -> None:
         """What was spent this month, where anybody has a budget."""

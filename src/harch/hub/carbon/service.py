@@ -31,10 +31,19 @@ from harch.hub.carbon.planner import Planner, intents_heard
 from harch.hub.carbon.plants import PlantAhead, plants_ahead
 from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
+from harch.hub.carbon.shared_budgets import spent_heard
 from harch.hub.carbon.snapshot import Told
 from harch.hub.carbon.views import GridForecast, HubPower, PastHour, PowerView
 from harch.hub.driver import Driver
-from harch.hub.federation.published import CARBON, CARBON_AHEAD, CARBON_PLAN, forecast_heard, power_heard, power_said
+from harch.hub.federation.published import (
+    CARBON,
+    CARBON_AHEAD,
+    CARBON_PLAN,
+    CARBON_SPENT,
+    forecast_heard,
+    power_heard,
+    power_said,
+)
 from harch.hub.routing.telling import sentences
 from harch.hub.store.database import Database
 from harch.hub.views import PeerView
@@ -103,8 +112,11 @@ class HubCarbon:
             await self._accounts.close()
 
     def said(self) -> dict[str, bytes]:
-        """For the gossip: power now, the forecast, and what is to start at other hubs."""
-        return self._said and self._said | {CARBON_PLAN: self.planner.said()}
+        """For the gossip: power now, the forecast, what is to start at other hubs, and what tenants have spent."""
+        if not self._said:
+            return {}
+        spent = self.planner.spent_said()
+        return self._said | {CARBON_PLAN: self.planner.said()} | ({} if spent is None else {CARBON_SPENT: spent})
 
     def now(self) -> list[PowerView]:
         """Every hub, this one first. What others said is as old as it says."""
@@ -199,6 +211,7 @@ class HubCarbon:
             forecasts={hub_id: one for hub_id, one in forecasts.items() if one is not None},
             intents={hub_id: intents_heard(said) for hub_id, said in self._heard(CARBON_PLAN).items()},
             plants=tuple(plant.kw for plant in self._plants_ahead()),
+            spent={hub_id: one for hub_id, said in self._heard(CARBON_SPENT).items() if (one := spent_heard(said))},
         )
 
     def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from harch.base.rejection import Rejection
@@ -18,6 +18,7 @@ from harch.carbon.planning.plan import Announced, plan_carbon
 from harch.carbon.planning.work import Demand, FlexibleWork
 from harch.fleet.model import Fleet, Hub
 from harch.hub.carbon.hub_hours import HubOutlook, hub_outlook
+from harch.hub.carbon.shared_budgets import SpentSaid
 from harch.hub.carbon.views import GridForecast, HubPower
 from harch.hub.desk import Desk
 from harch.hub.routing.choices import settled
@@ -60,6 +61,7 @@ class Told:
     forecasts: Mapping[str, GridForecast]
     intents: Mapping[str, tuple[Intent, ...]]
     plants: tuple[Mapping[datetime, float], ...] = ()  # of this hub, foretold
+    spent: Mapping[str, SpentSaid] = field(default_factory=dict)  # of tenants' budgets, by other hubs
 
 
 def take(desk: Desk, fleet: Fleet, peers: Iterable[PeerView], told: Told, *, now: datetime) -> Snapshot:

@@ -67,20 +67,33 @@ def read_spent(database: Database, own: str, settings: PlanSettings, now: dateti
     return spent
 
 
-def left(
-    settings: PlanSettings, spent: Spent, unfinished: Iterable[Workload]
-) -> tuple[Mapping[str, float], float | None]:
-    """Grams that may still be given out: by tenant with a budget, and of all together."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Grams of this month that nobody else can have: what was spent, and what waits and runs is expected to emit."""
+
+    tenants: Mapping[str, float]  # those that have a budget
+    total_g: float
+
+
+def used(settings: PlanSettings, spent: Spent, unfinished: Iterable[Workload]) -> Used:
     due: defaultdict[str, float] = defaultdict(float)
     for workload in unfinished:
         if workload.carbon is not None:
             due[workload.tenant] += max(workload.carbon.reserved_g - spent.jobs.get(workload.id, 0.0), 0.0)
+    tenants = {tenant: spent.tenants.get(tenant, 0.0) + due.get(tenant, 0.0) for tenant in settings.budgets.tenants}
+    return Used(tenants, spent.total_g + sum(due.values()))
+
+
+def left(
+    settings: PlanSettings, here: Used, elsewhere: Mapping[str, float]
+) -> tuple[Mapping[str, float], float | None]:
+    """Grams that may still be given out: by tenant with a budget, and of all work of the hub together."""
     tenants = {
-        tenant: budget - spent.tenants.get(tenant, 0.0) - due.get(tenant, 0.0)
+        tenant: budget - here.tenants.get(tenant, 0.0) - elsewhere.get(tenant, 0.0)
         for tenant, budget in settings.tenants().items()
     }
     whole = settings.budget_of_all
-    return tenants, None if whole is None else whole - spent.total_g - sum(due.values())
+    return tenants, None if whole is None else whole - here.total_g
 
 
 def _newest(database: Database, tenant: str) -> Iterable[Workload]:

@@ -17,6 +17,7 @@ from harch.hub.views import HubSummary, ModelCapacity, NodeMaxima
 FIXED, NOW, POLICY = "hub.fixed", "hub.now", "policy"
 # Power and price now, every half minute; the forecast, every hour; what is to start at other hubs, with every plan.
 CARBON, CARBON_AHEAD, CARBON_PLAN = "carbon", "carbon.ahead", "carbon.plan"
+CARBON_SPENT = "carbon.spent"  # of tenants' budgets, where the hub has any
 
 
 class FixedModel(Struct, frozen=True, array_like=True, gc=False):
