@@ -102,6 +102,10 @@ def test_what_unmodified_clients_sent_is_found_also_after_a_kill(folder: Path) -
     with sentinel(folder) as (client, process):
         assert promtail(client, f"user used {KEY} today".encode()).status_code == 204
         send_logs(client)
+        loaded = Path(f"/proc/{process.pid}/maps").read_text()
+        assert "pyarrow" in loaded
+        assert "/pandas/" not in loaded  # dozens of MB that it does not need, though others install them
+        assert "/scipy/" not in loaded
         process.kill()
         process.wait(30)
     on_disk = [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]

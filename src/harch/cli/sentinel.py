@@ -57,6 +57,9 @@ def serve(
     It takes remote-write and OTLP, scrapes targets, answers PromQL, evaluates rules and sends alerts. Prometheus
     agents, OpenTelemetry SDKs and Grafana talk to it unchanged. Tenants are told apart by `X-Scope-OrgID`.
     """
+    from harch.cli.lean_process import keep_out
+
+    keep_out("pandas", "scipy")
     import uvloop
 
     from harch.api.telemetry.process import ServeOptions, serve_sentinel
