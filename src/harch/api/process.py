@@ -19,6 +19,7 @@ from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.tenants import DEFAULT_TENANT
 from harch.base.tracing.process import ProcessTracing, open_tracing
 from harch.base.tracing.span import Attributes
 from harch.base.tracing.tracer import Tracing
@@ -36,7 +37,6 @@ from harch.placement.turns.settings_file import FILE_NAME, parse_settings
 if TYPE_CHECKING:
     from harch.sentinel.own_logs.shipper import Shipper
 
-DEFAULT_TENANT = "default"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (what people write to listen on all of them)
 
 _log = logging.getLogger("harch.hub")

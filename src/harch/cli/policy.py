@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.base.errors import EXIT_CHANGES, EXIT_ERROR, EXIT_OK, EXIT_REFUSED
+from harch.base.tenants import DEFAULT_TENANT
 from harch.cli.policy_prove import prove
 from harch.cli.remote import connect, json_option, remote_options
 
@@ -89,7 +90,7 @@ def test(bundle: str, fleet: str, as_json: bool) -> int:
     "--tag", "tags", metavar="FILE", multiple=True, help="Tag of data that it reads, YAML or JSON. Repeatable."
 )
 @click.option("--at", "at", metavar="HUB", multiple=True, help="Where copies of that data are; everywhere if absent.")
-@click.option("--tenant", default="default", show_default=True, help="Whose work it would be.")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose work it would be.")
 @fleet_option
 @remote_options
 def explain(

@@ -13,6 +13,7 @@ from harch.api.series_page import FORECAST_HOURS, HubFigures, PowerPrice, series
 from harch.api.traffic import Traffic
 from harch.base.errors import HarchError
 from harch.base.telemetry import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
+from harch.base.tenants import DEFAULT_TENANT
 from harch.carbon.ledger.report import GroupBy
 from harch.hub.carbon.reports import ReportQuery, Used
 from harch.hub.carbon.views import GridForecast
@@ -22,7 +23,6 @@ router = APIRouter(tags=["health"])
 
 WORKLOADS_MAX = 1000
 BOOKS_KEPT_S = 300.0  # a month of bookings is not read for every scrape; they change once in some minutes anyway
-OWN_TENANT = "default"  # whose jobs may be named: the page is stored where this tenant can read it
 
 
 @dataclass(slots=True)
@@ -69,7 +69,8 @@ async def _renew(books: Books, here: Context) -> None:
     books.read_s = here.clock.monotonic_s()
     month = here.clock.now().strftime("%Y-%m")
     books.used = (await here.hub.carbon.report(ReportQuery(by=GroupBy.HUB, month=month))).used
-    own = await here.hub.carbon.report(ReportQuery(by=GroupBy.JOB, tenant=OWN_TENANT, month=month))
+    # Whose jobs may be named: the page is stored where this tenant can read it.
+    own = await here.hub.carbon.report(ReportQuery(by=GroupBy.JOB, tenant=DEFAULT_TENANT, month=month))
     lines = own.report.get("lines")
     found = [(str(line["name"]), float(line["energy_kwh"])) for line in lines] if isinstance(lines, list) else []
     books.jobs = tuple(sorted(found, key=lambda job: -job[1])[:WORKLOADS_MAX])

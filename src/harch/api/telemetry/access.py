@@ -12,8 +12,8 @@ from typing import Protocol
 import httpx
 
 from harch.base.errors import HarchError
+from harch.base.tenants import DEFAULT_TENANT
 
-DEFAULT_TENANT = "default"
 TENANT_HEADER = "x-scope-orgid"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _REMEMBERED_MAX = 1024

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import orjson
 
-from harch.api.telemetry.access import DEFAULT_TENANT
 from harch.api.telemetry.alert_page import AlertPage, Stores
 from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.peers import AlertPeers
@@ -18,6 +17,7 @@ from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Right, Route, Work
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.alerts import api
 from harch.sentinel.alerts.config import AlertConfig, default_config
 from harch.sentinel.alerts.config_file import parse_config

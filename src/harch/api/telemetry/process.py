@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harch.api.server import serve_api
-from harch.api.telemetry.access import DEFAULT_TENANT, Doorkeeper, HubDoor, OpenDoor, TokenDoor
+from harch.api.telemetry.access import Doorkeeper, HubDoor, OpenDoor, TokenDoor
 from harch.api.telemetry.administration import Administration
 from harch.api.telemetry.alert_page import Stores
 from harch.api.telemetry.alerting import Alerting
@@ -36,6 +36,7 @@ from harch.api.telemetry.traces import Traces
 from harch.api.telemetry.writes import Writes
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
+from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
 from harch.sentinel.collect.scrape.pool import ScrapePool

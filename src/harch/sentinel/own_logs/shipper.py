@@ -17,6 +17,7 @@ from typing import Protocol
 import cramjam
 
 from harch.base.clock import Clock
+from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.node.spool import Spool
 from harch.sentinel.own_logs.following import Following, Told
@@ -28,7 +29,6 @@ EVERY_S = 2.0
 CLOSE_S = 3.0
 PATH = "/loki/api/v1/push"
 SPOOL_BYTES_MAX = 16 * 1024 * 1024
-OWN_TENANT = "default"  # of the operator, whose processes these are
 _CATCH_UP_AT_ONCE = 20  # spooled pushes in one look, so that a SENTINEL that comes back is not overrun
 _TRY_LATER = frozenset({401, 403, 404, 408, 429})
 
@@ -102,7 +102,7 @@ class Shipper:
         lines = self._handler.take()
         if lines:
             body = _packed(self._stream, [*self._lost(), *lines])
-            if not (reachable and self._delivered(body, OWN_TENANT, len(lines))):
+            if not (reachable and self._delivered(body, DEFAULT_TENANT, len(lines))):
                 self._spool.add(body)
                 reachable = False
         if reachable and self._following is not None:
@@ -125,7 +125,7 @@ class Shipper:
             waiting = self._spool.oldest()
             if waiting is None:
                 return True
-            if not self._delivered(waiting, OWN_TENANT, 0):
+            if not self._delivered(waiting, DEFAULT_TENANT, 0):
                 return False
             self._spool.take()
         return True
