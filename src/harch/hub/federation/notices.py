@@ -38,8 +38,8 @@ class Notices:
 
 def _words(news: News, me: str) -> tuple[str, str, str] | None:
     match news:
-        case Appeared(hub, generation):
-            return "hub.appeared", hub, f"heard for the first time in its life {generation}"
+        case Appeared(hub, _):
+            return "hub.appeared", hub, "heard for the first time since it or this hub started"
         case Suspected(hub, silence_s):
             return "hub.suspected", hub, f"silent for {silence_s:.1f} s: no new offers; nothing is evicted"
         case Recovered(hub):
