@@ -55,18 +55,22 @@ class RoomMaker:
         queued = (replay.job(job_id) for job_id, where in replay.queued.items() if where == hub)
         return any(one.model == job.model and one.kind.gpus >= LARGE_SHARE * gpus for one in queued)
 
+    def wait_s(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> float:
+        """For how long it can still stand back."""
+        return self.slack.wait_s(replay, job, now_s) if job.deferrable else -inf
+
     def help_queued(self, replay: CarbonReplay, now_s: float) -> None:
         """Who has stood in a scheduler's queue since the last look gets room, a few of each pool at a time."""
         waited: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
         for job_id, hub in replay.queued.items():
             if now_s - self._queued_s.get(job_id, now_s) >= LOOK_S:
                 job = replay.job(job_id)
-                wait_s = self.slack.wait_s(replay, job, now_s) if job.deferrable else -inf
-                waited[hub, job.model].append((wait_s, job_id))
+                waited[hub, job.model].append((self.wait_s(replay, job, now_s), job_id))
         for hub in sorted({hub for hub, _ in waited}):
             replay.serve(hub, now_s)
         for (hub, _), jobs in waited.items():
-            jobs = [one for one in jobs if one[1] in replay.queued]
+            # What only waits for room pushes nobody: where all is full, everybody would push everybody for ever.
+            jobs = [one for one in jobs if one[1] in replay.queued and one[0] <= 0]
             for _, job_id in sorted(jobs)[:HELPED_PER_POOL]:
                 self.clear(replay, replay.job(job_id), (hub,), now_s)
         self._queued_s = {job_id: self._queued_s.get(job_id, now_s) for job_id in replay.queued}

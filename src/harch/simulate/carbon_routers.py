@@ -127,14 +127,17 @@ class PlannedRouter:
 
     def _carried_out(self, replay: CarbonReplay, job: CarbonJob, decision: Decision, now_s: float) -> bool:
         """Starts it if the plan says so. A gang that waits for nothing but room goes into a queue, where nodes are kept
-        for it; what is small looks for room for a while, and leaves alone what is kept for inference."""
+        for it; what is small looks for room for a while, and leaves alone what is kept for inference. Where too much
+        comes nothing queues: a queue takes every GPU that comes free, and inference would have to stop somebody."""
         hub = decision.hub if decision.verb is Verb.START and decision.room else None
         awaited = hub is None or self._room.is_awaited(replay, hub, job, now_s)
         if hub is not None and not awaited and replay.try_start(job, hub, now_s):
             del self._held[job.request.id]
             return True
         looked_s = now_s - job.request.submitted_s
-        if decision.queues and (job.kind.gpus >= GANG_GPUS or looked_s >= LOOKS_FOR_ROOM_S):
+        if not decision.queues or self._slack.is_crowded(job):
+            return False
+        if job.kind.gpus >= GANG_GPUS or looked_s >= LOOKS_FOR_ROOM_S:
             del self._held[job.request.id]
             self._place_now(replay, job, now_s)
             return True
@@ -158,7 +161,8 @@ class PlannedRouter:
                 self._book.enter(work, hub, 0)
                 return
         # Work that cannot wait is served before a queue of others; what is only due is not.
-        clear = [hub for hub in by_cost if not job.deferrable or not replay.queued_gpus(hub, job.model)]
+        is_due = self._room.wait_s(replay, job, now_s) <= 0
+        clear = [hub for hub in by_cost if is_due and (not job.deferrable or not replay.queued_gpus(hub, job.model))]
         cleared = self._room.clear(replay, job, clear, now_s)
         if cleared is None:
             gpus = {pool.hub: pool.gpus for pool in self._pools if pool.model == job.model}

@@ -246,3 +246,19 @@ def test_where_power_never_changes_work_starts_at_once_and_nothing_is_suspended_
     replay = replayed(fleet, scenario, none, [*full, *later])
     assert all(replay.counts.waits_s[job.request.id] == 0 for job in later)
     assert replay.counts.suspensions == replay.counts.moves == 0
+
+
+def test_work_that_only_waits_for_room_stops_nobody(
+    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+) -> None:
+    """Where power never changes and all is full, everybody would otherwise push those with a little more slack."""
+    none = {
+        hub: Plants(0 * own.pv_kw, 0 * own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
+        for hub, own in plants.items()
+    }
+    small = [made(fleet, scenario, f"small-{number}", at_h=0.05, hours=3.0, slack_h=40.0) for number in range(12)]
+    gang = made(fleet, scenario, "gang", at_h=0.5, hours=1.0, tasks=2, gpus_per_task=4, slack_h=24.0)
+    replay = replayed(fleet, scenario, none, [*small, gang])
+    assert replay.counts.suspensions == 0
+    assert replay.counts.waits_s["gang"] == pytest.approx(2.55 * HOUR_S, abs=LOOK_S)  # until they end
+    assert replay.deadline_misses() == 0
