@@ -283,6 +283,7 @@ async def test_what_a_tenant_spent_at_other_hubs_is_gone_here_too(
     with pytest.raises(HarchError, match="carbon budget") as raised:
         await run.submit(tenant="roaming")
     assert raised.value.code == "E0402"
+    run.hub.carbon.planner.tell_spent()
     told = spent_heard(run.hub.carbon.said()[CARBON_SPENT])
     assert told is not None
     assert (told.month, list(told.grams.values())) == ("2026-01", [0.0])  # nothing was spent here

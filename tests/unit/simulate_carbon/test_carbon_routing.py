@@ -36,6 +36,15 @@ def plants(fleet: Fleet, scenario: Scenario) -> dict[str, Plants]:
     }
 
 
+@pytest.fixture
+def no_plants(plants: dict[str, Plants]) -> dict[str, Plants]:
+    """The grid alone, the same in every hour."""
+    return {
+        hub: Plants(0 * own.pv_kw, 0 * own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
+        for hub, own in plants.items()
+    }
+
+
 def made(
     fleet: Fleet,
     scenario: Scenario,
@@ -228,13 +237,9 @@ def test_work_that_can_wait_leaves_nodes_alone_that_a_large_gang_waits_for(
 
 
 def test_where_power_never_changes_work_starts_at_once_and_nothing_is_suspended_for_clean_hours(
-    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+    fleet: Fleet, scenario: Scenario, no_plants: dict[str, Plants]
 ) -> None:
     """The cleaner hub is full for twenty hours: who may go elsewhere goes, instead of waiting for it."""
-    none = {
-        hub: Plants(0 * own.pv_kw, 0 * own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
-        for hub, own in plants.items()
-    }
     full = [
         made(fleet, scenario, f"full-{number}", at_h=0.05, hours=20.0, gpus_per_task=4, hubs=("south",))
         for number in range(4)
@@ -243,22 +248,18 @@ def test_where_power_never_changes_work_starts_at_once_and_nothing_is_suspended_
         made(fleet, scenario, f"later-{number}", at_h=0.1, hours=1.0, slack_h=24.0, hubs=("south", "north"))
         for number in range(8)
     ]
-    replay = replayed(fleet, scenario, none, [*full, *later])
+    replay = replayed(fleet, scenario, no_plants, [*full, *later])
     assert all(replay.counts.waits_s[job.request.id] == 0 for job in later)
     assert replay.counts.suspensions == replay.counts.moves == 0
 
 
 def test_work_that_only_waits_for_room_stops_nobody(
-    fleet: Fleet, scenario: Scenario, plants: dict[str, Plants]
+    fleet: Fleet, scenario: Scenario, no_plants: dict[str, Plants]
 ) -> None:
     """Where power never changes and all is full, everybody would otherwise push those with a little more slack."""
-    none = {
-        hub: Plants(0 * own.pv_kw, 0 * own.wind_kw, own.grid_g_per_kwh, own.onsite_g_per_kwh, own.pue)
-        for hub, own in plants.items()
-    }
     small = [made(fleet, scenario, f"small-{number}", at_h=0.05, hours=3.0, slack_h=40.0) for number in range(12)]
     gang = made(fleet, scenario, "gang", at_h=0.5, hours=1.0, tasks=2, gpus_per_task=4, slack_h=24.0)
-    replay = replayed(fleet, scenario, none, [*small, gang])
+    replay = replayed(fleet, scenario, no_plants, [*small, gang])
     assert replay.counts.suspensions == 0
     assert replay.counts.waits_s["gang"] == pytest.approx(2.55 * HOUR_S, abs=LOOK_S)  # until they end
     assert replay.deadline_misses() == 0

@@ -59,6 +59,7 @@ class Planner:
         self._spent, self._spent_s, self._month = Spent(), -LEDGER_LOOK_S, ""
         self._used: Used | None = None
         self._shared = SharedBudgets(fleet.name)
+        self.spent_said: bytes | None = None  # for the gossip, which asks several times a second
         # Hubs plan at different moments, so that each knows what the others mean to do.
         self._offset_s = zlib.crc32(hub_id.encode()) / 2**32 * settings.planning.every_s / 2
         self.announced: tuple[Intent, ...] = ()
@@ -67,13 +68,13 @@ class Planner:
     def said(self) -> bytes:
         return _encode(self.announced)
 
-    def spent_said(self) -> bytes | None:
-        """What tenants with a budget have used up here; None where nobody shares one, or before it was counted."""
+    def tell_spent(self) -> None:
+        """What tenants with a budget have used up here, where budgets are shared."""
         if self._used is None or not self._settings.budgets.shared or not self._settings.budgets.tenants:
-            return None
+            return
         since = self._driver.machine.desk.carbon.reserved
         grams = {tenant: g + since.get(tenant, 0.0) for tenant, g in self._used.tenants.items()}
-        return self._shared.said(self._month, grams)
+        self.spent_said = self._shared.said(self._month, grams)
 
     async def run(self, survived: Callable[[str], contextlib.AbstractContextManager[None]]) -> None:
         """Until cancelled. `survived` is the edge that a fault does not cross."""
@@ -83,6 +84,7 @@ class Planner:
             if self.is_due():
                 with survived("planning for power"):
                     await self.plan()
+            self.tell_spent()
             await self._clock.sleep(look_s)
 
     def is_due(self) -> bool:

@@ -115,7 +115,7 @@ class HubCarbon:
         """For the gossip: power now, the forecast, what is to start at other hubs, and what tenants have spent."""
         if not self._said:
             return {}
-        spent = self.planner.spent_said()
+        spent = self.planner.spent_said
         return self._said | {CARBON_PLAN: self.planner.said()} | ({} if spent is None else {CARBON_SPENT: spent})
 
     def now(self) -> list[PowerView]:

@@ -1,7 +1,7 @@
-"""How much of a tenant's month did other hubs spend? Each tells the others, and no gram is given out at two of them.
+"""How much of a tenant's month did other hubs spend? Each tells the others, so that a budget is one over all of them.
 
-Hubs that have a budget for the same tenant count together. Names do not travel: only who knows a tenant can tell which
-figure is its own.
+It is as exact as hubs hear each other: within minutes, or while they are cut off, two may give out the same rest. Names
+do not travel: only who knows a tenant can tell which figure is its own.
 """
 
 from __future__ import annotations
