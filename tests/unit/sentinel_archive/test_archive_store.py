@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harch.base.clock import epoch_ns
 from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
 from harch.sentinel.archive.entries import FileEntry
@@ -110,13 +111,14 @@ def test_who_watches_hears_what_was_taken_until_it_ends(tmp_path: Path) -> None:
     assert [[batch.texts for batch in batches] for batches in heard] == [[["kept"]]]
 
 
-def test_old_files_go_by_time_and_then_by_size(tmp_path: Path) -> None:
+async def test_old_files_go_by_time_and_then_by_size(tmp_path: Path) -> None:
     clock = SimClock()
-    now_ns = int(clock.now().timestamp()) * 10**9
     keeping = Keeping(keep_ns=10 * DAY_NS, flush_after_s=0.0, free_bytes_min=0)
     archive = limited(tmp_path, LogLimits(), keeping, clock)
-    for days in (20, 5, 1):
-        archive.append([LogBatch(APP, [now_ns - days * DAY_NS], [f"{days} days old"])])
+    for days, until_next in ((20, 15), (5, 4), (1, 1)):
+        archive.append([LogBatch(APP, [epoch_ns(clock.now())], [f"{days} days old"])])
+        archive.table.flush()
+        await clock.advance(until_next * 86_400)
     archive.maintain()
     assert texts(archive) == ["1 days old", "5 days old"]
     archive.close()
@@ -223,4 +225,22 @@ def test_tenants_are_apart_and_open_again(tmp_path: Path) -> None:
     with pytest.raises(HarchError) as refused:
         archive.logs("../a")
     assert refused.value.code == "E0618"
+    archive.close()
+
+
+async def test_lines_and_spans_that_come_late_stay_as_long_as_new_ones(tmp_path: Path) -> None:
+    clock = SimClock()
+    archive = ArchiveFolder(tmp_path, clock, ArchiveSettings())
+    old_ns = epoch_ns(clock.now()) - 16 * 86_400 * 10**9
+    archive.logs("a").append([LogBatch(APP, [old_ns], ["old"])])
+    archive.spans("a").append([Span("1" * 32, "2" * 16, "", "s", "n", old_ns, 5)])
+
+    async def left(days: float) -> tuple[int, int]:
+        await clock.advance(days * 86_400)
+        archive.maintain("a")
+        return len(texts(archive.logs("a"))), len(archive.spans("a").trace("1" * 32))
+
+    assert await left(0.1) == (1, 1)
+    assert await left(14.8) == (1, 1)
+    assert await left(0.3) == (0, 0)
     archive.close()

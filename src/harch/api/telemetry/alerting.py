@@ -19,13 +19,14 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.alerts import api
+from harch.sentinel.alerts.alertmanagers import Alertmanagers
 from harch.sentinel.alerts.config import AlertConfig, default_config
 from harch.sentinel.alerts.config_file import parse_config
 from harch.sentinel.alerts.from_rules import alert_of
 from harch.sentinel.alerts.notify.senders import Sender
 from harch.sentinel.alerts.service import AlertService
 from harch.sentinel.alerts.store import AlertStore
-from harch.sentinel.collect.scrape.config import SentinelConfig
+from harch.sentinel.collect.scrape.config import AlertingConfig, SentinelConfig
 from harch.sentinel.model.histograms import stale_mask
 from harch.sentinel.model.labels import METRIC_NAME
 from harch.sentinel.model.matchers import Matcher, MatchKind
@@ -35,6 +36,7 @@ from harch.sentinel.promql.evaluate.results import ScalarResult, VectorResult
 from harch.sentinel.promql.syntax.parser import parse, parse_selector
 from harch.sentinel.rules.definitions import RuleFile
 from harch.sentinel.rules.evaluation import SentAlert, Tools
+from harch.sentinel.rules.figures import Figure, group_figures
 from harch.sentinel.rules.loading import default_pack, read_rule_files
 from harch.sentinel.rules.ports import Sample, Vector
 from harch.sentinel.rules.runner import RuleRunner
@@ -69,6 +71,8 @@ class Alerting:
             position=(lambda: peers.position) if peers is not None else (lambda: 0),
         )
         self._peers = peers
+        self._alertmanagers = Alertmanagers(clock)
+        self._configs = configs
         self._runner = RuleRunner(
             Tools(
                 evaluate=self._evaluate,
@@ -81,7 +85,7 @@ class Alerting:
             notify=self._notify,
             keep=self._service.keep_rules,
             kept=self._service.kept_rules,
-            figures=self._service.figures,
+            figures=self.figures,
         )
         self._runner.load(_rules_of(configs))
 
@@ -91,12 +95,14 @@ class Alerting:
         receivers = _config_of(alert_file)
         self._runner.load(rules)
         await self._service.reconfigure(receivers)
+        await self._alertmanagers.apply(_alertmanagers_of(configs))
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._service.run())
             group.create_task(self._runner.run())
+            group.create_task(self._tell_alertmanagers())
             if self._peers is not None:
                 group.create_task(self._peers.run(self._service))
 
@@ -117,6 +123,20 @@ class Alerting:
             _change(("DELETE",), "/api/v2/silence/{id}", lambda _, names: service.delete_silence(names["id"])),
             _change(("POST",), "/api/v2/alert/{id}/ack", lambda body, names: service.post_ack(names["id"], body)),
         ]
+
+    def figures(self) -> list[Figure]:
+        return [*self._service.figures(), *self._alertmanagers.figures()]
+
+    def all_figures(self) -> list[Figure]:
+        """Those of the rules as well, for `/metrics`."""
+        return [*group_figures(self._runner.groups), *self.figures()]
+
+    async def _tell_alertmanagers(self) -> None:
+        try:
+            await self._alertmanagers.apply(_alertmanagers_of(self._configs))
+            await asyncio.Event().wait()
+        finally:
+            await self._alertmanagers.close()
 
     def page(self, engine: Engine, stores: Stores, clock: Clock) -> AlertPage:
         """The page around each of these alerts."""
@@ -173,7 +193,9 @@ class Alerting:
 
     async def _notify(self, sent: list[SentAlert]) -> None:
         now_ms = self._service.now_ms()
-        await self._service.put_alerts([alert_of(one, now_ms=now_ms, external_labels=self._external) for one in sent])
+        alerts = [alert_of(one, now_ms=now_ms, external_labels=self._external) for one in sent]
+        self._alertmanagers.send(alerts)
+        await self._service.put_alerts(alerts)
 
 
 def _change(
@@ -201,6 +223,10 @@ def _told(answer: api.Answer) -> Answer:
 def _filter(request: TelemetryRequest) -> api.AlertFilter:
     flags = {name: request.one(name, "true").lower() != "false" for name in _FLAGS}
     return api.AlertFilter(filter=tuple(request.all("filter")), receiver=request.one("receiver"), **flags)
+
+
+def _alertmanagers_of(configs: Sequence[tuple[SentinelConfig, Path]]) -> list[tuple[AlertingConfig, Path]]:
+    return [(config.alerting, base) for config, base in configs]
 
 
 def _rules_of(configs: Sequence[tuple[SentinelConfig, Path]]) -> list[RuleFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -39,8 +40,17 @@ _log = logging.getLogger("harch.sentinel")
 class TelemetryApp:
     """The ASGI application of one SENTINEL."""
 
-    def __init__(self, routes: Routes, door: Doorkeeper, clock: Clock, sockets: Sequence[SocketRoute] = ()) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        door: Doorkeeper,
+        clock: Clock,
+        sockets: Sequence[SocketRoute] = (),
+        requests: Counter[tuple[str, int]] | None = None,
+    ) -> None:
+        """`requests` counts answers by route and status, as far as a route was found."""
         self._routes = routes
+        self._requests: Counter[tuple[str, int]] = Counter() if requests is None else requests
         self._sockets = {route.path: route for route in sockets}
         self._door = door
         self._clock = clock
@@ -60,8 +70,11 @@ class TelemetryApp:
             return
         if scope["type"] != "http":
             return
+        handler = ""
         try:
-            answer = await self._answer(scope, receive, send)
+            route, names = self._routes.find(scope["method"], scope["path"])
+            handler = route.path
+            answer = await self._answer(route, names, scope, receive, send)
         except HarchError as error:
             answer = failure(error)
         except ConnectionError:
@@ -70,6 +83,8 @@ class TelemetryApp:
             request_id = self._ids.next()
             _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=fault)
             answer = failure(HarchError("E1001", f"something went wrong here; the log knows it as {request_id}"))
+        if handler:
+            self._requests[handler, answer.status if answer is not None else 413] += 1
         if answer is not None:
             await _send(send, answer)
 
@@ -103,9 +118,10 @@ class TelemetryApp:
         for threads in self._threads.values():
             threads.shutdown(wait=True, cancel_futures=True)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
-        """None if it was sent already."""
-        route, names = self._routes.find(scope["method"], scope["path"])
+    async def _answer(
+        self, route: Route, names: dict[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> Answer | None:
+        """None if it was refused already, for the length that its body declares."""
         headers = _headers(scope)
         caller = Caller("") if route.right is Right.NONE else await self._door.caller(headers)
         _check(caller, route.right)

@@ -36,7 +36,6 @@ class Catalog:
             Route(("GET",), "/api/v1/label/{name}/values", self.label_values),
             Route(both, "/api/v1/series", self.series),
             Route(("GET",), "/api/v1/metadata", self.metadata),
-            Route(("GET",), "/api/v1/targets/metadata", self.target_metadata),
             Route(both, "/api/v1/query_exemplars", self.exemplars),
         ]
 
@@ -74,17 +73,6 @@ class Catalog:
             if not asked or name == asked
         }
         return success(dict(list(told.items())[:limit]) if limit else told)
-
-    def target_metadata(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
-        asked = request.one("metric")
-        known = self._tenants.store(request.tenant).metadata()
-        return success(
-            [
-                {"target": {}, "metric": name, "type": one.type.value, "help": one.help, "unit": one.unit}
-                for name, one in sorted(known.items())
-                if not asked or name == asked
-            ]
-        )
 
     def exemplars(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         store = self._tenants.store(request.tenant)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from harch.api.telemetry.erasing import Erasing
 from harch.api.telemetry.federated import Federated
 from harch.api.telemetry.incoming import Incoming, hub_of
 from harch.api.telemetry.loki import Loki
+from harch.api.telemetry.own_metrics import OwnMetrics
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.public_plugin import PublicPlugin
 from harch.api.telemetry.queries import Queries
@@ -39,7 +41,9 @@ from harch.base.errors import HarchError
 from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
+from harch.sentinel.collect.scrape.loop import NO_METADATA
 from harch.sentinel.collect.scrape.pool import ScrapePool
+from harch.sentinel.model.metadata import Metadata
 from harch.sentinel.model.selection import SeriesBatch
 from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.store.tenants import StoreFolder
@@ -160,7 +164,10 @@ class Sentinel:
         ]
         if self._federated is not None:
             routes = [*self._federated.over_hubs(routes), *self._federated.routes()]
-        self.app = TelemetryApp(Routes(routes), door, clock, loki.sockets())
+        requests: Counter[tuple[str, int]] = Counter()
+        own = OwnMetrics(folder, self._alerting.all_figures, lambda: requests)
+        routes.append(Route(("GET",), "/metrics", own.page, right=Right.ADMINISTER))
+        self.app = TelemetryApp(Routes(routes), door, clock, loki.sockets(), requests)
 
     async def run_until(
         self, stop: asyncio.Event, options: ServeOptions, listening: Callable[[int], None] | None
@@ -210,9 +217,11 @@ class Sentinel:
         finally:
             await self._scraping.close()
 
-    async def _keep(self, batches: Sequence[SeriesBatch]) -> None:
+    async def _keep(self, batches: Sequence[SeriesBatch], metadata: Mapping[str, Metadata] = NO_METADATA, /) -> None:
         """What is scraped belongs to the operator's tenant."""
-        await asyncio.to_thread(self._folder.store(DEFAULT_TENANT).append, batches)
+        store = self._folder.store(DEFAULT_TENANT)
+        store.describe(metadata)  # before the samples: it is durable with the write that follows
+        await asyncio.to_thread(store.append, batches)
 
     async def _upkeep(self) -> None:
         """Blocks, compaction and retention, in a thread of their own: neither writes nor queries wait for it."""

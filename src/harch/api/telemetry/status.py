@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from itertools import islice
 
-from harch.api.telemetry.answer import Answer, success
+from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.number_text import number_texts
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
@@ -20,6 +21,7 @@ from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.results import VectorResult
 from harch.sentinel.promql.syntax.parser import parse_selector
 
+TARGET_METADATA_MAX = 100_000  # of one answer, about 30 MB
 _SPOKEN_VERSION = "3.1.0"  # of Prometheus: whose API is spoken; Grafana chooses its questions by it
 
 
@@ -50,7 +52,10 @@ class Status:
             Route(("GET",), "/api/v1/status/flags", lambda *_: success(dict(self._flags)), quick),
             Route(("GET",), "/api/v1/status/config", lambda *_: success({"yaml": ""}), quick),
             Route(("GET",), "/api/v1/status/tsdb", self.store),
+            Route(("GET",), "/api/v1/status/walreplay", self.replay, quick),
+            Route(("GET",), "/version", lambda *_: plain_json(_build()), quick),
             Route(("GET",), "/api/v1/targets", self.targets, quick),
+            Route(("GET",), "/api/v1/targets/metadata", self.target_metadata),
             Route(("GET",), "/api/v1/scrape_pools", self.pools, quick),
             Route(("GET",), "/federate", self.federate),
         ]
@@ -64,18 +69,12 @@ class Status:
         return Answer(body=b"SENTINEL is ready.\n", content_type="text/plain")
 
     def build(self, *_: object) -> Answer:
-        return success(
-            {
-                "version": _SPOKEN_VERSION,
-                "application": "HarchOS SENTINEL",
-                "harchosVersion": version("harch"),
-                "revision": "",
-                "branch": "",
-                "buildUser": "",
-                "buildDate": "",
-                "goVersion": f"none; Python {platform.python_version()}",
-            }
-        )
+        return success(_build())
+
+    def replay(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        """SENTINEL listens when its logs are read: whoever can ask gets the end of it."""
+        last = self._tenants.store(request.tenant).facts()["log_segment_replayed"]
+        return success({"min": 0, "max": last, "current": last, "state": "done"})
 
     def runtime(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         return success(dict(self._tenants.store(request.tenant).facts()))
@@ -107,6 +106,25 @@ class Status:
         ]
         return success({"activeTargets": listed, "droppedTargets": [], "droppedTargetCounts": {}})
 
+    def target_metadata(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        """HELP, TYPE and UNIT as each target told them last."""
+        asked, limit = request.one("metric"), request.count("limit") or TARGET_METADATA_MAX
+        matchers = parse_selector(text) if (text := request.one("match_target")) else ()
+        found = (
+            {
+                "target": dict(one.target.labels),
+                **({} if asked else {"metric": name}),
+                "type": known.type.value,
+                "help": known.help,
+                "unit": known.unit,
+            }
+            for one in self._targets()
+            if all(matcher.matches(dict(one.target.labels).get(matcher.name, "")) for matcher in matchers)
+            for name, known in sorted(one.metadata.items())
+            if not asked or name == asked
+        )
+        return success(list(islice(found, min(limit, TARGET_METADATA_MAX))))
+
     def pools(self, *_: object) -> Answer:
         return success({"scrapePools": sorted({one.target.job for one in self._targets()})})
 
@@ -120,6 +138,19 @@ class Status:
             if isinstance(result.value, VectorResult):
                 lines.extend(_page_lines(result.value))
         return Answer(body="".join(sorted(set(lines))).encode(), content_type="text/plain; version=0.0.4")
+
+
+def _build() -> dict[str, str]:
+    return {
+        "version": _SPOKEN_VERSION,
+        "application": "HarchOS SENTINEL",
+        "harchosVersion": version("harch"),
+        "revision": "",
+        "branch": "",
+        "buildUser": "",
+        "buildDate": "",
+        "goVersion": f"none; Python {platform.python_version()}",
+    }
 
 
 def _page_lines(vector: VectorResult) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+LATE_NS = 86_400 * 10**9
+
 
 class FileEntry(msgspec.Struct, frozen=True, array_like=True):
     """One Parquet file with its index. `first` orders files by the arrival of what they hold."""
@@ -16,6 +18,12 @@ class FileEntry(msgspec.Struct, frozen=True, array_like=True):
     raw_bytes: int
     disk_bytes: int
     clean_to: int = 0  # erasures up to this number have been carried out in it
+    came_ns: int = 0  # when the last of its rows came from memory; 0: before this was noted
+
+    @property
+    def kept_from_ns(self) -> int:
+        """When retention begins to count: with the newest row's own time, or with its arrival if it came late."""
+        return self.came_ns if self.came_ns - self.end_ns > LATE_NS else self.end_ns
 
 
 class Erasure(msgspec.Struct, frozen=True):

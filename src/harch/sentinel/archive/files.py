@@ -45,10 +45,10 @@ class Files(Generic[R]):
         self.pins = Pins(self._remove)
         self._remove_strays()
 
-    def written(self, parts: Sequence[R]) -> list[FileEntry]:
-        """Synced files, one a part; they count only once the list names them."""
+    def written(self, parts: Sequence[R], *, now_ns: int) -> list[FileEntry]:
+        """Synced files, one a part, of rows that came by `now_ns`; they count only once the list names them."""
         first = self.manifest.next_file
-        return [self._written(first + place, rows) for place, rows in enumerate(parts)]
+        return [self._written(first + place, rows, now_ns) for place, rows in enumerate(parts)]
 
     def replace(
         self,
@@ -81,7 +81,8 @@ class Files(Generic[R]):
         parts = [rows for rows in map(self._clean_rows, group) if rows.count]
         fresh: list[FileEntry] = []
         if parts:
-            written = self._written(self.manifest.next_file, self._kind.joined(parts))
+            came_ns = max(one.came_ns for one in group)
+            written = self._written(self.manifest.next_file, self._kind.joined(parts), came_ns)
             fresh = [msgspec.structs.replace(written, first=min(one.first for one in group))]
         self.replace(group, fresh, lock)
 
@@ -140,7 +141,7 @@ class Files(Generic[R]):
                 rows = self._kind.without(rows, erasure.content)
         return rows
 
-    def _written(self, number: int, rows: R) -> FileEntry:
+    def _written(self, number: int, rows: R, came_ns: int) -> FileEntry:
         name = f"{number:08d}"
         for suffix in self._kind.suffixes:  # what an attempt that failed has left
             if (path := self.folder / f"{name}{suffix}").exists():
@@ -156,6 +157,7 @@ class Files(Generic[R]):
             raw_bytes=rows.raw_bytes,
             disk_bytes=disk_bytes,
             clean_to=self.manifest.next_erasure - 1,
+            came_ns=came_ns,
         )
 
     def _remove_strays(self) -> None:

@@ -14,8 +14,8 @@ MERGE_MIN = 4  # files of one hour before they are merged
 
 
 def expired(files: Sequence[FileEntry], keeping: Keeping, now_ns: int) -> list[FileEntry]:
-    """Files whose newest row is too old, and then the oldest until the rest is small enough."""
-    gone = [one for one in files if keeping.keep_ns is not None and one.end_ns < now_ns - keeping.keep_ns]
+    """Files whose newest row was kept long enough, and then the oldest until the rest is small enough."""
+    gone = [one for one in files if keeping.keep_ns is not None and one.kept_from_ns < now_ns - keeping.keep_ns]
     if keeping.size_bytes_max is None:
         return gone
     left = sorted((one for one in files if one not in gone), key=lambda one: one.end_ns)

@@ -195,7 +195,7 @@ class Table(Generic[R]):
                 self._log.commit(self._journal.ticket)  # nothing is written to older segments after this
                 rows = self._kind.joined(pieces) if pieces else None
                 parts = windows_of(self._kind, rows) if rows is not None else []
-                written = self.files.written(parts)
+                written = self.files.written(parts, now_ns=epoch_ns(self._clock.now()))
                 if written or segment != self.files.manifest.segment:
                     self.files.replace([], written, self._lock, segment=segment, also=self._forget_sealed)
             finally:

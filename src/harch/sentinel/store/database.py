@@ -35,7 +35,7 @@ _FOREVER = int(np.iinfo(np.int64).max)
 class Blocks(Protocol):
     """What is asked of the blocks of a tenant: see `harch.sentinel.store.blocks`. Ends of blocks are not included."""
 
-    def write(self, selection: Selection, start_ms: int, end_ms: int) -> object: ...
+    def write(self, selection: Selection, start_ms: int, end_ms: int, *, now_ms: int) -> object: ...
 
     def select(self, matchers: Sequence[Matcher], start: int, end: int, *, limit: int) -> Selection: ...
 
@@ -85,6 +85,8 @@ class Database:
         self._rate = sample_rate(self.limits, clock.monotonic_s)
         self._upkeep = threading.Lock()  # one cut, deletion or maintenance at a time
         self._making_room = threading.Lock()
+        self._counting = threading.Lock()
+        self._taken, self._refused = 0, 0  # samples, since the store was opened
 
     def write_v1(self, body: bytes) -> Receipt:
         """A remote-write 1 request as it came, snappy and protobuf. Raises HarchError for what cannot be read."""
@@ -172,7 +174,10 @@ class Database:
             "samples_in_memory": self.head.sample_count,
             "histograms_in_memory": len(self.head.histograms),
             "exemplars": len(self.head.exemplar_ring),
+            "samples_taken": self._taken,
+            "samples_refused": self._refused,
             "log_segments": len(self._journal.newest),
+            "log_segment_replayed": self.replayed.last_segment,
             "log_bytes_written": self._log.synced_bytes,
             "log_failure": self._log.failure,
             "log_damaged_segments": self.replayed.damaged,
@@ -199,6 +204,9 @@ class Database:
         if self.head.is_nearly_full:
             self._make_room()
         self._log.commit(self._journal.ticket)
+        with self._counting:
+            self._taken += receipt.samples + receipt.histograms
+            self._refused += sum(receipt.refused.values())
         if "E0612" in receipt.refused and receipt.first_refusal is not None:
             # The sender shall send all of it again: what was taken is known by then.
             raise HarchError("E0612", receipt.first_refusal.message, retry_after_s=1)
@@ -225,7 +233,7 @@ class Database:
             again = self.head.cut_until is not None
             segment, selection = self._cut(until)
             for start, end in windows_of(selection, self._flushing):
-                self._blocks.write(selection, start, end)
+                self._blocks.write(selection, start, end, now_ms=self._now_ms())
             cut_until = self.head.cut_until
             self.head.forget(idle_since=self._idle_since(until))
             self._log.commit(self._journal.ticket)

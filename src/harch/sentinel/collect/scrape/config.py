@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 import yaml
@@ -75,6 +75,32 @@ class ScrapeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric_relabel_configs: tuple[Relabel, ...] = ()
 
 
+class AlertmanagerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alertmanagers of the same site that get the alerts of all rules, each of them every alert."""
+
+    scheme: Literal["http", "https"] = "http"
+    path_prefix: str = "/"
+    timeout: str = "10s"
+    api_version: Literal["v2"] = "v2"
+    authorization: Authorization | None = None
+    basic_auth: BasicAuth | None = None
+    tls_config: TlsConfig | None = None
+    static_configs: tuple[StaticConfig, ...] = ()
+    file_sd_configs: tuple[FileDiscovery, ...] = ()
+    http_sd_configs: tuple[HttpDiscovery, ...] = ()
+    relabel_configs: tuple[Relabel, ...] = ()
+    alert_relabel_configs: tuple[Relabel, ...] = ()
+
+    @property
+    def timeout_s(self) -> float:
+        return parse_duration_ms(self.timeout) / 1000
+
+
+class AlertingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    alert_relabel_configs: tuple[Relabel, ...] = ()
+    alertmanagers: tuple[AlertmanagerConfig, ...] = ()
+
+
 class Global(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scrape_interval: str = "1m"
     scrape_timeout: str = "10s"
@@ -87,6 +113,7 @@ class SentinelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     global_: Global = msgspec.field(name="global", default=Global())
     rule_files: tuple[str, ...] = ()
+    alerting: AlertingConfig = AlertingConfig()
     scrape_configs: tuple[ScrapeConfig, ...] = ()
 
     def interval_ms(self, job: ScrapeConfig) -> int:
@@ -97,10 +124,23 @@ class SentinelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(parse_duration_ms(job.scrape_timeout or self.global_.scrape_timeout), self.interval_ms(job))
 
 
-def refresh_intervals(job: ScrapeConfig) -> list[str]:
-    """How often each discovery of the job looks again."""
-    files = [discovery.refresh_interval for discovery in job.file_sd_configs]
-    return files + [discovery.refresh_interval for discovery in job.http_sd_configs]
+class Discoverable(Protocol):
+    """A section that names addresses: a scrape job, or a set of Alertmanagers."""
+
+    @property
+    def static_configs(self) -> tuple[StaticConfig, ...]: ...
+
+    @property
+    def file_sd_configs(self) -> tuple[FileDiscovery, ...]: ...
+
+    @property
+    def http_sd_configs(self) -> tuple[HttpDiscovery, ...]: ...
+
+
+def refresh_intervals(section: Discoverable) -> list[str]:
+    """How often each of its discoveries looks again, as written."""
+    files = [discovery.refresh_interval for discovery in section.file_sd_configs]
+    return files + [discovery.refresh_interval for discovery in section.http_sd_configs]
 
 
 def read_config(path: Path) -> SentinelConfig:
@@ -116,10 +156,11 @@ def read_config(path: Path) -> SentinelConfig:
 def parse_config(text: str, where: str) -> SentinelConfig:
     """Raises E0673 with what is wrong and where."""
     try:
-        found: Any = yaml.safe_load(text) or {}
-        config = msgspec.convert(found, SentinelConfig)
+        config = msgspec.convert(_without_empty(yaml.safe_load(text)) or {}, SentinelConfig)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as problem:
         raise HarchError("E0673", f"{where}: {problem}", hint=_HINT) from problem
+    if wrong := _wrong_with_alerting(config.alerting):
+        raise HarchError("E0673", f"{where}: alerting: {wrong}", hint=_HINT)
     names: set[str] = set()
     for job in config.scrape_configs:
         wrong = _wrong_with(job, config)
@@ -129,6 +170,29 @@ def parse_config(text: str, where: str) -> SentinelConfig:
             raise HarchError("E0673", f"{where}: job `{job.job_name}`: {wrong}", hint=_HINT)
         names.add(job.job_name)
     return config
+
+
+def _without_empty(value: Any) -> Any:
+    """A key with nothing behind it is as good as none: Prometheus' own example has `rule_files:` and `targets:` so."""
+    if isinstance(value, dict):
+        return {name: _without_empty(one) for name, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_empty(one) for one in value]
+    return value
+
+
+def _wrong_with_alerting(alerting: AlertingConfig) -> str:
+    try:
+        rules = [*alerting.alert_relabel_configs]
+        for one in alerting.alertmanagers:
+            if one.timeout_s <= 0:
+                return "the timeout must be above 0"
+            for interval in refresh_intervals(one):
+                parse_duration_ms(interval)
+            rules += [*one.relabel_configs, *one.alert_relabel_configs]
+        return next(filter(None, map(check_rule, rules)), "")
+    except HarchError as problem:
+        return problem.message
 
 
 def _wrong_with(job: ScrapeConfig, config: SentinelConfig) -> str:

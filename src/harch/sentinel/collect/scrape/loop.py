@@ -5,27 +5,39 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
-from harch.sentinel.collect.scrape.answer import ended, scraped
-from harch.sentinel.collect.scrape.config import ScrapeConfig, SentinelConfig, StaticConfig, refresh_intervals
+from harch.sentinel.collect.scrape.answer import Answer, ended, scraped
+from harch.sentinel.collect.scrape.config import ScrapeConfig, SentinelConfig, StaticConfig
+from harch.sentinel.collect.scrape.discovery import REFRESH_S_MAX, discover, refresh_s
 from harch.sentinel.collect.scrape.request import Asker
-from harch.sentinel.collect.scrape.targets import Target, groups_in_files, read_groups, targets_of
-from harch.sentinel.model.durations import parse_duration_ms
+from harch.sentinel.collect.scrape.targets import Target, targets_of
 from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.metadata import Metadata
 from harch.sentinel.model.selection import SeriesBatch
 
-DISCOVERY_BYTES_MAX = 16 * 1024 * 1024
+DISCOVER_EVERY_S = 30.0
 _log = logging.getLogger("harch.sentinel.scrape")
 
-Store = Callable[[Sequence[SeriesBatch]], Awaitable[None]]
+NO_METADATA: Mapping[str, Metadata] = {}
+
+
+class Store(Protocol):
+    """Takes the samples of one scrape, and what the page said about its metrics if that is new."""
+
+    async def __call__(
+        self, batches: Sequence[SeriesBatch], metadata: Mapping[str, Metadata] = NO_METADATA, /
+    ) -> None: ...
+
+
 Discover = Callable[[], Awaitable[Sequence[StaticConfig]]]
 
 
@@ -39,6 +51,7 @@ class TargetHealth:
     last_scrape_ms: int = 0
     took_s: float = 0.0
     failure: str = ""
+    metadata: Mapping[str, Metadata] = field(default_factory=dict)  # HELP, TYPE and UNIT of its last page
 
     @property
     def health(self) -> str:
@@ -68,6 +81,7 @@ class ScrapeJob:
         self._asker = Asker(config, job, base, self._now_ms)
         self._tasks: dict[tuple[str, str, Labels], asyncio.Task[None]] = {}
         self.health: dict[tuple[str, str, Labels], TargetHealth] = {}
+        self._metadata: Mapping[str, Metadata] = NO_METADATA  # of the page that came last
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -105,22 +119,13 @@ class ScrapeJob:
             self.health.pop(key, None)
 
     async def _groups(self) -> list[StaticConfig]:
-        job = self._job
-        groups = [*job.static_configs]
-        for files in job.file_sd_configs:
-            groups.extend(await asyncio.to_thread(groups_in_files, files.files, self._base))
-        for source in job.http_sd_configs:
-            groups.extend(read_groups(await _told_by(source.url)))
+        groups = await discover(self._job, self._base)
         if self._discover is not None:
             groups.extend(await self._discover())
         return groups
 
     def _refresh_s(self) -> float:
-        job = self._job
-        told = [parse_duration_ms(text) for text in refresh_intervals(job)]
-        if self._discover is not None:
-            told.append(30_000)
-        return max(1.0, min(told) / 1000) if told else 3600.0
+        return min(refresh_s(self._job), DISCOVER_EVERY_S if self._discover is not None else REFRESH_S_MAX)
 
     async def _ask_again_and_again(self, target: Target) -> None:
         interval_ms = self._config.interval_ms(self._job)
@@ -135,28 +140,23 @@ class ScrapeJob:
                 seen = found.seen
                 health = self.health[target.key]
                 health.last_scrape_ms, health.took_s, health.failure = answer.at_ms, answer.took_s, found.failure
-                await self._keep(found.batches)
+                await self._keep(found.batches, self._new_metadata(health, answer))
         except asyncio.CancelledError:
             await asyncio.shield(self._keep(ended(target, seen, self._now_ms())))
             raise
 
-    async def _keep(self, batches: Sequence[SeriesBatch]) -> None:
+    def _new_metadata(self, health: TargetHealth, answer: Answer) -> Mapping[str, Metadata]:
+        """What the page says about its metrics, if the target did not say the same last time."""
+        if answer.page is None or answer.page.metadata == health.metadata:
+            return NO_METADATA
+        # Targets of one job mostly show the same page: they share one copy of what it says.
+        if answer.page.metadata != self._metadata:
+            self._metadata = answer.page.metadata
+        health.metadata = self._metadata
+        return self._metadata
+
+    async def _keep(self, batches: Sequence[SeriesBatch], metadata: Mapping[str, Metadata] = NO_METADATA) -> None:
         try:
-            await self._store(batches)
+            await self._store(batches, metadata)
         except HarchError as problem:
             _log.warning("samples of `%s` were not stored: %s", self._job.job_name, problem.message)
-
-
-async def _told_by(url: str) -> str:
-    """What an address says about targets, read no further than its limit."""
-    async with (
-        httpx.AsyncClient(timeout=10, trust_env=False) as client,
-        client.stream("GET", url) as answer,
-    ):
-        answer.raise_for_status()
-        body = bytearray()
-        async for part in answer.aiter_bytes():
-            body += part
-            if len(body) > DISCOVERY_BYTES_MAX:
-                raise HarchError("E0674", f"{url} answers more than {DISCOVERY_BYTES_MAX} bytes")
-    return body.decode("utf-8", "replace")

@@ -6,12 +6,13 @@ import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 from harch.base.errors import HarchError
 from harch.sentinel.collect.scrape.answer import Answer
-from harch.sentinel.collect.scrape.config import ScrapeConfig, SentinelConfig
+from harch.sentinel.collect.scrape.config import Authorization, BasicAuth, ScrapeConfig, SentinelConfig, TlsConfig
 from harch.sentinel.collect.scrape.targets import Target
 from harch.sentinel.collect.text.page import OPENMETRICS, read_page
 
@@ -34,7 +35,7 @@ class Asker:
         self._timeout_s = config.timeout_ms(job) / 1000
         self._limit = size_bytes(job.body_size_limit) or BODY_BYTES_MAX
         self._client = httpx.AsyncClient(
-            verify=_verify(job, base),
+            verify=trust_of(job, base),
             timeout=self._timeout_s,
             headers={"Accept": _ACCEPT, "X-Prometheus-Scrape-Timeout-Seconds": f"{self._timeout_s:g}"},
             trust_env=False,  # telemetry stays inside the perimeter: no proxy of the environment
@@ -61,7 +62,7 @@ class Asker:
         await self._client.aclose()
 
     async def _body(self, target: Target) -> tuple[bytes, str]:
-        async with self._client.stream("GET", target.url, headers=self._secrets()) as response:
+        async with self._client.stream("GET", target.url, headers=credentials_of(self._job, self._base)) as response:
             if response.status_code != httpx.codes.OK:
                 raise HarchError("E0675", f"the target answered with status {response.status_code}")
             body = bytearray()
@@ -70,17 +71,6 @@ class Asker:
                 if len(body) > self._limit:
                     raise HarchError("E0675", f"the page is larger than {self._limit} bytes")
             return bytes(body), response.headers.get("content-type", "")
-
-    def _secrets(self) -> dict[str, str]:
-        """Read for each request, so that a renewed token is used at once."""
-        job = self._job
-        if job.authorization is not None:
-            token = (self._base / job.authorization.credentials_file).read_text("utf-8").strip()
-            return {"Authorization": f"{job.authorization.type} {token}"}
-        if job.basic_auth is not None:
-            password = (self._base / job.basic_auth.password_file).read_text("utf-8").strip()
-            return {"Authorization": httpx.BasicAuth(job.basic_auth.username, password)._auth_header}
-        return {}
 
 
 def size_bytes(text: str) -> int:
@@ -93,8 +83,32 @@ def size_bytes(text: str) -> int:
     return int(found.group(1)) << (10 * _POWERS[found.group(2).upper()])
 
 
-def _verify(job: ScrapeConfig, base: Path) -> ssl.SSLContext | bool:
-    tls = job.tls_config
+class Secured(Protocol):
+    """A section with credentials and trust of its own: a scrape job, or a set of Alertmanagers."""
+
+    @property
+    def authorization(self) -> Authorization | None: ...
+
+    @property
+    def basic_auth(self) -> BasicAuth | None: ...
+
+    @property
+    def tls_config(self) -> TlsConfig | None: ...
+
+
+def credentials_of(section: Secured, base: Path) -> dict[str, str]:
+    """Read for each request, so that a renewed token is used at once."""
+    if section.authorization is not None:
+        token = (base / section.authorization.credentials_file).read_text("utf-8").strip()
+        return {"Authorization": f"{section.authorization.type} {token}"}
+    if section.basic_auth is not None:
+        password = (base / section.basic_auth.password_file).read_text("utf-8").strip()
+        return {"Authorization": httpx.BasicAuth(section.basic_auth.username, password)._auth_header}
+    return {}
+
+
+def trust_of(section: Secured, base: Path) -> ssl.SSLContext | bool:
+    tls = section.tls_config
     if tls is None:
         return True
     context = ssl.create_default_context(cafile=str(base / tls.ca_file) if tls.ca_file else None)

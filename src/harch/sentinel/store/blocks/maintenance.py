@@ -93,6 +93,7 @@ class Maintenance:
             (min(meta.oldest for meta in metas), max(meta.newest for meta in metas)),
             self._parents(metas),
             tuple(deletion.id for deletion in moment.deletions.waiting),
+            max(meta.came_ms for meta in metas),
         )
         meta = write_from(self._state.folder.path, BlocksSource(old, moment.deletions), recipe, self._disk)
         if meta is None:
@@ -107,7 +108,7 @@ class Maintenance:
             BlocksSource([block], moment.deletions), resolution_ms, source_resolution_ms=meta.resolution_ms
         )
         erased = tuple(deletion.id for deletion in moment.deletions.waiting)
-        recipe = Recipe(start_ms, end_ms, resolution_ms, (meta.oldest, meta.newest), (), erased)
+        recipe = Recipe(start_ms, end_ms, resolution_ms, (meta.oldest, meta.newest), (), erased, meta.came_ms)
         new = write_from(self._state.folder.path, source, recipe, self._disk)
         if new is not None:
             self._state.add([self._state.folder.open(new.sequence)])

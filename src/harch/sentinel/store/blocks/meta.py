@@ -16,6 +16,7 @@ SAMPLES_FILE = "samples"
 SAMPLES_MAGIC = b"HARCHSA1"
 
 VERSION = 1
+LATE_MS = 86_400_000  # behind the end of their block
 RAW_MS = 0  # the resolution of samples as they came in
 
 
@@ -41,6 +42,15 @@ class BlockMeta(msgspec.Struct, frozen=True, kw_only=True):
     samples_bytes: int
     parents: tuple[int, ...] = ()  # blocks that this one replaces: where one of them still exists, it is superseded
     erased: tuple[int, ...] = ()  # deletions that were carried out when it was written
+    came_ms: int = 0  # when the last of its samples came from the head; 0: before this was noted
+
+    @property
+    def kept_from_ms(self) -> int:
+        """When retention begins to count: with the samples' own time, or with their arrival if they came late.
+
+        Whoever brings old samples was told that they are stored, and finds them for as long as new ones.
+        """
+        return self.came_ms if self.came_ms - self.end_ms > LATE_MS else self.end_ms
 
     @property
     def size_bytes(self) -> int:

@@ -67,7 +67,7 @@ def _expired(metas: Sequence[BlockMeta], policy: BlockPolicy, now_ms: int) -> It
     gone = []
     for meta in metas:
         keep_ms = policy.keep_of(meta.resolution_ms)
-        if keep_ms is not None and meta.end_ms <= now_ms - keep_ms:
+        if keep_ms is not None and meta.kept_from_ms <= now_ms - keep_ms:
             gone.append(meta)
     if gone:
         yield Remove(tuple(gone), "older than the retention")
@@ -94,7 +94,7 @@ def _downsampling(metas: Sequence[BlockMeta], policy: BlockPolicy, now_ms: int) 
         done = [(meta.start_ms, meta.end_ms) for meta in metas if meta.resolution_ms == level.resolution_ms]
         for meta in sorted(metas, key=lambda meta: (meta.resolution_ms, meta.start_ms)):
             old = meta.end_ms <= now_ms - level.after_ms
-            expired = level.keep_ms is not None and meta.end_ms <= now_ms - level.keep_ms
+            expired = level.keep_ms is not None and meta.kept_from_ms <= now_ms - level.keep_ms
             if meta.resolution_ms < level.resolution_ms and old and not expired:
                 for start_ms, end_ms in subtract((meta.start_ms, meta.end_ms), done):
                     yield Downsample(meta, start_ms, end_ms, level.resolution_ms)

@@ -72,8 +72,8 @@ class Blocks:
         """Makes all samples durable, see `write`."""
         self.write(selection, *_ALL_TIMES)
 
-    def write(self, selection: Selection, start_ms: int, end_ms: int) -> tuple[BlockMeta, ...]:
-        """Makes the samples of `start_ms <= t < end_ms` durable in blocks cut at fixed hours.
+    def write(self, selection: Selection, start_ms: int, end_ms: int, *, now_ms: int = 0) -> tuple[BlockMeta, ...]:
+        """Makes the samples of `start_ms <= t < end_ms`, which came by `now_ms`, durable in blocks cut at fixed hours.
 
         They may overlap in time with blocks that are there: what is written later wins. Raises OSError, for example
         where the disk is full, and leaves no trace then.
@@ -81,7 +81,7 @@ class Blocks:
         ranges_ms = self._policy.ranges_ms(RAW_MS)
         with self._state.adding() as written:
             for low, high in split_windows(selection.samples, start_ms, end_ms, ranges_ms):
-                meta = write_block(self._state.folder.path, selection, low, high, disk=self._disk)
+                meta = write_block(self._state.folder.path, selection, low, high, came_ms=now_ms, disk=self._disk)
                 if meta is not None:
                     written.append(self._state.folder.open(meta.sequence))
         return tuple(block.meta for block in written)

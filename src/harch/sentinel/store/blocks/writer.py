@@ -49,10 +49,11 @@ class Recipe:
     ancestors: tuple[int, int] | None = None  # oldest and newest
     parents: tuple[int, ...] = ()
     erased: tuple[int, ...] = ()
+    came_ms: int = 0
 
 
 def write_block(
-    folder: Path, selection: Selection, start_ms: int, end_ms: int, *, disk: Disk | None = None
+    folder: Path, selection: Selection, start_ms: int, end_ms: int, *, came_ms: int = 0, disk: Disk | None = None
 ) -> BlockMeta | None:
     """A block of the samples of `start_ms <= t < end_ms`, durable on return; None where there are none.
 
@@ -65,7 +66,7 @@ def write_block(
         return None
     samples = replace(whole, first=first[present], count=count[present])
     source = SelectionSource(Selection(selection.series.take(present), samples))
-    return write_from(folder, source, Recipe(start_ms, end_ms), disk or Disk())
+    return write_from(folder, source, Recipe(start_ms, end_ms, came_ms=came_ms), disk or Disk())
 
 
 def write_from(folder: Path, source: Source, recipe: Recipe, disk: Disk) -> BlockMeta | None:
@@ -199,6 +200,7 @@ class _Written:
             samples_bytes=samples_bytes,
             parents=recipe.parents,
             erased=recipe.erased,
+            came_ms=recipe.came_ms,
         )
 
 
