@@ -5,6 +5,7 @@ Both are plain state with the monotonic time as an argument.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -19,14 +20,22 @@ class RequestLimit:
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until a request is allowed; 0 when it is."""
-        while self._times_s and self._times_s[0] <= now_s - self.window_s:
+        while self._times_s and self._oldest_leaves_in_s(now_s) <= 0:
             self._times_s.popleft()
         if len(self._times_s) < self.requests_max:
             return 0.0
-        return self._times_s[0] + self.window_s - now_s
+        return self._oldest_leaves_in_s(now_s)
 
     def count(self, now_s: float) -> None:
         self._times_s.append(now_s)
+
+    def _oldest_leaves_in_s(self, now_s: float) -> float:
+        """Above 0 for as long as the oldest request is within the window.
+
+        `fsum` is exact and rounds once. With plain `+` and `-` a tiny time is absorbed by the window (`1e-45 + 1.0` is
+        `1.0`), the wait comes out as 0, and a full window lets one more through.
+        """
+        return math.fsum((self._times_s[0], self.window_s, -now_s))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from harch.base.rejection import Rejection
 from harch.pipelines.act.command import Command
-from harch.pipelines.act.settings import ActionSettings, RateLimit
+from harch.pipelines.act.settings import TTL_S_MAX, ActionSettings, RateLimit
 
 _T = TypeVar("_T")
 DEVICES_REMEMBERED_MAX = 100_000  # per kind of memory; the least recently used is forgotten first
@@ -86,7 +86,9 @@ class Guards:
         if bucket.tokens >= 1.0:
             bucket.tokens -= 1.0
             return None
-        return Wait(now_ms + 1 + int((1.0 - bucket.tokens) * 1000 / rate.per_s))
+        # No command lives longer than that, and the quotient of a tiny rate is beyond every integer.
+        wait_s = min((1.0 - bucket.tokens) / rate.per_s, TTL_S_MAX)
+        return Wait(now_ms + 1 + int(wait_s * 1000))
 
 
 def _keep(memory: OrderedDict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:

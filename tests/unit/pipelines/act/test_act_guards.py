@@ -13,7 +13,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.act.command import Step
 from harch.pipelines.act.guards import Guards, Wait
 from harch.pipelines.act.retries import delay_ms
-from harch.pipelines.act.settings import ActionSettings, Retries
+from harch.pipelines.act.settings import TTL_S_MAX, ActionSettings, Retries
 from unit.pipelines.act.act_builders import act, command
 
 
@@ -97,6 +97,13 @@ def test_who_waits_as_long_as_told_gets_a_token() -> None:
     assert isinstance(answer, Wait)
     assert isinstance(admit(guards, settings, answer.until_ms - 10, window=2), Wait)
     assert admit(guards, settings, answer.until_ms, window=2) is None
+
+
+@pytest.mark.parametrize("per_s", [5e-324, 1e-310, 1e-9])
+def test_a_rate_however_small_is_a_wait_and_not_a_crash(per_s: float) -> None:
+    settings, guards = action(rate={"per_s": per_s, "burst": 1}), Guards()
+    assert admit(guards, settings, 0) is None
+    assert admit(guards, settings, 100, window=2) == Wait(101 + int(TTL_S_MAX * 1000))
 
 
 @given(attempt=st.integers(1, 20), key=st.text(), seed=st.integers())
