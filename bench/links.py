@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import queue
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harch.federation.identity.founding import make_federation
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.links.frames import Kind, frame
 from harch.federation.links.mesh import Mesh
+from harch.testing.ports import free_port
 from harch.testing.wan import Wan, why_not_permitted
 from verdict import Verdict, conditions
 
@@ -83,11 +83,6 @@ def throughput(kind: str) -> tuple[float, float]:
         sender.wait()
     measured = json.loads(said)
     return MESSAGES / measured["wall_s"], measured["cpu_s"] / MESSAGES * 1e6
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Meter:

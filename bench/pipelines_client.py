@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harch.pipelines.engine.keys import KeyFolder
 from harch.pipelines.engine.layout import Domain, Layout, Server
 from harch.pipelines.engine.server import EngineServer
 from harch.pipelines.engine.users import EngineUser
+from harch.testing.ports import free_port
 from verdict import Verdict, conditions
 
 TOGETHER = 50  # commands that a stage has at hand; nats-py gathers by itself
@@ -102,12 +102,6 @@ async def start(folder: Path, program: Path) -> tuple[EngineServer, str]:
     )
     await server.start()
     return server, keys.seed("bench")
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 def one_round(client: str, lane: str, url: str, seed: str) -> tuple[float, float]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import statistics
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ import httpx
 
 from harch.pipelines.client.errors import TooLarge
 from harch.pipelines.sense.source_settings import HttpSource, MqttSource
+from harch.testing.ports import free_port
 from pipelines_generator import Phase
 from pipelines_world import BenchPipeline, pipeline
 from verdict import Verdict
@@ -171,9 +171,3 @@ async def broker(port: int) -> AsyncIterator[None]:
         yield
     finally:
         await running.shutdown()
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+
+from harch.testing.ports import free_port
 
 READY_S = 90.0
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -24,7 +25,7 @@ class Server:
 
     name: str
     folder: Path
-    port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -144,12 +145,6 @@ def servers(folder: Path) -> list[Server]:
     if shutil.which("victoria-metrics"):
         found.append(VictoriaMetrics("victoria-metrics", folder / "victoria"))
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def bytes_below(folder: Path) -> int:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harch.testing.hub_process import free_port_base
+from harch.testing.ports import free_port_base
 from verdict import Verdict, conditions
 
 ROUNDS = 15

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.testing.hub_process import free_port_base
+from harch.testing.ports import free_port_base
 
 HARCH = [sys.executable, "-m", "harch"]
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")

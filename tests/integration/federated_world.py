@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -40,6 +39,7 @@ from harch.sentinel.node.frame import Frame
 from harch.sentinel.node.readings import Reading, series
 from harch.sovereignty.audit.entry import AuditEntry
 from harch.testing.fleets import TINY_FLEET_TOML
+from harch.testing.ports import free_ports
 
 CLOCK = SystemClock()
 PATIENCE_S = 240.0  # the first start on a machine compiles kernels
@@ -165,7 +165,7 @@ class FederatedWorld:
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(self.tap.on_links())
         fleet, home = three_hubs(), Home(folder)
-        ports = _free_ports(9)
+        ports = free_ports(9)
         addresses = {hub.id: ("127.0.0.1", port) for hub, port in zip(fleet.hubs, ports[:3], strict=True)}
         make_federation(home, addresses, now=CLOCK.now())
         pairs = zip(ports[3:6], ports[6:], strict=True)
@@ -233,11 +233,3 @@ async def until(condition: Callable[[], Any], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"waited in vain: {what}"
         await asyncio.sleep(0.02)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

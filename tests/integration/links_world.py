@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from harch.federation.identity.identity import HubIdentity
 from harch.federation.links.control import PROTOCOL_VERSION, Control, Hello, decode_control, encode_control
 from harch.federation.links.frames import FrameReader, Kind, frame
 from harch.federation.links.mesh import Mesh
+from harch.testing.ports import free_ports
 
 HOST = "127.0.0.1"
 WITHIN_S = 20.0
@@ -31,14 +31,6 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Note).decode
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def federation(folder: Path, *names: str) -> dict[str, HubIdentity]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import ipaddress
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, advisory_stream, bucket_stream
 from harch.pipelines.engine.users import CONTROLLER, EngineUser, StageGrant, controller_user, inbox_of, stage_user
+from harch.testing.ports import free_ports
 
 WAIT_S = 40.0
 MIB = 1 << 20
@@ -88,17 +88,6 @@ def identity(folder: Path) -> ServerTls:
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return ServerTls(certificate=str(folder / "hub.pem"), key=str(folder / "hub.key"), ca=str(folder / "ca.pem"))
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], what: str, *, within_s: float = WAIT_S) -> None:

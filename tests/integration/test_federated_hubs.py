@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -35,6 +33,7 @@ from harch.placement.explanation import Verdict
 from harch.sentinel.federated.messages import MetricPart, Question
 from harch.testing.agents import SimAgent
 from harch.testing.fleets import tiny_fleet
+from harch.testing.ports import free_ports
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 from unit.sovereignty_policy.bundles import files
@@ -151,13 +150,8 @@ async def until(look: Callable[[], object], within_s: float = 20) -> None:
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     home = Home(tmp_path)
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
     fleet = tiny_fleet()
-    addresses = {hub.id: ("127.0.0.1", port) for hub, port in zip(fleet.hubs, ports, strict=True)}
+    addresses = {hub.id: ("127.0.0.1", port) for hub, port in zip(fleet.hubs, free_ports(2), strict=True)}
     make_federation(home, addresses, now=CLOCK.now())
     made = Pair(home)
     await made.ready()

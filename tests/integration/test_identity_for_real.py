@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harch.testing.hub_process import free_port_base
+from harch.testing.ports import free_port_base
 
 HARCH = [sys.executable, "-m", "harch"]
 WITHIN_S = 60.0

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.testing.hub_process import free_port_base
+from harch.testing.ports import free_port_base
 
 pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -19,6 +18,7 @@ from harch.pipelines.sense.quarantine import Quarantine
 from harch.pipelines.sense.source_settings import MqttSource
 from harch.pipelines.wire.header import BatchHeader, unpack_header
 from harch.pipelines.wire.rows import RowFormat, RowReader
+from harch.testing.ports import free_port
 from unit.pipelines.sense.sense_world import batch_of, settings_of, stage_of, take
 
 SETTINGS = settings_of()
@@ -47,12 +47,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

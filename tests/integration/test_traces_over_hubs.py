@@ -16,7 +16,7 @@ import pytest
 
 from harch.base.tracing.context import TraceContext
 from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.hub_process import free_port_base
+from harch.testing.ports import free_port_base
 
 pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
 PATIENCE_S = 120.0

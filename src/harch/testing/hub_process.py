@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,8 +17,10 @@ import httpx
 
 from harch.cli.federation import safeguard_options
 from harch.fleet.file import parse_fleet
+from harch.testing.ports import free_port_base
 
 READY_WITHIN_S = 30.0
+HUBS_OF_PORTS = 2  # the gang ports of two hubs are enough for four agents
 
 
 class HubProcess:
@@ -42,7 +43,7 @@ class HubProcess:
         self._agent_options = tuple(declared) if agent_options is None else agent_options
         self.fleet = folder / "fleet.toml"
         self.fleet.write_text(fleet_toml)
-        self.port_base = free_port_base()
+        self.port_base = free_port_base(HUBS_OF_PORTS)
         self.url = f"http://127.0.0.1:{self.port_base + 1 + number}"
         self._nodes_of = agents if agents is not None else {"agent": ()}
         self._log = (folder / "processes.log").open("ab")
@@ -161,20 +162,6 @@ class HubProcess:
                     return
             time.sleep(0.05)
         raise TimeoutError(f"not ready in {READY_WITHIN_S:g} s: {(self.home / 'processes.log').read_text()[-3000:]}")
-
-
-def free_port_base() -> int:
-    """A base whose first ports are free now."""
-    for base in range(20_000 + os.getpid() % 300 * 100, 60_000, 100):
-        with contextlib.ExitStack() as stack:
-            try:
-                for offset in (*range(1, 6), *range(11, 16), *range(21, 26)):  # APIs, telemetry and links of five hubs
-                    listener = stack.enter_context(socket.socket())
-                    listener.bind(("127.0.0.1", base + offset))
-                return base
-            except OSError:
-                continue
-    raise OSError("no free ports")
 
 
 def _kill(process: subprocess.Popen[bytes] | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from harch.base.errors import HarchError
 from harch.pipelines.act.settings import SqlSink as Settings
 from harch.pipelines.act.sinks.base import Effect, Order
 from harch.pipelines.act.sinks.sql import SqlSink
+from harch.testing.ports import free_port
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg")
 
@@ -63,12 +63,9 @@ def _program(name: str) -> str:
 
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     # Below /tmp: the server's own user has to reach it, and its socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="harch-pg-"))
-    server = Postgres(folder, port)
+    server = Postgres(folder, free_port())
     try:
         if server.user:
             shutil.chown(folder, server.user)

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import Clock
-from harch.hub.pipelines.own_servers import free_ports
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.engine.binary import find_nats_server
@@ -18,6 +17,7 @@ from harch.pipelines.engine.config import EngineSecrets, server_config
 from harch.pipelines.engine.keys import KeyFolder, write_secret
 from harch.pipelines.engine.layout import Server
 from harch.pipelines.engine.log_lines import EngineEvent
+from harch.pipelines.engine.ports import free_ports
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.users import inbox_of
 from harch.pipelines.workers.local_engine import connect

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from harch.pipelines.engine.config import EngineSecrets, server_config
 from harch.pipelines.engine.keys import KeyFolder, write_secret
 from harch.pipelines.engine.layout import Layout, Limits, Server
 from harch.pipelines.engine.log_lines import EngineEvent
+from harch.pipelines.engine.ports import free_ports
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.settings import EngineSettings
 from harch.pipelines.engine.users import CONTROLLER, EngineUser
@@ -149,14 +149,3 @@ class OwnServers:
         made = tuple(_Ports(*numbers[first : first + each]) for first in range(0, len(numbers), each))
         write_secret(path, msgspec.json.encode(made if self.servers > 1 else made[0]).decode())
         return made
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()

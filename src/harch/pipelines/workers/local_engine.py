@@ -4,7 +4,6 @@ for outputs and the ledger; both supervised, on loopback, with the streams and u
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from harch.pipelines.engine.jetstream_api import JetStreamAdmin
 from harch.pipelines.engine.keys import KeyFolder, write_secret
 from harch.pipelines.engine.layout import Domain, Layout, Limits, Server
 from harch.pipelines.engine.log_lines import EngineEvent
+from harch.pipelines.engine.ports import free_ports
 from harch.pipelines.engine.server import EngineServer, user_names
 from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
 from harch.pipelines.engine.users import CONTROLLER, StageGrant, controller_user, inbox_of, stage_user
@@ -205,14 +205,7 @@ def _ports(path: Path) -> _Ports:
         return msgspec.json.decode(path.read_bytes(), type=_Ports)
     except (FileNotFoundError, msgspec.MsgspecError):
         pass
-    held = [socket.socket() for _ in range(_PORTS)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        numbers = [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    numbers = free_ports(_PORTS)
     ports = _Ports((numbers[0], numbers[1]), (numbers[2], numbers[3]))
     write_secret(path, msgspec.json.encode(ports).decode())
     return ports
