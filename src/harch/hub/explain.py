@@ -93,7 +93,7 @@ def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExpl
         source="live",
         age_s=0.0,
         rules=rules,
-        candidates=scheduler.candidates(request, limit=5) if eligible and not placed else (),
+        candidates=scheduler.candidates(request, now_s=desk.now_s, limit=5) if eligible and not placed else (),
     )
 
 

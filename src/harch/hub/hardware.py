@@ -93,12 +93,10 @@ def apply(desk: Desk, condition: Condition) -> None:
             desk.closed = Closed.OPEN if value is None else Closed(int(_between(value, 1, 3)))
         case ConditionKind.NVLINK:
             node_id = _known(subject, scheduler.room.row_of, "node")
-            scheduler.topology.set_nvlink(node_id, 1.0 if value is None else _between(value, 0, 1))
+            scheduler.set_nvlink(node_id, 1.0 if value is None else _between(value, 0, 1))
         case ConditionKind.UPLINK:
             racks = {rack.id: rack for rack in desk.hub.racks}
-            scheduler.topology.set_uplink(
-                _known(subject, racks, "rack"), 1.0 if value is None else _between(value, 0.01, 1)
-            )
+            scheduler.set_uplink(_known(subject, racks, "rack"), 1.0 if value is None else _between(value, 0.01, 1))
 
 
 def _gpu(desk: Desk, gpu_id: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
+from harch.placement.degradation import Degradation
 from harch.placement.plan import slot_of
 from harch.placement.policy.shapes import Ints
 from harch.placement.request import Request
@@ -40,6 +41,7 @@ class Books:
     past: PastPreemptions = field(default_factory=PastPreemptions)  # by higher classes
     past_moves: PastPreemptions = field(default_factory=PastPreemptions)  # for gangs that had waited long
     topology: TopologyGraph = field(init=False)
+    degradation: Degradation = field(init=False)  # what is not as the fleet file says
     vacancies: Vacancies = field(init=False)
     releases: Releases = field(init=False)  # what `running` would give back
     anchored: Ints = field(init=False)  # per node: tasks that no waiting gang can have moved
@@ -48,6 +50,7 @@ class Books:
         self.room = Room(self.hub)
         self.vacancies = Vacancies(self.room)
         self.topology = TopologyGraph(self.room)
+        self.degradation = Degradation(self.topology)
         self.scorer = BestFit(self.room)
         self.queue = TurnQueue(self.settings, self.room)
         self.releases = Releases(self.room)
@@ -150,12 +153,22 @@ class Books:
         row = self.room.row_of[node_id]
         before = int(self.room.withheld_milli[row, device])
         self.room.set_health(node_id, device, healthy)
+        self.degradation.refresh()
         self.look_again()
         self.scorer.withhold(row, device, int(self.room.withheld_milli[row, device]) - before)
 
     def set_cooling(self, zone: int, heat_kw_max: float) -> None:
         self.room.set_cooling(zone, heat_kw_max)
+        self.degradation.refresh()
         self.look_again()
+
+    def set_nvlink(self, node_id: str, factor: float) -> None:
+        self.topology.set_nvlink(node_id, factor)
+        self.degradation.refresh()
+
+    def set_uplink(self, rack_id: str, factor: float) -> None:
+        self.topology.set_uplink(rack_id, factor)
+        self.degradation.refresh()
 
     def look_again(self) -> None:
         """What did not fit may fit now."""

@@ -63,9 +63,15 @@ class DefragmentationPlan:
 
 
 def plan_defragmentation(
-    room: Room, request: Request, running: Sequence[Running], now_s: float, *, moves_max: int
+    room: Room,
+    request: Request,
+    running: Sequence[Running],
+    now_s: float,
+    *,
+    moves_max: int,
+    within: Bools | None = None,
 ) -> DefragmentationPlan | None:
-    """None if it fits already, or if no domain can be cleared within the limit."""
+    """None if it fits already, or if no domain (of the nodes `within`) can be cleared within the limit."""
     everywhere = np.ones(room.arrays.size, np.bool_)
     if not request.needs.gpus or find_slots(room, request, request.tasks, everywhere) is not None:
         return None
@@ -75,7 +81,7 @@ def plan_defragmentation(
             break
         plans = [
             plan
-            for domain in _promising(room, request, level)
+            for domain in _promising(room, request, level, everywhere if within is None else within)
             if (plan := _clear(room, request, releases, level, domain, now_s, moves_max)) is not None
         ]
         if plans:
@@ -83,13 +89,13 @@ def plan_defragmentation(
     return None
 
 
-def _promising(room: Room, request: Request, level: Level) -> list[Bools]:
+def _promising(room: Room, request: Request, level: Level, within: Bools) -> list[Bools]:
     """Domains that would hold the request when empty, those with most free GPUs first."""
     domain_of = _domain_of(room, level)
-    capacity = np.bincount(domain_of, room.slots_when_empty(request.needs) * room.arrays.available)
+    capacity = np.bincount(domain_of, room.slots_when_empty(request.needs) * (room.arrays.available & within))
     free = np.bincount(domain_of, room.arrays.gpu_milli_free_sum)
     order = [domain for domain in np.argsort(-free, kind="stable").tolist() if capacity[domain] >= request.tasks]
-    return [domain_of == domain for domain in order[:DOMAINS_TRIED_MAX]]
+    return [within & (domain_of == domain) for domain in order[:DOMAINS_TRIED_MAX]]
 
 
 def _clear(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
+from harch.placement import degradation
 from harch.placement.books import Books, is_anchor
+from harch.placement.degradation import Burden
 from harch.placement.devices import choose_devices
 from harch.placement.gang_layout import RankNodes
 from harch.placement.gangs import place_gang
-from harch.placement.policy.shapes import GPU_MILLI, Bools
+from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats
+from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scorers import Choice
@@ -79,11 +82,23 @@ def _sizes(request: Request, now_s: float) -> list[int]:
     return [request.tasks]
 
 
+def candidates(books: Books, request: Request, allowed: Bools, limit: int) -> list[Choice]:
+    """The nodes that one task of it would get, in the order in which the decision prefers them."""
+    found: dict[int, Choice] = {}
+    burden = books.degradation.of(request)
+    for kind, wish in _wishes(books, request, allowed, burden):
+        for choice in degradation.candidates(books.scorer, kind, wish, burden, limit):
+            found.setdefault(choice.row, choice)
+        if len(found) >= limit:
+            break
+    return list(found.values())[:limit]
+
+
 def _place(books: Books, request: Request, tasks: int, allowed: Bools, lay_out: LayOutGang) -> Found | None:
     room = books.room
     one_island = request.topology.required is Level.ISLAND and request.needs.gpus > 1
     if tasks > 1 or request.tasks > 1 or one_island:
-        slots = lay_out(room, request, tasks, books.scorer.node_scores, allowed)
+        slots = _lay_out(books, request, tasks, allowed, lay_out)
         return None if slots is None else Found(slots, Choice(slots[0].row, None, 0.0, {}))
     choice = _choose(books, request, allowed)
     if choice is None:
@@ -92,6 +107,30 @@ def _place(books: Books, request: Request, tasks: int, allowed: Bools, lay_out: 
     if devices is None:
         raise InvariantBroken("a scorer chooses nodes with room", books.hub.nodes[choice.row].id, request.id)
     return Found((TaskSlot(choice.row, devices),), choice)
+
+
+def _lay_out(
+    books: Books, request: Request, tasks: int, allowed: Bools, lay_out: LayOutGang
+) -> tuple[TaskSlot, ...] | None:
+    """On worn hardware the lowest domain is not always the fastest: of what whole and of what worn nodes offer, the
+    one with the highest modelled bandwidth is taken, and among equals the one that is less worn."""
+    burden = books.degradation.of(request, tasks)
+    if burden is None:
+        return lay_out(books.room, request, tasks, books.scorer.node_scores, allowed)
+
+    def rank_nodes(kind: Kind, nodes: Bools) -> Floats:
+        return books.scorer.node_scores(kind, nodes) - burden.points
+
+    best, fastest = None, 0.0
+    for layer in burden.layers():
+        slots = lay_out(books.room, request, tasks, rank_nodes, allowed & layer)
+        if slots is not None:
+            prediction = books.topology.predict(request, slots)
+            if prediction.gb_per_s > fastest:
+                best, fastest = slots, prediction.gb_per_s
+            if fastest >= prediction.best_gb_per_s:
+                break
+    return best
 
 
 def _has_island_for(room: Room, gpus: int) -> Bools:
@@ -105,8 +144,19 @@ def _has_island_for(room: Room, gpus: int) -> Bools:
 
 
 def _choose(books: Books, request: Request, allowed: Bools) -> Choice | None:
-    """The first wanted model that has room, so that a preference is one; any model at once if none is preferred.
+    burden = books.degradation.of(request)
+    for kind, wish in _wishes(books, request, allowed, burden):
+        choice = degradation.choose(books.scorer, kind, wish, burden)
+        if choice is not None:
+            return choice
+    return None
 
+
+def _wishes(books: Books, request: Request, allowed: Bools, burden: Burden | None) -> Iterator[tuple[Kind, Bools]]:
+    """What to ask the scorer for, the most welcome first.
+
+    Links that are down to half of their speed or less come last, whatever else is wished for.
+    The first wanted model that has room, so that a preference is one; any model at once if none is preferred.
     Several GPUs go where they can talk fast, if there is room: an island is preferred by default.
     What stays where it is goes beside its like, if there is room: so whole nodes are left that gangs can have cleared.
     """
@@ -118,11 +168,11 @@ def _choose(books: Books, request: Request, allowed: Bools) -> Choice | None:
     if needs.gpus > 1 and request.topology.preferred is Level.ISLAND:
         close = _has_island_for(books.room, needs.gpus)
         wishes = [*(wish & close for wish in wishes), *wishes]
-    for model in models:
-        one = needs if model is None else replace(needs, gpu_model=model, gpu_models=())
-        kind = books.room.kind(one)
-        for wish in wishes:
-            choice = books.scorer.choose(kind, wish)
-            if choice is not None:
-                return choice
-    return None
+    kinds = [
+        books.room.kind(needs if model is None else replace(needs, gpu_model=model, gpu_models=())) for model in models
+    ]
+    if burden is None or not burden.crippled.any():
+        yield from ((kind, wish) for kind in kinds for wish in wishes)
+        return
+    for usable in (~burden.crippled, burden.crippled):
+        yield from ((kind, wish & usable) for kind in kinds for wish in wishes)

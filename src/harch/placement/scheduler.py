@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from harch.placement.books import Books
 from harch.placement.defragmentation import DefragmentationPlan, plan_defragmentation
 from harch.placement.explanation import Candidate
-from harch.placement.placing import LayOutGang, allowed_nodes, by_topology, find_place, may_run_here
+from harch.placement.placing import LayOutGang, allowed_nodes, by_topology, candidates, find_place, may_run_here
 from harch.placement.plan import ALONE, Assignment, Clearing, SchedulePlan, placements_of, reason
-from harch.placement.policy.shapes import GPU_MILLI
+from harch.placement.policy.shapes import GPU_MILLI, Bools
 from harch.placement.request import Request
 from harch.placement.turns.kept import KeptNodes
 from harch.placement.turns.making_room import plan_making_room
@@ -166,18 +168,21 @@ class Scheduler(Books):
         )
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
-        """5. preempt."""
-        plan = plan_preemption(
-            self.releases,
-            request,
-            self.settings,
-            now_s,
-            past=self.past,
-            stopping=self.stopping,
-            spared=self.past_moves.spared(self.settings, now_s),
-            allowed=allowed_nodes(self, request, self._binding(request, now_s), now_s),
-            preferred=self.anchored > 0,
-        )
+        """5. preempt. Nobody is stopped on nodes with crippled links while it would help elsewhere."""
+        allowed = allowed_nodes(self, request, self._binding(request, now_s), now_s)
+        plan = None
+        for within in self._whole_first(request, allowed):
+            plan = plan or plan_preemption(
+                self.releases,
+                request,
+                self.settings,
+                now_s,
+                past=self.past,
+                stopping=self.stopping,
+                spared=self.past_moves.spared(self.settings, now_s),
+                allowed=within,
+                preferred=self.anchored > 0,
+            )
         if plan is None:
             if len(self._in_vain_until_s) >= SHAPES_MAX:
                 self._in_vain_until_s.clear()
@@ -237,7 +242,20 @@ class Scheduler(Books):
     def plan_defragmentation(self, request: Request, *, now_s: float) -> DefragmentationPlan | None:
         """Which work would have to move so that this request fits; a plan only, nothing is changed."""
         running = [item for key, item in self.running.items() if key not in self.stopping]
-        return plan_defragmentation(self.room, request, running, now_s, moves_max=self.settings.moves_max)
+        everywhere = np.ones(self.room.arrays.size, np.bool_)
+        moves_max = self.settings.moves_max
+        for within in self._whole_first(request, everywhere):
+            plan = plan_defragmentation(self.room, request, running, now_s, moves_max=moves_max, within=within)
+            if plan is not None:
+                return plan
+        return None
+
+    def _whole_first(self, request: Request, allowed: Bools) -> tuple[Bools, ...]:
+        """Where to look for it: on nodes whose links are not crippled, then anywhere."""
+        burden = self.degradation.of(request, request.tasks)
+        if burden is None or not burden.crippled.any():
+            return (allowed,)
+        return (allowed & ~burden.crippled, allowed)
 
     def clear(self, plan: DefragmentationPlan, *, now_s: float) -> None:
         """Those who move were told to stop (`stops`): what they leave is kept for the plan's request."""
@@ -245,9 +263,9 @@ class Scheduler(Books):
         self.clearing = Clearing(plan, max(ends_s, default=now_s) + CLEARING_SLACK_S)
         self.kept.keep_first_for(plan.request, now_s)
 
-    def candidates(self, request: Request, *, limit: int) -> tuple[Candidate, ...]:
+    def candidates(self, request: Request, *, now_s: float, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""
-        allowed = allowed_nodes(self, request, self.reservations, request.submitted_s)
+        allowed = allowed_nodes(self, request, self._binding(request, now_s), now_s)
         return tuple(
             Candidate(
                 node_id=self.hub.nodes[choice.row].id,
@@ -255,5 +273,5 @@ class Scheduler(Books):
                 score=round(choice.score, 3),
                 parts={name: round(value, 3) for name, value in choice.parts.items()},
             )
-            for choice in self.scorer.candidates(self.room.kind(request.needs), allowed, limit)
+            for choice in candidates(self, request, allowed, limit)
         )

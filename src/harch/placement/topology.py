@@ -10,6 +10,7 @@ whole, over that of the placement in question. It is *modelled*, and about commu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -126,15 +127,35 @@ class TopologyGraph:
         if key not in self._best:
             if len(self._best) >= _BEST_MAX:
                 self._best.clear()
-            whole = TopologyGraph(self.room, self.table) if self._is_degraded else self
             self._best[key] = max(
-                (whole._best_on(row, gpus) for row in self._first_of_each_kind(needs)), default=self.table.hub_gb_per_s
+                (self._whole._best_on(row, gpus) for row in self._first_of_each_kind(needs)),
+                default=self.table.hub_gb_per_s,
             )
         return self._best[key]
 
+    @cached_property
+    def _whole(self) -> TopologyGraph:
+        """The same hub with all its links as they were built."""
+        return TopologyGraph(self.room, self.table)
+
     @property
-    def _is_degraded(self) -> bool:
+    def is_degraded(self) -> bool:
         return bool((self.nvlink_factor < 1).any() or (self.uplink_factor < 1).any())
+
+    def node_slowdowns(self, gpus: int) -> Floats:
+        """Per node: how many times slower so many of its GPUs talk now than with whole links, 1 where nothing is lost.
+
+        The best GPUs of the node are meant, all of them where it has fewer.
+        """
+        found = np.ones(self.room.arrays.size)
+        for row in np.flatnonzero(self.nvlink_factor < 1).tolist():
+            node = self.room.hub.nodes[row]
+            size = len(node.gpus)
+            devices = best_devices(neighbourhoods(node), (1 << size) - 1, min(gpus, size)) or ()
+            if len(devices) > 1:
+                rows, chosen = np.full((1, len(devices)), row), np.array([devices])
+                found[row] = self._whole._ring_gb_per_s(rows, chosen)[0] / self._ring_gb_per_s(rows, chosen)[0]
+        return found
 
     # The model
 
