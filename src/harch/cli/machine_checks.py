@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harch.base.config import Home, Ports
+from harch.base.set_aside import set_aside_files
 from harch.cli.findings import Finding, Mark
 
 PYTHON_MIN = (3, 11)
@@ -25,6 +26,7 @@ def machine_findings(home: Home, ports: Ports) -> Iterator[Finding]:
     yield check_sandbox(shutil.which("bwrap"))
     yield check_cgroups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     yield from check_home(home)
+    yield check_damage(home)
     yield check_disk(home)
     yield check_ports(ports)
 
@@ -106,6 +108,16 @@ def check_key_file(path: Path) -> Finding:
     if not os.access(path, os.R_OK):
         return Finding("key file", Mark.BROKEN, f"{path} cannot be read", f"chown $(id -un) {path}")
     return Finding("key file", Mark.OK, f"{path}, mode {mode:04o}")
+
+
+def check_damage(home: Home) -> Finding:
+    """Files that a start or a query found to be others than were written."""
+    found = set_aside_files(home.root)
+    if not found:
+        return Finding("damage", Mark.OK, "no file was set aside as damaged")
+    more = f" and {len(found) - 1} more" if found[1:] else ""
+    fix = "look at the disk (`dmesg`, `smartctl -a`), bring back what is lost from a copy, then delete the files"
+    return Finding("damage", Mark.WARNING, f"set aside as damaged: {found[0]}{more}", fix)
 
 
 def check_disk(home: Home) -> Finding:

@@ -17,6 +17,7 @@ from harch.cli.findings import Finding, Mark, exit_code_of
 from harch.cli.hub_checks import check_clock, check_peer
 from harch.cli.machine_checks import (
     check_cgroups,
+    check_damage,
     check_home,
     check_key_file,
     check_ports,
@@ -31,6 +32,20 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 def test_an_old_python_is_broken() -> None:
     assert check_python((3, 10)).mark is Mark.BROKEN
     assert check_python((3, 12)).mark is Mark.OK
+
+
+def test_files_that_were_set_aside_as_damaged_are_named(tmp_path: Path) -> None:
+    assert check_damage(Home(tmp_path)).mark is Mark.OK
+    kept = tmp_path / "hub" / "tenants" / "a" / "00000001.damaged"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"x")
+    (tmp_path / "hub" / "quarantine").mkdir()
+    (tmp_path / "hub" / "quarantine" / "00000002.parquet").write_bytes(b"x")
+    finding = check_damage(Home(tmp_path))
+    assert finding.mark is Mark.WARNING
+    assert str(kept) in finding.detail or "quarantine" in finding.detail
+    assert "and 1 more" in finding.detail
+    assert "delete" in finding.fix
 
 
 def test_a_missing_sandbox_is_a_warning_with_the_package_to_install() -> None:

@@ -16,6 +16,7 @@ from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
 from harch.sentinel.model.spans import Comparison, Field, Span, SpanCondition, SpanQuery
+from harch.sentinel.store.wal.guard import guard_path
 from unit.sentinel_archive.archive_world import HOUR_NS, lines, log_archive, span_archive
 from unit.sentinel_blocks.faulty_disk import FullDisk, WatchedDisk
 from unit.sentinel_store.stores import TestDisk
@@ -211,6 +212,46 @@ def test_a_torn_end_of_the_log_costs_nothing_that_was_acknowledged(tmp_path: Pat
     again.append([LogBatch(labels({"app": "a"}), [2], ["later"])])
     again.close()
     assert found_lines(tmp_path) == Counter(["whole", "later"])
+
+
+def _thirty_lines(tmp_path: Path) -> tuple[Counter[str], Path]:
+    archive = log_archive(tmp_path)
+    for number in range(30):
+        archive.append([LogBatch(labels({"app": "a"}), [number], [f"line {number} {'x' * 300}"])])
+    archive.close()
+    return found_lines(tmp_path), max((tmp_path / "wal").glob("*.log"))
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.99])
+def test_a_flipped_bit_in_the_log_loses_no_line_and_is_said(tmp_path: Path, part: float) -> None:
+    whole, segment = _thirty_lines(tmp_path)
+    data = bytearray(segment.read_bytes())
+    data[int(part * len(data))] ^= 4
+    segment.write_bytes(data)
+    archive = log_archive(tmp_path)
+    facts = archive.facts()
+    assert (facts["log_damaged_segments"], facts["log_lost_bytes"], facts["damaged_files"]) == ([1], 0, 1)
+    with pytest.raises(HarchError) as unproven:
+        archive.purge()
+    assert unproven.value.code == "E0616"
+    archive.close()
+    assert found_lines(tmp_path) == whole
+
+
+def test_damage_in_the_log_of_an_older_release_costs_only_what_it_hit(tmp_path: Path) -> None:
+    """Without a guard. It was taken for a torn end, and all that followed was lost without a word."""
+    whole, segment = _thirty_lines(tmp_path)
+    guard_path(segment).unlink()
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"line 3 ") + 50] ^= 4
+    segment.write_bytes(data)
+    archive = log_archive(tmp_path)
+    facts = archive.facts()
+    assert facts["log_damaged_segments"] == [1]
+    assert facts["log_lost_bytes"] > 300
+    archive.close()
+    assert sum((whole - found_lines(tmp_path)).values()) == 1
+    assert segment.with_suffix(".damaged").exists()
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".index"])

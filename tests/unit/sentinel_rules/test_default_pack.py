@@ -59,6 +59,7 @@ def test_the_shipped_rules_fire_as_their_tests_say(test):
 # Series that make each alert fire, every 30 s for an hour. `d` and `i` name a GPU, `h` a hub.
 GPU, HUB = 'deviceName="H100",deviceIndex="0",node="n"', 'hub_name="h"'
 TROUBLES = {
+    "FilesDamaged": ['harchos_sentinel_damaged_files{store="metrics"} 0x60 1x60'],
     "SovereigntyViolation": ['harch_events_total{kind="sovereignty.violation"} 0x60 1x60'],
     "SovereigntyNotCompliant": ['sovereignty_compliance{hub="h",type="gdpr"} 0x120'],
     "PolicyFault": ['harch_events_total{kind="policy.fault"} 3+1x120'],
@@ -120,6 +121,7 @@ WELL = [
     'carbon_intensity_gco2_kwh{hub="h",source="t"} _x60 60x60',
     'node_filesystem_avail_bytes{m="/"} 50x120',
     'node_filesystem_size_bytes{m="/"} 100x120',
+    'harchos_sentinel_damaged_files{store="metrics"} 0x120',
     "prometheus_rule_evaluation_failures_total 0x120",
     "alertmanager_notifications_failed_total 4x120",
 ]

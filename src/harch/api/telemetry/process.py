@@ -20,6 +20,7 @@ from harch.api.telemetry.alerting import Alerting
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.catalog import Catalog
+from harch.api.telemetry.damage_figures import DamageFigures
 from harch.api.telemetry.erasing import Erasing
 from harch.api.telemetry.federated import Federated
 from harch.api.telemetry.incoming import Incoming, hub_of
@@ -125,6 +126,7 @@ class Sentinel:
         self._clock = clock
         engine = Engine(settings.engine, clock)
         self._options = options
+        self._damage = DamageFigures(folder, archive, options.data, clock)
         self._configs = configs
         self._scraping = ScrapePool(clock, self._keep)
         peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
@@ -181,6 +183,7 @@ class Sentinel:
             async with asyncio.TaskGroup() as group:
                 group.create_task(serve_api(self.app, options.host, options.port, listening=listening))
                 group.create_task(self._upkeep())
+                group.create_task(self._report_damage())
                 group.create_task(self._incoming.run(self._keep))
                 group.create_task(self._alerting.run())
                 group.create_task(self._scrape())
@@ -222,6 +225,14 @@ class Sentinel:
         store = self._folder.store(DEFAULT_TENANT)
         store.describe(metadata)  # before the samples: it is durable with the write that follows
         await asyncio.to_thread(store.append, batches)
+
+    async def _report_damage(self) -> None:
+        while True:
+            try:
+                await self._keep(await asyncio.to_thread(self._damage.series))
+            except (HarchError, OSError) as problem:
+                _log.warning("counts of damaged files are not kept now: %s", problem)
+            await self._clock.sleep(DamageFigures.EVERY_S)
 
     async def _upkeep(self) -> None:
         """Blocks, compaction and retention, in a thread of their own: neither writes nor queries wait for it."""

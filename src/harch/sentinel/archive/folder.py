@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harch.base.clock import Clock
@@ -64,6 +64,13 @@ class ArchiveFolder:
 
     def names(self) -> Sequence[str]:
         return sorted({*self._logs, *self._spans})
+
+    def damaged(self) -> Mapping[str, int]:
+        """How many files were set aside and are still there."""
+        return {
+            LOGS: sum(len(one.table.damaged_files()) for one in tuple(self._logs.values())),
+            SPANS: sum(len(one.table.damaged_files()) for one in tuple(self._spans.values())),
+        }
 
     def maintain(self, tenant: str) -> None:
         """Upkeep of one tenant, for the process to call now and then."""

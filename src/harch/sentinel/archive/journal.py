@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harch.sentinel.store.wal.segments import frames, segment_numbers, segment_path
+from harch.sentinel.store.wal.guard import guard_path
+from harch.sentinel.store.wal.salvage import DamagedSegment, note_missing, read_segment
+from harch.sentinel.store.wal.segments import segment_numbers, segment_path
 
 ROWS, ERASURE = 1, 2
 SEGMENT_BYTES = 64 << 20
@@ -83,25 +85,30 @@ class Reading:
     """What reading the segments found out beside their records."""
 
     last_segment: int = 0
-    torn_bytes: int = 0  # behind the last whole frame of each segment: what was never acknowledged
+    torn_bytes: int = 0  # at ends of segments: what was never acknowledged
+    damaged: list[DamagedSegment] = field(default_factory=list)
 
 
 def read_records(folder: Path, first_segment: int, reading: Reading) -> Iterator[OldRecord]:
-    """Records of all segments from this one on, in order. Segments before it are done with and removed."""
+    """Records of all segments from this one on, in order. Segments before it are done with and removed.
+
+    Records do not depend on each other, so all that are whole are read, whatever is damaged between them.
+    """
     for number in segment_numbers(folder):
         path = segment_path(folder, number)
         reading.last_segment = number
         if number < first_segment:
+            guard_path(path).unlink(missing_ok=True)
             path.unlink()
             continue
-        data = memoryview(path.read_bytes())
-        whole = 0
-        for start, end in frames(data):
-            whole = end
+        segment = read_segment(path, reading.damaged)
+        reading.torn_bytes += segment.torn_bytes
+        data = memoryview(segment.data)
+        for start, end in segment.frames:
             at = start
             while at < end:
                 kind, size = _HEAD.unpack_from(data, at)
                 at += _HEAD.size
                 yield OldRecord(number, kind, bytes(data[at : at + size]))
                 at += size
-        reading.torn_bytes += len(data) - whole
+    note_missing(folder, first_segment, reading.damaged)

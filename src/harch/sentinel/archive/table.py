@@ -29,6 +29,7 @@ from harch.sentinel.store.blocks.disk import Disk
 from harch.sentinel.store.wal.disk import Disk as LogDisk
 from harch.sentinel.store.wal.disk import SystemDisk
 from harch.sentinel.store.wal.log import Log
+from harch.sentinel.store.wal.salvage import damaged_files
 
 _log = logging.getLogger(__name__)
 _ANY_TIME = 1 << 62
@@ -54,7 +55,7 @@ class Table(Generic[R]):
         self._kind, self._keeping, self._clock = kind, keeping, clock
         self._memory = memory or SharedMemory(keeping.memory_bytes_max)
         self._used = 0  # what this table has added to it
-        log_folder = folder / "wal"
+        self._log_folder = log_folder = folder / "wal"
         log_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.files = Files(folder, kind, disk or Disk())
         self._pieces: list[R] = []
@@ -165,6 +166,9 @@ class Table(Generic[R]):
             "erasures_to_carry_out": len(manifest.erasures),
             "log_failure": self._log.failure,
             "log_torn_bytes": self._reading.torn_bytes,
+            "log_damaged_segments": [one.number for one in self._reading.damaged],
+            "log_lost_bytes": sum(one.lost_bytes for one in self._reading.damaged),
+            "damaged_files": len(self.damaged_files()),
         }
 
     def maintain(self) -> None:
@@ -215,11 +219,16 @@ class Table(Generic[R]):
         with self._upkeep, self.minding_damage():
             self.flush()
             self.carry_out()
-        if self.files.quarantine.exists() and any(self.files.quarantine.iterdir()):
-            hint = f"delete what is in {self.files.quarantine}"
+        if damaged := self.damaged_files():
+            hint = f"delete {damaged[0]}" + (f" and {len(damaged) - 1} more" if damaged[1:] else "")
             raise HarchError("E0616", "a damaged file may still hold erased rows", hint=hint)
         if not self.files.pins.wait():
             raise HarchError("E0616", "a query still reads a file with erased rows", hint="purge again when it is over")
+
+    def damaged_files(self) -> list[Path]:
+        """What was set aside, of the log and of files, until somebody has looked at it and deletes it."""
+        aside = self.files.quarantine
+        return [*damaged_files(self._log_folder), *(sorted(aside.iterdir()) if aside.exists() else ())]
 
     def close(self) -> None:
         try:

@@ -27,6 +27,7 @@ from harch.sentinel.store.wal.disk import Disk, SystemDisk
 from harch.sentinel.store.wal.journal import LogJournal
 from harch.sentinel.store.wal.log import Log
 from harch.sentinel.store.wal.replay import Replayed, replay
+from harch.sentinel.store.wal.salvage import damaged_files
 
 _log = logging.getLogger(__name__)
 _FOREVER = int(np.iinfo(np.int64).max)
@@ -51,6 +52,8 @@ class Blocks(Protocol):
 
     def end_ms(self) -> int | None: ...
 
+    def damaged_files(self) -> Sequence[Path]: ...
+
     def close(self) -> None: ...
 
 
@@ -72,7 +75,7 @@ class Database:
         self._blocks = blocks
         self._flushing = flushing or FlushPolicy()
         self.limits = limits or Limits()
-        log_folder = folder / "wal"
+        self._log_folder = log_folder = folder / "wal"
         log_folder.mkdir(parents=True, exist_ok=True)
         self.head = Head(self.limits, NoJournal())
         self.replayed: Replayed = replay(log_folder, self.head)
@@ -151,6 +154,8 @@ class Database:
         with self._upkeep:
             self._flush(_FOREVER)
             self._blocks.purge(now_ms=self._now_ms())
+        if damaged := damaged_files(self._log_folder):
+            raise HarchError("E0616", "a damaged log may still hold erased samples", hint=f"delete {damaged[0]}")
 
     def maintain(self) -> None:
         """Writes samples into blocks where it is time to, and lets the blocks do what is due."""
@@ -180,10 +185,16 @@ class Database:
             "log_segment_replayed": self.replayed.last_segment,
             "log_bytes_written": self._log.synced_bytes,
             "log_failure": self._log.failure,
-            "log_damaged_segments": self.replayed.damaged,
+            "log_damaged_segments": [one.number for one in self.replayed.damaged],
+            "log_lost_bytes": sum(one.lost_bytes for one in self.replayed.damaged),
+            "damaged_files": len(self.damaged_files()),
             "blocks": len(self._blocks.metas()),
             "blocks_end_ms": self._blocks.end_ms(),
         }
+
+    def damaged_files(self) -> list[Path]:
+        """What was set aside, of the log and of blocks, until somebody has looked at it and deletes it."""
+        return [*damaged_files(self._log_folder), *self._blocks.damaged_files()]
 
     def close(self) -> None:
         """Makes all durable and lets go of the files."""

@@ -86,6 +86,9 @@ class BlockFolder:
         quarantine = self.path / QUARANTINE
         return [block_name(number) for number in numbered(quarantine, BLOCK)] if quarantine.is_dir() else []
 
+    def damaged_files(self) -> list[Path]:
+        return [self.path / QUARANTINE / name for name in self.quarantined()]
+
     def last_number(self) -> int:
         """The largest number of any block that is there or being written."""
         return max([*numbered(self.path, BLOCK), *numbered(self.path, WRITING)], default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from harch.sentinel.store.blocks.folder import BlockFolder
 from harch.sentinel.store.blocks.meta import BlockMeta
 
 _PROBLEMS_MAX = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class BlockState:
         self._adding = 0
         found, problems = folder.recover()
         self._problems = problems[-_PROBLEMS_MAX:]
+        for problem in problems:
+            _log.error("%s: %s under %s", problem.code, problem.message, folder.path)
         self._moment = Moment(tuple(found), read_deletions(folder.path, disk))
 
     def moment(self) -> Moment:
@@ -91,6 +96,7 @@ class BlockState:
             return
         self._drop(block)
         self._problems = [*self._problems, damaged][-_PROBLEMS_MAX:]
+        _log.error("%s: %s under %s", damaged.code, damaged.message, self.folder.path)
         with suppress(OSError):  # what cannot be moved is not served either, and found again at the next start
             self.folder.quarantine(block.path)
 

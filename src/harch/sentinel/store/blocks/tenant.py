@@ -159,6 +159,10 @@ class Blocks:
         """What is not served, and why."""
         return self._state.problems()
 
+    def damaged_files(self) -> list[Path]:
+        """Blocks that were set aside and are still there."""
+        return self._state.folder.damaged_files()
+
     def close(self) -> None:
         with self._maintaining:
             self._state.close()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from harch.base.errors import HarchError
 from harch.sentinel.store.wal.disk import Disk
+from harch.sentinel.store.wal.guard import GuardWriter, guard_path
 from harch.sentinel.store.wal.segments import MAGIC, frame, segment_numbers, segment_path, sync_folder
 
 _RETRY_AFTER_S = 1.0  # how long a disk that refused is left alone
@@ -57,6 +58,7 @@ class Log:
         self._file: int | None = None
         self._file_segment = 0
         self._file_size = 0
+        self._guard: GuardWriter | None = None
         self.synced_bytes = 0
 
     @property
@@ -100,7 +102,9 @@ class Log:
         for number in sorted(number for number in tuple(newest) if number < before):
             if newest[number] > until:
                 break
-            segment_path(self._folder, number).unlink(missing_ok=True)
+            path = segment_path(self._folder, number)
+            guard_path(path).unlink(missing_ok=True)  # first: a guard without its segment would mean a loss
+            path.unlink(missing_ok=True)
             del newest[number]
             gone += 1
         if gone:
@@ -115,6 +119,7 @@ class Log:
         if self._file is not None:
             self._disk.close(self._file)
             self._file = None
+        self._drop_guard()
 
     def _write_all(self) -> None:
         """Writes what was refused before and what came since. Only one thread is here at a time."""
@@ -139,6 +144,7 @@ class Log:
             self.close()
             self._file = self._disk.open(segment_path(self._folder, segment))
             self._file_segment, self._file_size = segment, 0
+            self._open_guard(segment_path(self._folder, segment))
         if self._file_size == 0:
             parts.append(MAGIC)
         for batch in batches:
@@ -149,9 +155,31 @@ class Log:
         except OSError:
             self._shorten()
             raise
+        self._cover(parts)
         size = sum(len(part) for part in parts)
         self._file_size += size
         self.synced_bytes += size
+
+    def _open_guard(self, segment: Path) -> None:
+        try:
+            self._guard = GuardWriter(segment)
+        except OSError as problem:
+            _log.warning("%s is written without a guard: %s", segment, problem)
+
+    def _cover(self, parts: Sequence[memoryview | bytes]) -> None:
+        """What is synced is sound without its guard, so a guard that cannot be written refuses nothing."""
+        if self._guard is None:
+            return
+        try:
+            self._guard.cover(parts, self._file_size)
+        except OSError as problem:
+            _log.warning("segment %d goes on without a guard: %s", self._file_segment, problem)
+            self._drop_guard()
+
+    def _drop_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
     def _shorten(self) -> None:
         """Takes off what was written in part; where even that fails, the next attempt writes over it."""

@@ -173,10 +173,13 @@ def replay_records(
     seed: np.uint64,
     arena: Arena,
     rows: Array,
+    skipped: Array,  # i64: one count, of samples whose series is not known
+    skips: bool,
 ) -> Any:
     """Takes records into the head until one needs more than kernels can do.
 
-    Returns why it stopped, the offset of the record where it did, and the newest time or how much more is needed.
+    A sample of a series that was not named is broken; with `skips` it is left out, because its name was lost. Returns
+    why it stopped, the offset of the record where it did, and the newest time or how much more is needed.
     """
     data, names, values, starts_of = borrowed(data), borrowed(names), borrowed(values), borrowed(starts_of)
     newest = np.int64(np.iinfo(np.int64).min)
@@ -205,11 +208,14 @@ def replay_records(
             n = np.int64(count)
             if n > len(columns[0]):
                 return MORE_SAMPLES, at, n
-            after = _read_samples(data, after, end, n, kind == SAMPLES_WITH_STARTS, names, values, starts_of, columns)
+            with_starts = kind == SAMPLES_WITH_STARTS
+            after, kept = _read_samples(data, after, end, n, with_starts, names, values, starts_of, columns, skips)
             if after < 0:
                 return BROKEN, at, newest
+            skipped[0] += n - kept
+            n = kept
             verdicts, counts = np.empty(n, np.uint8), np.zeros(VERDICTS, np.int64)
-            starts = columns[3][: n if kind == SAMPLES_WITH_STARTS else 0]
+            starts = columns[3][: n if with_starts else 0]
             append_samples(
                 arena, rows, columns[0][:n], columns[1][:n], columns[2][:n], starts, nothing,
                 -1, np.iinfo(np.int64).min, np.iinfo(np.int64).max, verdicts, counts,
@@ -246,12 +252,12 @@ def list_names(data: Array, at: Any, end: Any, numbers: Array, starts: Array, en
 @inner_kernel
 def _read_samples(
     data: Array, at: Any, end: Any, count: Any, with_starts: Any, names: Array, values: Array, starts_of: Array,
-    columns: Any,
+    columns: Any, skips: Any,
 ) -> Any:  # fmt: skip
-    number, time = np.int64(-1), np.int64(0)
-    for place in range(count):
+    number, time, kept = np.int64(-1), np.int64(0), np.int64(0)
+    for _ in range(count):
         if at >= end:
-            return MALFORMED
+            return MALFORMED, kept
         control = data[at]
         at += 1
         if control & _NEXT_SERIES:
@@ -260,26 +266,34 @@ def _read_samples(
             step, at = read_varint(data, at, end)
             number += unzigzag(step)
             if at < 0:
-                return MALFORMED
+                return MALFORMED, kept
         if not control & _SAME_TIME:
             step, at = read_varint(data, at, end)
             time += unzigzag(step)
             if at < 0:
-                return MALFORMED
-        if number < 0 or number >= len(names) or names[number] == UNKNOWN:
-            return MALFORMED
-        value, at = _read_value(data, at, end, np.int64(control & _FORM), values[number])
+                return MALFORMED, kept
+        is_known = number >= 0 and number < len(names) and names[number] != UNKNOWN
+        if not is_known and not skips:
+            return MALFORMED, kept
+        before = values[number] if is_known else np.uint64(0)
+        value, at = _read_value(data, at, end, np.int64(control & _FORM), before)
         if at < 0:
-            return MALFORMED
-        values[number] = value
-        columns[0][place], columns[1][place], columns[2][place] = names[number], time, value
+            return MALFORMED, kept
+        start = np.int64(0)
         if with_starts:
             step, at = read_varint(data, at, end)
             if at < 0:
-                return MALFORMED
-            starts_of[number] += unzigzag(step)
-            columns[3][place] = starts_of[number]
-    return at
+                return MALFORMED, kept
+            start = unzigzag(step)
+        if not is_known:
+            continue
+        values[number] = value
+        columns[0][kept], columns[1][kept], columns[2][kept] = names[number], time, value
+        if with_starts:
+            starts_of[number] += start
+            columns[3][kept] = starts_of[number]
+        kept += 1
+    return at, kept
 
 
 @inner_kernel

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +31,8 @@ from harch.sentinel.store.wal.record_kernels import (
     list_names,
     replay_records,
 )
-from harch.sentinel.store.wal.segments import frames, segment_numbers, segment_path
+from harch.sentinel.store.wal.salvage import DamagedSegment, note_missing, note_unreadable, read_segment
+from harch.sentinel.store.wal.segments import segment_numbers, segment_path
 
 _NAMES_AT_ONCE = 4096
 _NUMBER_MAX = 1 << 31
@@ -48,52 +47,32 @@ class Replayed:
 
     newest: dict[int, int] = field(default_factory=dict)  # segment -> newest time of its samples
     last_segment: int = 0
-    torn_bytes: int = 0  # at the end of the last segment: what was never acknowledged
-    damaged: list[int] = field(default_factory=list)  # other segments that cannot be read to their ends
+    torn_bytes: int = 0  # at ends of segments: what was never acknowledged
+    damaged: list[DamagedSegment] = field(default_factory=list)
+    skipped: int = 0  # samples and records behind damage that mean nothing without what was lost
 
 
 def replay(folder: Path, head: Head) -> Replayed:
-    """Brings the head to where it was. The torn end of the last segment is cut off; damage elsewhere is reported."""
+    """Brings the head to where it was. Torn ends are cut off; damage is put right or reported, see `salvage`."""
     outcome = Replayed()
-    numbers = segment_numbers(folder)
-    for number in numbers:
+    for number in segment_numbers(folder):
         path = segment_path(folder, number)
-        whole, size = _replay_segment(path, head, outcome, number)
-        if whole < size and number == numbers[-1]:
-            outcome.torn_bytes = size - whole
-            os.truncate(path, whole)
-        elif whole < size:
-            outcome.damaged.append(number)
-            kept = path.with_suffix(".damaged")
-            kept.unlink(missing_ok=True)
-            os.link(path, kept)
-            _log.error("E0619: %s cannot be read beyond byte %d of %d; kept as %s", path, whole, size, kept.name)
+        segment = read_segment(path, outcome.damaged)
+        reader = _SegmentReader(head, segment.data, number)
+        for start, end, is_behind_gap in segment.pieces():
+            if is_behind_gap:
+                reader.lose()
+            if not reader.take(start, end):  # its checksum is right, so what came before it was not read rightly
+                note_unreadable(path, end - start, outcome.damaged)
+                reader.lose()
+        outcome.newest[number] = reader.newest
+        outcome.torn_bytes += segment.torn_bytes
+        outcome.skipped += reader.skipped
         outcome.last_segment = number
+    note_missing(folder, 0, outcome.damaged)
+    if outcome.skipped:
+        _log.error("E0619: %d samples and records in %s mean nothing without what was lost", outcome.skipped, folder)
     return outcome
-
-
-def _replay_segment(path: Path, head: Head, outcome: Replayed, number: int) -> tuple[int, int]:
-    """How many bytes of the file could be read, and how many there are."""
-    outcome.newest[number] = _ANY_TIME[1]
-    size = path.stat().st_size
-    if size == 0:
-        return 0, 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        data = np.frombuffer(view, np.uint8)
-        reader = _SegmentReader(head, data, number)
-        whole = 0
-        try:
-            for start, end in frames(view):
-                if not reader.take(start, end):
-                    break
-                whole = end
-        finally:
-            outcome.newest[number] = reader.newest
-            reader.data = np.empty(0, np.uint8)  # lets the mapping go
-            del data
-            view.release()
-    return whole, size
 
 
 class _SegmentReader:
@@ -108,6 +87,18 @@ class _SegmentReader:
         self._values: Array = np.zeros(1024, np.uint64)
         self._starts: Array = np.zeros(1024, np.int64)
         self._columns = self._scratch(4096)
+        self._skipped = np.zeros(1, np.int64)
+        self._is_lost = False
+
+    @property
+    def skipped(self) -> int:
+        return int(self._skipped[0])
+
+    def lose(self) -> None:
+        """Something before is lost. From here on a series means nothing until it is named again: values are written
+        as differences from the one before, and a number may have been given to another series."""
+        self._is_lost = True
+        self._names[:] = UNKNOWN
 
     def take(self, start: int, end: int) -> bool:
         """Carries the records of one frame out; False where they make no sense."""
@@ -117,7 +108,7 @@ class _SegmentReader:
             index = head.index
             why, at, more = replay_records(
                 self.data, at, end, self._names, self._values, self._starts, self._columns, index.table, index.keys,
-                index.seed, head.arena, head.rows,
+                index.seed, head.arena, head.rows, self._skipped, self._is_lost,
             )  # fmt: skip
             if why in (MORE_SERIES, MORE_SAMPLES):
                 self._make_room(why, more)
@@ -180,31 +171,46 @@ class _SegmentReader:
         head = self._head
         match kind, content:
             case journal.HISTOGRAM, [int(number), int(timestamp), int(start), bytes(encoded)]:
+                if (sid := self._series(number)) == UNKNOWN:
+                    return
                 sample = HistogramSample(0, timestamp, decode_histogram(encoded), start)
-                sid = int(self._names[number])
                 if head.appending.place_histogram(sid, sample, encoded, _ANY_TIME) == NO_ROOM:
                     raise _too_many()
                 self.newest = max(self.newest, timestamp)
             case journal.EXEMPLARS, list(entries):
                 for number, labels, bits, timestamp in entries:
-                    exemplar = Exemplar(tuple((name, value) for name, value in labels), number_of(bits), timestamp)
-                    head.exemplar_ring.add(head.index.labels_of(int(self._names[number])), exemplar)
+                    if (sid := self._series(number)) != UNKNOWN:
+                        exemplar = Exemplar(tuple((name, value) for name, value in labels), number_of(bits), timestamp)
+                        head.exemplar_ring.add(head.index.labels_of(sid), exemplar)
             case journal.METADATA, list(entries):
                 for metric, form, unit, text in entries:
                     head.set_metadata(metric, Metadata(MetricType(form), unit, text))
             case journal.CUT, [int(until), list(numbers)]:
+                if self._is_lost:  # whom it spared is not known; what stays in memory and is in a block is seen once
+                    return
                 spared = [int(self._names[number]) for number in numbers]
                 if len(head.take_front(until, spared)) > len(spared):
                     raise _too_many()
                 head.cut_segment = 0 if spared else self._number + 1
             case journal.FORGET, int(idle_since):
-                head.drop_front(idle_since)
+                if not self._is_lost:
+                    head.drop_front(idle_since)
             case journal.ERASE, [list(numbers), list(written), [int(start), int(end)]]:
                 matchers = [Matcher(MatchKind(form), name, value) for form, name, value in written]
+                if self._is_lost:  # by labels instead of numbers: better too much than what must not be seen
+                    series = head.index.matching(matchers)
+                else:
+                    series = self._names[np.array(numbers, np.int64)].astype(np.int64)
                 head.exemplar_ring.erase(matchers, start, end)
-                head.erase_series(self._names[np.array(numbers, np.int64)].astype(np.int64), start, end)
+                head.erase_series(series, start, end)
             case _:
                 raise HarchError("E0619", f"the log has a record of kind {kind}", hint="a newer release wrote it")
+
+    def _series(self, number: int) -> int:
+        """The series of a number; UNKNOWN, and counted, if its name was lost."""
+        sid = int(self._names[number]) if number < len(self._names) else UNKNOWN
+        self._skipped[0] += sid == UNKNOWN
+        return sid
 
     @staticmethod
     def _scratch(length: int) -> tuple[Array, Array, Array, Array]:

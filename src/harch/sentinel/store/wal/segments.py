@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 from harch.sentinel.store.checksum import crc32c
 
 MAGIC = b"HSWAL\x00\x00\x01"
-_FRAME = struct.Struct("<II")  # bytes of the payload, its CRC-32C
+FRAME = struct.Struct("<II")  # bytes of the payload, its CRC-32C
 _SUFFIX = ".log"
 
 
@@ -25,21 +24,18 @@ def segment_numbers(folder: Path) -> list[int]:
 
 def frame(payload: memoryview) -> bytes:
     """The head that stands before a payload."""
-    return _FRAME.pack(len(payload), crc32c(payload))
+    return FRAME.pack(len(payload), crc32c(payload))
 
 
-def frames(data: memoryview) -> Iterator[tuple[int, int]]:
-    """Start and end of each payload that is whole; ends at the first that is not."""
-    offset = len(MAGIC)
-    if bytes(data[:offset]) != MAGIC:
-        return
-    while offset + _FRAME.size <= len(data):
-        length, checksum = _FRAME.unpack_from(data, offset)
-        start = offset + _FRAME.size
-        if length == 0 or length > len(data) - start or crc32c(data[start : start + length]) != checksum:
-            return
-        offset = start + length
-        yield start, offset
+def frame_end(data: memoryview, offset: int) -> int:
+    """Where the frame at this offset ends; -1 if none is there, or one that is not as it was written."""
+    start = offset + FRAME.size
+    if start > len(data):
+        return -1
+    length, checksum = FRAME.unpack_from(data, offset)
+    if length == 0 or length > len(data) - start or crc32c(data[start : start + length]) != checksum:
+        return -1
+    return int(start + length)
 
 
 def sync_folder(folder: Path) -> None:
