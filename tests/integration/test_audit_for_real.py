@@ -49,6 +49,10 @@ def harch(hub: HubProcess, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=60)
 
 
+def this_month() -> str:
+    return f"{datetime.now(UTC):%Y-%m}"
+
+
 def verdict(hub: HubProcess, *words: str) -> dict[str, Any]:
     done = harch(hub, "verify", "--json", *words)
     told = dict(json.loads(done.stdout))
@@ -98,7 +102,7 @@ def test_an_export_is_verified_without_the_hub_and_any_changed_byte_is_found(hub
 def test_the_report_tells_where_a_workload_ran(hub: HubProcess, tmp_path: Path) -> None:
     with hub.client() as client:
         job = client.get("/v1/workloads/job-1").json()["id"]
-    page, month = tmp_path / "report.html", f"{datetime.now(UTC):%Y-%m}"
+    page, month = tmp_path / "report.html", this_month()
     done = harch(hub, "report", "--data", job, "--month", month, "--hub", "dakhla", "--html", str(page), "--json")
     told = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
@@ -115,11 +119,52 @@ def test_the_report_tells_where_a_workload_ran(hub: HubProcess, tmp_path: Path) 
 
 
 def test_a_hub_that_cannot_be_asked_makes_the_report_incomplete(hub: HubProcess) -> None:
-    done = harch(hub, "report", "--data", "job", "--month", "2026-11", "--json")  # dakar does not run here
+    done = harch(hub, "report", "--data", "job-1", "--month", this_month(), "--json")  # dakar does not run here
     told = json.loads(done.stdout)
     assert done.returncode == 1
     assert not told["complete"]
     assert {chain["hub"]: bool(chain["problem"]) for chain in told["chains"]} == {"dakhla": False, "dakar": True}
+    shown = harch(hub, "report", "--data", "job-1", "--month", this_month())
+    assert shown.stdout.startswith("NOT COMPLETE, so no proof: dakar: not read")
+
+
+def test_a_report_finds_names_and_says_what_they_stand_for(hub: HubProcess) -> None:
+    with hub.client() as client:
+        job = client.get("/v1/workloads/job-1").json()["id"]
+    done = harch(hub, "report", "--data", "job-1", "--month", this_month(), "--hub", "dakhla", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ref"], told["name"], told["countries"]) == (0, job, "job-1", {"MA": 1})
+
+
+@pytest.mark.parametrize(
+    ("ref", "month", "code"),
+    [
+        ("jobb-1", "", "E0351"),
+        ("wl_00000000000000000000000000", "", "E0351"),
+        ("job-1", "2199-01", "E0201"),
+    ],
+)
+def test_a_report_on_what_cannot_be_is_an_error_and_no_all_clear(
+    hub: HubProcess, ref: str, month: str, code: str
+) -> None:
+    for where in (("--hub", "dakhla"), ()):
+        done = harch(hub, "report", "--data", ref, "--month", month or this_month(), "--json", *where)
+        assert done.returncode != 0
+        assert json.loads(done.stdout)["error"]["code"] == code
+        assert json.loads(done.stdout)["error"]["hint"]
+
+
+def test_a_month_before_the_hub_existed_is_not_complete(hub: HubProcess) -> None:
+    done = harch(hub, "report", "--data", "job-1", "--month", "2001-01", "--hub", "dakhla", "--json")
+    assert (done.returncode, json.loads(done.stdout)["complete"]) == (1, False)
+
+
+def test_a_name_of_several_things_is_not_guessed(hub: HubProcess) -> None:
+    with hub.client() as client:
+        data = client.post("/v1/data", json={"name": "job-2"}).json()["id"]
+    done = harch(hub, "report", "--data", "job-2", "--month", this_month(), "--hub", "dakhla", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode != 0, error["code"], data in error["hint"]) == (True, "E0201", True)
 
 
 @pytest.mark.parametrize(

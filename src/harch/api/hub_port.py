@@ -158,6 +158,26 @@ class CredentialsPort(Protocol):
     async def delete_secret(self, name: str, *, tenant: str, actor: str) -> None: ...
 
 
+class ReferencesPort(Protocol):
+    """Names become ids; what the hub has never heard of is an error, because an empty answer reads as an all-clear."""
+
+    async def workload(self, ref: str, *, tenant: str | None) -> str:
+        """Raises E0301."""
+        ...
+
+    async def data(self, ref: str, *, tenant: str | None) -> str:
+        """Raises E0906."""
+        ...
+
+    async def subject(self, ref: str, *, tenant: str | None) -> str:
+        """Of events and audit entries. Raises E0351."""
+        ...
+
+    async def tenant(self, name: str) -> str:
+        """Raises E0350."""
+        ...
+
+
 class HubPort(Protocol):
     """One hub's control plane. Every method may raise `HarchError`; `tenant` None means all tenants.
 
@@ -178,6 +198,9 @@ class HubPort(Protocol):
 
     @property
     def credentials(self) -> CredentialsPort: ...
+
+    @property
+    def references(self) -> ReferencesPort: ...
 
     @property
     def federation(self) -> FederationPort: ...

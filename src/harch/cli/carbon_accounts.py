@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BY = {"tenant": "tenant", "workload": "job", "data": "dataset", "hub": "hub", "month": "month"}
+_UNKNOWN = frozenset({"E0301", "E0350", "E0906"})
 _SUMS = ("energy_kwh", "onsite_kwh", "scope2_location_based_kgco2e", "scope2_market_based_kgco2e", "onsite_kgco2e")
 
 
@@ -47,7 +48,7 @@ def report(
     from harch.cli.output import emit_json
 
     with connect(hub) as client:
-        data_id = _data_id(client, data) if data is not None else None
+        data_id = client.data.get(data).id if data is not None else None
         job = client.workloads.get(workload).id if workload is not None else None
         found, silent = _everywhere(
             client,
@@ -98,10 +99,21 @@ def why(ref: str, hub: str | None, as_json: bool) -> None:
 
 
 def _everywhere(client: Client, ask: Callable[[Client], T], *, alone: bool) -> tuple[list[T], list[dict[str, str]]]:
-    """The answers of all hubs, the asked one first; those that do not answer are named."""
+    """The answers of all hubs, the asked one first; those that do not answer are named.
+
+    A hub that has never heard of the work, data or tenant has nothing to tell. If none has, that is the answer.
+    """
     from harch.sdk import Client as Remote
 
-    answers, silent = [ask(client)], []
+    answers: list[T] = []
+    silent: list[dict[str, str]] = []
+    unknown: HarchError | None = None
+    try:
+        answers.append(ask(client))
+    except HarchError as error:
+        if error.code not in _UNKNOWN:
+            raise
+        unknown = error
     for view in [] if alone else client.hubs.list():
         if view.own:
             continue
@@ -112,15 +124,11 @@ def _everywhere(client: Client, ask: Callable[[Client], T], *, alone: bool) -> t
             with Remote(view.endpoint) as other:
                 answers.append(ask(other))
         except HarchError as error:
-            silent.append({"hub_id": view.id, "why": error.message})
+            if error.code not in _UNKNOWN:
+                silent.append({"hub_id": view.id, "why": error.message})
+    if unknown is not None and not answers:
+        raise unknown
     return answers, silent
-
-
-def _data_id(client: Client, ref: str) -> str:
-    for data in client.data.list():
-        if ref in (data.id, data.name):
-            return data.id
-    raise HarchError("E0906", f"no data is called `{ref[:64]}`", hint="`harch data ls` lists them")
 
 
 def _without_csv(one: HubReport) -> dict[str, Any]:

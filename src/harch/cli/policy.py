@@ -105,18 +105,21 @@ def explain(
 ) -> int:
     """Show which rules allow or deny a workload at each hub, compiled and Rego side by side.
 
-    FILE is a workload file; an ID or name is asked of the hub. Exit code 4: no hub may run it.
+    FILE is a workload file; an ID or name is asked of the hub, and so are the tags of the data that the work names,
+    unless --tag gives them. Exit code 4: no hub may run it.
     """
     import asyncio
 
     from harch.cli.output import emit_json
     from harch.cli.policy_explain import explain_at_hubs, show_explanations
-    from harch.cli.policy_world import data_of, spec_of, world_of
+    from harch.cli.policy_world import check_hubs, data_of, data_read, spec_of, world_of
     from harch.sovereignty.policy.folder import read_bundle
 
     rules, world = world_of(fleet)
+    check_hubs(at, rules)
     spec = spec_of(workload, hub)
-    data = data_of(tags, at or tuple(rules.bits), tenant)
+    given = data_of(tags, at or tuple(rules.bits), tenant)
+    data = given + data_read(spec.data, given, hub)
     found = read_bundle(bundle)
     answers = asyncio.run(explain_at_hubs(found, rules, world, spec, data, tenant))
     if as_json:

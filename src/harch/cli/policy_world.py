@@ -64,6 +64,50 @@ def data_of(files: tuple[str, ...], hubs: tuple[str, ...], tenant: str) -> tuple
     )
 
 
+def data_read(names: tuple[str, ...], given: tuple[DataObject, ...], hub: str | None) -> tuple[DataObject, ...]:
+    """Data that a workload names and no file describes, as the hub knows it: without it everything would be allowed.
+
+    Raises what the hub says: E0906 for data that it does not know.
+    """
+    from harch.sovereignty.in_force import jurisdictions_in_force
+    from harch.sovereignty.tag_input import parse_tag
+    from harch.sovereignty.tags import DataKind, DataObject
+
+    missing = [name for name in names if name not in {data.name for data in given}]
+    if not missing:
+        return ()
+    try:
+        with connect(hub) as client:
+            found = [client.data.get(name) for name in missing]
+    except HarchError as error:
+        if error.code != "E0802":
+            raise
+        raise HarchError(
+            error.code,
+            f"it reads {', '.join(missing)}, whose tags only a hub knows: {error.message}",
+            hint="start the hub, or describe the data with --tag NAME.yaml",
+        ) from error
+    return tuple(
+        DataObject(
+            id=data.id,
+            kind=DataKind(data.kind),
+            name=data.name,
+            tenant=data.tenant,
+            tag=None if data.tag is None else parse_tag(data.tag, jurisdictions_in_force(), where=data.name),
+            hubs=data.hubs,
+        )
+        for data in found
+    )
+
+
+def check_hubs(named: tuple[str, ...], rules: Rules) -> None:
+    """Raises E0305 for a hub that the fleet does not have."""
+    for hub in named:
+        if hub not in rules.bits:
+            known = ", ".join(rules.bits)
+            raise HarchError("E0305", f"no hub is called `{hub[:64]}`", hint=f"use one of {known}", field="at")
+
+
 def _read(file: str) -> object:
     import yaml
 

@@ -33,6 +33,7 @@ from harch.hub.pipelines.service import HubPipelines
 from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.window_traces import WindowTraces
 from harch.hub.policy.service import HubPolicies
+from harch.hub.references import HubReferences
 from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
@@ -194,6 +195,7 @@ class HubService(HubWorkloads):
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
+        self.references = HubReferences(database, lambda: self._desk.catalog, self.workload)
 
     async def run(self) -> None:
         """Background work, until cancelled."""

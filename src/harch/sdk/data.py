@@ -99,12 +99,13 @@ class DataOperations:
     def get(self, ref: str) -> Operation[DataObject]:
         return self._ask(_object(ref), DataObject)
 
-    def all(self, kind: str | None) -> Operation[ObjectList]:
+    def all(self, kind: str | None, name: str | None = None) -> Operation[ObjectList]:
         found: list[DataObject] = []
         page = 0
         while True:
             page += 1
-            params = {"page": str(page), "per_page": str(PER_PAGE_MAX), **({"kind": kind} if kind else {})}
+            params = {"page": str(page), "per_page": str(PER_PAGE_MAX)}
+            params |= {key: word for key, word in (("kind", kind), ("name", name)) if word}
             part = decoded((yield from exchange(Request("GET", "/data", params), self.policy)), Page[DataObject])
             found += part.items
             if not part.items or len(found) >= part.total:
@@ -173,9 +174,9 @@ class Data:
     def get(self, ref: str) -> DataObject:
         return self._run(self._ops.get(ref))
 
-    def list(self, *, kind: str | None = None) -> ObjectList:
-        """Newest first."""
-        return self._run(self._ops.all(kind))
+    def list(self, *, kind: str | None = None, name: str | None = None) -> ObjectList:
+        """Newest first; several can have the same name: of other tenants, or made by work again and again."""
+        return self._run(self._ops.all(kind, name))
 
     def retag(
         self, ref: str, tag: Mapping[str, object], *, declassification: Mapping[str, object] | None = None
@@ -221,8 +222,8 @@ class AsyncData:
     async def get(self, ref: str) -> DataObject:
         return await self._run(self._ops.get(ref))
 
-    async def list(self, *, kind: str | None = None) -> ObjectList:
-        return await self._run(self._ops.all(kind))
+    async def list(self, *, kind: str | None = None, name: str | None = None) -> ObjectList:
+        return await self._run(self._ops.all(kind, name))
 
     async def retag(
         self, ref: str, tag: Mapping[str, object], *, declassification: Mapping[str, object] | None = None

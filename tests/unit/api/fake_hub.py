@@ -161,6 +161,36 @@ class FakePipelines:
         return [InferenceFigures(pipeline="fields", model="irrigation", rows=40, failed=1, within=within)]
 
 
+class FakeReferences:
+    """Work by its store, subjects by its events; the tenants of its keys; one dataset."""
+
+    def __init__(self, hub: FakeHub) -> None:
+        self._hub = hub
+
+    async def workload(self, ref: str, *, tenant: str | None) -> str:
+        if ref == "wl_of_another_hub":  # it once ran here
+            return ref
+        return (await self._hub.workload(ref, tenant=tenant)).id
+
+    async def data(self, ref: str, *, tenant: str | None) -> str:
+        if ref not in {"data_1", "census"}:
+            raise HarchError("E0906", f"no data object `{ref}`")
+        return "data_1"
+
+    async def subject(self, ref: str, *, tenant: str | None) -> str:
+        if ref in {record.subject for record in self._hub.records}:
+            return ref
+        try:
+            return await self.workload(ref, tenant=tenant)
+        except HarchError:
+            raise HarchError("E0351", f"nothing is called `{ref}`") from None
+
+    async def tenant(self, name: str) -> str:
+        if name not in {principal.tenant for principal in self._hub.principals.values()}:
+            raise HarchError("E0350", f"no tenant `{name}`")
+        return name
+
+
 class FakeHub:
     pipelines = FakePipelines()
     hub_id, country, version, started_at = "dakhla", "MA", "0.1.0", START
@@ -178,6 +208,7 @@ class FakeHub:
         self.frames: list[bytes] = []
         self.operations = FakeOperations()
         self.credentials = self
+        self.references = FakeReferences(self)
         self.federation = FakeFederation(self)
         self.carbon = FakeCarbon()
         self.energy = FakeEnergy()

@@ -62,9 +62,26 @@ async def test_a_report_is_refused_for_what_is_no_month_and_no_workload(operator
         assert (await operator.get("/carbon/report", params=params)).json()["code"] == code
 
 
-async def test_why_takes_names_of_work_here_and_ids_of_work_from_anywhere(user: Client, operator: Client) -> None:
+async def test_a_report_on_what_nobody_knows_is_an_error_and_not_empty(operator: Client, user: Client) -> None:
+    for params, code in (
+        ({"data": "censsus"}, "E0906"),
+        ({"tenant": "acmee"}, "E0350"),
+        ({"workload": "wl_00000000000000000000000000"}, "E0301"),
+        ({"month": "2031-01"}, "E0201"),
+    ):
+        assert (await operator.get("/carbon/report", params=params)).json()["code"] == code
+    assert (await user.get("/carbon/report", params={"data": "censsus"})).json()["code"] == "E0906"
+
+
+async def test_a_report_takes_the_name_of_data(operator: Client, hub: FakeHub) -> None:
+    await operator.get("/carbon/report", params={"data": "census"})
+    assert hub.carbon.asked.data == "data_1"
+
+
+async def test_why_takes_names_of_work_here_and_ids_of_work_that_ran_here(user: Client, operator: Client) -> None:
     created = (await user.post("/workloads", json={"name": "job"})).json()
     assert (await user.get("/carbon/why/job")).json()["workload_id"] == created["id"]
     elsewhere = (await operator.get("/carbon/why/wl_of_another_hub")).json()
     assert elsewhere["workload_id"] == "wl_of_another_hub"
-    assert (await operator.get("/carbon/why/nobody")).status_code == 404
+    for unknown in ("nobody", "wl_00000000000000000000000000"):
+        assert (await operator.get(f"/carbon/why/{unknown}")).status_code == 404

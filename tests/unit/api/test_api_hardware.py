@@ -16,7 +16,7 @@ NODE = "dakhla-r1-n1"
         ({}, [1, 2]),
         ({"model": "h100"}, [1]),
         ({"rack": "dakhla-r1", "row": "A"}, [1, 2]),
-        ({"rack": "dakhla-r2"}, []),
+        ({"rack": "dakhla-r1", "cordoned": "true"}, []),
         ({"cordoned": "true"}, []),
         ({"served": "true", "page": "2", "per_page": "1"}, [2]),
     ],

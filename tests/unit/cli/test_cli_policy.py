@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import Result
 from hub_double import HubDouble
 
 from harch.cli.policy_world import world_of
+from harch.sovereignty.in_force import jurisdictions_in_force
+from harch.sovereignty.tag_input import parse_tag
 
 Harch = Callable[..., Result]
 
@@ -135,3 +138,30 @@ def test_jurisdictions_are_listed(harch: Harch) -> None:
     assert "ma-law-09-08" in result.stdout
     assert "UEMOA" in result.stdout
     assert "SN" in json.loads(harch("policy", "jurisdictions", "--json").stdout)["countries"]
+
+
+def test_explain_asks_for_the_tags_of_the_data_that_work_names(
+    harch: Harch, hub: HubDouble, bundle: Path, tmp_path: Path
+) -> None:
+    jurisdictions = jurisdictions_in_force()
+    stored = parse_tag({"process_in": ["MA"], "rest_in": ["MA"], "encrypt_in_transit": False}, jurisdictions)
+    tag = msgspec.to_builtins(stored)  # as a hub shows it
+    work = tmp_path / "work.yaml"
+    work.write_text("name: count\ncommand: [run]\nlabels: {project: p}\ndata: [census]\n")
+    hub.on(
+        "GET /data/census",
+        {"id": "data_1", "name": "census", "kind": "dataset", "tenant": "default", "tag": tag, "hubs": ["dakhla"]},
+    )
+    result = harch("policy", "explain", str(work), "--bundle", str(bundle), "--json")
+    allowed = {answer["hub"]: answer["allowed"] for answer in json.loads(result.stdout)["hubs"]}
+    assert allowed["dakhla"]
+    assert not allowed["dakar"]
+    hub.fail("GET /data/census", 404, "E0906", "no data object `census`")
+    assert harch("policy", "explain", str(work), "--bundle", str(bundle)).exit_code != 0
+
+
+def test_explain_refuses_copies_at_a_hub_that_is_not_there(harch: Harch, bundle: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work.yaml"
+    work.write_text("name: count\ncommand: [run]\n")
+    result = harch("policy", "explain", str(work), "--bundle", str(bundle), "--at", "dakkhla", "--json")
+    assert json.loads(result.stdout)["error"]["code"] == "E0305"

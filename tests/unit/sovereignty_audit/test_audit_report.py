@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.audit.entry import ADMITTED, ENDED, PLACED, REFUSED, Draft, moved
+from harch.sovereignty.audit.entry import ADMITTED, DATA_ADDED, ENDED, LENT, PLACED, REFUSED, Draft, moved
+from harch.sovereignty.audit.keys import draft_of, introduce
 from harch.sovereignty.audit.report import Report, ReportBuilder, month_bounds
 from harch.sovereignty.audit.report_html import render_html
 from harch.sovereignty.audit.verification import ChainVerifier
@@ -51,24 +52,101 @@ def story() -> Chain:
     return chain
 
 
-def report_of(chain: Chain, ref: str = "ds_census", month: str = "2026-11", lines: list[bytes] | None = None) -> Report:
-    builder, verifier = ReportBuilder(ref, month), ChainVerifier()
-    for line in chain.lines() if lines is None else lines:
-        entry = verifier.take(line)
-        if entry is not None:
-            builder.take(entry)
-    builder.take_outcome(verifier.finish())
-    return builder.build(made_at="2026-12-02T00:00:00.000Z")
+def quiet(hub: str) -> Chain:
+    """A hub that had nothing to do with it."""
+    return Chain(hub=hub)
+
+
+def report_of(
+    *chains: Chain,
+    ref: str = "ds_census",
+    month: str = "2026-11",
+    lines: list[bytes] | None = None,
+    made_at: str = "2026-12-02T00:00:00.000Z",
+    **known: object,
+) -> Report:
+    builder = ReportBuilder(ref, month, **known)  # type: ignore[arg-type]
+    for chain in chains:
+        verifier = ChainVerifier()
+        for line in chain.lines() if lines is None else lines:
+            entry = verifier.take(line)
+            if entry is not None:
+                builder.take(entry)
+        builder.take_outcome(verifier.finish())
+    return builder.build(made_at=made_at)
 
 
 def test_a_month_holds_what_overlaps_it() -> None:
-    report = report_of(story())
+    report = report_of(story(), quiet("tangier"))
     assert [(one.workload, one.until) for one in report.processed] == [("wl_long", at("11-02")), ("wl_new", "")]
     assert report.countries == {"MA": 2}
     assert [(one.origin, one.destination, one.bytes_count) for one in report.moved] == [("dakhla", "tangier", 1_000)]
     assert [(one.subject, one.verdict) for one in report.decisions] == [("wl_new", "allowed"), ("wl_no", "refused")]
     assert "national-7" in report.policy_versions
-    assert report.complete
+    assert (report.complete, report.problems) == (True, [])
+
+
+@pytest.mark.parametrize("ref", ["ds_censsus", "wl_nobody", ""])
+def test_what_no_chain_mentions_is_an_error_and_no_all_clear(ref: str) -> None:
+    with pytest.raises(HarchError) as unknown:
+        report_of(story(), quiet("tangier"), ref=ref)
+    assert unknown.value.code == "E0351"
+    assert unknown.value.hint
+
+
+def test_what_was_never_processed_in_a_month_is_reported_as_such() -> None:
+    report = report_of(story(), quiet("tangier"), month="2026-08", made_at=at("12-02"))
+    assert (report.processed, report.moved) == ([], [])
+    september = report_of(story(), quiet("tangier"), ref="wl_new", month="2026-11")
+    assert [one.workload for one in september.processed] == ["wl_new"]
+
+
+def test_a_month_that_has_not_begun_is_refused() -> None:
+    with pytest.raises(HarchError) as refused:
+        report_of(story(), month="2027-01")
+    assert (refused.value.code, "has not begun" in refused.value.message) == ("E0201", True)
+
+
+def test_a_report_on_a_running_month_says_up_to_when_it_speaks() -> None:
+    report = report_of(story(), quiet("tangier"), made_at=at("11-20"))
+    assert (report.complete, report.until) == (True, at("11-20"))
+    assert at("11-20") in render_html(report)
+
+
+def test_a_month_before_the_hub_existed_is_not_complete() -> None:
+    young = Chain()
+    young.linked.clear()
+    young.add(draft_of(introduce(young.hub, young.key, by=young.key)), at("11-15"))
+    young.add(Draft(PLACED, "wl_1", "allowed", data=DATA, countries=("MA",)), at("11-16"))
+    report = report_of(young, month="2026-10")
+    assert not report.complete
+    assert report.problems == [f"no chain reaches back to 2026-10: they begin at dakhla on {at('11-15')}"]
+    assert report_of(young, month="2026-11").complete
+
+
+def test_a_hub_that_a_chain_names_must_have_been_read() -> None:
+    lent = Chain()
+    lent.add(Draft(LENT, "wl_1", "allowed", data=DATA, countries=("SN",), details={"hub": "dakar"}), at("11-03"))
+    alone = report_of(lent)
+    assert (alone.complete, alone.problems) == (False, ["dakar: not read, though the chain of dakhla names it"])
+    assert "dakar" in render_html(alone)
+    assert report_of(lent, quiet("dakar")).complete
+    copied = Chain()
+    copied.add(Draft(DATA_ADDED, "ds_census", "done", data=DATA, details={"hubs": ("dakhla", "dakar")}), at("11-03"))
+    assert not report_of(copied).complete
+
+
+def test_a_chain_that_does_not_know_what_its_hub_knows_makes_the_report_incomplete() -> None:
+    report = report_of(quiet("dakhla"), name="census", known_at=["dakhla"])
+    assert report.problems == ["dakhla: it knows `ds_census`, and its chain does not mention it"]
+    assert "census (ds_census)" in render_html(report)
+
+
+def test_refusals_of_what_never_got_an_id_are_found_by_name() -> None:
+    chain = story()
+    chain.add(Draft(REFUSED, "census", "refused", details={"reason": "no"}), at("11-09"))
+    report = report_of(chain, quiet("tangier"), name="census")
+    assert [one.subject for one in report.decisions] == ["wl_new", "wl_no", "census"]
 
 
 def test_a_workload_can_be_asked_for_by_its_id() -> None:
@@ -88,12 +166,16 @@ def test_a_report_from_a_tampered_chain_says_so() -> None:
 
 
 def test_a_hub_that_did_not_answer_makes_the_report_incomplete() -> None:
-    builder = ReportBuilder("ds_census", "2026-11")
+    builder = ReportBuilder("ds_census", "2026-11", known_at=["dakhla"])
+    assert not builder.build(made_at=at("12-02")).complete
     builder.take_missing("dakar", "no hub answers")
-    report = builder.build(made_at="2026-12-02T00:00:00.000Z")
+    report = builder.build(made_at=at("12-02"))
     assert not report.complete
     assert "dakar" in render_html(report)
-    assert not ReportBuilder("ds_census", "2026-11").build(made_at="").complete
+    unknown = ReportBuilder("ds_census", "2026-11")
+    unknown.take_missing("dakar", "no hub answers")
+    with pytest.raises(HarchError, match="dakar: not read: no hub answers"):
+        unknown.build(made_at=at("12-02"))
 
 
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "november", "2026-11-01", "0000-01", "9999-12", ""])

@@ -19,6 +19,7 @@ from harch.api.routes.context import (
     Operator,
     PageNumber,
     PerPage,
+    find_hub,
     read_json,
     reply,
 )
@@ -42,6 +43,7 @@ class AuditPage(Struct, frozen=True, kw_only=True):
     pagination: Pagination
     next_after: int
     last_seq: int
+    remark: str = ""  # of an empty page, if there is no entry of that kind at all
 
 
 class CheckpointOffer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,8 +75,13 @@ async def audit(
     data: str | None = None,
     limit: Annotated[int, Query(ge=1, le=AUDIT_PER_PAGE_MAX)] = 100,
 ) -> Response:
-    """`kind=workload` finds every `workload.…`; `data` finds entries about that dataset. Pages prove nothing: an
-    export does, because it begins with the first entry and ends with a signature."""
+    """`kind=workload` finds every `workload.…`; `data` finds entries about that dataset. `subject` and `data` are ids
+    or names; what the hub has never heard of is an error. Pages prove nothing: an export does, because it begins with
+    the first entry and ends with a signature."""
+    if subject is not None:
+        subject = await here.hub.references.subject(subject, tenant=None)
+    if data is not None:
+        data = await here.hub.references.data(data, tenant=None)
     last = (await here.hub.audit.head()).checkpoint.seq
     filtered = any(value is not None for value in (subject, kind, data))
     start = after if after is not None else 0 if filtered else max(0, last - limit)
@@ -82,8 +89,18 @@ async def audit(
     found = await here.hub.audit.records(query)
     page = page_of(found, total=len(found), page=1, per_page=limit)
     next_after = found[-1].entry.seq if len(found) == limit else max(start, last)
+    remark = ""
+    if not found and kind is not None and not await here.hub.audit.records(AuditQuery(limit=1, kind=kind)):
+        remark = f"no entry of kind `{kind[:64]}` is in this chain"
     return reply(
-        AuditPage(items=found, total=page.total, pagination=page.pagination, next_after=next_after, last_seq=last)
+        AuditPage(
+            items=found,
+            total=page.total,
+            pagination=page.pagination,
+            next_after=next_after,
+            last_seq=last,
+            remark=remark,
+        )
     )
 
 
@@ -106,7 +123,10 @@ async def head(_: Operator, here: Here) -> Response:
 async def checkpoints(
     _: Operator, here: Here, hub: str | None = None, page: PageNumber = 1, per_page: PerPage = PER_PAGE
 ) -> Response:
-    return reply(cut(await here.hub.audit.checkpoints(hub), page=page, per_page=per_page))
+    found = await here.hub.audit.checkpoints(hub)
+    if hub is not None and not found:
+        find_hub(here, hub)  # a hub that has left the fleet may still have copies here, a misspelt one has none
+    return reply(cut(found, page=page, per_page=per_page))
 
 
 @router.put(

@@ -9,9 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
-from harch.api.routes.context import Context, Here, Viewer, find_hub, reply
+from harch.api.routes.context import Here, Viewer, find_hub, reply
 from harch.api.schema import answers
 from harch.base.errors import HarchError
+from harch.carbon.ledger.budgets import month_bounds
 from harch.carbon.ledger.report import GroupBy
 from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery
@@ -62,15 +63,21 @@ async def carbon_report(
     by: Annotated[Line, Query(description="What a line of the report is about.")] = "tenant",
     tenant: str | None = None,
     workload: Annotated[str | None, Query(description="An id or a name.")] = None,
-    data: Annotated[str | None, Query(description="The id of data; jobs that read several count in part.")] = None,
+    data: Annotated[str | None, Query(description="An id or a name; jobs that read several count in part.")] = None,
     month: Annotated[str | None, Query(description="e.g. 2026-03")] = None,
 ) -> Response:
     """Without the role `operator`, only of the caller's own tenant. Another hub is asked for what ran there."""
     scope = tenant_scope(caller)
     if scope is not None and tenant not in {None, scope}:
         raise HarchError("E0103", f"`{tenant}` is not your tenant", hint="leave `tenant` out")
-    job = await _workload_id(here, workload, scope) if workload is not None else None
-    query = ReportQuery(by=GroupBy(by), tenant=scope or tenant, job=job, data=data, month=month)
+    known = here.hub.references
+    if scope is None and tenant is not None:
+        await known.tenant(tenant)
+    job = await known.workload(workload, tenant=scope) if workload is not None else None
+    data_id = await known.data(data, tenant=scope) if data is not None else None
+    if month is not None and month_bounds(month)[0] > here.clock.now():
+        raise HarchError("E0201", f"{month} has not begun", hint="ask for a month that has", field="month")
+    query = ReportQuery(by=GroupBy(by), tenant=scope or tenant, job=job, data=data_id, month=month)
     return reply(await here.hub.carbon.report(query))
 
 
@@ -78,14 +85,5 @@ async def carbon_report(
 async def carbon_why(ref: str, caller: Viewer, here: Here) -> Response:
     """With the naive choice beside it: its home hub, started at once. A job that never ran here has no pieces."""
     scope = tenant_scope(caller)
-    return reply(await here.hub.carbon.why(await _workload_id(here, ref, scope), tenant=scope))
-
-
-async def _workload_id(here: Context, ref: str, tenant: str | None) -> str:
-    """Ids of other hubs' work are taken as they are: they may have left rows here."""
-    try:
-        return (await here.hub.workload(ref, tenant=tenant)).id
-    except HarchError as error:
-        if error.code == "E0301" and ref.startswith("wl_"):
-            return ref
-        raise
+    workload_id = await here.hub.references.workload(ref, tenant=scope)
+    return reply(await here.hub.carbon.why(workload_id, tenant=scope))

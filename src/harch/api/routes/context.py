@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -19,6 +20,7 @@ from harch.api.submit import TERRAFORM_AGENT
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.hub.views import PeerView, Principal, Role
+from harch.placement.query_words import GPU_MODEL_WORDS
 
 T = TypeVar("T")
 
@@ -103,3 +105,20 @@ def find_hub(context: Context, ref: str) -> PeerView:
             return peer
     known = ", ".join(peer.hub_id for peer in context.hub.peers()[:HUBS_NAMED_MAX])
     raise HarchError("E0305", f"no hub is called `{ref[:64]}`", hint=f"use one of: {known}")
+
+
+def check_word(name: str, word: str | None, known: Iterable[str]) -> None:
+    """A filter by a word that cannot occur would find nothing, as if there were nothing. Raises E0201."""
+    words = sorted(known)
+    if word is not None and word not in words:
+        raise HarchError("E0201", f"`{word[:64]}` is not a {name}", hint=f"use one of {', '.join(words)}", field=name)
+
+
+def check_model(context: Context, model: str | None) -> None:
+    """Raises E0311 for GPUs that no hub has, as far as this one has heard, and that no client has a word for."""
+    if model is None or model in GPU_MODEL_WORDS.values():
+        return
+    known = {gpu.model for peer in context.hub.peers() if peer.summary is not None for gpu in peer.summary.models}
+    if model not in known:
+        hint = f"use one of {', '.join(sorted(known))}"
+        raise HarchError("E0311", f"no hub has GPUs of model `{model[:64]}`", hint=hint, field="model")

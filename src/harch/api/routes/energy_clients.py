@@ -74,6 +74,10 @@ async def windows(
 ) -> Response:
     """Of every hub in the region, or of all; a plain list. Without a percentage: hours at or below 200 g/kWh."""
     country = country_of(region) if region else None
+    if country is not None and country not in {peer.summary.country for peer in here.hub.peers() if peer.summary}:
+        raise HarchError(
+            "E0310", f"no hub stands in `{region}`", hint="GET /v1/regions lists where hubs stand", field="region"
+        )
     found: list[EnergyWindow] = []
     for power in known_powers(here):
         if country in {None, power.country}:
@@ -123,12 +127,7 @@ async def _resource(caller: Principal, here: Context, ref: str) -> tuple[str, st
     """Its type, and the id of the workload; None: the whole hub. Raises E0301."""
     if ref.casefold() == here.hub.hub_id.casefold():
         return "hub", None
-    try:
-        return "workload", (await here.hub.workload(ref, tenant=tenant_scope(caller))).id
-    except HarchError as error:
-        if error.code == "E0301" and ref.startswith("wl_"):
-            return "workload", ref  # of another hub: it may have run here
-        raise
+    return "workload", await here.hub.references.workload(ref, tenant=tenant_scope(caller))
 
 
 async def _used(caller: Principal, here: Context, start: datetime, end: datetime, job: str | None) -> Used:

@@ -41,6 +41,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
     pagination: Pagination
     next_after: int
     last_seq: int
+    remark: str = ""  # of an empty page, if there has never been an event of that kind
 
 
 @router.get("/events", responses=answers(EventPage), summary="The hub's history: server-sent events, or JSON pages")
@@ -56,9 +57,13 @@ async def events(
 ) -> Response:
     """`Accept: application/json` answers one page (the newest events, or those after `after`).
 
-    Anything else gets a stream: from now on, or from `after` or `Last-Event-ID` on, whichever is later.
+    Anything else gets a stream: from now on, or from `after` or `Last-Event-ID` on, whichever is later. `subject` is an
+    id or a name; one that the hub has never heard of is an error.
     """
-    wanted = EventFilter(tenant=tenant_scope(caller), subject=subject, kind=kind)
+    scope = tenant_scope(caller)
+    if subject is not None:
+        subject = await here.hub.references.subject(subject, tenant=scope)
+    wanted = EventFilter(tenant=scope, subject=subject, kind=kind)
     if "application/json" in accept and "text/event-stream" not in accept:
         return reply(await _page(here, wanted, after, limit))
     return EventStream(here, wanted, after=_start(here, after, last_event_id))
@@ -70,7 +75,18 @@ async def _page(here: Context, wanted: EventFilter, after: int | None, limit: in
     found = await _read(here, wanted, start, limit)
     page = page_of(found, total=len(found), page=1, per_page=limit)
     next_after = found[-1].seq if len(found) == limit else max(start, last, found[-1].seq if found else 0)
-    return EventPage(items=found, total=page.total, pagination=page.pagination, next_after=next_after, last_seq=last)
+    remark = ""
+    if not found and wanted.kind is not None:
+        ever = await here.hub.events(after=0, limit=1, tenant=wanted.tenant, subject=None, kind=wanted.kind)
+        remark = "" if ever else f"no event of kind `{wanted.kind[:64]}` is in this hub's history"
+    return EventPage(
+        items=found,
+        total=page.total,
+        pagination=page.pagination,
+        next_after=next_after,
+        last_seq=last,
+        remark=remark,
+    )
 
 
 def _start(here: Context, after: int | None, last_event_id: str) -> int:

@@ -10,7 +10,17 @@ from starlette.responses import Response
 
 from harch.api.dialects.pages import Page, cut
 from harch.api.dialects.workload_in import gpu_model
-from harch.api.routes.context import PER_PAGE, Here, Operator, PageNumber, PerPage, Viewer, read_json, reply
+from harch.api.routes.context import (
+    PER_PAGE,
+    Here,
+    Operator,
+    PageNumber,
+    PerPage,
+    Viewer,
+    check_model,
+    read_json,
+    reply,
+)
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.hardware import missing
@@ -74,9 +84,15 @@ async def list_nodes(
     served: bool | None = None,
 ) -> Response:
     model = gpu_model(model)
+    check_model(here, model)
+    nodes = await here.hub.operations.nodes()
+    if rack is not None and rack not in {one.id for one in await here.hub.operations.racks()}:
+        raise missing("rack", rack)
+    if row is not None and row not in {node.row for node in nodes}:
+        raise missing("row", row)
     found = [
         node
-        for node in await here.hub.operations.nodes()
+        for node in nodes
         if rack in {None, node.rack_id}
         and row in {None, node.row}
         and model in {None, node.model}

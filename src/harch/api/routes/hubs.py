@@ -32,6 +32,8 @@ from harch.api.routes.context import (
     PageNumber,
     PerPage,
     Viewer,
+    check_model,
+    check_word,
     find_hub,
     labels_asked,
     reply,
@@ -44,6 +46,11 @@ from harch.hub.views import GpuView, PeerView
 from harch.sovereignty.countries import country_of
 
 router = APIRouter(tags=["fleet"])
+
+# Words that the public clients know; a hub need not ever have them.
+HUB_STATUSES = ("creating", "ready", "updating", "scaling", "draining", "offline", "error")
+TIERS = ("starter", "standard", "performance", "enterprise")
+GPU_STATUSES = ("free", "allocated", "unavailable")
 
 
 class RegionList(Struct, frozen=True, kw_only=True):
@@ -67,6 +74,8 @@ async def list_hubs(
     region: str | None = None,
 ) -> Response:
     """The Terraform client gets `{"hubs": […]}` in its flat form."""
+    check_word("status", status, HUB_STATUSES)
+    check_word("tier", tier, TIERS)
     country = country_of(region) if region else None
     labels = labels_asked(request).items()
 
@@ -129,6 +138,8 @@ async def list_gpus(
                 meta={"hub_id": peer.hub_id, "url": peer.url},
             )
     model = gpu_model(model)
+    check_model(here, model)
+    check_word("status", status, GPU_STATUSES)
     found = [
         gpu
         for gpu in here.hub.gpus(tenant=tenant_scope(caller))

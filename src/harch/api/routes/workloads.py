@@ -26,6 +26,7 @@ from harch.api.routes.context import (
     PerPage,
     User,
     Viewer,
+    find_hub,
     labels_asked,
     read_json,
     reply,
@@ -81,9 +82,12 @@ async def list_workloads(
         raise HarchError(
             "E0201", f"`{status[:64]}` is not a status", hint=f"use one of {', '.join(_STATES)}", field="status"
         )
+    if hub_id is not None:
+        hub_id = find_hub(here, hub_id).hub_id
+    asked = await _tenant_asked(here, caller, tenant, everywhere=scope == "federation")
     if scope == "federation":
         wanted = FederationFilter(
-            hub_id=hub_id.lower() if hub_id else None,
+            hub_id=hub_id,
             state=_STATES[status] if status else None,
             type=workload_type(type_) if type_ else None,
             name=name,
@@ -92,11 +96,11 @@ async def list_workloads(
             raise HarchError(
                 "E0201", "`guests` and labels are known to each hub only", hint="leave `scope` out", field="scope"
             )
-        return await _everywhere(here, _tenant_asked(caller, tenant), wanted, page=page, per_page=per_page)
-    if hub_id is not None and hub_id.lower() != here.hub.hub_id.lower():
+        return await _everywhere(here, asked, wanted, page=page, per_page=per_page)
+    if hub_id is not None and hub_id != here.hub.hub_id:
         return reply(page_of([], total=0, page=page, per_page=per_page))
     query = WorkloadQuery(
-        tenant=_tenant_asked(caller, tenant),
+        tenant=asked,
         page=page,
         per_page=per_page,
         state=_STATES[status] if status else None,
@@ -115,6 +119,8 @@ async def _everywhere(
     here: Context, tenant: str | None, wanted: FederationFilter, *, page: int, per_page: int
 ) -> Response:
     work = await here.hub.federation.work(tenant=tenant)
+    if tenant is not None and not work.rows:
+        await here.hub.references.tenant(tenant)  # no hub has work of it: is there such a tenant?
     rows = [row for row in work.rows if wanted.admits(row)]
     untold = work.total - len(work.rows)  # beyond what one hub tells at once; they may or may not be wanted
     return reply(federation_page(rows, total=len(rows) + untold, silent=work.silent, page=page, per_page=per_page))
@@ -231,13 +237,14 @@ def _without_labels(spec: WorkloadSpec) -> WorkloadSpec:
     return msgspec.structs.replace(spec, labels={})
 
 
-def _tenant_asked(caller: Principal, asked: str | None) -> str | None:
+async def _tenant_asked(here: Context, caller: Principal, asked: str | None, *, everywhere: bool) -> str | None:
+    """Whose work to list. Raises E0103 and, where this hub alone is asked, E0350."""
     scope = tenant_scope(caller)
     if asked is None or asked == scope:
         return scope
     if scope is not None:
         raise HarchError("E0103", "other tenants' work is for operators", hint="leave `tenant` out", field="tenant")
-    return asked
+    return asked if everywhere else await here.hub.references.tenant(asked)
 
 
 def _shown(request: Request, here: Context, workload: Workload) -> Response:

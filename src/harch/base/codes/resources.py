@@ -56,6 +56,14 @@ KINDS = (
         "The optimiser is not installed (`pip install 'harch[energy]'`), ran out of time or failed. The "
         "self-consumption rule serves in its place, and says so.",
     ),
+    ErrorKind("E0350", "Tenant not known", 404, "No key, work or data of this tenant was ever at this hub."),
+    ErrorKind(
+        "E0351",
+        "Subject not known",
+        404,
+        "Nothing in the records that were asked has this id or name. An empty answer would look like an all-clear, so "
+        "this is an error.",
+    ),
     # E04: limits
     ErrorKind(
         "E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."

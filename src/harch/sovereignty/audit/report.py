@@ -100,27 +100,39 @@ class ChainFacts(Struct, frozen=True, kw_only=True):
     head: str
     checkpoints: int
     problem: str  # empty: verified
+    begins: str = ""  # when its first entry was written; before that it says nothing
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    ref: str
+    ref: str  # the id
     month: str
     made_at: str
-    complete: bool  # every chain was there and whole
+    complete: bool  # nothing stands in `problems`
     chains: list[ChainFacts]
     countries: dict[str, int]  # where it was processed, and how often
     policy_versions: list[str]
     processed: list[Processing]
     moved: list[Movement]
     decisions: list[Decision]
+    name: str = ""  # what it was asked for by, if not by its id
+    until: str = ""  # up to when it speaks: the end of the month, or `made_at` while the month goes on
+    problems: list[str] = []  # why it proves nothing: chains that are missing, bad, or too young
 
 
 class ReportBuilder:
-    """Takes the good entries of any number of chains, chain by chain; keeps only what concerns `ref` in `month`."""
+    """Takes the good entries of any number of chains, chain by chain; keeps only what concerns `ref` in `month`.
 
-    def __init__(self, ref: str, month: str) -> None:
-        self.ref, self.month = ref, month
+    `ref` is an id. `name` is what it is called: refusals of what never got an id stand under the name. `known_at` are
+    hubs whose catalogs or lists have it; their chains must mention it.
+    """
+
+    def __init__(self, ref: str, month: str, *, name: str = "", known_at: Iterable[str] = ()) -> None:
+        self.ref, self.month, self.name = ref, month, name
+        self._known_at = tuple(known_at)
         self._first, self._next = month_bounds(month)
+        self._mentioned: set[str] = set()  # hubs whose chains speak of it, in any month
+        self._named: dict[str, str] = {}  # hubs that must have known of it, and who says so
+        self._begins: dict[str, str] = {}
         self._open: dict[tuple[str, str], AuditEntry] = {}
         self._processed: list[Processing] = []
         self._moved: list[Movement] = []
@@ -128,6 +140,10 @@ class ReportBuilder:
         self._chains: list[ChainFacts] = []
 
     def take(self, entry: AuditEntry) -> None:
+        self._begins.setdefault(entry.hub, entry.at)
+        concerns = entry.concerns(self.ref) or self._refused_by_name(entry)
+        if concerns:
+            self._mentioned.add(entry.hub)
         if entry.at >= self._next:
             return
         if entry.kind in (ENDED, REQUEUED):
@@ -135,8 +151,10 @@ class ReportBuilder:
             if placed is not None and entry.at >= self._first:
                 self._processed.append(_processing(placed, entry.at))
             return
-        if not entry.concerns(self.ref):
+        if not concerns:
             return
+        for hub in filter(None, _hubs_named(entry)):
+            self._named.setdefault(hub, entry.hub)
         if entry.kind == PLACED:
             self._open[entry.hub, entry.subject] = entry
         elif entry.at < self._first:
@@ -157,6 +175,7 @@ class ReportBuilder:
                 head=outcome.head,
                 checkpoints=outcome.checkpoints,
                 problem=problem,
+                begins=self._begins.get(outcome.hub, ""),
             )
         )
 
@@ -165,6 +184,16 @@ class ReportBuilder:
         self._chains.append(ChainFacts(hub=hub, entries=0, head="", checkpoints=0, problem=f"not read: {why}"))
 
     def build(self, *, made_at: str) -> Report:
+        """Raises E0201 for a month that has not begun, E0351 for what no chain mentions: neither is an all-clear."""
+        if made_at < self._first:
+            raise HarchError(
+                "E0201",
+                f"{self.month} has not begun",
+                hint="ask for a month that has, e.g. the last one",
+                field="month",
+            )
+        if not self._mentioned and not self._known_at:
+            raise self._unknown()
         processed = [*self._processed, *(_processing(placed, "") for placed in self._open.values())]
         processed.sort(key=lambda one: (one.since, one.seq))
         countries: dict[str, int] = {}
@@ -172,18 +201,65 @@ class ReportBuilder:
             for country in one.countries:
                 countries[country] = countries.get(country, 0) + 1
         facts: Iterable[Processing | Movement | Decision] = (*processed, *self._moved, *self._decisions)
+        problems = self._problems()
         return Report(
             ref=self.ref,
             month=self.month,
             made_at=made_at,
-            complete=bool(self._chains) and not any(chain.problem for chain in self._chains),
+            complete=not problems,
             chains=self._chains,
             countries=dict(sorted(countries.items())),
             policy_versions=sorted({one.policy_version for one in facts}),
             processed=processed,
             moved=sorted(self._moved, key=lambda one: (one.at, one.seq)),
             decisions=sorted(self._decisions, key=lambda one: (one.at, one.seq)),
+            name=self.name if self.name != self.ref else "",
+            until=min(self._next, made_at),
+            problems=problems,
         )
+
+    def _refused_by_name(self, entry: AuditEntry) -> bool:
+        return bool(self.name) and entry.kind in (REFUSED, DATA_REFUSED) and entry.subject == self.name
+
+    def _unknown(self) -> HarchError:
+        unread = "; ".join(f"{chain.hub}: {chain.problem}" for chain in self._chains if chain.problem)
+        return HarchError(
+            "E0351",
+            f"no chain that was read mentions `{self.ref[:128]}`" + (f" ({unread})" if unread else ""),
+            hint="`harch data ls` and `harch ps --all-states` show ids; exports and other hubs' work know no names",
+            field="data",
+        )
+
+    def _problems(self) -> list[str]:
+        """Everything that keeps the report from being a proof."""
+        if not self._chains:
+            return ["no chain was read"]
+        found = [f"{chain.hub}: {chain.problem}" for chain in self._chains if chain.problem]
+        read = {chain.hub for chain in self._chains}
+        found += [
+            f"{hub}: not read, though the chain of {source} names it"
+            for hub, source in self._named.items()
+            if hub not in read
+        ]
+        if all(chain.begins >= self._next for chain in self._chains if not chain.problem):
+            young = ", ".join(f"{chain.hub} on {chain.begins}" for chain in self._chains if chain.begins)
+            found.append(f"no chain reaches back to {self.month}: they begin at {young}" if young else "")
+        found += [
+            f"{hub}: it knows `{self.ref}`, and its chain does not mention it"
+            for hub in self._known_at
+            if hub not in self._mentioned and hub in self._begins
+        ]
+        return [text for text in found if text]
+
+
+def _hubs_named(entry: AuditEntry) -> tuple[str, ...]:
+    """Hubs that had part in what an entry tells: their chains have to be read as well."""
+    if entry.kind in (LENT, BORROWED):
+        return (str(entry.details.get("hub", "")),)
+    if entry.kind == MOVED:
+        return str(entry.details.get("from", "")), str(entry.details.get("to", ""))
+    hubs = entry.details.get("hubs", ()) if entry.kind == DATA_ADDED else ()
+    return hubs if isinstance(hubs, tuple) else ()
 
 
 def month_bounds(month: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ td { overflow-wrap: anywhere; } code { font-size: .85em; }
 
 
 def render_html(report: Report) -> str:
-    subject, month = escape(report.ref), escape(report.month)
+    subject, month = escape(f"{report.name} ({report.ref})" if report.name else report.ref), escape(report.month)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -87,8 +87,11 @@ def render_html(report: Report) -> str:
         ),
         "<h2>What this report rests on</h2>",
         _table(
-            ("Hub", "Entries verified", "Kept checkpoints that agree", "Hash of the last entry", "Problem"),
-            ((one.hub, one.entries, one.checkpoints, one.head, one.problem or "none") for one in report.chains),
+            ("Hub", "Since", "Entries verified", "Kept checkpoints that agree", "Hash of the last entry", "Problem"),
+            (
+                (one.hub, one.begins, one.entries, one.checkpoints, one.head, one.problem or "none")
+                for one in report.chains
+            ),
         ),
         '<p class="quiet">Every hub links its entries by SHA-256 and signs the end of the chain with Ed25519. '
         "<code>harch audit verify</code> repeats the check.</p></body></html>\n",
@@ -99,9 +102,10 @@ def render_html(report: Report) -> str:
 def _verdict(report: Report) -> str:
     if report.complete:
         text = f"Complete: the chains of {len(report.chains)} hub(s) were read and verified from their first entry on."
+        if report.until >= report.made_at:
+            text += f" The month goes on: this speaks of it up to {escape(report.until)}."
         return f'<p class="verdict good">{text}</p>'
-    problems = "; ".join(f"{one.hub}: {one.problem}" for one in report.chains if one.problem)
-    return f'<p class="verdict bad">Not complete, so no proof: {escape(problems or "no chain was read")}.</p>'
+    return f'<p class="verdict bad">Not complete, so no proof: {escape("; ".join(report.problems))}.</p>'
 
 
 def _sums(report: Report) -> str:
