@@ -304,6 +304,6 @@ class HubPort(Protocol):
         """Runs until the connection ends."""
         ...
 
-    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
-        """Prometheus exposition."""
+    def metrics_text(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:
+        """Prometheus exposition; `of_tenants`: with what names somebody's pipelines."""
         ...

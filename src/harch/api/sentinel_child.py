@@ -30,6 +30,7 @@ scrape_configs:
 - job_name: harchos
   metrics_path: /v1/metrics
   honor_labels: true
+  authorization: {{credentials_file: "{key_file}"}}
   static_configs: [{{targets: ["{address}"], labels: {{hub_name: "{hub_name}"}}}}]
 - job_name: harchos-series
   metrics_path: /v1/metrics/series

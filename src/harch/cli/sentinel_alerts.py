@@ -79,7 +79,7 @@ def show(alert_id: str, before: str, after: str, url: str | None, tenant: str | 
 @click.argument("matchers", nargs=-1, required=True)
 @click.option("--for", "duration", default="2h", show_default=True, metavar="DURATION", help="How long.")
 @click.option("--comment", required=True, help="Why.")
-@click.option("--by", help="Who; your user name if absent.")
+@click.option("--by", help="Who, where SENTINEL runs alone; beside a hub it is the name of your key.")
 @url_option
 @tenant_option
 @json_option
@@ -135,7 +135,7 @@ def unsilence(silence_id: str, url: str | None, tenant: str | None, as_json: boo
 @alerts.command("ack")
 @click.argument("alert_id")
 @click.option("--comment", default="", help="What is being done.")
-@click.option("--by", help="Who; your user name if absent.")
+@click.option("--by", help="Who, where SENTINEL runs alone; beside a hub it is the name of your key.")
 @url_option
 @tenant_option
 @json_option

@@ -31,12 +31,15 @@ PIPELINE_GAUGES = {
     "quarantined": "Events that running workers of a stage have put aside.",
 }
 
+_END = b"# EOF\n"  # of a page in OpenMetrics
+
 
 class HubMetrics:
     """`harch_events_total{kind}` counts every line of the history; gauges are read when somebody asks."""
 
     def __init__(self, summary: Callable[[], HubSummary]) -> None:
         self._telemetry = Telemetry()
+        self._of_tenants = Telemetry()  # what names somebody's pipelines: told to operators alone
         self._summary = summary
         meter = self._telemetry.meter
         # Counted in a plain dict and read when asked: this is the hottest counter of a hub.
@@ -95,14 +98,14 @@ class HubMetrics:
         for name, description in ENERGY_GAUGES.items():
             meter.create_observable_gauge(f"harch_{name}", callbacks=[read(name)], description=description)
 
-    def watch_pipelines(self, figures: Callable[[], dict[tuple[str, str], dict[str, float]]]) -> None:
-        """Figures of pipelines, by name and stage."""
-        meter = self._telemetry.meter
+    def watch_pipelines(self, figures: Callable[[], dict[tuple[str, str, str], dict[str, float]]]) -> None:
+        """Figures of pipelines, by name, stage and tenant: alerts about them are that tenant's."""
+        meter = self._of_tenants.meter
 
         def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
             def observe(_options: CallbackOptions) -> Iterable[Observation]:
-                for (pipeline, stage), values in figures().items():
-                    yield Observation(values[name], {"pipeline": pipeline, "stage": stage})
+                for (pipeline, stage, tenant), values in figures().items():
+                    yield Observation(values[name], {"pipeline": pipeline, "stage": stage, "tenant": tenant})
 
             return observe
 
@@ -132,8 +135,16 @@ class HubMetrics:
         """Metrics that somebody else keeps."""
         self._telemetry.add(collected)
 
-    def exposition(self, *, openmetrics: bool = False) -> bytes:
-        return self._telemetry.openmetrics() if openmetrics else self._telemetry.exposition()
+    def add_of_tenants(self, collected: Collected) -> None:
+        """The same for those that name somebody's pipelines."""
+        self._of_tenants.add(collected)
+
+    def exposition(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:
+        """`of_tenants`: with what names somebody's pipelines."""
+        rooms = (self._telemetry, self._of_tenants) if of_tenants else (self._telemetry,)
+        if openmetrics:
+            return b"".join(room.openmetrics().removesuffix(_END) for room in rooms) + _END
+        return b"".join(room.exposition() for room in rooms)
 
     def _read_events(self, _options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, {"kind": kind}) for kind, count in self._events.items()]

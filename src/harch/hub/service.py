@@ -188,7 +188,7 @@ class HubService(HubWorkloads):
                 on_spans=windows.hear,
             ),
         )
-        self._metrics.add(windows)
+        self._metrics.add_of_tenants(windows)
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)
@@ -248,8 +248,8 @@ class HubService(HubWorkloads):
         """Shows what became of the lines that this process sends to SENTINEL."""
         self._metrics.watch_lines(counts)
 
-    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
-        return self._metrics.exposition(openmetrics=openmetrics)
+    def metrics_text(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:
+        return self._metrics.exposition(openmetrics=openmetrics, of_tenants=of_tenants)
 
     # History
 

@@ -496,5 +496,6 @@ class FakeHub:
             self.frames.append(frame)
             await link.send(b"echo " + frame)
 
-    def metrics_text(self, *, openmetrics: bool = False) -> bytes:
-        return b"# HELP harch_up One while the hub runs.\n# TYPE harch_up gauge\nharch_up 1\n"
+    def metrics_text(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:
+        page = b"# HELP harch_up One while the hub runs.\n# TYPE harch_up gauge\nharch_up 1\n"
+        return page + b'harch_pipeline_lag{pipeline="valves",tenant="acme"} 7\n' if of_tenants else page

@@ -18,15 +18,31 @@ async def test_keys_are_known_by_role_and_tenant(operator: Client, role: Role) -
     told = (await operator.post("/sentinel/callers", json={"key": KEYS[role]})).json()
     assert told["role"] == role
     assert told["tenant"]
+    assert told["name"]
+    assert told["key_id"]
 
 
 async def test_a_key_of_nobody_is_not_known(operator: Client) -> None:
     assert (await operator.post("/sentinel/callers", json={"key": "hsk_nobody"})).status_code == 404
 
 
-async def test_only_operators_may_ask_about_keys(user: Client) -> None:
-    assert (await user.post("/sentinel/callers", json={"key": KEYS[Role.ADMIN]})).status_code == 403
-    assert (await user.post("/sentinel/alert-records", json={})).status_code == 403
+async def test_what_the_two_say_to_each_other_is_for_no_other_key(user: Client, admin: Client) -> None:
+    """An admin's neither: records would come in past the check of who made a silence."""
+    for somebody in (user, admin):
+        assert (await somebody.post("/sentinel/callers", json={"key": KEYS[Role.ADMIN]})).status_code == 403
+        assert (await somebody.post("/sentinel/alert-records", json={})).status_code == 403
+        assert (await somebody.get("/sentinel/hubs")).status_code == 403
+
+
+async def test_figures_that_name_pipelines_take_an_operators_key(
+    nobody: Client, user: Client, operator: Client
+) -> None:
+    assert "harch_pipeline_lag" in (await operator.get("/metrics")).text
+    for somebody in (nobody, user):
+        answer = await somebody.get("/metrics")
+        assert "harch_up 1" in answer.text
+        assert "harch_pipeline" not in answer.text
+    assert (await nobody.get("/metrics", headers={"x-api-key": "hsk_wrong"})).status_code == 401
 
 
 async def test_records_are_exchanged_as_they_are(operator: Client) -> None:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from harch.api.telemetry.federated_answers import FederatedAnswers
 from harch.api.telemetry.federated_owner import HubOwner
 from harch.api.telemetry.federated_settings import FederatedSettings
+from harch.api.telemetry.permissions import ACCESS, HUB_ALONE
 from harch.api.telemetry.readers import Archive, readers_of
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right
 from harch.api.telemetry.settings import read_settings
 from harch.base.errors import HarchError
 from harch.sentinel.federated.account import AskedHere, Judged
@@ -134,7 +134,7 @@ def test_a_tenant_that_is_not_here_has_nothing_and_is_not_made(stores: Stores, t
 
 def test_the_route_is_for_the_hub_alone_and_accounts_for_every_part(stores: Stores, tmp_path: Path) -> None:
     (route,) = FederatedAnswers(owner_of(stores, tmp_path)).routes()
-    assert route.right is Right.HUB
+    assert ACCESS["POST", route.path] is HUB_ALONE
     body = msgspec.msgpack.encode(asked(FAR, SUM, replace(SUM, expression="power")))
     request = TelemetryRequest("POST", route.path, {}, {}, body, "default", NOW_MS)
     answer = route.handler(request, {})

@@ -18,6 +18,7 @@ from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.federated_metrics import FederatedMetrics
 from harch.api.telemetry.hubs import HubCarrier
 from harch.api.telemetry.over_hubs import OverHubs
+from harch.api.telemetry.permissions import Role
 from harch.api.telemetry.queries import Queries
 from harch.api.telemetry.routing import Routes
 from harch.base.errors import HarchError
@@ -41,7 +42,7 @@ def one(value: float) -> Told:
 
 class _Door:
     async def caller(self, headers: Mapping[str, str]) -> Caller:
-        return Caller("acme", key_id="key_7")
+        return Caller(Role.USER, "acme", key_id="key_7")
 
 
 class _Owner:

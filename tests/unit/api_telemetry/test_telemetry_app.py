@@ -11,11 +11,13 @@ import orjson
 import pytest
 
 from harch.api.telemetry import app as app_module
-from harch.api.telemetry.access import Caller
+from harch.api.telemetry.access import ALONE, Caller
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.app import TelemetryApp
+from harch.api.telemetry.permissions import HUB_ALONE, OPERATE, READ, WRITE, Access, Role
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Handler, Right, Route, Routes, Work
+from harch.api.telemetry.routing import Handler, Route, Routes, Work
+from harch.base.errors import InvariantBroken
 from harch.testing.clock import SimClock
 
 
@@ -31,15 +33,15 @@ async def asked(
     handler: Handler,
     *,
     work: Work = Work.QUERY,
-    right: Right = Right.READ,
+    access: Access = READ,
     caller: Caller | None = None,
     body: bytes = b"",
     then: Sequence[dict[str, Any]] = (),
     body_bytes_max: int = 1000,
 ) -> tuple[int, Any]:
     """The answer to one POST; `then` is what the connection says after the body."""
-    route = Route(("POST",), "/ask", handler, work, right, body_bytes_max)
-    application = TelemetryApp(Routes([route]), _Door(caller or Caller("")), SimClock())
+    route = Route(("POST",), "/ask", handler, work, body_bytes_max)
+    application = TelemetryApp(Routes([route], {("POST", "/ask"): access}), _Door(caller or ALONE), SimClock())
     messages = [{"type": "http.request", "body": body}, *then]
     sent: list[Any] = []
 
@@ -85,16 +87,26 @@ async def test_a_fault_is_answered_and_does_not_tell_its_inside(caplog: pytest.L
 
 
 @pytest.mark.parametrize(
-    ("right", "caller", "status"),
+    ("access", "role", "status"),
     [
-        (Right.WRITE, Caller("t", may_write=False, may_administer=False), 403),
-        (Right.ADMINISTER, Caller("t", may_write=True, may_administer=False), 403),
-        (Right.READ, Caller("t", may_write=False, may_administer=False), 200),
+        (WRITE, Role.VIEWER, 403),
+        (OPERATE, Role.USER, 403),
+        (HUB_ALONE, Role.ADMIN, 403),
+        (READ, Role.AGENT, 403),
+        (READ, Role.VIEWER, 200),
+        (WRITE, Role.AGENT, 200),
     ],
 )
-async def test_rights_are_checked_before_the_body_is_read(right: Right, caller: Caller, status: int) -> None:
-    found, _ = await asked(lambda *_: Answer(), right=right, caller=caller)
-    assert found == status
+async def test_roles_are_checked_before_the_body_is_read(access: Access, role: Role, status: int) -> None:
+    found, told = await asked(lambda *_: Answer(), access=access, caller=Caller(role, "t"), body=b"x" * 2000)
+    assert found == (413 if status == 200 else status)
+    assert told["code"] == ("E0204" if status == 200 else "E0103")
+
+
+def test_a_route_of_which_nobody_said_who_may_call_it_is_not_served() -> None:
+    route = Route(("GET", "POST"), "/ask", lambda *_: Answer())
+    with pytest.raises(InvariantBroken, match="POST, /ask"):
+        Routes([route], {("GET", "/ask"): READ})
 
 
 async def test_a_body_beyond_the_limit_is_refused() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from harch.api.telemetry.access import Caller, HubDoor, OpenDoor, TokenDoor, tenant_of
+from harch.api.telemetry.access import ALONE, Caller, HubDoor, OpenDoor, TokenDoor, tenant_of
+from harch.api.telemetry.permissions import Role, Scope
 from harch.api.telemetry.process import ServeOptions, door_of
 from harch.base.errors import HarchError
 from harch.testing.clock import SimClock
@@ -42,20 +43,28 @@ async def caller(door: HubDoor | TokenDoor, key: str) -> Caller:
 
 async def test_roles_decide_what_a_key_may_do() -> None:
     door, _ = hub({"v": known("viewer"), "u": known("user"), "a": known("agent"), "o": known("operator")})
-    assert await caller(door, "v") == Caller("acme", may_write=False, may_administer=False)
-    assert await caller(door, "u") == Caller("acme", may_write=True, may_administer=False)
-    assert await caller(door, "a") == Caller("acme", may_write=True, may_administer=False, writes_for_all=True)
-    assert await caller(door, "o") == Caller("", may_write=True, may_administer=True)
-    assert await caller(door, "own-token") == Caller("", key_id="sentinel", is_hub=True)
+    assert await caller(door, "v") == Caller(Role.VIEWER, "acme")
+    assert await caller(door, "u") == Caller(Role.USER, "acme")
+    assert await caller(door, "a") == Caller(Role.AGENT, "acme")
+    assert await caller(door, "o") == Caller(Role.OPERATOR, "")
+    assert await caller(door, "own-token") == Caller(Role.HUB, "", key_id="sentinel")
+
+
+@pytest.mark.parametrize("told", [{}, {"role": "hub", "tenant": "t"}, {"role": "root"}, [], "operator"])
+async def test_an_answer_that_is_not_understood_opens_nothing(told: object) -> None:
+    door, _ = hub({"k": httpx.Response(200, json=told)})
+    with pytest.raises(HarchError) as refusal:
+        await caller(door, "k")
+    assert refusal.value.code in {"E0102", "E0802"}
 
 
 def test_an_agent_keeps_output_for_the_tenants_of_its_tasks_and_reads_none_of_it() -> None:
-    agent, user = Caller("default", writes_for_all=True), Caller("acme")
+    agent, user = Caller(Role.AGENT, "default"), Caller(Role.USER, "acme")
     named = {"x-scope-orgid": "other"}
-    assert tenant_of(agent, named, writes=True) == "other"
-    for asks, writes in ((agent, False), (user, True), (user, False)):
+    assert tenant_of(agent, named, Scope.WRITTEN) == "other"
+    for asks, scope in ((agent, Scope.TENANT), (user, Scope.WRITTEN), (user, Scope.TENANT)):
         with pytest.raises(HarchError) as refusal:
-            tenant_of(asks, named, writes=writes)
+            tenant_of(asks, named, scope)
         assert refusal.value.code == "E0103"
 
 
@@ -78,20 +87,21 @@ async def test_the_hub_is_asked_once_a_minute_about_a_key() -> None:
 
 async def test_a_token_is_compared_whole() -> None:
     door = TokenDoor("secret")
-    assert await caller(door, "secret") == Caller("")
+    assert await caller(door, "secret") == ALONE
     with pytest.raises(HarchError, match="not known"):
         await caller(door, "secre")
 
 
 def test_tenants_are_named_by_those_who_may() -> None:
-    assert tenant_of(Caller(""), {}) == "default"
-    assert tenant_of(Caller(""), {"x-scope-orgid": "acme"}) == "acme"
-    assert tenant_of(Caller("acme"), {}) == "acme"
+    user = Caller(Role.USER, "acme")
+    assert tenant_of(ALONE, {}) == "default"
+    assert tenant_of(ALONE, {"x-scope-orgid": "acme"}) == "acme"
+    assert tenant_of(user, {}) == "acme"
     with pytest.raises(HarchError, match="may not see"):
-        tenant_of(Caller("acme"), {"x-scope-orgid": "other"})
+        tenant_of(user, {"x-scope-orgid": "other"})
     for bad in ("../etc", "a/b", "x" * 65, "-"):
         with pytest.raises(HarchError, match="no name of a tenant"):
-            tenant_of(Caller(""), {"x-scope-orgid": bad})
+            tenant_of(ALONE, {"x-scope-orgid": bad})
 
 
 def test_nobody_listens_beyond_the_machine_without_a_key(tmp_path: Path) -> None:

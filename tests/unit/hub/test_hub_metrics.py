@@ -6,13 +6,14 @@ from typing import Any
 
 from harch.federation.identity.members import Address
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.metrics import HubMetrics
+from harch.hub.metrics import PIPELINE_GAUGES, HubMetrics
+
+
+def summary() -> Any:
+    raise AssertionError("not asked for here")
 
 
 def test_links_are_told_by_peer() -> None:
-    def summary() -> Any:
-        raise AssertionError("not asked for here")
-
     metrics = HubMetrics(summary)
     link = LinkStatus(
         hub_id="dakar",
@@ -32,3 +33,15 @@ def test_links_are_told_by_peer() -> None:
     assert 'harch_link_rtt_ms{peer="dakar"} 35.5' in page
     assert 'harch_link_messages_refused_total{peer="dakar"} 3.0' in page
     assert 'harch_link_up{peer="dakar"} 1.0' in page
+
+
+def test_figures_that_name_pipelines_are_told_apart_and_name_their_tenant() -> None:
+    metrics = HubMetrics(summary)
+    metrics.watch_pipelines(lambda: {("valves", "think", "acme"): dict.fromkeys(PIPELINE_GAUGES, 7.0)})
+    shown = b'harch_pipeline_lag{pipeline="valves",stage="think",tenant="acme"} 7.0'
+    assert shown not in metrics.exposition()
+    assert shown in metrics.exposition(of_tenants=True)
+    page = metrics.exposition(openmetrics=True, of_tenants=True)
+    assert shown in page
+    assert page.count(b"# EOF") == 1
+    assert page.endswith(b"# EOF\n")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 
+from harch.api.access import identify, tenant_scope, token_from
 from harch.api.dialects.hubs import active_workloads
 from harch.api.routes.context import Context, Here, Viewer, reply
 from harch.api.schema import answers
@@ -88,9 +89,12 @@ async def readyz(here: Here) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
 async def metrics(request: Request, here: Here) -> Response:
-    """OpenMetrics with exemplars for readers that accept it."""
+    """OpenMetrics with exemplars for readers that accept it. Figures of pipelines need an operator's key: they name
+    what tenants run."""
     openmetrics = OPENMETRICS in request.headers.get("accept", "")
-    text = here.hub.metrics_text(openmetrics=openmetrics)
+    token = token_from(request.scope["headers"])
+    of_tenants = bool(token) and tenant_scope(identify(here.hub, token)) is None
+    text = here.hub.metrics_text(openmetrics=openmetrics, of_tenants=of_tenants)
     return Response(text, headers={"content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE})
 
 

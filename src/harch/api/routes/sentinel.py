@@ -8,7 +8,7 @@ import binascii
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
@@ -18,12 +18,22 @@ from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.federation.alert_post import RECORDS_BYTES_MAX
 from harch.hub.federation.telemetry_desk import WITHIN_S_MAX
-from harch.hub.views import Role, Sight
+from harch.hub.views import Principal, Role, Sight
 from harch.sentinel.federated.messages import Question
 
 MSGPACK = "application/msgpack"
 
 router = APIRouter(tags=["federation"])
+
+
+async def _own_sentinel(request: Request, caller: Operator, here: Here) -> Principal:
+    """Silences, keys and questions of people come through SENTINEL, which knows who they are: no other key will do."""
+    if not here.hub.is_sentinel(token_from(request.scope["headers"])):
+        raise HarchError("E0103", "only the hub's own SENTINEL may ask this", hint="ask SENTINEL itself")
+    return caller
+
+
+OwnSentinel = Annotated[Principal, Depends(_own_sentinel)]
 
 
 class RecordsTold(Struct, frozen=True, kw_only=True):
@@ -50,6 +60,7 @@ class KeyKnown(Struct, frozen=True, kw_only=True):
     tenant: str
     role: Role
     key_id: str = ""
+    name: str = ""
 
 
 class HubAround(Struct, frozen=True, kw_only=True):
@@ -80,13 +91,13 @@ class QuestionFor(Struct, frozen=True, kw_only=True):
     openapi_extra=accepts(KeyShown),
     summary="Whose key is this? For the hub's own SENTINEL",
 )
-async def caller(request: Request, _: Operator, here: Here) -> Response:
+async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
     """Keys of agents are known here too: they send telemetry, and open nothing else."""
     shown = await read_json(request, here, KeyShown)
     found = here.hub.authenticate(shown.key)
     if found is None:
         raise HarchError("E0308", "no key of this hub")
-    return reply(KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id))
+    return reply(KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id, name=found.name))
 
 
 @router.post(
@@ -95,7 +106,7 @@ async def caller(request: Request, _: Operator, here: Here) -> Response:
     openapi_extra=accepts(RecordsTold),
     summary="Exchanges records about alerts with the hubs of the same country",
 )
-async def exchange(request: Request, _: Operator, here: Here) -> Response:
+async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
     told = await read_json(request, here, RecordsTold)
     try:
         records = base64.b64decode(told.records, validate=True)
@@ -116,7 +127,7 @@ async def exchange(request: Request, _: Operator, here: Here) -> Response:
     responses=answers(HubsAround),
     summary="Which hubs can be asked about their telemetry? For the hub's own SENTINEL",
 )
-async def hubs_around(_: Operator, here: Here) -> Response:
+async def hubs_around(_: OwnSentinel, here: Here) -> Response:
     return reply(
         HubsAround(
             items=[
@@ -140,10 +151,8 @@ async def hubs_around(_: Operator, here: Here) -> Response:
     openapi_extra=accepts(QuestionFor),
     summary="Carries a question about telemetry to another hub. For the hub's own SENTINEL",
 )
-async def ask(request: Request, _: Operator, here: Here) -> Response:
+async def ask(request: Request, _: OwnSentinel, here: Here) -> Response:
     """Who asks and for which tenant is what SENTINEL has checked, so no other key is believed here."""
-    if not here.hub.is_sentinel(token_from(request.scope["headers"])):
-        raise HarchError("E0103", "only the hub's own SENTINEL may ask this", hint="ask SENTINEL with `hubs=all`")
     asked = await read_json(request, here, QuestionFor)
     question = msgspec.msgpack.encode(asked.question)
     answer = await here.hub.federation.ask_telemetry(asked.hub_id, question, within_s=asked.within_s)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import httpx
 
+from harch.api.telemetry.permissions import OPERATORS, Role, Scope
 from harch.base.errors import HarchError
 from harch.base.tenants import DEFAULT_TENANT
 
@@ -18,21 +19,29 @@ TENANT_HEADER = "x-scope-orgid"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _REMEMBERED_MAX = 1024
 _REMEMBERED_S = 60.0
-_MAY_WRITE = frozenset({"agent", "user", "operator", "admin"})
-_AGENT = "agent"
-_SEES_ALL = frozenset({"operator", "admin"})
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `tenant` is empty for those who may name any; `key_id` is what an audit calls them."""
+    """Who asks. `key_id` is what an audit calls them; both it and `name` are empty where nobody knows callers."""
 
-    tenant: str
-    may_write: bool = True
-    may_administer: bool = True
+    role: Role
+    tenant: str  # empty for those who may name any
     key_id: str = ""
-    is_hub: bool = False  # the hub that this SENTINEL stands beside
-    writes_for_all: bool = False  # an agent: it keeps output of tasks for their tenants
+    name: str = ""
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role in OPERATORS
+
+    @property
+    def author(self) -> str:
+        """Who did it, for those who read it later: the key's name and id."""
+        return f"{self.name} ({self.key_id})" if self.name else self.key_id
+
+
+ALONE = Caller(Role.OPERATOR, "")  # whoever reaches a SENTINEL that runs alone
+NOBODY = Caller(Role.VIEWER, "-")
 
 
 class Doorkeeper(Protocol):
@@ -45,7 +54,7 @@ class OpenDoor:
     """For a SENTINEL that runs alone on a loopback address: whoever reaches it may ask, as with Prometheus."""
 
     async def caller(self, headers: Mapping[str, str]) -> Caller:
-        return Caller("")
+        return ALONE
 
 
 class TokenDoor:
@@ -60,7 +69,7 @@ class TokenDoor:
             raise HarchError("E0101", "this call needs a token", hint="send it as `Authorization: Bearer …`")
         if hashlib.sha256(token.encode()).digest() != self._digest:
             raise HarchError("E0102", "this token is not known here")
-        return Caller("")
+        return ALONE
 
 
 class HubDoor:
@@ -87,7 +96,7 @@ class HubDoor:
             raise HarchError("E0101", "this call needs an API key", hint="send it as `Authorization: Bearer hsk_…`")
         digest = hashlib.sha256(token.encode()).digest()
         if digest == self._own:
-            return Caller("", key_id="sentinel", is_hub=True)
+            return Caller(Role.HUB, "", key_id="sentinel")
         found = self._remembered.get(digest)
         if found is not None and found[0] > self._monotonic_s():
             return found[1]
@@ -110,16 +119,20 @@ class HubDoor:
             raise HarchError("E0102", "this API key is not known here", hint="each hub has its own keys")
         if answer.status_code != httpx.codes.OK:
             raise HarchError("E0802", "the hub that knows the keys is not ready", retry_after_s=5)
+        return _caller_of(answer)
+
+
+def _caller_of(answer: httpx.Response) -> Caller:
+    """Raises E0802 for an answer that this release does not understand: nobody is let in on the strength of it."""
+    try:
         told = answer.json()
-        role = str(told.get("role", ""))
-        tenant = "" if role in _SEES_ALL else str(told.get("tenant", "")) or "-"
-        return Caller(
-            tenant,
-            role in _MAY_WRITE,
-            role in _SEES_ALL,
-            str(told.get("key_id", "")),
-            writes_for_all=role == _AGENT,
-        )
+        role = Role(told["role"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise HarchError("E0802", "the hub answers in words that are not known here", retry_after_s=5) from problem
+    if role is Role.HUB:
+        raise HarchError("E0102", "no key has the role `hub`")
+    tenant = "" if role in OPERATORS else str(told.get("tenant", "")) or NOBODY.tenant
+    return Caller(role, tenant, str(told.get("key_id", "")), str(told.get("name", "")))
 
 
 def token_in(headers: Mapping[str, str]) -> str:
@@ -127,16 +140,18 @@ def token_in(headers: Mapping[str, str]) -> str:
     return headers.get("x-api-key", "") or (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "")
 
 
-def tenant_of(caller: Caller, headers: Mapping[str, str], *, writes: bool = False) -> str:
-    """The tenant that the header names, if the caller may; its own without one. `writes`: nothing is told in return."""
+def tenant_of(caller: Caller, headers: Mapping[str, str], scope: Scope = Scope.TENANT) -> str:
+    """The tenant that the header names, if the caller may; its own without one."""
+    if scope is Scope.NOTHING:
+        return NOBODY.tenant
     asked = headers.get(TENANT_HEADER, "")
     if asked and _TENANT.fullmatch(asked) is None:
         hint = "letters, digits, `.`, `_` and `-`, at most 64"
         raise HarchError("E0201", f"`{asked[:80]}` is no name of a tenant", field="X-Scope-OrgID", hint=hint)
-    if not caller.tenant:
+    if caller.is_operator:
         return asked or DEFAULT_TENANT
     if asked and asked != caller.tenant:
-        if writes and caller.writes_for_all:
-            return asked
+        if scope is Scope.WRITTEN and caller.role is Role.AGENT:
+            return asked  # it keeps the output of tasks for their tenants, and is told nothing in return
         raise HarchError("E0103", f"this key may not see the telemetry of tenant `{asked}`")
     return caller.tenant

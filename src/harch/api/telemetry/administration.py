@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.errors import HarchError
 from harch.sentinel.promql.syntax.parser import parse_selector
 
@@ -23,8 +23,8 @@ class Administration:
     def routes(self) -> list[Route]:
         both = ("POST", "PUT")
         return [
-            Route(both, "/api/v1/admin/tsdb/delete_series", self.delete, Work.QUERY, Right.ADMINISTER),
-            Route(both, "/api/v1/admin/tsdb/clean_tombstones", self.purge, Work.QUERY, Right.ADMINISTER),
+            Route(both, "/api/v1/admin/tsdb/delete_series", self.delete, Work.QUERY),
+            Route(both, "/api/v1/admin/tsdb/clean_tombstones", self.purge, Work.QUERY),
         ]
 
     def delete(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:

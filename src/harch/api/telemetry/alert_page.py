@@ -17,7 +17,7 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.sentinel.alerts import api
 from harch.sentinel.alerts.alert import Alert
-from harch.sentinel.alerts.api_silences import silence_view
+from harch.sentinel.alerts.api_silences import is_visible, silence_view
 from harch.sentinel.alerts.desk import Desk
 from harch.sentinel.around.asks import AFTER_MS, BEFORE_MS, SIDE_MS_MAX, Window, window_of
 from harch.sentinel.around.gathering import Sources, gathered
@@ -67,9 +67,11 @@ class AlertPage:
         return math.inf if self._is_closing else self._clock.monotonic_s()
 
     async def around(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer:
-        """The alerts are those of the operator's rules; what is gathered is the telemetry of the caller's tenant."""
+        """What is gathered is the telemetry of the caller's tenant. Rules are shown to operators alone; others see
+        their own alerts, without the expression and its curves."""
         now_ms = request.now_ms
-        alert, shown = api.get_alert(self._desk, names["fingerprint"], now_ms=now_ms)
+        tenant = None if request.caller.is_operator else request.caller.tenant
+        alert, shown = api.get_alert(self._desk, names["fingerprint"], now_ms=now_ms, tenant=tenant)
         group, rule = self._rule_of(alert)
         window = window_of(
             alert,
@@ -82,12 +84,16 @@ class AlertPage:
         silences = [self._desk.shared.silence(silence_id) for silence_id in silenced_by]
         told: Json = {
             "alert": shown,
-            "rule": _rule_view(group, rule) if group and rule else None,
+            "rule": _rule_view(group, rule) if group and rule and tenant is None else None,
             "window": _window_view(window),
-            "silences": [silence_view(silence, now_ms) for silence in silences if silence is not None],
-            "related": self._related(alert, window, now_ms),
+            "silences": [
+                silence_view(silence, now_ms)
+                for silence in silences
+                if silence is not None and is_visible(silence, tenant)
+            ],
+            "related": self._related(alert, window, now_ms, tenant),
         }
-        more = await self._gathered(request.tenant, alert, rule.expression if rule else "", window)
+        more = await self._gathered(request.tenant, alert, rule.expression if rule and tenant is None else "", window)
         return success({**told, **more})
 
     async def _gathered(self, tenant: str, alert: Alert, expression: str, window: Window) -> Json:
@@ -125,12 +131,13 @@ class AlertPage:
                 return group, rule
         return (named[0][0], named[0][1]) if len(named) == 1 else (None, None)
 
-    def _related(self, alert: Alert, window: Window, now_ms: int) -> Sequence[Json]:
+    def _related(self, alert: Alert, window: Window, now_ms: int, tenant: str | None) -> Sequence[Json]:
         """Other alerts of the same time that name the same hub, node, workload or pipeline."""
         identity = identity_of(dict(alert.labels))
         found = []
         for other in self._desk.alerts.values():
-            if other.fingerprint == alert.fingerprint or not _overlaps(other, window):
+            is_hidden = not api.is_visible(other, tenant)
+            if other.fingerprint == alert.fingerprint or is_hidden or not _overlaps(other, window):
                 continue
             shared = shared_labels(identity, other.labels)
             if shared is not None and shared.strong:

@@ -14,11 +14,12 @@ from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.alerts import api
+from harch.sentinel.alerts.alert import TENANT_LABEL
 from harch.sentinel.alerts.alertmanagers import Alertmanagers
 from harch.sentinel.alerts.config import AlertConfig, default_config
 from harch.sentinel.alerts.config_file import parse_config
@@ -34,6 +35,7 @@ from harch.sentinel.model.selection import SeriesBatch
 from harch.sentinel.promql.evaluate.engine import Engine
 from harch.sentinel.promql.evaluate.results import ScalarResult, VectorResult
 from harch.sentinel.promql.syntax.parser import parse, parse_selector
+from harch.sentinel.rules.alerting import ActiveAlert
 from harch.sentinel.rules.definitions import RuleFile
 from harch.sentinel.rules.evaluation import SentAlert, Tools
 from harch.sentinel.rules.figures import Figure, group_figures
@@ -111,17 +113,44 @@ class Alerting:
         service = self._service
         return [
             Route(get, "/api/v1/rules", self._rules, quick),
-            Route(get, "/api/v1/alerts", lambda *_: success(alerts_view(self._runner.groups)), quick),
-            Route(get, "/api/v2/alerts", lambda ask, _: _told(service.get_alerts(_filter(ask))), quick),
-            Route(get, "/api/v2/alerts/groups", lambda ask, _: _told(service.get_alert_groups(_filter(ask))), quick),
-            Route(get, "/api/v2/silences", lambda ask, _: _told(service.get_silences(ask.all("filter"))), quick),
-            Route(get, "/api/v2/silence/{id}", lambda _, names: _told(service.get_silence(names["id"])), quick),
+            Route(get, "/api/v1/alerts", self._active, quick),
+            Route(get, "/api/v2/alerts", lambda ask, _: _told(service.get_alerts(_filter(ask), _whose(ask))), quick),
+            Route(
+                get,
+                "/api/v2/alerts/groups",
+                lambda ask, _: _told(service.get_alert_groups(_filter(ask), _whose(ask))),
+                quick,
+            ),
+            Route(
+                get,
+                "/api/v2/silences",
+                lambda ask, _: _told(service.get_silences(ask.all("filter"), _whose(ask))),
+                quick,
+            ),
+            Route(
+                get,
+                "/api/v2/silence/{id}",
+                lambda ask, names: _told(service.get_silence(names["id"], _whose(ask))),
+                quick,
+            ),
             Route(get, "/api/v2/receivers", lambda *_: _told(service.get_receivers()), quick),
             Route(get, "/api/v2/status", lambda *_: _told(service.get_status()), quick),
-            _change(("POST",), "/api/v2/alerts", lambda body, _: service.post_alerts(body)),
-            _change(("POST",), "/api/v2/silences", lambda body, _: service.post_silence(body)),
-            _change(("DELETE",), "/api/v2/silence/{id}", lambda _, names: service.delete_silence(names["id"])),
-            _change(("POST",), "/api/v2/alert/{id}/ack", lambda body, names: service.post_ack(names["id"], body)),
+            _change(("POST",), "/api/v2/alerts", lambda body, _ask, _names: service.post_alerts(body)),
+            _change(
+                ("POST",),
+                "/api/v2/silences",
+                lambda body, ask, _: service.post_silence(body, _whose(ask), ask.caller.author),
+            ),
+            _change(
+                ("DELETE",),
+                "/api/v2/silence/{id}",
+                lambda _, ask, names: service.delete_silence(names["id"], _whose(ask)),
+            ),
+            _change(
+                ("POST",),
+                "/api/v2/alert/{id}/ack",
+                lambda body, ask, names: service.post_ack(names["id"], body, _whose(ask), ask.caller.author),
+            ),
         ]
 
     def figures(self) -> list[Figure]:
@@ -141,6 +170,14 @@ class Alerting:
     def page(self, engine: Engine, stores: Stores, clock: Clock) -> AlertPage:
         """The page around each of these alerts."""
         return AlertPage(self._service.desk, lambda: self._runner.groups, engine, stores, clock)
+
+    def _active(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+        tenant = _whose(request)
+
+        def is_wanted(alert: ActiveAlert) -> bool:
+            return tenant is None or dict(alert.labels).get(TENANT_LABEL, "") == tenant
+
+        return success(alerts_view(self._runner.groups, is_wanted))
 
     def _rules(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         return success(
@@ -198,8 +235,15 @@ class Alerting:
         await self._service.put_alerts(alerts)
 
 
+def _whose(request: TelemetryRequest) -> str | None:
+    """The tenant whose alerts and silences a caller may see and change; None for operators: all of them."""
+    return None if request.caller.is_operator else request.caller.tenant
+
+
 def _change(
-    methods: Sequence[str], path: str, handle: Callable[[object, Mapping[str, str]], Awaitable[api.Answer]]
+    methods: Sequence[str],
+    path: str,
+    handle: Callable[[object, TelemetryRequest, Mapping[str, str]], Awaitable[api.Answer]],
 ) -> Route:
     """A route that changes something: its body is JSON, and the answer comes when the change is on disk."""
 
@@ -210,9 +254,9 @@ def _change(
                 body = orjson.loads(request.body)
             except ValueError as problem:
                 raise HarchError("E0202", f"the body is no JSON: {problem}") from problem
-        return _told(await handle(body, names))
+        return _told(await handle(body, request, names))
 
-    return Route(methods, path, answer, Work.LOOP, Right.WRITE, is_form=False)
+    return Route(methods, path, answer, Work.LOOP, is_form=False)
 
 
 def _told(answer: api.Answer) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +18,11 @@ from harch.api.body import answer_then_drain, declared_bytes, read_body
 from harch.api.limits import Limits
 from harch.api.reply import RequestIds
 from harch.api.streams import Streams
-from harch.api.telemetry.access import Caller, Doorkeeper, tenant_of
+from harch.api.telemetry.access import NOBODY, Caller, Doorkeeper, tenant_of
 from harch.api.telemetry.answer import Answer, failure
+from harch.api.telemetry.permissions import ACCESS, SOCKET, Access, allowed
 from harch.api.telemetry.request import TelemetryRequest, read_parameters
-from harch.api.telemetry.routing import Right, Route, Routes, Work
+from harch.api.telemetry.routing import Route, Routes, Work
 from harch.api.telemetry.sockets import Socket, SocketRoute
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
@@ -52,6 +53,7 @@ class TelemetryApp:
         self._routes = routes
         self._requests: Counter[tuple[str, int]] = Counter() if requests is None else requests
         self._sockets = {route.path: route for route in sockets}
+        self._socket_access = {route.path: allowed(ACCESS, SOCKET, route.path) for route in sockets}
         self._door = door
         self._clock = clock
         self._ids = RequestIds()
@@ -72,9 +74,9 @@ class TelemetryApp:
             return
         handler = ""
         try:
-            route, names = self._routes.find(scope["method"], scope["path"])
+            route, names, access = self._routes.find(scope["method"], scope["path"])
             handler = route.path
-            answer = await self._answer(route, names, scope, receive, send)
+            answer = await self._answer(route, names, access, scope, receive, send)
         except HarchError as error:
             answer = failure(error)
         except ConnectionError:
@@ -97,12 +99,11 @@ class TelemetryApp:
             route = self._sockets.get(scope["path"].rstrip("/"))
             if route is None:
                 raise HarchError("E0207", f"SENTINEL serves no WebSocket at {scope['path']}")
-            headers = _headers(scope)
-            caller = await self._door.caller(headers)
-            _check(caller, route.right)
+            headers, access = _headers(scope), self._socket_access[route.path]
+            caller = await self._allowed(headers, access)
             parameters = read_parameters(scope["query_string"])
-            tenant, now_ms = tenant_of(caller, headers), epoch_ms(self._clock.now())
-            request = TelemetryRequest("GET", scope["path"], headers, parameters, b"", tenant, now_ms)
+            tenant, now_ms = tenant_of(caller, headers, access.scope), epoch_ms(self._clock.now())
+            request = TelemetryRequest("GET", scope["path"], headers, parameters, b"", tenant, now_ms, caller=caller)
             await route.handler(request, socket)
             await socket.close()
         except HarchError as error:
@@ -119,12 +120,11 @@ class TelemetryApp:
             threads.shutdown(wait=True, cancel_futures=True)
 
     async def _answer(
-        self, route: Route, names: dict[str, str], scope: Scope, receive: Receive, send: Send
+        self, route: Route, names: dict[str, str], access: Access, scope: Scope, receive: Receive, send: Send
     ) -> Answer | None:
         """None if it was refused already, for the length that its body declares."""
         headers = _headers(scope)
-        caller = Caller("") if route.right is Right.NONE else await self._door.caller(headers)
-        _check(caller, route.right)
+        caller = await self._allowed(headers, access)
         limits = replace(self._limits, body_bytes_max=route.body_bytes_max)
         if declared_bytes(scope) > limits.body_bytes_max:
             refusal = failure(HarchError("E0204", f"the body is larger than {limits.body_bytes_max} bytes"))
@@ -140,10 +140,10 @@ class TelemetryApp:
             headers,
             read_parameters(scope["query_string"], form),
             body,
-            tenant_of(caller, headers, writes=route.right is Right.WRITE),
+            tenant_of(caller, headers, access.scope),
             epoch_ms(self._clock.now()),
             gone.is_set,
-            caller.key_id,
+            caller,
         )
         if route.over_hubs is not None and request.hubs:
             answer = route.over_hubs(request, names)
@@ -160,6 +160,14 @@ class TelemetryApp:
                 if watching is not None:
                     watching.cancel()
         return answer if isinstance(answer, Answer) else await answer
+
+    async def _allowed(self, headers: Mapping[str, str], access: Access) -> Caller:
+        """Raises E0101, E0102, E0103, and E0802 while nobody can say whose key it is."""
+        if access.roles is None:
+            return NOBODY
+        caller = await self._door.caller(headers)
+        access.check(caller.role)
+        return caller
 
     async def _in_thread(self, route: Route, work: Callable[[], T]) -> T:
         if self._waiting[route.work] >= self._waiting_max[route.work]:
@@ -181,15 +189,6 @@ async def _watch(receive: Receive, gone: threading.Event) -> None:
 
 def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _check(caller: Caller, right: Right) -> None:
-    if right is Right.WRITE and not caller.may_write:
-        raise HarchError("E0103", "this key may not send telemetry")
-    if right is Right.HUB and not caller.is_hub:
-        raise HarchError("E0103", "this call is for the hub beside SENTINEL alone")
-    if right is Right.ADMINISTER and not caller.may_administer:
-        raise HarchError("E0103", "this key may not change SENTINEL; it takes the role `operator`")
 
 
 async def _send(send: Send, answer: Answer) -> None:

@@ -9,7 +9,7 @@ from harch.api.telemetry.answer import Answer, success
 from harch.api.telemetry.loki_request import now_ns, time_ns
 from harch.api.telemetry.ports import LogTenants, SpanTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.errors import HarchError
 from harch.sentinel.logql.stages.reading import pushed_down
 from harch.sentinel.logql.syntax.parser import parse_log_query
@@ -35,9 +35,9 @@ class Erasing:
     def routes(self) -> list[Route]:
         both = ("POST", "PUT")
         return [
-            Route(both, "/loki/api/v1/delete", self.delete_lines, Work.QUERY, Right.ADMINISTER),
-            Route(("DELETE",), f"{BASE}/traces", self.delete_spans, Work.QUERY, Right.ADMINISTER),
-            Route(both, f"{BASE}/erasures/purge", self.purge, Work.QUERY, Right.ADMINISTER),
+            Route(both, "/loki/api/v1/delete", self.delete_lines, Work.QUERY),
+            Route(("DELETE",), f"{BASE}/traces", self.delete_spans, Work.QUERY),
+            Route(both, f"{BASE}/erasures/purge", self.purge, Work.QUERY),
             Route(("GET",), f"{BASE}/archive", self.facts),
         ]
 

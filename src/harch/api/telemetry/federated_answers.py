@@ -9,7 +9,7 @@ import msgspec
 
 from harch.api.telemetry import answer as http
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.errors import HarchError
 from harch.sentinel.federated.account import AskedHere, Judged, account_of
 from harch.sentinel.federated.messages import Answer
@@ -44,7 +44,7 @@ class FederatedAnswers:
 
     def routes(self) -> list[Route]:
         path = "/harchos/api/v1/federated/answer"
-        return [Route(("POST",), path, self.answered, Work.QUERY, Right.HUB, BODY_BYTES_MAX, is_form=False)]
+        return [Route(("POST",), path, self.answered, Work.QUERY, BODY_BYTES_MAX, is_form=False)]
 
     def answered(self, request: TelemetryRequest, _: Mapping[str, str]) -> http.Answer:
         try:

@@ -10,7 +10,7 @@ from harch.api.telemetry.compression import decompressed
 from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Handler, Right, Route, Work
+from harch.api.telemetry.routing import Handler, Route, Work
 from harch.base.errors import REGISTRY, HarchError
 from harch.sentinel.collect.loki.push_json import read_json
 from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
@@ -102,7 +102,7 @@ def _plain_push(request: TelemetryRequest) -> tuple[str, bytes]:
 
 
 def _write(path: str, handler: Handler) -> Route:
-    return Route(("POST",), path, handler, Work.WRITE, Right.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
+    return Route(("POST",), path, handler, Work.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
 
 
 def _reasons(pushed: Pushed, written: LinesWritten) -> str:

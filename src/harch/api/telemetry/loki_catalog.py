@@ -13,7 +13,7 @@ from harch.api.telemetry.loki_request import MS_NS, grid_of, limit_of, now_ns, w
 from harch.api.telemetry.loki_results import log_answer
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.errors import HarchError
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
 from harch.sentinel.logql.evaluate.lines import Entry, Window
@@ -55,7 +55,7 @@ class LokiCatalog:
             Route(both, f"{base}/detected_field/{{name}}/values", self.field_values),
             Route(both, f"{base}/patterns", self.patterns),
             Route(("GET",), f"{base}/status/buildinfo", self.build, Work.QUICK),
-            Route(("GET", "HEAD"), "/ready", self.ready, Work.QUICK, Right.NONE),
+            Route(("GET", "HEAD"), "/ready", self.ready, Work.QUICK),
         ]
 
     def label_names(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:

@@ -88,7 +88,7 @@ class OverHubs:
         question = Question(
             id=new_id("q", now=self._clock.now()),
             tenant=request.tenant,
-            asked_by=request.asked_by or "-",
+            asked_by=request.caller.key_id or "-",
             parts=parts,
         )
         within_s = _within_s(request)

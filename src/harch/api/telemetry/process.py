@@ -31,7 +31,7 @@ from harch.api.telemetry.public_plugin import PublicPlugin
 from harch.api.telemetry.queries import Queries
 from harch.api.telemetry.readers import readers_of
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Routes, Work
+from harch.api.telemetry.routing import Route, Routes, Work
 from harch.api.telemetry.settings import SentinelSettings, read_settings
 from harch.api.telemetry.status import Status
 from harch.api.telemetry.tempo import Tempo
@@ -155,7 +155,7 @@ class Sentinel:
             *PublicPlugin(folder, engine, queries).routes(),
             *Catalog(folder).routes(),
             *Status(folder, engine, self._scraping.health, lambda: "", {"storage.path": str(options.data)}).routes(),
-            Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP, Right.ADMINISTER),
+            Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP),
             *Administration(folder).routes(),
             *Erasing(archive).routes(),
             *loki.routes(),
@@ -168,8 +168,9 @@ class Sentinel:
             routes = [*self._federated.over_hubs(routes), *self._federated.routes()]
         requests: Counter[tuple[str, int]] = Counter()
         own = OwnMetrics(folder, self._alerting.all_figures, lambda: requests)
-        routes.append(Route(("GET",), "/metrics", own.page, right=Right.ADMINISTER))
-        self.app = TelemetryApp(Routes(routes), door, clock, loki.sockets(), requests)
+        routes.append(Route(("GET",), "/metrics", own.page))
+        self.routes, self.sockets = routes, loki.sockets()
+        self.app = TelemetryApp(Routes(routes), door, clock, self.sockets, requests)
 
     async def run_until(
         self, stop: asyncio.Event, options: ServeOptions, listening: Callable[[int], None] | None

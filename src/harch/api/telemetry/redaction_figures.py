@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harch.api.telemetry.answer import Answer, success
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.clock import Clock, epoch_ms
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.labels import METRIC_NAME, labels
@@ -21,7 +21,7 @@ class RedactionFigures:
         self._redactor, self._clock = redactor, clock
 
     def routes(self) -> list[Route]:
-        return [Route(("GET",), "/api/v1/status/redaction", self.shown, Work.QUICK, Right.ADMINISTER)]
+        return [Route(("GET",), "/api/v1/status/redaction", self.shown, Work.QUICK)]
 
     def shown(self, *_: object) -> Answer:
         hits = self._redactor.hits

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
+from harch.api.telemetry.access import NOBODY, Caller
 from harch.base.errors import HarchError
 from harch.sentinel.model.durations import parse_duration_ms
 
@@ -28,7 +29,7 @@ class TelemetryRequest:
     tenant: str
     now_ms: int
     is_gone: Callable[[], bool] = lambda: False  # whether the caller has hung up: nobody waits for the answer any more
-    asked_by: str = ""  # who shows the key, for audits
+    caller: Caller = NOBODY
 
     @property
     def hubs(self) -> str:

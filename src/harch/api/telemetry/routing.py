@@ -1,4 +1,4 @@
-"""Which function answers which path? A table; names in braces take any one segment of the path."""
+"""Which function answers which path, and for whom? A table; names in braces take any one segment of the path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from urllib.parse import unquote
 
 from harch.api.telemetry.answer import Answer
+from harch.api.telemetry.permissions import ACCESS, Access, Table, allowed
 from harch.api.telemetry.request import TelemetryRequest
 from harch.base.errors import HarchError
 
@@ -26,21 +27,12 @@ class Work(Enum):
     WRITE = "write"
 
 
-class Right(Enum):
-    READ = "read"
-    WRITE = "write"
-    ADMINISTER = "administer"
-    HUB = "hub"  # for the hub that this SENTINEL stands beside
-    NONE = "none"  # health, for whoever asks
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
     methods: Sequence[str]
     path: str
     handler: Handler
     work: Work = Work.QUERY
-    right: Right = Right.READ
     body_bytes_max: int = FORM_BYTES_MAX
     is_form: bool = True  # whether a POST carries its parameters as a form
     over_hubs: Handler | None = None  # answers instead, as `LOOP`, when the request names other hubs
@@ -50,7 +42,11 @@ class Route:
 class Routes:
     """Finds the route of a request. Exact paths are looked up, others compared segment by segment."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], access: Table = ACCESS) -> None:
+        """Raises InvariantBroken for a route of which the table does not say who may call it."""
+        self._access = {
+            (method, one.path): allowed(access, method, one.path) for one in routes for method in one.methods
+        }
         self._exact: dict[str, list[Route]] = {}
         self._templates: list[tuple[tuple[str, ...], Route]] = []
         for route in routes:
@@ -59,7 +55,7 @@ class Routes:
             else:
                 self._exact.setdefault(route.path, []).append(route)
 
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str], Access]:
         """Raises E0207 for a path that is not served, E0208 for a method that it does not take."""
         path = path.rstrip("/") or "/"
         candidates: list[tuple[Route, dict[str, str]]] = [(route, {}) for route in self._exact.get(path, ())]
@@ -70,7 +66,7 @@ class Routes:
                 candidates.append((route, names))
         for route, names in candidates:
             if method in route.methods:
-                return route, names
+                return route, names, self._access[method, route.path]
         if candidates:
             allowed = ", ".join(sorted({name for route, _ in candidates for name in route.methods}))
             raise HarchError("E0208", f"{path} does not take {method}", hint=f"use {allowed}")

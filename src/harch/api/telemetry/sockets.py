@@ -11,7 +11,6 @@ from starlette.types import Receive, Send
 
 from harch.api.telemetry.answer import failure
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right
 from harch.base.errors import HarchError
 
 NORMAL, FAILED = 1000, 1011
@@ -76,4 +75,3 @@ class SocketRoute:
 
     path: str
     handler: Callable[[TelemetryRequest, Socket], Awaitable[None]]
-    right: Right = Right.READ

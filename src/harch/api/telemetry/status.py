@@ -11,7 +11,7 @@ from harch.api.telemetry.answer import Answer, plain_json, success
 from harch.api.telemetry.number_text import number_texts
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.api.telemetry.times import moment
 from harch.base.clock import iso
 from harch.base.errors import HarchError
@@ -43,10 +43,10 @@ class Status:
         self._flags = flags
 
     def routes(self) -> list[Route]:
-        quick, open_ = Work.QUICK, Right.NONE
+        quick = Work.QUICK
         return [
-            Route(("GET", "HEAD"), "/-/healthy", self.healthy, quick, open_),
-            Route(("GET", "HEAD"), "/-/ready", self.ready, quick, open_),
+            Route(("GET", "HEAD"), "/-/healthy", self.healthy, quick),
+            Route(("GET", "HEAD"), "/-/ready", self.ready, quick),
             Route(("GET",), "/api/v1/status/buildinfo", self.build, quick),
             Route(("GET",), "/api/v1/status/runtimeinfo", self.runtime),
             Route(("GET",), "/api/v1/status/flags", lambda *_: success(dict(self._flags)), quick),

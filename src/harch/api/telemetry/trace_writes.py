@@ -8,7 +8,7 @@ from harch.api.telemetry.answer import Answer
 from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import SpanTenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Right, Route, Work
+from harch.api.telemetry.routing import Route, Work
 from harch.base.errors import REGISTRY
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.spans import SpansWritten
@@ -23,7 +23,7 @@ class TraceWrites:
 
     def routes(self) -> list[Route]:
         return [
-            Route(("POST",), path, self.otlp_traces, Work.WRITE, Right.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
+            Route(("POST",), path, self.otlp_traces, Work.WRITE, ARCHIVED_BYTES_MAX, is_form=False)
             for path in ("/v1/traces", "/otlp/v1/traces")
         ]
 

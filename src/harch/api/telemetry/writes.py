@@ -8,7 +8,7 @@ from harch.api.telemetry.answer import Answer, failure
 from harch.api.telemetry.otlp import otlp_body
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Right, Route, Work
+from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Route, Work
 from harch.base.errors import REGISTRY, HarchError
 from harch.sentinel.model.selection import Written
 from harch.sentinel.store.request import Receipt
@@ -76,7 +76,6 @@ def _write(path: str, handler: Handler) -> Route:
         path,
         handler,
         Work.WRITE,
-        Right.WRITE,
         WRITE_BYTES_MAX,
         is_form=False,
     )

@@ -112,9 +112,9 @@ KINDS = (
         "E0619",
         "Log damaged",
         500,
-        "A part of the log is not as it was written. It was restored from the parity beside it where that was possible, "
-        "else left out; what follows it was read. The file as it was found is kept beside the others as `.damaged`: look "
-        "at the disk, then delete it.",
+        "A part of the log is not as it was written. It was restored from the parity beside it where that was possible "
+        "and left out elsewhere; what follows was read. The file as it was found is kept beside the others as "
+        "`.damaged`: look at the disk, then delete it.",
     ),
     # E062: PromQL
     ErrorKind(

@@ -130,8 +130,8 @@ class HubPipelines:
             trouble=loop.troubles.get(record.name, "") or loop.troubles.get("", ""),
         )
 
-    def figures(self) -> dict[tuple[str, str], dict[str, float]]:
-        """For metrics, by pipeline and stage, as of the last round."""
+    def figures(self) -> dict[tuple[str, str, str], dict[str, float]]:
+        """For metrics, by pipeline, stage and tenant, as of the last round."""
         if self._loop is None:
             return {}
         from harch.hub.pipelines.shown import figures_of

@@ -145,10 +145,10 @@ def _stages(running: RunningPipeline, waiting: Mapping[str, int | None]) -> tupl
     return tuple(found)
 
 
-def figures_of(running: RunningPipeline) -> dict[tuple[str, str], dict[str, float]]:
-    """For metrics; the names are those of `PIPELINE_GAUGES`."""
+def figures_of(running: RunningPipeline) -> dict[tuple[str, str, str], dict[str, float]]:
+    """For metrics, by pipeline, stage and tenant; the names are those of `PIPELINE_GAUGES`."""
     return {
-        (running.record.name, stage.stage): {
+        (running.record.name, stage.stage, running.record.tenant): {
             "workers_ready": stage.ready,
             "workers_wanted": stage.wanted,
             "rate": stage.rate,

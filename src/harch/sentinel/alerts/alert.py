@@ -12,6 +12,7 @@ from harch.sentinel.rules.fingerprints import fingerprint_of
 LABELS_MAX = 128
 TEXT_CHARS_MAX = 65_536  # of one label or annotation
 ALERT_CHARS_MAX = 262_144
+TENANT_LABEL = "tenant"  # whose alert it is; without one it is the operators'
 
 
 class Alert(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,10 @@ class Alert(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return dict(self.labels).get("alertname", "")
+
+    @property
+    def tenant(self) -> str:
+        return dict(self.labels).get(TENANT_LABEL, "")
 
     def is_resolved(self, now_ms: int) -> bool:
         return 0 < self.ends_at_ms <= now_ms

@@ -2,6 +2,9 @@
 
 Whoever wires this to HTTP stores the desk's changes before it answers a request that changed something. Shapes are
 those of Alertmanager's OpenAPI description; acknowledgements are our addition and appear beside its fields.
+
+`tenant` says whose alerts and silences a call is about; None: all of them. `author` is who calls, for the record; empty
+where nobody knows, and then it is who the request says.
 """
 
 from __future__ import annotations
@@ -51,11 +54,12 @@ def refusal(error: HarchError) -> Answer:
     return error.kind.status, f"{error.code}: {error.message}; {error.hint}"
 
 
-def get_alerts(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
+def get_alerts(desk: Desk, query: AlertFilter, *, now_ms: int, tenant: str | None = None) -> Json:
     """Alerts that are not resolved, sorted by fingerprint. Raises E0644 for a bad filter."""
     matchers, receiver = _read(query)
     inhibitor = desk.inhibitor(now_ms)
-    shown = (_shown(desk, alert, inhibitor, now_ms) for alert in desk.alerts.values() if not alert.is_resolved(now_ms))
+    visible = (one for one in desk.alerts.values() if is_visible(one, tenant) and not one.is_resolved(now_ms))
+    shown = (_shown(desk, alert, inhibitor, now_ms, tenant) for alert in visible)
     return [
         view.json
         for view in sorted(shown, key=lambda view: view.alert.fingerprint)
@@ -63,19 +67,23 @@ def get_alerts(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
     ]
 
 
-def get_alert(desk: Desk, fingerprint: str, *, now_ms: int) -> tuple[Alert, dict[str, Json]]:
+def is_visible(alert: Alert, tenant: str | None) -> bool:
+    return tenant is None or alert.tenant == tenant
+
+
+def get_alert(desk: Desk, fingerprint: str, *, now_ms: int, tenant: str | None = None) -> tuple[Alert, dict[str, Json]]:
     """Our addition: one alert, also for a while after it was resolved, and how it is shown. Raises E0648."""
     alert = desk.alerts.get(fingerprint)
-    if alert is None:
+    if alert is None or not is_visible(alert, tenant):
         raise _not_known(fingerprint)
-    return alert, _shown(desk, alert, desk.inhibitor(now_ms), now_ms).json
+    return alert, _shown(desk, alert, desk.inhibitor(now_ms), now_ms, tenant).json
 
 
 def _not_known(fingerprint: str) -> HarchError:
     return HarchError("E0648", f"no alert `{fingerprint[:32]}` is firing", hint="list alerts with their fingerprints")
 
 
-def get_alert_groups(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
+def get_alert_groups(desk: Desk, query: AlertFilter, *, now_ms: int, tenant: str | None = None) -> Json:
     matchers, receiver = _read(query)
     inhibitor = desk.inhibitor(now_ms)
     found: list[tuple[object, dict[str, Json]]] = []
@@ -83,13 +91,15 @@ def get_alert_groups(desk: Desk, query: AlertFilter, *, now_ms: int) -> Json:
         if receiver is not None and not receiver.matches(group.route.receiver):
             continue
         views = [
-            _shown(desk, alert, inhibitor, now_ms) for alert in group.alerts.values() if not alert.is_resolved(now_ms)
+            _shown(desk, alert, inhibitor, now_ms, tenant)
+            for alert in group.alerts.values()
+            if is_visible(alert, tenant) and not alert.is_resolved(now_ms)
         ]
         alerts = [view.json for view in sorted(views, key=_by_start) if _is_wanted(view, matchers, query)]
         if alerts:
             shown: dict[str, Json] = {
                 "labels": dict(group.labels),
-                "receiver": {"name": group.route.receiver},
+                "receiver": {"name": group.route.receiver if tenant is None else ""},
                 "alerts": alerts,
             }
             found.append(((group.labels, group.route.receiver), shown))
@@ -139,22 +149,24 @@ def _texts(value: Json, field: str) -> dict[str, str]:
     return {str(name): text for name, text in value.items()}
 
 
-def post_ack(desk: Desk, fingerprint: str, body: Json, *, now_ms: int) -> Json:
+def post_ack(
+    desk: Desk, fingerprint: str, body: Json, *, now_ms: int, tenant: str | None = None, author: str = ""
+) -> Json:
     """Our addition: `{"by": …, "comment": …, "endsAt": …, "withdraw": false}`. Raises E0645 and E0648."""
     alert = desk.alerts.get(fingerprint)
-    if alert is None or alert.is_resolved(now_ms):
+    if alert is None or not is_visible(alert, tenant) or alert.is_resolved(now_ms):
         raise _not_known(fingerprint)
     fields = body if isinstance(body, dict) else {}
     acknowledge(
         desk.shared,
         alert,
-        by=str(fields.get("by") or ""),
+        by=author or str(fields.get("by") or ""),
         why=str(fields.get("comment") or ""),
         until_ms=read_time_ms(fields.get("endsAt"), "endsAt"),
         withdraw=fields.get("withdraw") is True,
         now_ms=now_ms,
     )
-    return _shown(desk, alert, desk.inhibitor(now_ms), now_ms).json
+    return _shown(desk, alert, desk.inhibitor(now_ms), now_ms, tenant).json
 
 
 def get_receivers(desk: Desk) -> Json:
@@ -199,7 +211,8 @@ class _View(Struct, frozen=True, kw_only=True):
     json: dict[str, Json]
 
 
-def _shown(desk: Desk, alert: Alert, inhibitor: Inhibitor, now_ms: int) -> _View:
+def _shown(desk: Desk, alert: Alert, inhibitor: Inhibitor, now_ms: int, tenant: str | None) -> _View:
+    """Receivers and the rule's expression, which is in the address of its graph, are for operators."""
     own = dict(alert.labels)
     routes = matching_routes(desk.config.route, own)
     receivers = tuple(dict.fromkeys(route.receiver for route in routes))
@@ -211,7 +224,7 @@ def _shown(desk: Desk, alert: Alert, inhibitor: Inhibitor, now_ms: int) -> _View
         "annotations": alert.annotations,
         "endsAt": shown_time(alert.ends_at_ms),
         "fingerprint": alert.fingerprint,
-        "receivers": [{"name": receiver} for receiver in receivers],
+        "receivers": [{"name": receiver} for receiver in receivers] if tenant is None else [],
         "startsAt": shown_time(alert.starts_at_ms),
         "status": {
             "inhibitedBy": list(inhibited),
@@ -222,7 +235,7 @@ def _shown(desk: Desk, alert: Alert, inhibitor: Inhibitor, now_ms: int) -> _View
         "updatedAt": shown_time(alert.updated_at_ms),
         "labels": own,
     }
-    if alert.generator_url:
+    if alert.generator_url and tenant is None:
         json["generatorURL"] = alert.generator_url
     ack = desk.shared.ack(alert.fingerprint)
     if ack is not None and ack.covers(alert.starts_at_ms, now_ms):

@@ -10,30 +10,42 @@ from harch.sentinel.alerts.api_times import read_time_ms, shown_time
 from harch.sentinel.alerts.desk import Desk
 from harch.sentinel.alerts.matchers import matcher, parse_matcher
 from harch.sentinel.alerts.records import Match, Silence, SilenceState
-from harch.sentinel.alerts.silencing import expire_silence, not_known, set_silence
+from harch.sentinel.alerts.silencing import expire_silence, not_known, of_tenant, set_silence
 from harch.sentinel.model.matchers import MatchKind
 
 
-def get_silences(desk: Desk, filters: Sequence[str] = (), *, now_ms: int) -> Json:
+def get_silences(desk: Desk, filters: Sequence[str] = (), *, now_ms: int, tenant: str | None = None) -> Json:
     """Active ones first, by their end; then pending ones, by their start; then expired ones. Raises E0644."""
     matchers = [parse_matcher(text) for text in filters]
     found = [
         silence
         for silence in desk.shared.silences()
-        if matches_filter(matchers, {match.name: match.value for match in silence.matches})
+        if is_visible(silence, tenant)
+        and matches_filter(matchers, {match.name: match.value for match in silence.matches})
     ]
     return [silence_view(silence, now_ms) for silence in sorted(found, key=lambda one: _order(one, now_ms))]
 
 
-def get_silence(desk: Desk, silence_id: str, *, now_ms: int) -> Json:
+def is_visible(silence: Silence, tenant: str | None) -> bool:
+    return tenant is None or silence.tenant == tenant
+
+
+def get_silence(desk: Desk, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
     """Raises E0646."""
+    return silence_view(_found(desk, silence_id, tenant), now_ms)
+
+
+def _found(desk: Desk, silence_id: str, tenant: str | None) -> Silence:
+    """A silence of somebody else is as good as none. Raises E0646."""
     silence = desk.shared.silence(silence_id)
-    if silence is None:
+    if silence is None or not is_visible(silence, tenant):
         raise not_known(silence_id)
-    return silence_view(silence, now_ms)
+    return silence
 
 
-def post_silence(desk: Desk, body: Json, *, new_id: str, now_ms: int) -> Json:
+def post_silence(
+    desk: Desk, body: Json, *, new_id: str, now_ms: int, tenant: str | None = None, author: str = ""
+) -> Json:
     """Creates or changes one. Raises E0644, E0645, E0646 and E0649."""
     if not isinstance(body, dict):
         raise HarchError("E0645", "a silence is an object", hint="see Alertmanager's API v2")
@@ -46,14 +58,19 @@ def post_silence(desk: Desk, body: Json, *, new_id: str, now_ms: int) -> Json:
         starts_at_ms=read_time_ms(body.get("startsAt"), "startsAt") or now_ms,
         ends_at_ms=read_time_ms(body.get("endsAt"), "endsAt"),
         updated_at_ms=now_ms,
-        created_by=str(body.get("createdBy") or ""),
+        created_by=author or str(body.get("createdBy") or ""),
         comment=str(body.get("comment") or ""),
     )
+    if wanted.id:
+        _found(desk, wanted.id, tenant)
+    if tenant is not None:
+        wanted = of_tenant(wanted, tenant)
     return {"silenceID": set_silence(desk.shared, wanted, new_id=new_id, now_ms=now_ms).id}
 
 
-def delete_silence(desk: Desk, silence_id: str, *, now_ms: int) -> Json:
+def delete_silence(desk: Desk, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
     """Ends it; it is still shown for five days. Raises E0645 and E0646."""
+    _found(desk, silence_id, tenant)
     expire_silence(desk.shared, silence_id, now_ms=now_ms)
     return None
 

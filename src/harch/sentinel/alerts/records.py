@@ -38,8 +38,11 @@ class Match(Struct, frozen=True, array_like=True):
         return Matcher(MatchKind(self.kind), self.name, self.value)
 
 
-class Silence(Struct, frozen=True, kw_only=True, tag="silence"):
-    """Alerts that match all of `matches` are not notified while it is active."""
+class Silence(Struct, frozen=True, kw_only=True, tag="silence", omit_defaults=True):
+    """Alerts that match all of `matches` are not notified while it is active.
+
+    An operator's silence has no `tenant` and is written as ever, so that hubs of other releases hold the same bytes.
+    """
 
     id: str
     matches: tuple[Match, ...]
@@ -48,6 +51,7 @@ class Silence(Struct, frozen=True, kw_only=True, tag="silence"):
     updated_at_ms: int
     created_by: str
     comment: str
+    tenant: str = ""  # whose users made it: it matches alerts of this tenant alone; empty: operators
 
     @property
     def key(self) -> str:

@@ -182,17 +182,19 @@ class AlertService:
 
     # Alertmanager's API v2
 
-    def get_alerts(self, query: api.AlertFilter) -> Answer:
-        return api.answered(lambda: api.get_alerts(self.desk, query, now_ms=self.now_ms()))
+    def get_alerts(self, query: api.AlertFilter, tenant: str | None = None) -> Answer:
+        return api.answered(lambda: api.get_alerts(self.desk, query, now_ms=self.now_ms(), tenant=tenant))
 
-    def get_alert_groups(self, query: api.AlertFilter) -> Answer:
-        return api.answered(lambda: api.get_alert_groups(self.desk, query, now_ms=self.now_ms()))
+    def get_alert_groups(self, query: api.AlertFilter, tenant: str | None = None) -> Answer:
+        return api.answered(lambda: api.get_alert_groups(self.desk, query, now_ms=self.now_ms(), tenant=tenant))
 
-    def get_silences(self, filters: Sequence[str] = ()) -> Answer:
-        return api.answered(lambda: api_silences.get_silences(self.desk, filters, now_ms=self.now_ms()))
+    def get_silences(self, filters: Sequence[str] = (), tenant: str | None = None) -> Answer:
+        return api.answered(lambda: api_silences.get_silences(self.desk, filters, now_ms=self.now_ms(), tenant=tenant))
 
-    def get_silence(self, silence_id: str) -> Answer:
-        return api.answered(lambda: api_silences.get_silence(self.desk, silence_id, now_ms=self.now_ms()))
+    def get_silence(self, silence_id: str, tenant: str | None = None) -> Answer:
+        return api.answered(
+            lambda: api_silences.get_silence(self.desk, silence_id, now_ms=self.now_ms(), tenant=tenant)
+        )
 
     def get_receivers(self) -> Answer:
         return api.answered(lambda: api.get_receivers(self.desk))
@@ -207,17 +209,23 @@ class AlertService:
     async def post_alerts(self, body: object) -> Answer:
         return await self._changed(lambda: api.post_alerts(self.desk, body, now_ms=self.now_ms()))
 
-    async def post_silence(self, body: object) -> Answer:
+    async def post_silence(self, body: object, tenant: str | None = None, author: str = "") -> Answer:
         fresh = str(uuid.uuid4())  # as Alertmanager's clients expect it
         return await self._changed(
-            lambda: api_silences.post_silence(self.desk, body, new_id=fresh, now_ms=self.now_ms())
+            lambda: api_silences.post_silence(
+                self.desk, body, new_id=fresh, now_ms=self.now_ms(), tenant=tenant, author=author
+            )
         )
 
-    async def delete_silence(self, silence_id: str) -> Answer:
-        return await self._changed(lambda: api_silences.delete_silence(self.desk, silence_id, now_ms=self.now_ms()))
+    async def delete_silence(self, silence_id: str, tenant: str | None = None) -> Answer:
+        return await self._changed(
+            lambda: api_silences.delete_silence(self.desk, silence_id, now_ms=self.now_ms(), tenant=tenant)
+        )
 
-    async def post_ack(self, fingerprint: str, body: object) -> Answer:
-        return await self._changed(lambda: api.post_ack(self.desk, fingerprint, body, now_ms=self.now_ms()))
+    async def post_ack(self, fingerprint: str, body: object, tenant: str | None = None, author: str = "") -> Answer:
+        return await self._changed(
+            lambda: api.post_ack(self.desk, fingerprint, body, now_ms=self.now_ms(), tenant=tenant, author=author)
+        )
 
     async def _changed(self, handle: Callable[[], object]) -> Answer:
         """Answers only when the change is on disk; a disk that refuses makes the answer a refusal."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.sentinel.alerts.alert import TENANT_LABEL
 from harch.sentinel.alerts.matchers import all_match
 from harch.sentinel.alerts.records import Ack, Notified, Record, Silence, SilenceState, encode_record, is_newer, kind_of
 from harch.sentinel.model.matchers import Matcher, MatchKind
@@ -66,6 +67,7 @@ class SharedState:
             for one in found
             if one is not None
             and one.state(now_ms) is SilenceState.ACTIVE
+            and one.tenant in ("", labels.get(TENANT_LABEL, ""))  # again: a peer may have let another matcher pass
             and all_match(self._index.matchers(one.id), labels)
         )
 

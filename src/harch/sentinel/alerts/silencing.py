@@ -5,13 +5,25 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.sentinel.alerts.alert import Alert
+from harch.sentinel.alerts.alert import TENANT_LABEL, Alert
 from harch.sentinel.alerts.matchers import MATCHERS_MAX, matcher
 from harch.sentinel.alerts.records import Ack, Match, Silence, SilenceState
 from harch.sentinel.alerts.shared_state import SharedState
 
 COMMENT_CHARS_MAX = 4_096
 AUTHOR_CHARS_MAX = 256
+SILENCES_PER_TENANT_MAX = 500  # so that no tenant takes the room of the others
+
+
+def of_tenant(wanted: Silence, tenant: str) -> Silence:
+    """The same silence for alerts of one tenant alone. Raises E0645 where it asks for those of others."""
+    own = Match(TENANT_LABEL, tenant)
+    if any(match.name == TENANT_LABEL and match != own for match in wanted.matches):
+        raise _invalid(
+            f"this key silences alerts of tenant `{tenant}` alone", f'write tenant="{tenant}", or leave it out'
+        )
+    matches = wanted.matches if own in wanted.matches else (*wanted.matches, own)
+    return replace(wanted, matches=matches, tenant=tenant)
 
 
 def set_silence(state: SharedState, wanted: Silence, *, new_id: str, now_ms: int) -> Silence:
@@ -25,11 +37,15 @@ def set_silence(state: SharedState, wanted: Silence, *, new_id: str, now_ms: int
         if before is None:
             raise not_known(wanted.id)
         if _can_change(before, wanted, now_ms):
-            changed = replace(wanted, starts_at_ms=_kept_start(before, wanted, now_ms), updated_at_ms=now_ms)
+            starts_at_ms = _kept_start(before, wanted, now_ms)
+            changed = replace(wanted, starts_at_ms=starts_at_ms, updated_at_ms=now_ms, tenant=before.tenant)
             state.put(changed, now_ms=now_ms)
             return changed
         if before.state(now_ms) is not SilenceState.EXPIRED:
             state.put(_ended(before, now_ms), now_ms=now_ms)
+    if wanted.tenant and _count(state, wanted.tenant, now_ms) >= SILENCES_PER_TENANT_MAX:
+        hint = "end some, or use wider matchers"
+        raise HarchError("E0649", f"tenant `{wanted.tenant}` has {SILENCES_PER_TENANT_MAX} silences already", hint=hint)
     made = replace(wanted, id=new_id, starts_at_ms=max(wanted.starts_at_ms, now_ms), updated_at_ms=now_ms)
     state.put(made, now_ms=now_ms)
     return made
@@ -64,6 +80,10 @@ def acknowledge(
     )
     state.put(ack, now_ms=now_ms)
     return ack
+
+
+def _count(state: SharedState, tenant: str, now_ms: int) -> int:
+    return sum(one.tenant == tenant and one.state(now_ms) is not SilenceState.EXPIRED for one in state.silences())
 
 
 def not_known(silence_id: str) -> HarchError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 from harch.base.errors import HarchError
@@ -115,8 +115,11 @@ def _active(state: RuleState) -> list[ActiveAlert]:
     return [alert for alert in state.alerts.values() if alert.is_active]
 
 
-def alerts_view(groups: Iterable[tuple[RuleGroup, GroupState]]) -> Shown:
-    return {"alerts": [alert_view(alert) for _, state in groups for rule in state.rules for alert in _active(rule)]}
+def alerts_view(
+    groups: Iterable[tuple[RuleGroup, GroupState]], wanted: Callable[[ActiveAlert], bool] = lambda _: True
+) -> Shown:
+    active = (alert for _, state in groups for rule in state.rules for alert in _active(rule))
+    return {"alerts": [alert_view(alert) for alert in active if wanted(alert)]}
 
 
 def alert_view(alert: ActiveAlert) -> Shown:
