@@ -45,6 +45,7 @@ class NearAgent:
     """A node's agent at the other end of a queue instead of a socket. Its tasks have all written the same."""
 
     peer = "test"
+    key_id = "key_test"
 
     def __init__(self, agent: SimAgent) -> None:
         self.agent = agent

@@ -112,6 +112,19 @@ def test_lines_of_daemons_and_tasks_are_found_by_who_may_see_them(site: Site) ->
     assert [path for path in data.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
 
 
+def test_an_agents_key_sends_about_its_agent_and_reads_nothing(site: Site) -> None:
+    key = {"Authorization": f"Bearer {(site.state / 'agent.key').read_text().strip()}"}
+    query = {"query": 'node_load1{job="harchos-node",instance="a1"}'}
+    asked = f"{site.sentinel}/api/v1/query"
+    until(lambda: httpx.get(asked, params=query, headers=site.admin).json()["data"]["result"], "figures of the node")
+    for path in ("/api/v1/query", "/loki/api/v1/query_range", "/api/v1/rules", "/api/v2/alerts", "/api/v2/silences"):
+        assert httpx.get(f"{site.sentinel}{path}", params=query, headers=key).status_code == 403, path
+    forged = [{"labels": {"alertname": "HubDown"}}]
+    assert httpx.post(f"{site.sentinel}/api/v2/alerts", json=forged, headers=key).status_code == 403
+    lines = {"streams": [{"stream": {"job": "harchos-task", "agent": "a2"}, "values": [[str(time.time_ns()), "x"]]}]}
+    assert httpx.post(f"{site.sentinel}/loki/api/v1/push", json=lines, headers=key).status_code == 403
+
+
 def until(condition: Callable[[], Any], what: str) -> Any:
     end = time.monotonic() + PATIENCE_S
     while not (got := condition()):

@@ -19,8 +19,9 @@ _log = logging.getLogger("harch.api")
 class WebSocketLink:
     """An `AgentLink` over ASGI. Frames are binary; anything else ends the connection."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, key_id: str) -> None:
         client = scope.get("client")
+        self.key_id = key_id
         self.peer = f"{client[0]}:{client[1]}" if client else "unknown"
         self._receive = receive
         self._send = send
@@ -66,7 +67,7 @@ async def connect_agent(hub: HubPort, scope: Scope, receive: Receive, send: Send
         await refuse_websocket(error, send, request_id)
         return
     await send({"type": "websocket.accept"})
-    link = WebSocketLink(scope, receive, send)
+    link = WebSocketLink(scope, receive, send, principal.key_id)
     try:
         await hub.attach_agent(link)
     except ConnectionError:

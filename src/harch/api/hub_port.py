@@ -304,6 +304,10 @@ class HubPort(Protocol):
         """Runs until the connection ends."""
         ...
 
+    def agents_of_key(self, key_id: str) -> list[str]:
+        """The agents that connected with this key since the hub started."""
+        ...
+
     def metrics_text(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:
         """Prometheus exposition; `of_tenants`: with what names somebody's pipelines."""
         ...

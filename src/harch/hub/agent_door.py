@@ -12,6 +12,8 @@ from harch.hub.sessions import AgentLink, Session
 from harch.hub.views import LogPage
 from harch.workloads.lifecycle import Workload
 
+AGENTS_PER_KEY_MAX = 10_000
+
 
 class AgentDoor:
     """All agents on the line. `driver` comes as a question, because the driver itself sends through this door."""
@@ -20,6 +22,7 @@ class AgentDoor:
         self._driver = driver
         self._sessions: dict[str, Session] = {}
         self._opened = 0
+        self._agents_of_key: dict[str, set[str]] = {}
 
     async def attach(self, link: AgentLink) -> None:
         """Runs until the connection ends."""
@@ -30,6 +33,10 @@ class AgentDoor:
             del self._sessions[session.hello.agent_id]
             if not self._driver().not_ready:
                 self._driver().handle(h.AgentLeft(session.hello.agent_id, session.number, why))
+
+    def agents_of_key(self, key_id: str) -> list[str]:
+        """The agents that joined with this key, also those that have left: their telemetry may come later."""
+        return sorted(self._agents_of_key.get(key_id, ()))
 
     def send(self, agent_id: str, message: HubMessage) -> None:
         session = self._sessions.get(agent_id)
@@ -69,6 +76,9 @@ class AgentDoor:
         if older is not None and older is not session:
             older.close("the agent has connected anew")
         self._sessions[hello.agent_id] = session
+        known = self._agents_of_key.setdefault(session.link.key_id, set())
+        if len(known) < AGENTS_PER_KEY_MAX:
+            known.add(hello.agent_id)
         driver.handle(h.AgentJoined(hello, session.number))
         driver.plan_placement()
 

@@ -279,6 +279,9 @@ class HubService(HubWorkloads):
         """Runs until the connection ends."""
         await self._agents.attach(link)
 
+    def agents_of_key(self, key_id: str) -> list[str]:
+        return self._agents.agents_of_key(key_id)
+
     async def read_log(
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage:

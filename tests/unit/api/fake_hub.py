@@ -490,6 +490,9 @@ class FakeHub:
         if self.secrets.pop((tenant, name), None) is None:
             raise HarchError("E0306", f"no secret is called `{name}`")
 
+    def agents_of_key(self, key_id: str) -> list[str]:
+        return [f"agent-of-{key_id}"]
+
     async def attach_agent(self, link: AgentLink) -> None:
         while True:
             frame = await link.receive()

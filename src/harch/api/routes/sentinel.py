@@ -61,6 +61,7 @@ class KeyKnown(Struct, frozen=True, kw_only=True):
     role: Role
     key_id: str = ""
     name: str = ""
+    agents: list[str] = []  # that connected with this key
 
 
 class HubAround(Struct, frozen=True, kw_only=True):
@@ -97,7 +98,9 @@ async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
     found = here.hub.authenticate(shown.key)
     if found is None:
         raise HarchError("E0308", "no key of this hub")
-    return reply(KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id, name=found.name))
+    agents = here.hub.agents_of_key(found.key_id) if found.role is Role.AGENT else []
+    known = KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id, name=found.name, agents=agents)
+    return reply(known)
 
 
 @router.post(

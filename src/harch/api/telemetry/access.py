@@ -29,6 +29,7 @@ class Caller:
     tenant: str  # empty for those who may name any
     key_id: str = ""
     name: str = ""
+    agents: frozenset[str] = frozenset()  # that connected to the hub with this key; of an agent's key alone
 
     @property
     def is_operator(self) -> bool:
@@ -132,7 +133,14 @@ def _caller_of(answer: httpx.Response) -> Caller:
     if role is Role.HUB:
         raise HarchError("E0102", "no key has the role `hub`")
     tenant = "" if role in OPERATORS else str(told.get("tenant", "")) or NOBODY.tenant
-    return Caller(role, tenant, str(told.get("key_id", "")), str(told.get("name", "")))
+    agents = told.get("agents", ())
+    return Caller(
+        role,
+        tenant,
+        str(told.get("key_id", "")),
+        str(told.get("name", "")),
+        frozenset(str(one) for one in agents) if role is Role.AGENT else frozenset(),
+    )
 
 
 def token_in(headers: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import LogTenants
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Handler, Route, Work
+from harch.api.telemetry.write_scope import check_stream
 from harch.base.errors import REGISTRY, HarchError
 from harch.sentinel.collect.loki.push_json import read_json
 from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
@@ -45,6 +46,7 @@ class LogWrites:
             kind, plain = _plain_push(request)
             with in_turn(len(plain)):
                 pushed = read_json(plain) if kind == _JSON else read_protobuf(plain)
+                _check(request, pushed)
                 refused = _reasons(pushed, self._kept(pushed, request.tenant))
             if refused:
                 raise HarchError("E0682", refused)
@@ -63,6 +65,7 @@ class LogWrites:
         body = otlp_body(request, ARCHIVED_BYTES_MAX)
         with in_turn(len(body.plain)):
             exported = exported_logs(body.read(ExportLogsServiceRequest(), "records"), request.now_ms * 1_000_000)
+            _check(request, exported)
             written = self._kept(exported, request.tenant)
         response = ExportLogsServiceResponse()
         if refused := exported.refused + sum(written.refused.values()):
@@ -79,6 +82,12 @@ class LogWrites:
             return LinesWritten()
         named = [_at_hub(batch, self._hub_id) for batch in pushed.batches] if self._hub_id else pushed.batches
         return self._tenants.logs(tenant).append(self._redactor.batches(named))
+
+
+def _check(request: TelemetryRequest, pushed: Pushed) -> None:
+    """Raises E0103: nothing of a push is kept if some of it is not the caller's to send."""
+    for batch in pushed.batches:
+        check_stream(request.caller, request.tenant, batch.labels)
 
 
 def _at_hub(batch: LogBatch, hub_id: str) -> LogBatch:

@@ -10,16 +10,17 @@ from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.model.metadata import Metadata
 from harch.sentinel.model.selection import Appendable, Queryable, SeriesBatch, Written
 from harch.sentinel.model.spans import SpanStore
+from harch.sentinel.store.ingest.judging import Judge
 
 
 class TenantStore(Queryable, Appendable, Protocol):
     """One tenant's series. Times are milliseconds, both ends included."""
 
-    def write_v1(self, body: bytes) -> Written:
+    def write_v1(self, body: bytes, judge: Judge | None = None) -> Written:
         """A remote-write request, snappy and protobuf as it came. Raises HarchError for what cannot be read."""
         ...
 
-    def write_v2(self, body: bytes) -> Written: ...
+    def write_v2(self, body: bytes, judge: Judge | None = None) -> Written: ...
 
     def is_small(self, matchers: Sequence[Matcher], start: int, series_max: int) -> bool:
         """Whether so few series match that reading them takes next to no time."""

@@ -9,6 +9,7 @@ from harch.api.telemetry.otlp import ARCHIVED_BYTES_MAX, in_turn, otlp_body
 from harch.api.telemetry.ports import SpanTenants
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import Route, Work
+from harch.api.telemetry.write_scope import check_span
 from harch.base.errors import REGISTRY
 from harch.sentinel.collect.redaction.redactor import Redactor
 from harch.sentinel.model.spans import SpansWritten
@@ -38,6 +39,8 @@ class TraceWrites:
         body = otlp_body(request, ARCHIVED_BYTES_MAX)
         with in_turn(len(body.plain)):
             exported = exported_spans(body.read(ExportTraceServiceRequest(), "spans"))
+            for span in exported.spans:
+                check_span(request.caller, request.tenant, span)
             written = SpansWritten()
             if exported.spans:
                 written = self._tenants.spans(request.tenant).append(self._redactor.spans(exported.spans))

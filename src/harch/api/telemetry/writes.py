@@ -9,8 +9,10 @@ from harch.api.telemetry.otlp import otlp_body
 from harch.api.telemetry.ports import Tenants
 from harch.api.telemetry.request import TelemetryRequest
 from harch.api.telemetry.routing import WRITE_BYTES_MAX, Handler, Route, Work
+from harch.api.telemetry.write_scope import series_judge
 from harch.base.errors import REGISTRY, HarchError
 from harch.sentinel.model.selection import Written
+from harch.sentinel.store.ingest.judging import judge_batches
 from harch.sentinel.store.request import Receipt
 
 _V2 = "io.prometheus.write.v2.Request"
@@ -40,7 +42,8 @@ class Writes:
             raise HarchError("E0677", f"remote-write bodies are `{_PROTOBUF}`, not `{kind[:80]}`")
         store = self._tenants.store(request.tenant)
         is_v2 = _V2 in kind
-        written = store.write_v2(request.body) if is_v2 else store.write_v1(request.body)
+        judge = series_judge(request.caller, request.tenant)
+        written = store.write_v2(request.body, judge) if is_v2 else store.write_v1(request.body, judge)
         headers = [
             ("X-Prometheus-Remote-Write-Samples-Written", str(written.samples)),
             ("X-Prometheus-Remote-Write-Histograms-Written", str(written.histograms)),
@@ -59,10 +62,12 @@ class Writes:
         body = otlp_body(request)
         exported = exported_metrics(body.read(ExportMetricsServiceRequest()))
         store = self._tenants.store(request.tenant)
-        written = store.append(exported.batches)
+        judge = series_judge(request.caller, request.tenant)
+        batches, forbidden, why = judge_batches(exported.batches, judge)
+        written = store.append(batches)
         store.describe(exported.metadata)
-        refused = sum(written.refused.values())
-        reason = exported.reason or _reasons(written)
+        refused = sum(written.refused.values()) + forbidden
+        reason = exported.reason or why or _reasons(written)
         response = ExportMetricsServiceResponse()
         if exported.rejected or refused:
             response.partial_success.rejected_data_points = exported.rejected + refused

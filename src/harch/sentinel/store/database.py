@@ -19,6 +19,7 @@ from harch.sentinel.store.blocks.merging import merge_selections, merge_tables
 from harch.sentinel.store.flushing import FlushPolicy, flush_until, windows_of
 from harch.sentinel.store.head.head import Head
 from harch.sentinel.store.head.journal import NoJournal
+from harch.sentinel.store.ingest.judging import Judge, judge_rows
 from harch.sentinel.store.ingest.reading import BodyReader
 from harch.sentinel.store.limits import Limits
 from harch.sentinel.store.rate import sample_rate
@@ -91,16 +92,18 @@ class Database:
         self._counting = threading.Lock()
         self._taken, self._refused = 0, 0  # samples, since the store was opened
 
-    def write_v1(self, body: bytes) -> Receipt:
+    def write_v1(self, body: bytes, judge: Judge | None = None) -> Receipt:
         """A remote-write 1 request as it came, snappy and protobuf. Raises HarchError for what cannot be read."""
         self._log.check_writable()
         with self._bodies.read_v1(body) as request:
+            judge_rows(request, judge, self.limits)
             return self._take(request)
 
-    def write_v2(self, body: bytes) -> Receipt:
+    def write_v2(self, body: bytes, judge: Judge | None = None) -> Receipt:
         """The same for remote-write 2."""
         self._log.check_writable()
         with self._bodies.read_v2(body) as request:
+            judge_rows(request, judge, self.limits)
             return self._take(request)
 
     def append(self, batches: Sequence[SeriesBatch]) -> Receipt:
