@@ -70,7 +70,7 @@ def owner_of(stores: Stores, tmp_path: Path, settings: FederatedSettings | None 
 
 def asked(asker: Asker, *parts: MetricPart | LogPart | TracePart, tenant: str = "acme") -> AskedHere:
     question = Question(id="q", tenant=tenant, asked_by="key", parts=parts or (SUM,))
-    return AskedHere(question=question, asker=asker, here=HERE, within_s=5.0)
+    return AskedHere(question=question, asker=asker, here=HERE, within_s=600.0)
 
 
 def told(answer: Answer) -> Told:
