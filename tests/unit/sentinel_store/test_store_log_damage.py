@@ -117,8 +117,9 @@ def test_whatever_is_damaged_no_sample_comes_back_wrong_and_it_is_said(
     database.append([SeriesBatch(labels({"__name__": "last"}), [5], [1.0])])
     data = bytearray(path.read_bytes())
     place %= len(data)
-    rubbish = random.Random(place).randbytes(min(length, len(data) - place))
-    data[place : place + len(rubbish)] = rubbish
+    chance = random.Random(place)
+    for at in range(place, min(place + length, len(data))):
+        data[at] ^= chance.randint(1, 255)  # never 0: every byte differs from what was written
     path.write_bytes(data)
     again = open_database(folder)
     assert is_part_of(everything(again), everything(database))
