@@ -9,7 +9,8 @@ PIPELINES := $(wildcard tests/integration/test_nats_*.py tests/integration/test_
                tests/integration/test_sense_*.py tests/integration/act)
 
 .DEFAULT_GOAL := help
-.PHONY: help up reset install test test-pipelines test-processes test-reasoning check soak docs clean
+.PHONY: help up reset install test test-pipelines test-processes test-reasoning test-without-programs check soak docs \
+        clean
 
 help:            ## Lists what can be made
 	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +37,9 @@ test-processes: $(DEV)
 
 test-reasoning: $(DEV)
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES))
+
+test-without-programs: $(DEV)
+	@HARCH_TEST_HIDE=programs $(BIN)/python -m pytest -m 'needs or uses'
 
 check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/ruff check src tests bench examples

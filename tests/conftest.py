@@ -1,4 +1,4 @@
-"""What all tests share: their helper modules on the path, and generated examples without deadlines."""
+"""What all tests share: helper modules on the path, a list of what may be skipped, examples without deadlines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+pytest_plugins = ("expected_skips",)
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -38,12 +38,11 @@ def shell_lines(path: Path) -> Iterator[str]:
 
 def tracked_text_files() -> Iterator[tuple[Path, str]]:
     """Every text file under version control; without git, every text file outside hidden and built folders."""
-    listed = subprocess.run(
-        ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
-    )
-    if listed.returncode == 0:
-        paths = [ROOT / part for part in listed.stdout.decode().split("\0") if part]
-    else:
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+        paths = [ROOT / part for part in listed.split("\0") if part]
+    except (OSError, subprocess.CalledProcessError):
         built = {"site", "dist", "node_modules"}
         paths = [
             path

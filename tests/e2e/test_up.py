@@ -17,6 +17,8 @@ import pytest
 
 from harch.testing.ports import free_port_base
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 HARCH = [sys.executable, "-m", "harch"]
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -196,7 +195,7 @@ def test_a_rule_reaches_a_webhook_and_kill_9_loses_and_repeats_nothing(sentinel:
     assert sentinel.get("silences")[0]["status"]["state"] == "expired"
 
 
-@pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool (package prometheus-alertmanager) is not installed")
+@pytest.mark.needs("amtool")
 def test_amtool_works_unchanged(sentinel: SentinelProcess, webhook: Webhook):
     def amtool(*arguments: str) -> str:
         command = ["amtool", f"--alertmanager.url={sentinel.url}", *arguments]

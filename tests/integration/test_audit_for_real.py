@@ -20,6 +20,8 @@ from harch.sovereignty.audit.verification import Outcome, verify
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 WITHIN_S = 30
 
 

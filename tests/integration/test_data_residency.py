@@ -14,6 +14,8 @@ import pytest
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 DAKHLA, DAKAR = "pue = 1.2\n", "pue = 1.4\n"
 SAFE = '[hubs.safeguards]\nencrypts_at_rest = true\nencrypts_in_transit = true\nkeys_in = ["{}"]\n'
 FLEET = TINY_FLEET_TOML.replace(DAKHLA, DAKHLA + SAFE.format("MA")).replace(DAKAR, DAKAR + SAFE.format("SN"))

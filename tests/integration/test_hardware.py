@@ -12,6 +12,8 @@ from harch.sdk import Client
 from harch.testing.fleets import TINY_FLEET_TOML, tiny_fleet
 from harch.testing.hub_process import HubProcess
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 H100_NODES = [node.id for node in tiny_fleet().hubs[0].nodes if node.gpu_model.name == "h100-80gb"]
 SETTINGS = """
 [defragmentation]

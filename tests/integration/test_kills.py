@@ -14,6 +14,8 @@ import pytest
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 SOAK = bool(os.environ.get("HARCH_SOAK"))
 KILLS = 200 if SOAK else 15
 JOBS_AT_ONCE = 12

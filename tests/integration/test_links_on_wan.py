@@ -16,13 +16,13 @@ import pytest
 from harch.base.clock import SystemClock
 from harch.base.config import Home
 from harch.federation.identity.founding import make_federation
-from harch.testing.wan import Wan, why_not_permitted
+from harch.testing.wan import Wan
 
 NODE = Path(__file__).with_name("links_node.py")
 WITHIN_S = 30.0
 PAIR = ("dakhla", "dakar")
 
-pytestmark = pytest.mark.skipif(why_not_permitted() is not None, reason=why_not_permitted() or "")
+pytestmark = pytest.mark.needs("wan")
 
 
 class Told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,12 +17,10 @@ CALLS = "trace=fsync,fdatasync,pwrite64,write,writev"
 PAYLOAD = b"OPEN-THE-VALVE"
 
 
+@pytest.mark.needs("strace")
 @pytest.mark.parametrize("synced", [True, False])
 async def test_the_synced_engine_syncs_between_the_write_and_the_acknowledgement(tmp_path: Path, synced: bool) -> None:
     """The other engine does not: that is why ACT has one of its own."""
-    strace = shutil.which("strace")
-    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], check=False).returncode:
-        pytest.skip("needs strace and the right to trace")
     trace = tmp_path / "calls"
     async with world(tmp_path) as made:
         await made.start(Layout(domains=(made.morocco(made.server("ma-1"), synced=synced),), limits=LIMITS))
@@ -33,7 +30,7 @@ async def test_the_synced_engine_syncs_between_the_write_and_the_acknowledgement
             await worker.publish_stored("juris.ma.soil.act.0", b"the file is open now")
             pid = str(made.servers["ma-1"].pid)
             tracing = subprocess.Popen(
-                [strace, "-f", "-s", "400", "-e", CALLS, "-p", pid, "-o", str(trace)], stderr=subprocess.PIPE
+                ["strace", "-f", "-s", "400", "-e", CALLS, "-p", pid, "-o", str(trace)], stderr=subprocess.PIPE
             )
             try:
                 assert tracing.stderr is not None

@@ -16,7 +16,7 @@ import pytest
 
 from harch.testing.ports import free_port_base
 
-pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
+pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(240)]  # kernels may have to be compiled first
 
 PATIENCE_S = 120.0
 KEY = "hsk_5ecre7000111222333"

@@ -24,7 +24,7 @@ from harch.pipelines.engine.users import inbox_of
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(240)]
 
 HEAD = """\
 kind: pipeline

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import pytest
+import aiomqtt
+from amqtt.broker import Broker
 
 from harch.base.clock import SystemClock
 from harch.pipelines.sense.devices import DeviceTable
@@ -51,12 +52,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def broker(port: int) -> AsyncIterator[None]:
-    amqtt = pytest.importorskip("amqtt.broker", reason="the broker amqtt is not installed")
     config = {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
         "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
     }
-    running = amqtt.Broker(config)
+    running = Broker(config)
     await running.start()
     try:
         yield
@@ -65,7 +65,6 @@ async def broker(port: int) -> AsyncIterator[None]:
 
 
 async def test_events_of_a_real_broker_arrive_also_after_it_was_away() -> None:
-    aiomqtt = pytest.importorskip("aiomqtt", reason="the client aiomqtt is not installed")
     port = free_port()
     intake = make_intake()
     source = mqtt_input(intake, port)

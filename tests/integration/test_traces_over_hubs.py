@@ -18,7 +18,7 @@ from harch.base.tracing.context import TraceContext
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.ports import free_port_base
 
-pytestmark = pytest.mark.timeout(240)  # kernels may have to be compiled first
+pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(240)]  # kernels may have to be compiled first
 PATIENCE_S = 120.0
 CALLER = TraceContext(bytes(range(1, 17)), bytes(range(1, 9)))
 TRACE = CALLER.trace_id.hex()

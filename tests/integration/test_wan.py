@@ -19,9 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from harch.testing.wan import Wan, WanError, why_not_permitted
+from harch.testing.wan import Wan, WanError
 
-pytestmark = pytest.mark.skipif(why_not_permitted() is not None, reason=why_not_permitted() or "")
+pytestmark = pytest.mark.needs("wan")
 
 PORT = 9000
 QUIET_S = 0.4  # nothing has come for that long: nothing will (the links of these tests take 10 ms)

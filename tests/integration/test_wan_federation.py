@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harch.fleet.file import parse_fleet
-from harch.testing.wan import Wan, why_not_permitted
+from harch.testing.wan import Wan
 from harch.testing.wan_federation import WanFederation
 
-pytestmark = pytest.mark.skipif(why_not_permitted() is not None, reason=why_not_permitted() or "")
+pytestmark = [pytest.mark.needs("wan"), pytest.mark.uses("bubblewrap")]
 
 _numbers = itertools.count()  # a name that was used a moment ago means the same work
 LEASE_S = 20.0  # longer than a hub needs to start on a busy machine

@@ -11,9 +11,9 @@ from harch.testing.wan import Wan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from federation_serf import measure_serf, why_no_serf
+from federation_serf import measure_serf
 
-pytestmark = pytest.mark.skipif(why_no_serf() is not None, reason=why_no_serf() or "")
+pytestmark = pytest.mark.needs("wan", "serf")
 
 
 def test_updates_of_serf_reach_all_hubs_but_not_faster_than_the_links() -> None:

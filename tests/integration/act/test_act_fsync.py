@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +19,8 @@ WORKER = Path(__file__).with_name("act_worker.py")
 CALLS = "trace=fdatasync,fsync,pwrite64,sendto,write"
 
 
+@pytest.mark.needs("strace")
 async def test_the_intent_is_synced_before_the_request_leaves(tmp_path: Path) -> None:
-    strace = shutil.which("strace")
-    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], check=False).returncode:
-        pytest.skip("needs strace and the right to trace")
     trace = tmp_path / "calls"
     async with RecordingHook(honours_key=True).serving() as hook:
         settings = {
@@ -34,7 +31,7 @@ async def test_the_intent_is_synced_before_the_request_leaves(tmp_path: Path) ->
         file.write_text(json.dumps(settings))
         now_ms = str(round(SystemClock().now().timestamp() * 1000))
         worker = [sys.executable, str(WORKER), str(tmp_path / "act.db"), str(file), "1", now_ms]
-        command = [strace, "-f", "-y", "-s", "4096", "-e", CALLS, "-o", str(trace), *worker]
+        command = ["strace", "-f", "-y", "-s", "4096", "-e", CALLS, "-o", str(trace), *worker]
         process = subprocess.Popen(command, start_new_session=True)
         try:
             await until(lambda: "'state': 'done'" in _read(tmp_path / "act.audit"), "the command is done")

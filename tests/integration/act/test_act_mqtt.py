@@ -10,13 +10,12 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from amqtt.broker import Broker
 
 from harch.pipelines.act.settings import MqttSink as Settings
 from harch.pipelines.act.sinks.base import Effect, Order
 from harch.pipelines.act.sinks.mqtt import MqttSink
 from integration.act.act_servers import until
-
-Broker = pytest.importorskip("amqtt.broker", reason="needs amqtt, an MQTT broker in Python").Broker
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from harch.base.errors import HarchError
@@ -17,8 +18,6 @@ from harch.pipelines.act.settings import SqlSink as Settings
 from harch.pipelines.act.sinks.base import Effect, Order
 from harch.pipelines.act.sinks.sql import SqlSink
 from harch.testing.ports import free_port
-
-psycopg = pytest.importorskip("psycopg", reason="needs psycopg")
 
 ADD = "UPDATE accounts SET amount = amount + :amount WHERE id = :device AND note <> '100%'"
 
@@ -36,13 +35,13 @@ class Postgres:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def make(self) -> None:
-        command = [_program("initdb"), "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "--no-sync"]
+        command = ["initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "--no-sync"]
         subprocess.run(command, check=True, capture_output=True, user=self.user, timeout=100)
 
     def start(self) -> None:
         options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder), "-c", "shared_buffers=16MB"]
         self._process = subprocess.Popen(
-            [_program("postgres"), "-D", self.folder / "data", *options],
+            ["postgres", "-D", self.folder / "data", *options],
             user=self.user,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -52,13 +51,6 @@ class Postgres:
         if self._process is not None:
             self._process.kill()
             self._process.wait(timeout=30)
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name) or next((str(one) for one in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
-    if found is None:
-        pytest.skip(f"needs PostgreSQL's `{name}`")
-    return found
 
 
 @pytest.fixture
@@ -93,6 +85,7 @@ async def connected(server: Postgres) -> psycopg.Connection:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_key_is_one_change_also_over_a_killed_server(postgres: Postgres) -> None:
     bank = await connected(postgres)
     bank.execute("CREATE TABLE accounts (id TEXT PRIMARY KEY, amount INTEGER, note TEXT DEFAULT '')")

@@ -16,6 +16,8 @@ from harch.base.clock import SystemClock
 from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 # Time is cut finely: what takes hours elsewhere takes seconds here. The table is the operator's meter and forecast.
 CARBON = """
 [sources.panels]

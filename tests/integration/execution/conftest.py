@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,8 @@ async def hub():
         yield hub
 
 
-@pytest.fixture(params=["auto", "off"])
+@pytest.fixture(params=[pytest.param("auto", marks=pytest.mark.needs("bubblewrap")), "off"])
 def mode(request):
-    if "auto" in request.param and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap (bwrap) is not installed")
     return request.param
 
 

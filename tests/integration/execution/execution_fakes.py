@@ -36,7 +36,8 @@ from harch.execution.protocol import (
     encode_frame,
 )
 
-everywhere = pytest.mark.parametrize("mode", ["auto", "off", "bare auto", "bare off"], indirect=True)
+_in_sandbox = [pytest.param(mode, marks=pytest.mark.needs("bubblewrap")) for mode in ("auto", "bare auto")]
+everywhere = pytest.mark.parametrize("mode", [*_in_sandbox, "off", "bare off"], indirect=True)
 API_KEY = "hsk_test"
 WAIT_S = 15.0
 Message = TypeVar("Message")

@@ -46,9 +46,8 @@ async def test_a_task_that_outlives_its_time_is_ended_as_timeout(hub, agent):
     assert (end.reason, end.signal) == (ExitReason.TIMEOUT, 15)
 
 
+@pytest.mark.needs("memory-cgroup")
 async def test_a_task_beyond_its_memory_is_ended_as_out_of_memory(hub, agent):
-    if "not enforced" in hub.hellos[0].features["memory_limit"]:
-        pytest.skip("no writable memory cgroup")
     end = await hub.run(task(sys.executable, "-c", "x = bytearray(300 * 10**6); print(len(x))", memory_gb=0.06))
     assert end.reason is ExitReason.OUT_OF_MEMORY
     assert "memory limit" in end.detail
@@ -147,9 +146,8 @@ async def test_time_in_pause_does_not_count(hub, agent):
     assert (await hub.ended(spec.key)).reason is ExitReason.EXITED
 
 
+@pytest.mark.needs("cpu-cgroup")
 async def test_cpu_use_is_limited(hub, agent):
-    if "not enforced" in hub.hellos[0].features["cpu_limit"]:
-        pytest.skip("no writable cpu cgroup")
     script = """
 import time
 start, used = time.monotonic(), time.process_time()

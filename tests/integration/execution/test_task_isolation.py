@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from harch.execution.protocol import Forget, StopTask
 from harch.workloads.lifecycle import ExitReason
 
 SECRET = "s3cr3t-" + "x" * 20
-needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
 
 
 async def test_secrets_are_private_files_that_vanish_and_leave_no_trace(hub, agent, state, tmp_path):
@@ -56,7 +54,7 @@ async def test_the_environment_tells_gpus_gang_and_folders(hub, agent):
     assert set(env) & {"SSH_AUTH_SOCK", "VIRTUAL_ENV", "USER", "HARCH_API_KEY"} == set()
 
 
-@needs_bubblewrap
+@pytest.mark.needs("bubblewrap")
 async def test_the_sandbox_hides_state_other_files_and_other_processes(hub, run_agent, state, tmp_path):
     await run_agent(sandbox="auto")
     other = tmp_path / "other-user"
@@ -98,7 +96,7 @@ print(json.dumps({{
     assert checkpoint.read_text() == "x", "checkpoints outlive the task"
 
 
-@needs_bubblewrap
+@pytest.mark.needs("bubblewrap")
 async def test_a_shared_folder_is_writable_but_state_inside_it_stays_hidden(hub, run_agent, tmp_path):
     share = tmp_path / "share"
     (share / "project").mkdir(parents=True)
@@ -131,7 +129,7 @@ async def test_a_folder_that_is_not_shared_is_refused_with_its_code(hub, run_age
     assert (await hub.run(task("true", working_dir=str(share)))).exit_code == 0
 
 
-@needs_bubblewrap
+@pytest.mark.needs("bubblewrap")
 async def test_a_preloaded_library_never_runs_outside_the_sandbox(hub, run_agent):
     await run_agent(sandbox="auto")
     spec = task("true", env={"LD_PRELOAD": "/no/such/library.so"})

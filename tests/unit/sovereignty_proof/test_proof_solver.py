@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+import z3
 
 from harch.sovereignty.proof.book import Book
 from harch.sovereignty.proof.enumerate import enumerate_violations
@@ -24,8 +25,6 @@ from harch.sovereignty.proof.paths import lines_between
 from harch.sovereignty.proof.prove import NO_SOLVER, Status, prove
 from harch.sovereignty.proof.symbolic import Reply, load_solver, solve
 from proof_random import HUBS, random_case
-
-z3 = pytest.importorskip("z3")
 
 
 def test_solver_and_enumeration_agree_on_random_worlds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import nkeys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +52,6 @@ def test_headers_travel_with_their_lengths_and_cannot_be_forged() -> None:
 
 
 def test_keys_are_those_of_the_reference_implementation() -> None:
-    nkeys = pytest.importorskip("nkeys")
     seed = new_user_seed(bytes(range(32)))
     reference = nkeys.from_seed(seed.encode())
     assert reference.public_key.decode() == public_key(seed)

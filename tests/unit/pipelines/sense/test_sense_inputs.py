@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow
 import pytest
 from sense_world import T0, batch_of, rows_of, settings_of, stage_of, take
 
@@ -83,7 +84,6 @@ async def test_http_takes_good_rows_and_explains_the_others() -> None:
 
 
 async def test_http_takes_arrow_and_ready_made_batches() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"ts": [ROW["ts"]], "device": ["pump-2"], "value": [1.5]})
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:

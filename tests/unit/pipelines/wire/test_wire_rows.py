@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,7 +114,6 @@ def test_every_row_is_kept_or_counted(rows_in: list[dict[str, object]]) -> None:
 
 
 def arrow_body(**columns: object) -> bytes:
-    pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table(columns)
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:
@@ -131,7 +131,6 @@ def test_arrow_rows_are_judged_like_all_others() -> None:
 
 
 def test_arrow_timestamps_keep_their_precision() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
     times = pyarrow.array([1_700_000_000_123_456_789], pyarrow.timestamp("ns", "UTC"))
     form = RowFormat(time_unit="ns")
     rows = read_arrow(arrow_body(ts=times, device=["pump-1"], v0=[1.0]), RowReader(COMPACT, Farm(), form), form)
