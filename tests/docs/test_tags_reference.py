@@ -56,7 +56,8 @@ def test_every_shipped_framework_and_group_is_listed() -> None:
 
 
 def test_the_example_of_a_jurisdiction_file_is_valid() -> None:
-    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    registry = parse_jurisdictions(example, "own.toml")
+    examples = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    registry = parse_jurisdictions("\n".join(examples), "own.toml")
+    assert registry.places.of_host("west.valves.souss.example") == "MA"
     assert registry.frameworks_in("TN") == ("customer-charter",)
     assert registry.framework("charter") == "customer-charter"

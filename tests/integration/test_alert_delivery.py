@@ -332,3 +332,33 @@ async def test_a_storm_is_spread_over_time():
     await clock.advance(30)
     assert counting.sent == BURST_MAX + 10
     running.cancel()
+
+
+async def test_a_redirect_leads_to_no_other_host(web: WebServer):
+    """Alerts name tenants and machines: only the host in the configuration hears of them."""
+    other = await asyncio.start_server(lambda reader, writer: heard.append(writer), "127.0.0.1", 0)
+    heard: list[object] = []
+    port = other.sockets[0].getsockname()[1]
+
+    async def redirects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 307 X\r\nlocation: http://localhost:{port}/\r\ncontent-length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    first = await asyncio.start_server(redirects, "127.0.0.1", 0)
+    async with first, other:
+        url = f"http://127.0.0.1:{first.sockets[0].getsockname()[1]}/hook"
+        with pytest.raises(HarchError, match="redirects to another host") as refused:
+            await Sender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
+    assert refused.value.meta["retry"] is False
+    assert not heard
+
+
+async def test_what_is_told_of_a_receiver_is_its_host_as_the_client_reads_it():
+    """A token may follow the host at once, and what looks like a user may be the host."""
+    for url in ("http://127.0.0.1:1?token=s3cret", "http://127.0.0.1:1?@elsewhere.example/"):
+        with pytest.raises(HarchError) as unreachable:
+            await Sender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
+        assert str(unreachable.value).startswith("error[E0650]: 127.0.0.1:1: ")
+        assert "s3cret" not in str(unreachable.value)

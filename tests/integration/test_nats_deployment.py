@@ -18,10 +18,9 @@ from harch.pipelines.engine.layout import Layout
 from harch.pipelines.engine.streams import check_streams, plan_streams
 from harch.pipelines.spec.assembly import assemble_domain
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
-from harch.pipelines.spec.residency import prove_residency
 from harch.sovereignty.gates import Violation
 from unit.pipelines.act.act_builders import command
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, irrigation, rules
+from unit.pipelines.spec.pipeline_files import irrigation, proved, rules
 
 SENSE, THINK, ACT = (f"ma-souss-irrigation-{stage}" for stage in ("sense", "think", "act"))
 ROOT = "juris.ma.souss-irrigation"
@@ -29,7 +28,7 @@ ROOT = "juris.ma.souss-irrigation"
 
 def deployment() -> Deployment:
     spec = irrigation()
-    proof = prove_residency(spec, rules(), JURISDICTIONS, declassified=["water-used"])
+    proof = proved(spec, declassified=["water-used"])
     plan = plan_deployment(spec, proof, rules().terrain)
     assert isinstance(plan, Deployment)
     return plan

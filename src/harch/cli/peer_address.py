@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from harch.base.errors import HarchError
+from harch.base.hosts import read_host
 
 if TYPE_CHECKING:
     from harch.federation.identity.members import Address
@@ -46,7 +47,10 @@ def parse_address(text: str) -> Address:
     from harch.federation.identity.members import Address
 
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    hint = "write e.g. 10.0.0.7:7721"
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise HarchError("E0201", f"`{text}` is not an address", hint="write e.g. 10.0.0.7:7721")
-    return Address(host, int(port))
+        raise HarchError("E0201", f"`{text}` is not an address", hint=hint)
+    try:
+        return Address(read_host(host), int(port))
+    except ValueError as error:
+        raise HarchError("E0201", f"`{text}` is not an address: its host {error}", hint=hint) from None

@@ -132,7 +132,7 @@ def explain(
 @command.command("jurisdictions")
 @json_option
 def jurisdictions(as_json: bool) -> None:
-    """List countries with frameworks, the frameworks, and groups of countries."""
+    """List countries with frameworks, the frameworks, groups of countries, and declared places."""
     from harch.cli.output import emit_json, table
     from harch.sovereignty.in_force import jurisdictions_in_force
 
@@ -149,6 +149,12 @@ def jurisdictions(as_json: bool) -> None:
         ("GROUP", "NAME", "COUNTRIES"),
         [(group.id, group.name, ", ".join(group.countries)) for group in known.groups.values()],
     )
+    if known.places.entries:
+        click.echo()
+        table(
+            ("PLACE", "COUNTRY", "NETWORKS", "NAMES"),
+            [(one.id, one.country, ", ".join(one.networks), ", ".join(one.names)) for one in known.places.entries],
+        )
     click.echo(f"\n{len(known.countries)} countries, by ISO 3166-1 alpha-2 code; --json lists them")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from harch.base.config import home_from_env, ports_from_env
 from harch.base.errors import HarchError
+from harch.base.hosts import address_of
+from harch.base.http_address import http_address
 
 _KEY_BYTES_MAX = 4096
 
@@ -24,11 +24,9 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        host = urlsplit(self.url).hostname or ""
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost"
+        host = http_address(self.url).host
+        address = address_of(host)
+        return host == "localhost" if address is None else address.is_loopback
 
 
 def settings_from_env(url: str | None = None, api_key: str | None = None) -> Settings:
@@ -44,9 +42,11 @@ def settings_from_env(url: str | None = None, api_key: str | None = None) -> Set
 
 def normal_url(url: str) -> str:
     """Scheme and host without the trailing slash and `/v1`, which the client adds itself."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise HarchError("E0201", f"`{url}` is not the address of a hub", hint="e.g. HARCH_URL=http://127.0.0.1:7701")
+    try:
+        http_address(url)
+    except ValueError as error:
+        hint = "e.g. HARCH_URL=http://127.0.0.1:7701"
+        raise HarchError("E0201", f"`{url}` is not the address of a hub: it {error}", hint=hint) from None
     return url.rstrip("/").removesuffix("/v1")
 
 

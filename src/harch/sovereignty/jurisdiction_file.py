@@ -1,4 +1,4 @@
-"""Which frameworks and groups does this file add? TOML in, registry out, or one error with all mistakes and fixes."""
+"""Which frameworks, groups and places does this file add? TOML in, registry out, or one error with all mistakes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from ipaddress import IPv6Network, ip_network
 
 from harch.base.errors import HarchError, Problems
+from harch.base.hosts import address_of, read_host
 from harch.sovereignty.countries import country_of
 from harch.sovereignty.jurisdictions import WORLD, Framework, Group, Jurisdictions, bare_registry
+from harch.sovereignty.places import HOME_NAME, Place, Places
 
 CODE = "E0903"
 HINT = "docs/reference/tags.md describes the file and shows an example"
@@ -22,6 +25,8 @@ TEXT_CHARS_MAX = 512
 _FRAMEWORK_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _GROUP_ID = re.compile(r"[A-Z][A-Z0-9]+(-[A-Z0-9]+)*")
 _COUNTRY = re.compile(r"[A-Z]{2}")
+_PLACE_ID = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
+PREFIX_MIN_V4, PREFIX_MIN_V6 = 8, 16  # a wider network is no place, but half of the world
 
 
 @cache
@@ -42,15 +47,18 @@ def parse_jurisdictions(text: str, source_name: str, *, base: Jurisdictions | No
         raise HarchError(CODE, f"{source_name}: not valid TOML: {str(error)[:200]}", hint=HINT) from error
     problems = Problems()
     for name in root:
-        if name not in ("countries", "frameworks", "groups"):
-            problems.add(name[:64], "unknown key; use countries, frameworks or groups")
+        if name not in ("countries", "frameworks", "groups", "places"):
+            problems.add(name[:64], "unknown key; use countries, frameworks, groups or places")
     # In this order, because groups name countries and frameworks name both.
     countries = {**known.countries, **_read_countries(root.get("countries", {}), problems)}
     plain = Jurisdictions(countries=countries, frameworks={}, groups={})
     groups = {**known.groups, **{entry.id: _read_group(entry, plain) for entry in _entries(root, "groups", problems)}}
     grouped = Jurisdictions(countries=countries, frameworks={}, groups=groups)
     laws = {entry.id: _read_framework(entry, grouped) for entry in _entries(root, "frameworks", problems)}
-    registry = Jurisdictions(countries=countries, frameworks={**known.frameworks, **laws}, groups=groups)
+    found = {entry.id: _read_place(entry, plain) for entry in _entries(root, "places", problems)}
+    places = Places(tuple({**{place.id: place for place in known.places.entries}, **found}.values()))
+    registry = Jurisdictions(countries=countries, frameworks={**known.frameworks, **laws}, groups=groups, places=places)
+    _check_places(places, problems)
     _check_bits(known, registry, problems)
     _check_words(registry, problems)
     if problems:
@@ -155,6 +163,75 @@ def _read_framework(entry: _Entry, registry: Jurisdictions) -> Framework:
         summary=entry.text("summary"),
         aliases=entry.texts("aliases", required=False),
     )
+
+
+def _read_place(entry: _Entry, registry: Jurisdictions) -> Place:
+    entry.only("country", "networks", "names")
+    if not _PLACE_ID.fullmatch(entry.id) or len(entry.id) > 48:
+        entry.problems.add(entry.path, "is not the name of a place; use lower-case letters, digits and inner dashes")
+    country = entry.text("country")
+    if country and country not in registry.countries:
+        entry.problems.add(f"{entry.path}.country", f"`{country[:64]}` is not a country; use a code such as MA")
+    written = (entry.texts("networks", required=True), entry.texts("names", required=False))
+    for values, name in zip(written, ("networks", "names"), strict=True):
+        if len(values) > ENTRIES_MAX:
+            entry.problems.add(f"{entry.path}.{name}", f"has {len(values)} entries, the limit is {ENTRIES_MAX}")
+    networks = [_read_network(text, f"{entry.path}.networks[{at}]", entry) for at, text in enumerate(written[0])]
+    names = [_read_name(text, f"{entry.path}.names[{at}]", entry) for at, text in enumerate(written[1])]
+    return Place(
+        id=entry.id,
+        country=country,
+        networks=tuple(network for network in networks if network),
+        names=tuple(name for name in names if name),
+    )
+
+
+def _read_network(text: str, where: str, entry: _Entry) -> str:
+    """As it is compared: an IPv4 network is never written inside of IPv6."""
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        entry.problems.add(where, f"is no network ({error}); write e.g. `10.1.0.0/16`")
+        return ""
+    is_v6 = isinstance(network, IPv6Network)
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        entry.problems.add(where, "is IPv4 inside of IPv6; write the IPv4 network")
+    elif network.prefixlen < (PREFIX_MIN_V6 if is_v6 else PREFIX_MIN_V4):
+        widest = PREFIX_MIN_V6 if is_v6 else PREFIX_MIN_V4
+        entry.problems.add(where, f"is wider than /{widest}; write the networks of the place alone")
+    elif network.is_loopback or network.is_multicast or network.network_address.is_unspecified:
+        entry.problems.add(where, "is no network of a place: it means the machine itself, or many at once")
+    else:
+        return str(network)
+    return ""
+
+
+def _read_name(text: str, where: str, entry: _Entry) -> str:
+    """A host, or `*.` with the domain that hosts are in."""
+    wildcard = text.startswith("*.")
+    try:
+        name = read_host(text.removeprefix("*."))
+    except ValueError as error:
+        entry.problems.add(where, f"{error}; write a name such as `broker.example`, or `*.example`")
+        return ""
+    if address_of(name) is not None:
+        entry.problems.add(where, "is an address; write it under `networks`")
+        return ""
+    if name == HOME_NAME or name.endswith(f".{HOME_NAME}"):
+        entry.problems.add(where, "is the machine itself; leave it out")
+        return ""
+    return f"*.{name}" if wildcard else name
+
+
+def _check_places(places: Places, problems: Problems) -> None:
+    """One network, and one name, stands in one country; a narrower network may stand in another than a wider one."""
+    owners: dict[str, Place] = {}
+    for place in places.entries:
+        for word in (*place.networks, *place.names):
+            other = owners.setdefault(word, place)
+            if other.country != place.country:
+                sentence = f"`{word}` is in {other.country} as {other.id}, too; leave it out of one of them"
+                problems.add(f"places.{place.id}", sentence)
 
 
 def _check_bits(base: Jurisdictions, registry: Jurisdictions, problems: Problems) -> None:

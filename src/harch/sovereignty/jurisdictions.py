@@ -1,4 +1,4 @@
-"""Which countries, legal frameworks and groups are there? The registry that tags are written and compiled against.
+"""Which countries, legal frameworks, groups and places are there? The registry that tags are compiled against.
 
 A grid zone is no jurisdiction: it says whose carbon intensity applies, and has no place in here.
 """
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from harch.base.errors import HarchError, Problems
 from harch.sovereignty.countries import COUNTRIES, country_of
+from harch.sovereignty.places import Places
 
 WORLD = "WORLD"  # the group of every country that the registry knows
 
@@ -38,11 +39,13 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class Jurisdictions(Struct, frozen=True, dict=True, kw_only=True):
-    """The registry. `countries` maps ISO codes to names; frameworks and groups are known by their ids."""
+    """The registry. `countries` maps ISO codes to names; frameworks and groups are known by their ids. `places`: where
+    networks outside of the fleet stand, as the operator says."""
 
     countries: dict[str, str]
     frameworks: dict[str, Framework]
     groups: dict[str, Group]
+    places: Places = Places()
 
     def frameworks_in(self, country: str) -> tuple[str, ...]:
         """The frameworks in force in a country."""

@@ -116,7 +116,7 @@ def test_without_its_package_postgresql_says_what_it_needs(monkeypatch: pytest.M
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr("harch.pipelines.act.sinks.sql.import_module", missing)
+    monkeypatch.setattr("harch.pipelines.act.sinks.addresses.import_module", missing)
     with pytest.raises(HarchError) as caught:
         SqlSink(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
     assert caught.value.code == "E0776"

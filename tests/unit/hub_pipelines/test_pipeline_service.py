@@ -9,11 +9,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from harch.base.errors import HarchError
-from harch.hub.pipelines import files, packages, records
+from harch.hub.pipelines import files, packages, planning, records
 from harch.hub.pipelines.alerts import Alerts
+from harch.pipelines.workers.config import Egress
+from harch.pipelines.workers.parts import access_digest, egress_of
 from harch.pipelines.workers.status import Alert
+from harch.sovereignty.places import Place, Places
 from harch.testing.clock import SimClock
 from unit.hub_pipelines.pipeline_samples import Desk, text
 
@@ -189,3 +193,54 @@ def test_files_come_in_pieces_and_are_whole_or_not_there(tmp_path: Path) -> None
     with pytest.raises(HarchError) as running:
         files.check_replaced({"models/m.onnx": digest}, "models/m.onnx", "1" * 64)
     assert running.value.code == "E0713"
+
+
+PLACES = Places((Place(id="souss", country="MA", networks=("10.1.0.0/16",), names=("valves.souss.example",)),))
+
+
+def declared(desk: Desk) -> None:
+    """As if the operator's jurisdictions.toml had said so when the hub started."""
+    ground = desk.pipelines._open().ground
+    known = structs.replace(ground.jurisdictions, places=PLACES)
+    desk.pipelines._open().ground = structs.replace(ground, jurisdictions=known)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://evil.example:8099?@127.0.0.1/valves",
+        "http://127.0.0.1:9/valve, undo_url: http://evil.example/",
+        "http://127.0.0.1:9/valve, status_url: 'http://evil.example/{key}'",
+        "http://10.77.0.1/valve, country: MA",
+    ],
+)
+async def test_a_sink_elsewhere_is_refused_however_it_is_written(desk: Desk, address: str) -> None:
+    declared(desk)
+    url, _, rest = address.partition(", ")
+    written = f'"{url}"' + (f", {rest}" if rest else "")
+    with pytest.raises(HarchError) as refused:
+        await apply(desk, ('"http://127.0.0.1:9/valve"', written))
+    assert refused.value.code == "E0907"
+    assert "jurisdictions.toml" in refused.value.message
+
+
+async def test_workers_are_told_the_proved_country_and_the_places_to_compare_with(desk: Desk) -> None:
+    declared(desk)
+    await apply(desk, ("http://127.0.0.1:9/valve", "http://valves.souss.example/valve"))
+    record = records.all_records(desk.database)[0]
+    loop = desk.pipelines._open()
+    planned = planning.plan(planning.spec_of(record), loop.ground)
+    parts = planning.parts_of(record, planned, loop.ground, ".")
+    assert parts.act is not None
+    assert parts.act.sinks["valves"].country == "MA", "for the look at every command's jurisdiction"
+    rule = egress_of(parts, "act").sink("valves")
+    assert rule.refusal("10.1.0.5") == ""
+    assert rule.refusal("10.77.0.1")
+    assert rule.refusal("127.0.0.1")
+    assert access_digest(parts, "act")
+    assert egress_of(parts, "think") == Egress()
+    moved = structs.replace(
+        loop.ground.jurisdictions, places=Places((structs.replace(PLACES.entries[0], networks=()),))
+    )
+    elsewhere = planning.parts_of(record, planned, structs.replace(loop.ground, jurisdictions=moved), ".")
+    assert access_digest(elsewhere, "act") != access_digest(parts, "act"), "so its workers are replaced"

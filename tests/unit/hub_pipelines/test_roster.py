@@ -56,6 +56,14 @@ def test_workers_that_share_devices_out_are_all_new_when_their_number_changes() 
     assert "act-0" not in names(two)
 
 
+def test_a_worker_that_may_reach_something_else_now_is_replaced_though_the_file_is_the_same() -> None:
+    first = settled(Roster(), wishes())
+    changed = {**wishes(), "act": StageWish(workers=1, generation=1, access="other places")}
+    after = settled(first, changed)
+    assert names(after) == {"source-0", "sense-0", "think-0", "act-1"}
+    assert settled(after, changed) == after
+
+
 def test_partitions_go_to_those_who_are_well() -> None:
     roster = Roster(members=tuple(Member(name=f"sense-{n}", stage="sense", generation=1) for n in range(3)))
     assert holders(roster, "sense", ready=()) == ["sense-0", "sense-1", "sense-2"]

@@ -128,3 +128,65 @@ def test_an_unknown_framework_names_the_known_ones() -> None:
     with pytest.raises(HarchError, match="known: ma-law-09-08") as caught:
         REGISTRY.framework("hipaa")
     assert caught.value.code == "E0905"
+
+
+SOUSS = """
+[places.souss]
+country = "MA"
+networks = ["10.1.0.0/16", "2001:db8:1::/48"]
+names = ["broker.souss.example", "*.valves.souss.example"]
+[places.souss-to-dakar]
+country = "SN"
+networks = ["10.1.9.0/24"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "country"),
+    [
+        ("10.1.0.5", "MA"),
+        ("10.1.9.5", "SN"),  # the narrower network
+        ("2001:db8:1::7", "MA"),
+        ("10.2.0.5", None),
+        ("127.3.2.1", ""),
+        ("::1", ""),
+        ("localhost", ""),
+        ("broker.souss.example", "MA"),
+        ("east.valves.souss.example", "MA"),
+        ("valves.souss.example", None),
+        ("souss.example", None),
+        ("localhost.evil.example", None),
+        ("0.0.0.0", None),
+    ],
+)
+def test_a_host_stands_where_the_operator_says_and_otherwise_nowhere(host: str, country: str | None) -> None:
+    assert parse_jurisdictions(SOUSS, "own.toml").places.of_host(host) == country
+
+
+def test_no_places_are_shipped() -> None:
+    assert REGISTRY.places.entries == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ('country = "Morocco"\nnetworks = ["10.1.0.0/16"]', "is not a country"),
+        ('country = "MA"', "networks: must be a list"),
+        ('country = "MA"\nnetworks = []', "networks: must be a list"),
+        ('country = "MA"\nnetworks = ["10.1.0.1/16"]', "is no network"),
+        ('country = "MA"\nnetworks = ["0.0.0.0/0"]', "wider than /8"),
+        ('country = "MA"\nnetworks = ["2000::/3"]', "wider than /16"),
+        ('country = "MA"\nnetworks = ["127.0.0.0/8"]', "the machine itself"),
+        ('country = "MA"\nnetworks = ["::ffff:10.1.0.0/112"]', "IPv4 inside of IPv6"),
+        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["127.1"]', "four decimal numbers"),
+        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["10.1.0.5"]', "write it under `networks`"),
+        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["localhost"]', "the machine itself"),
+        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nhub = "dakhla"', "unknown key"),
+        ('country = "MA"\nnetworks = ["10.1.9.0/24"]', "is in SN as other, too"),
+    ],
+)
+def test_a_place_with_a_mistake_says_what_to_mend(entry: str, told: str) -> None:
+    other = '[places.other]\ncountry = "SN"\nnetworks = ["10.1.9.0/24"]\n'
+    with pytest.raises(HarchError, match="E0903") as refused:
+        parse_jurisdictions(f"{other}[places.souss]\n{entry}\n", "own.toml")
+    assert told in refused.value.message

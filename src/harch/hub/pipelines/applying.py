@@ -54,7 +54,7 @@ async def prepare(
     database: Database,
     country: str,
 ) -> Prepared:
-    """Raises E0907, E0711, E0712, E0757, E0705, E0747, E0748; E0713 if a file of a model is not here."""
+    """Raises E0907, E0711, E0712, E0757, E0705, E0747, E0748, E0776; E0713 if a file of a model is not here."""
     ground, folder, named = loop.ground, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec)
     if before is not None and before.wish is Wish.REMOVE:
         raise HarchError("E0711", f"`{spec.name}` is being removed", hint="apply it again when it is gone")
@@ -66,7 +66,13 @@ async def prepare(
     known = (planning.spec_of(before), before.released) if before is not None else None
     released = released_exports(spec, ground.jurisdictions, asked.authorities, now=asked.now, before=known)
     planned = await asyncio.to_thread(
-        planning.plan, spec, ground, before, released=released, drop_state=asked.drop_state
+        planning.plan,
+        spec,
+        ground,
+        before,
+        released=released,
+        drop_state=asked.drop_state,
+        variables=loop.secrets_of(asked.tenant, planning.plain(spec)),
     )
     if (spec.exports or spec.imports) and not loop.borders.is_possible:
         raise HarchError(

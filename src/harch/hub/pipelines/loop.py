@@ -11,6 +11,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -197,7 +198,12 @@ class PipelineLoop:
             if running is not None and running.record == record:
                 continue
             try:
-                planned = plan(spec_of(record), self.ground, released=record.released)
+                planned = plan(
+                    spec_of(record),
+                    self.ground,
+                    released=record.released,
+                    variables=self.secrets_of(record.tenant, record.spec),
+                )
             except HarchError as error:
                 if self.troubles.get(name) != error.message:
                     self.troubles[name] = error.message
@@ -207,10 +213,13 @@ class PipelineLoop:
             self.troubles.pop(name, None)
             self._take(record, planned, running)
 
+    def secrets_of(self, tenant: str, spec: dict[str, Any]) -> dict[str, str]:
+        """Those that sources and sinks name, as far as they are stored."""
+        return self._open_secrets(tenant, secrets_named(spec))
+
     def _take(self, record: PipelineRecord, planned: Planned, running: RunningPipeline | None) -> None:
-        names = secrets_named(record.spec)
         folder = self.pipeline_folder(record.name)
-        environment = {"PYTHONPATH": str(folder / "files"), **self._open_secrets(record.tenant, names)}
+        environment = {"PYTHONPATH": str(folder / "files"), **self.secrets_of(record.tenant, record.spec)}
         if running is not None:
             running.take(record, planned, environment)
             return

@@ -34,7 +34,7 @@ from harch.pipelines.workers.names import (
     POLICY_KEY,
     THINK_CONSUMER,
 )
-from harch.pipelines.workers.parts import worker_config
+from harch.pipelines.workers.parts import access_digest, worker_config
 from harch.pipelines.workers.status import WorkerStatus, read_statuses
 
 FILES, KEPT = "files", "kept"
@@ -157,7 +157,11 @@ class RunningPipeline:
     async def _wishes(self) -> dict[str, StageWish]:
         counts = {"source": 1, **{stage: one.workers for stage, one in self.scale.items()}}
         wanted = {
-            stage: StageWish(workers=counts[stage], generation=self.record.generations.get(stage, 0))
+            stage: StageWish(
+                workers=counts[stage],
+                generation=self.record.generations.get(stage, 0),
+                access=access_digest(self.parts, stage),
+            )
             for stage in ALL_STAGES
             if stage in counts
         }

@@ -13,8 +13,10 @@ from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.hub.pipelines.state_change import check_state, lost_state
 from harch.hub.pipelines.values import ALL_STAGES, SCALED, PipelineRecord, Wish
+from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import PolicyTable
+from harch.pipelines.spec.addresses import hosts_of
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.file import parse_pipelines
 from harch.pipelines.spec.parts import parts_at
@@ -22,6 +24,7 @@ from harch.pipelines.spec.residency import ResidencyProof, prove_residency
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.pipelines.spec.update import Step, UpdatePlan, plan_update
 from harch.pipelines.think.settings import RuntimeKind
+from harch.pipelines.workers.config import Egress
 from harch.pipelines.workers.parts import WORKERS_MAX, PipelineParts
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.jurisdictions import Jurisdictions
@@ -74,11 +77,13 @@ def plan(
     *,
     released: Iterable[str] = (),
     drop_state: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Planned:
     """Proves every edge, then places the stages. `released`: exports whose looser tag an authority has signed.
+    `variables`: the tenant's secrets that addresses stand in.
 
-    Raises E0907 with all refusals, E0711, E0712, E0757."""
-    proof = prove_residency(spec, ground.rules, ground.jurisdictions, declassified=released)
+    Raises E0907 with all refusals, E0711, E0712, E0757; E0776 if nothing here can read an address."""
+    proof = prove_residency(spec, hosts_of(spec, variables), ground.rules, ground.jurisdictions, declassified=released)
     found = plan_deployment(spec, proof, ground.rules.terrain, scores={ground.hub_id: 1.0})
     if not isinstance(found, Deployment):
         raise refusal(spec.name, found)
@@ -210,7 +215,23 @@ def parts_of(record: PipelineRecord, planned: Planned, ground: Ground, model_fol
         model.name: parse_tag(model.tag or planned.spec.jurisdiction, ground.jurisdictions, where="tag")
         for model in (planned.spec.think.models if planned.spec.think else ())
     }  # by name too: versions that come later have no other
-    return structs.replace(found, enrichment=record.enrichment, model_tags=tags, trace_share=ground.trace_share)
+    proof = planned.proof
+    return structs.replace(
+        found,
+        act=_with_countries(found.act, proof.sinks),
+        enrichment=record.enrichment,
+        model_tags=tags,
+        trace_share=ground.trace_share,
+        egress=Egress(places=ground.jurisdictions.places, sinks=dict(proof.sinks), sources=dict(proof.sources)),
+    )
+
+
+def _with_countries(act: ActSettings | None, proved: Mapping[str, str]) -> ActSettings | None:
+    """Workers compare each command with the country that was proved, whether the file names it or not."""
+    if act is None:
+        return None
+    sinks = {name: structs.replace(sink, country=proved.get(name, "")) for name, sink in act.sinks.items()}
+    return structs.replace(act, sinks=sinks)
 
 
 def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int, at: str, by: str) -> PipelineRecord:
@@ -230,7 +251,7 @@ def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int,
 
 
 def secrets_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of secrets that sources and sinks read: `env:NAME` anywhere, and whatever ends in `_secret`."""
+    """Names of secrets that sources and sinks read: `env:NAME` anywhere, and what stands in `…_secret` or `…_env`."""
     found: dict[str, None] = {}
 
     def look(value: object, key: str = "") -> None:
@@ -243,7 +264,7 @@ def secrets_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
         elif isinstance(value, str):
             if match := _ENV.match(value):
                 found[match[1]] = None
-            elif key.endswith("_secret") and value:
+            elif key.endswith(("_secret", "_env")) and value:
                 found[value] = None
 
     look(spec)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 ONE_AT_A_TIME = ("source",)
 SHARED_OUT = ("act",)  # each has a fixed share of the devices, so another number of workers means new workers
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One worker. `slot` of `slots` is its share where a stage is shared out; `leaving` ones drain and go."""
+    """One worker. `slot` of `slots` is its share where a stage is shared out; `leaving` ones drain and go. `access` is
+    a digest of what it may reach, which can change while the file stays the same."""
 
     name: str
     stage: str
     generation: int
+    access: str = ""
     slot: int = 0
     slots: int = 1
     leaving: bool = False
@@ -42,6 +44,7 @@ class Roster(Struct, frozen=True, kw_only=True):
 class StageWish(Struct, frozen=True, kw_only=True):
     workers: int
     generation: int
+    access: str = ""
 
 
 def next_roster(
@@ -66,7 +69,7 @@ def _next_stage(
     old: list[Member] = []
     for member in there:
         if not member.leaving:
-            fits = member.generation == wish.generation and member.slots == slots
+            fits = member.generation == wish.generation and member.slots == slots and member.access == wish.access
             (current if fits and len(current) < wish.workers else old).append(member)
     may_start = stage not in ONE_AT_A_TIME or not (old or leaving)
     taken = {member.slot for member in current}
@@ -74,7 +77,14 @@ def _next_stage(
     for _ in range(wish.workers - len(current) if may_start else 0):
         number = started[stage] = started.get(stage, -1) + 1
         slot = free.pop(0) if free else 0
-        fresh = Member(name=f"{stage}-{number}", stage=stage, generation=wish.generation, slot=slot, slots=slots)
+        fresh = Member(
+            name=f"{stage}-{number}",
+            stage=stage,
+            generation=wish.generation,
+            access=wish.access,
+            slot=slot,
+            slots=slots,
+        )
         current.append(fresh)
     replaced = (
         wish.workers == 0
@@ -85,14 +95,7 @@ def _next_stage(
 
 
 def _left(member: Member) -> Member:
-    return Member(
-        name=member.name,
-        stage=member.stage,
-        generation=member.generation,
-        slot=member.slot,
-        slots=member.slots,
-        leaving=True,
-    )
+    return structs.replace(member, leaving=True)
 
 
 def sense_before_source(wanted: Mapping[str, StageWish], roster: Roster) -> dict[str, StageWish]:
@@ -100,7 +103,7 @@ def sense_before_source(wanted: Mapping[str, StageWish], roster: Roster) -> dict
     found = dict(wanted)
     sense, there = wanted.get("sense"), [member for member in roster.of("source") if not member.leaving]
     if sense is not None and there and any(member.generation != sense.generation for member in roster.of("sense")):
-        found["source"] = StageWish(workers=wanted["source"].workers, generation=there[0].generation)
+        found["source"] = structs.replace(wanted["source"], generation=there[0].generation, access=there[0].access)
     return found
 
 

@@ -13,18 +13,22 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from harch.base.hosts import NamedHost
 from harch.base.rejection import Rejection, rejected
+from harch.pipelines.sense.source_settings import MqttSource
 from harch.pipelines.spec.file import data_tag
+from harch.pipelines.spec.places import PipelineHosts, place_of
 from harch.pipelines.spec.settings import PipelineSpec, StageName
-from harch.pipelines.spec.sink_places import sink_place
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.crossings import PipelineEdge, check_edge
 from harch.sovereignty.jurisdictions import Jurisdictions
+from harch.sovereignty.places import HOME
 from harch.sovereignty.rules import explain_process, explain_rest
 from harch.sovereignty.tag_input import parse_tag
 from harch.sovereignty.tags import Tag, loosens, meet
 
 REASONS_MAX = 200
+_UNREAD = (NamedHost(field="address", problem="was not read"),)  # a sink that nobody looked at is proved nowhere
 
 
 class EdgeKind(StrEnum):
@@ -56,7 +60,10 @@ class ProvedExport(Struct, frozen=True, kw_only=True):
 
 
 class ResidencyProof(Struct, frozen=True, kw_only=True):
-    """`rejections` empty: every edge is proved, and each stage may run at each of its `hubs`."""
+    """`rejections` empty: every edge is proved, and each stage may run at each of its `hubs`.
+
+    `sinks` and `sources`: the country in which each that has an address stands; `HOME` is the hub's own machine.
+    """
 
     pipeline: str
     tag: Tag
@@ -64,6 +71,8 @@ class ResidencyProof(Struct, frozen=True, kw_only=True):
     edges: tuple[ProvedEdge, ...]
     rejections: tuple[Rejection, ...]
     exports: tuple[ProvedExport, ...] = ()
+    sinks: Mapping[str, str] = {}
+    sources: Mapping[str, str] = {}
 
     @property
     def holds(self) -> bool:
@@ -71,11 +80,17 @@ class ResidencyProof(Struct, frozen=True, kw_only=True):
 
 
 def prove_residency(
-    spec: PipelineSpec, rules: Rules, jurisdictions: Jurisdictions, *, declassified: Iterable[str] = ()
+    spec: PipelineSpec,
+    hosts: PipelineHosts,
+    rules: Rules,
+    jurisdictions: Jurisdictions,
+    *,
+    declassified: Iterable[str] = (),
 ) -> ResidencyProof:
-    """`declassified`: names of exports whose looser tag an authority has signed; without, none may be looser."""
+    """`hosts`: where the pipeline would connect to, as `spec.addresses` reads it. `declassified`: names of exports
+    whose looser tag an authority has signed; without, none may be looser."""
     tag = data_tag(spec, jurisdictions)
-    prover = _Prover(spec, rules, jurisdictions, tag)
+    prover = _Prover(spec, hosts, rules, jurisdictions, tag)
     hubs = {stage: prover.hubs_for(stage) for stage in spec.stages}
     hubs = prover.connected(hubs)
     edges = prover.edges(hubs, frozenset(declassified))
@@ -86,6 +101,8 @@ def prove_residency(
         edges=tuple(edges),
         rejections=tuple(dict.fromkeys(prover.reasons))[:REASONS_MAX],
         exports=tuple(prover.exports),
+        sinks=prover.sinks,
+        sources=prover.sources,
     )
 
 
@@ -104,13 +121,18 @@ def on_whole_ways(rules: Rules, tag: Tag, hubs: Sequence[tuple[str, ...]]) -> li
 
 
 class _Prover:
-    def __init__(self, spec: PipelineSpec, rules: Rules, jurisdictions: Jurisdictions, tag: Tag) -> None:
+    def __init__(
+        self, spec: PipelineSpec, hosts: PipelineHosts, rules: Rules, jurisdictions: Jurisdictions, tag: Tag
+    ) -> None:
         self.spec = spec
+        self.hosts = hosts
         self.rules = rules
         self.jurisdictions = jurisdictions
         self.tag = tag
         self.reasons: list[Rejection] = []
         self.exports: list[ProvedExport] = []
+        self.sinks: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
 
     def hubs_for(self, stage: StageName) -> tuple[str, ...]:
         """Hubs where this stage may process and keep the data; if there are none, why each of them is refused."""
@@ -143,24 +165,37 @@ class _Prover:
             for name, tag in model_tags(self.spec, self.jurisdictions):
                 found += rejected(f"{subject}: model {name}", explain_process(tag, site))
         if stage is StageName.ACT and self.spec.act is not None:
-            for name, sink in self.spec.act.sinks.items():
-                found += self._sink(name, sink_place(sink), hub, site.country if site else None)
+            for name in self.spec.act.sinks:
+                found += self._sink(name, hub, site.country if site else None)
         return list(dict.fromkeys(found))
 
     def _origins(self, hub: str, country: str | None) -> list[Rejection]:
-        found = []
-        for name, origin in self.spec.origins.items():
+        """A source that connects to somebody stands where the operator says; of one that is sent to, the file may say
+        that its senders are further away."""
+        found: list[Rejection] = []
+        for source in self.spec.sense.sources:
+            name, origin = source.name, self.spec.origins.get(source.name, "")
             subject = f"{self.spec.name}: source {name} -> {hub}"
-            found += self._crossing(subject, origin, country)
+            hosts = self.hosts.sources.get(name, _UNREAD if isinstance(source, MqttSource) else ())
+            if hosts:
+                place = place_of(subject, hosts, origin, self.jurisdictions.places, country)
+                if not isinstance(place, str):
+                    found += place
+                    continue
+                self.sources[name] = origin = place
+            if origin != HOME:
+                found += self._crossing(subject, origin, country)
         return found
 
-    def _sink(self, name: str, place: str | None, hub: str, country: str | None) -> list[Rejection]:
+    def _sink(self, name: str, hub: str, country: str | None) -> list[Rejection]:
         subject = f"{self.spec.name}: {hub} -> sink {name}"
-        if place is None:
-            fix = f"say it: `country: {country or 'MA'}`"
-            return [Rejection(subject, "country", "nobody said in which country the sink stands", fix)]
-        if place == "":
-            return []  # at the hub itself
+        said = self.spec.act.sinks[name].country if self.spec.act else ""
+        place = place_of(subject, self.hosts.sinks.get(name, _UNREAD), said, self.jurisdictions.places, country)
+        if not isinstance(place, str):
+            return list(place)
+        self.sinks[name] = place
+        if place == HOME:
+            return []
         found = self._crossing(subject, country, place)
         if place not in self.tag.process_in:
             allowed = ", ".join(self.tag.process_in)
@@ -210,7 +245,12 @@ class _Prover:
         spec = self.spec
         at = hubs[StageName.SENSE]
         found = [
-            self._local(EdgeKind.SOURCE, f"{source.name} -> sense", at, spec.origins.get(source.name))
+            self._local(
+                EdgeKind.SOURCE,
+                f"{source.name} -> sense",
+                at,
+                self.sources.get(source.name) or spec.origins.get(source.name),
+            )
             for source in spec.sense.sources
         ]
         for before, after in pairwise(spec.stages):
@@ -228,8 +268,8 @@ class _Prover:
             found.append(self._local(EdgeKind.STATE, "act -> ledger", at))
             found.append(self._local(EdgeKind.DEAD_LETTERS, "act -> dead letters", at))
             found += [
-                self._local(EdgeKind.SINK, f"act -> {name}", at, sink_place(sink) or None)
-                for name, sink in spec.act.sinks.items()
+                self._local(EdgeKind.SINK, f"act -> {name}", at, self.sinks.get(name) or None)
+                for name in spec.act.sinks
             ]
         for index, export in enumerate(spec.exports):
             tag = self.tag

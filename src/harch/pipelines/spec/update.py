@@ -77,9 +77,18 @@ def plan_update(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictio
 
 
 def _places(spec: PipelineSpec) -> tuple[object, ...]:
-    sinks = {name: sink.country for name, sink in spec.act.sinks.items()} if spec.act else {}
+    sinks = spec.act.sinks if spec.act else {}
     stage_hubs = tuple(spec.scaling.of(stage).hubs for stage in StageName)
-    return (spec.jurisdiction, spec.hubs, spec.origins, stage_hubs, sinks, spec.exports, spec.stages)
+    return (
+        spec.jurisdiction,
+        spec.hubs,
+        spec.origins,
+        stage_hubs,
+        spec.sense.sources,
+        sinks,
+        spec.exports,
+        spec.stages,
+    )
 
 
 def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[StageName, Step, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,9 @@ from harch.base.errors import HarchError
 from harch.pipelines.workers.config import WorkerConfig, read_config
 from harch.pipelines.workers.shell import Shell, StageBody
 
+# Variables by which clients of sinks and sources would connect to somebody else than they are told to: proxies, and
+# what libpq fills in.
+_LEADING_ELSEWHERE = ("PROXY", "PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGSERVICEFILE", "PGSYSCONFDIR")
 STAGES = ("source", "sense", "think", "act", "fused", "replay")
 
 
@@ -23,6 +27,8 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request, with its address, is nobody's business
+    for name in [name for name in os.environ if name.upper().endswith(_LEADING_ELSEWHERE)]:
+        del os.environ[name]
     try:
         config = read_config(arguments.config)
         if config.stage != arguments.stage:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from harch.pipelines.act.sinks.build import build_sinks, close_sinks
 from harch.pipelines.act.store import LedgerStore
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.nkeys import sign
+from harch.pipelines.client.options import parse_address
 from harch.pipelines.engine.users import inbox_of
 from harch.pipelines.sense.gate import Gate, Verdict
 from harch.pipelines.think.messages import decode_outputs
@@ -42,9 +44,10 @@ from harch.pipelines.workers.shell import Shell
 from harch.sovereignty.audit.entry import Draft
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from nats.aio.client import Client, Server
 
 LEDGER_FILE = "ledger.db"
+RECONNECT_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,8 @@ class Actor:
         """Raises E0775 without a ledger, E0776 without what a sink needs."""
         config = self._config
         self._store = await self._open_ledger()
-        self._sinks = build_sinks(self._settings)
+        guards = {name: self._shell.guard(f"sink {name}", config.egress.sink(name)) for name in self._settings.sinks}
+        self._sinks = build_sinks(self._settings, guards=guards)
         number, count = config.share
         self._stage = ActStage(
             self._settings,
@@ -217,7 +221,8 @@ async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = Non
                 name=config.worker if config is not None else access.user,
                 inbox_prefix=inbox_of(access.user).encode(),
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.2,
+                reconnect_time_wait=RECONNECT_S,
+                reconnect_to_server_handler=_named_servers(access.servers),
                 error_cb=_quiet,
                 **options,
             )
@@ -225,6 +230,18 @@ async def connect_ledger(access: EngineAccess, config: WorkerConfig | None = Non
         raise HarchError(
             "E0775", f"the ledger's message server is not reachable ({type(error).__name__})", hint="is it running?"
         ) from error
+
+
+def _named_servers(urls: tuple[str, ...]) -> Callable[[list[Server], dict[str, Any]], tuple[Server | None, float]]:
+    """Whoever connects again stays with the servers that were named. A server tells its clients of others in its
+    cluster, and those may stand in another country."""
+    named = {(address.host, address.port) for address in map(parse_address, urls)}
+
+    def choose(known: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
+        own = [server for server in known if (server.uri.hostname, server.uri.port) in named]
+        return min(own, key=lambda server: server.reconnects), RECONNECT_S
+
+    return choose
 
 
 async def _quiet(error: Exception) -> None:

@@ -20,6 +20,7 @@ from harch.pipelines.think.settings import ThinkSettings
 from harch.pipelines.workers.names import PipelineNames, names_of
 from harch.pipelines.workers.replay_order import ReplayOrder
 from harch.pipelines.workers.route import Into, Route
+from harch.sovereignty.places import HOME, EgressRule, Places
 from harch.sovereignty.tags import Tag
 from harch.sovereignty.terrain import Site
 
@@ -91,6 +92,21 @@ class ActOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deliveries_max: Annotated[int, Meta(ge=1, le=1000)] = 8
 
 
+class Egress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where sinks and sources may connect to: the country that was proved of each, by its name, and the places that
+    the operator declared. What is not named here stays on this machine."""
+
+    places: Places = Places()
+    sinks: dict[str, str] = {}
+    sources: dict[str, str] = {}
+
+    def sink(self, name: str) -> EgressRule:
+        return EgressRule(self.sinks.get(name, HOME), self.places)
+
+    def source(self, name: str) -> EgressRule:
+        return EgressRule(self.sources.get(name, HOME), self.places)
+
+
 class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One worker. A stage reads its own part; `fused` reads `sense`, `think` and, with `act`, that too."""
 
@@ -112,6 +128,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     model_tags: dict[str, Tag] = {}  # by `model` or `model@version`; a model without one is loaded nowhere
     enrichment: dict[str, dict[str, float]] = {}  # device: column: value
     country_bits: dict[str, int] = {}  # mask of the hubs of each country, for sinks that stand in one
+    egress: Egress = Egress()
     lane: Literal["durable", "hot"] = "durable"  # how features travel
     exports: bool = False  # SENSE keeps copies of features, from which the hub makes exports
     route: Route = Route()

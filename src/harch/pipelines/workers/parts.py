@@ -3,8 +3,10 @@ configuration of each worker that follows from them. No I/O."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct, field
 
 from harch.pipelines.act.settings import ActSettings
@@ -13,6 +15,7 @@ from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.think.settings import ThinkSettings
 from harch.pipelines.workers.config import (
     ActOptions,
+    Egress,
     EngineAccess,
     LeaseSettings,
     SourceOptions,
@@ -47,6 +50,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
     model_tags: dict[str, Tag] = {}
     enrichment: dict[str, dict[str, float]] = {}
     country_bits: dict[str, int] = {}
+    egress: Egress = Egress()
     lane: Literal["durable", "hot"] = "durable"
     exports: bool = False
     sizes: LaneSizes = LaneSizes()
@@ -111,6 +115,7 @@ def worker_config(
         model_tags=parts.model_tags if thinks else {},
         enrichment=parts.enrichment,
         country_bits=parts.country_bits,
+        egress=egress_of(parts, stage),
         lane=parts.lane,
         exports=parts.exports,
         route=parts.route,
@@ -123,4 +128,23 @@ def worker_config(
         status_every_s=parts.status_every_s,
         trace_share=parts.trace_share,
         seed=parts.seed,
+    )
+
+
+def access_digest(parts: PipelineParts, stage: str) -> str:
+    """Whom a worker of this stage may reach; empty if nobody outside. Another digest is another worker: an operator who
+    takes a place back wants no worker to go on with it."""
+    about = egress_of(parts, stage)
+    return "" if about == Egress() else hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()[:16]
+
+
+def egress_of(parts: PipelineParts, stage: str) -> Egress:
+    """What a stage may connect to; most stages connect to nobody outside."""
+    reads, acts = stage == "source", stage == "act" or (stage == "fused" and parts.fused_acts)
+    if not reads and not acts:
+        return Egress()
+    return Egress(
+        places=parts.egress.places,
+        sinks=parts.egress.sinks if acts else {},
+        sources=parts.egress.sources if reads else {},
     )

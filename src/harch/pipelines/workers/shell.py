@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from harch.base.clock import Clock, SystemClock
+from harch.base.egress import Guard
 from harch.base.errors import HarchError
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
@@ -30,12 +31,13 @@ from harch.pipelines.workers.config import TOKEN, WorkerConfig
 from harch.pipelines.workers.local_engine import connect
 from harch.pipelines.workers.status import Alert, Meter, WorkerStatus, memory_bytes
 from harch.pipelines.workers.window_spans import WindowSpans
+from harch.sovereignty.places import EgressRule
 
 CONNECT_TIMEOUT_S = 60.0
 DRAIN_S_MAX = 25.0  # below the grace of the supervisor
 ORPHAN_POLL_S = 1.0
 WANTED_POLL_S = 0.5  # what is wanted is looked at so often, and at once when the control subject says so
-
+REFUSALS_TOLD_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,8 @@ class Shell:
         self._meter = Meter()
         self._lock: int | None = None
         self._draining = False
+        self._refused: dict[str, int] = {}  # connections, by what wanted them
+        self._refusals_told_s: dict[str, float] = {}
         self.is_orphan = False  # all others end now, too: nobody takes what we would still send
         self._looking = asyncio.Event()
 
@@ -151,6 +155,23 @@ class Shell:
         )
         with contextlib.suppress(NatsError):  # the log has it
             self.client.publish(self.names.alerts, msgspec.json.encode(alert))
+
+    def guard(self, what: str, rule: EgressRule) -> Guard:
+        """Judges every address that this sink or source would connect to. Threads may ask it."""
+        loop = asyncio.get_running_loop()
+
+        def refused(detail: str) -> None:
+            loop.call_soon_threadsafe(self._connection_refused, what, detail)
+
+        return Guard(rule.refusal, on_refused=refused)
+
+    def _connection_refused(self, what: str, detail: str) -> None:
+        """Counted always; told now and then, because whoever was refused tries again."""
+        self._refused[what] = self._refused.get(what, 0) + 1
+        now_s = self.clock.monotonic_s()
+        if now_s - self._refusals_told_s.get(what, -REFUSALS_TOLD_EVERY_S) >= REFUSALS_TOLD_EVERY_S:
+            self._refusals_told_s[what] = now_s
+            self.alert("egress", f"{what} was not connected: {detail}", self._refused[what])
 
     def _tell_spans(self, message: bytes) -> None:
         with contextlib.suppress(NatsError):  # whoever is cut off has other worries
@@ -228,7 +249,7 @@ class Shell:
             health=health,
             trouble=report.trouble,
             partitions=report.partitions,
-            counters=report.counters,
+            counters=report.counters | ({"connections_refused": sum(self._refused.values())} if self._refused else {}),
             gauges=report.gauges,
             lag=report.lag,
             rate=self._meter.rate,

@@ -199,7 +199,8 @@ class SourceWorker:
             await FileInput(source, schema, edge, reader, intake, clock, after={edge.source: accepted}).run()
         elif isinstance(source, MqttSource):
             password = variable(source.password_secret) if source.password_secret else None
-            await MqttInput(source, schema, edge, reader, intake, clock, password=password).run()
+            guard = self._shell.guard(f"source {source.name}", self._config.egress.source(source.name))
+            await MqttInput(source, schema, edge, reader, intake, clock, guard=guard, password=password).run()
         else:
             await self._serve(way, source, edge, reader, intake)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
 from harch.fleet.file import shipped_fleet
+from harch.pipelines.spec.addresses import hosts_of
 from harch.pipelines.spec.file import parse_pipelines
+from harch.pipelines.spec.residency import ResidencyProof, prove_residency
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.jurisdiction_file import parse_jurisdictions
 from harch.sovereignty.terrain import Safeguards, SiteSafeguards, Terrain, terrain_of
 
 IRRIGATION = """\
@@ -53,7 +56,18 @@ exports:
   - {name: water-used, to: [SN], tag: {process_in: [MA, SN], rest_in: [MA, SN], transit_in: [MA, SN, MR],
      may_cross_borders: true, classification: public, encrypt_at_rest: false, encrypt_in_transit: false}}
 """
-JURISDICTIONS = shipped_jurisdictions()
+PLACES = """\
+[places.souss]
+country = "MA"
+networks = ["10.1.0.0/16"]
+names = ["broker.souss.example", "*.valves.souss.example"]
+
+[places.dakar]
+country = "SN"
+networks = ["10.2.0.0/16", "2001:db8:5::/48"]
+names = ["hook.dakar.example"]
+"""
+JURISDICTIONS = parse_jurisdictions(PLACES, "jurisdictions.toml")
 FLEET = shipped_fleet("five-hubs")
 
 
@@ -83,6 +97,10 @@ def changed(**fields: Any) -> PipelineSpec:
         else:
             table[name] = value
     return parse(yaml.safe_dump(data))
+
+
+def proved(spec: PipelineSpec, *, declassified: Iterable[str] = (), **variables: str) -> ResidencyProof:
+    return prove_residency(spec, hosts_of(spec, variables), rules(), JURISDICTIONS, declassified=declassified)
 
 
 def terrain() -> Terrain:

@@ -9,8 +9,7 @@ from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.layout import Layout, Server
 from harch.pipelines.spec.assembly import assemble_domain, controller_name
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
-from harch.pipelines.spec.residency import prove_residency
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, rules
+from unit.pipelines.spec.pipeline_files import changed, irrigation, proved, rules
 
 SEEDS: dict[str, str] = {}
 
@@ -27,7 +26,7 @@ def server(name: str, **fields: Any) -> tuple[Server, ...]:
 def deployed(**fields: Any) -> Deployment:
     spec = changed(**fields) if fields else irrigation()
     names = [export.name for export in spec.exports]
-    plan = plan_deployment(spec, prove_residency(spec, rules(), JURISDICTIONS, declassified=names), rules().terrain)
+    plan = plan_deployment(spec, proved(spec, declassified=names), rules().terrain)
     assert isinstance(plan, Deployment)
     return plan
 

@@ -13,16 +13,15 @@ from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import check_streams
 from harch.pipelines.spec.deployment import Deployment, plan_deployment, shared_partitions
 from harch.pipelines.spec.parts import parts_at
-from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.settings import PipelineSpec, StageName
 from harch.pipelines.spec.update import Step, plan_update
 from harch.pipelines.workers.route import Route
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, parse, raw, rules
+from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, parse, proved, raw, rules
 
 
 def deployed(spec: PipelineSpec) -> Deployment:
     exports = [export.name for export in spec.exports]
-    plan = plan_deployment(spec, prove_residency(spec, rules(), JURISDICTIONS, declassified=exports), rules().terrain)
+    plan = plan_deployment(spec, proved(spec, declassified=exports), rules().terrain)
     assert isinstance(plan, Deployment), plan
     return plan
 
@@ -85,7 +84,7 @@ def test_a_pipeline_that_only_scores_has_no_engine_of_actions() -> None:
 def test_a_source_of_another_country_is_refused() -> None:
     sources = [{"kind": "nats", "name": "gateways", "subject": "juris.sn.souss-irrigation.in.>"}]
     spec = changed(sense__sources=sources, origins={}, exports=[])
-    refused = plan_deployment(spec, prove_residency(spec, rules(), JURISDICTIONS), rules().terrain)
+    refused = plan_deployment(spec, proved(spec), rules().terrain)
     assert isinstance(refused, tuple)
     assert [rejection.rule for rejection in refused] == ["country"]
 

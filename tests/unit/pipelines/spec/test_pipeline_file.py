@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from harch.base.errors import HarchError
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.file import parse_pipelines, pipeline_problems
-from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.schema import pipeline_schema, pipeline_schema_text
 from harch.pipelines.spec.settings import PipelineSpec, StageName
 from harch.pipelines.spec.shape import shape_problems
-from unit.pipelines.spec.pipeline_files import IRRIGATION, JURISDICTIONS, irrigation, raw, rules
+from unit.pipelines.spec.pipeline_files import IRRIGATION, JURISDICTIONS, irrigation, proved, raw, rules
 
 
 def refused(text: str) -> HarchError:
@@ -202,7 +201,7 @@ EXAMPLES = sorted((Path(__file__).parents[4] / "examples" / "pipelines").glob("*
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_every_example_is_valid_and_may_run_on_the_shipped_fleet(path: Path) -> None:
     (spec,) = parse_pipelines(path.read_bytes(), path.name, JURISDICTIONS)
-    proof = prove_residency(spec, rules(), JURISDICTIONS)
+    proof = proved(spec)
     assert proof.rejections == ()
     assert isinstance(plan_deployment(spec, proof, rules().terrain), Deployment)
 

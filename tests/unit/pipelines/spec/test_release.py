@@ -17,10 +17,9 @@ from msgspec import structs
 from harch.base.errors import HarchError
 from harch.cli.pipeline_sign import sign_export
 from harch.pipelines.spec.release import as_object, export_tag, released_exports
-from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.sovereignty.declassification import Declassification, sign
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, irrigation, rules
+from unit.pipelines.spec.pipeline_files import JURISDICTIONS, irrigation, proved
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 KEY = Ed25519PrivateKey.generate()
@@ -58,11 +57,11 @@ def released(spec: PipelineSpec, now: datetime = NOW, **more: Any) -> tuple[str,
 def test_a_signed_statement_lets_the_aggregate_leave_and_without_one_the_proof_refuses() -> None:
     plain = irrigation()
     assert released(plain) == ()
-    refused = prove_residency(plain, rules(), JURISDICTIONS, declassified=released(plain))
+    refused = proved(plain, declassified=released(plain))
     assert "declassification" in {one.rule for one in refused.rejections}
     spec = with_statement(plain, statement(plain))
     assert released(spec) == ("water-used",)
-    proof = prove_residency(spec, rules(), JURISDICTIONS, declassified=released(spec))
+    proof = proved(spec, declassified=released(spec))
     assert proof.holds
     assert [(one.name, one.released) for one in proof.exports] == [("water-used", True)]
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
-from harch.pipelines.spec.residency import EdgeKind, model_tags, on_whole_ways, prove_residency
+from harch.pipelines.spec.residency import EdgeKind, model_tags, on_whole_ways
 from harch.pipelines.spec.settings import StageName
 from harch.sovereignty.compiled import Rules
 from harch.testing.sovereignty import random_tag, random_terrain
-from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, rules
+from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, proved, rules
 
 MOROCCO = {"casablanca", "dakhla", "tangier"}
 WIDE = {
@@ -26,7 +26,7 @@ WIDE = {
 
 
 def test_a_moroccan_pipeline_is_proved_edge_by_edge_and_stays_in_morocco() -> None:
-    proof = prove_residency(irrigation(), rules(), JURISDICTIONS, declassified=["water-used"])
+    proof = proved(irrigation(), declassified=["water-used"])
     assert proof.rejections == ()
     assert {stage: set(hubs) for stage, hubs in proof.hubs.items()} == dict.fromkeys(StageName, MOROCCO)
     edges = {(edge.kind, edge.name) for edge in proof.edges}
@@ -56,9 +56,11 @@ def test_a_moroccan_pipeline_is_proved_edge_by_edge_and_stays_in_morocco() -> No
         ({"hubs": ["casablanca", "dakar"]}, "process_in"),  # a hub that was named must hold
         ({"hubs": ["nowhere"]}, "site"),
         ({"scaling__think__hubs": ["abidjan"]}, "rest_in"),
-        ({"origins__fields": "SN"}, "may_cross_borders"),
-        ({"act__sinks__valves__country": "FR"}, "process_in"),
-        ({"act__sinks__valves__country": None}, "country"),  # nobody said where it stands
+        ({"origins__weather": "SN"}, "may_cross_borders"),  # whoever sends there is further away than the hub
+        ({"origins__fields": "SN"}, "country"),  # the operator says otherwise
+        ({"act__sinks__valves__country": "FR"}, "country"),
+        ({"act__sinks__valves__host": "10.2.0.5", "act__sinks__valves__country": None}, "process_in"),
+        ({"act__sinks__valves__host": "10.9.0.5"}, "place"),  # that the file says MA is no proof
         ({"jurisdiction__frameworks": ["gdpr"]}, "frameworks"),
         ({"jurisdiction__encrypt_at_rest": True, "jurisdiction__key_in": ["MA"], "hubs": ["dakar"]}, "key_in"),
         ({"exports": [{"name": "out", "to": ["CI"]}]}, "process_in"),
@@ -68,7 +70,7 @@ def test_a_moroccan_pipeline_is_proved_edge_by_edge_and_stays_in_morocco() -> No
     ],
 )
 def test_each_way_out_of_the_law_is_refused_with_its_rule_and_a_fix(fields: dict[str, object], rule: str) -> None:
-    proof = prove_residency(changed(**fields), rules(), JURISDICTIONS)
+    proof = proved(changed(**fields))
     assert not proof.holds
     assert rule in {rejection.rule for rejection in proof.rejections}
     assert all(rejection.detail for rejection in proof.rejections)
@@ -83,21 +85,21 @@ def test_a_models_own_tag_limits_where_think_runs_and_without_one_it_is_the_pipe
         "versions": [{"version": "1", "runtime": "python", "callable": "m:f"}],
         "tag": {**WIDE, "process_in": ["SN"], "rest_in": ["SN"]},
     }
-    proof = prove_residency(changed(think__models=[model]), rules(), JURISDICTIONS)
+    proof = proved(changed(think__models=[model]))
     assert any("model thirst@1" in rejection.subject for rejection in proof.rejections)
     ((name, tag),) = model_tags(irrigation(), JURISDICTIONS)
     assert (name, tag.process_in) == ("thirst@1", ("MA",))
 
 
 def test_an_export_that_an_authority_has_signed_may_leave_and_one_hub_means_one_hub() -> None:
-    proof = prove_residency(irrigation(), rules(), JURISDICTIONS, declassified=["water-used"])
+    proof = proved(irrigation(), declassified=["water-used"])
     (export,) = [edge for edge in proof.edges if edge.kind is EdgeKind.EXPORT]
     assert all(target == "dakar" for _, target in export.hubs)
     apart = changed(latency__one_hub=True, scaling__sense__hubs=["dakhla"], scaling__act__hubs=["tangier"], exports=[])
-    refused = prove_residency(apart, rules(), JURISDICTIONS)
+    refused = proved(apart)
     assert {rejection.rule for rejection in refused.rejections} == {"one_hub"}
     split = changed(scaling__sense__hubs=["dakhla"], scaling__act__hubs=["tangier"], exports=[])
-    assert prove_residency(split, rules(), JURISDICTIONS).holds
+    assert proved(split).holds
 
 
 @settings(max_examples=80, deadline=None)
@@ -121,7 +123,7 @@ def test_in_any_world_exactly_the_hubs_on_allowed_ways_are_left(seed: int) -> No
 
 def test_a_pipeline_that_may_be_in_two_countries_is_put_into_one() -> None:
     spec = changed(jurisdiction=WIDE, exports=[], act__sinks__valves__country="MA")
-    proof = prove_residency(spec, rules(), JURISDICTIONS)
+    proof = proved(spec)
     assert proof.holds
     assert "dakar" in proof.hubs[StageName.SENSE]
     plan = plan_deployment(spec, proof, rules().terrain, scores={"tangier": 1.0})
@@ -129,7 +131,7 @@ def test_a_pipeline_that_may_be_in_two_countries_is_put_into_one() -> None:
     assert {placement.hub for placement in plan.placements} == {"tangier"}
     assert plan.rtt_ms == 0
     forced = changed(jurisdiction=WIDE, exports=[], scaling__sense__hubs=["dakar"], scaling__think__hubs=["casablanca"])
-    refused = plan_deployment(forced, prove_residency(forced, rules(), JURISDICTIONS), rules().terrain)
+    refused = plan_deployment(forced, proved(forced), rules().terrain)
     assert isinstance(refused, tuple)
     assert refused[0].rule == "country"
     assert refused[0].nearest_fix

@@ -13,6 +13,7 @@ from example_models import EXAMPLES, NAMES, columns_of, decide, spec_in, trainin
 
 from harch.fleet.file import shipped_fleet
 from harch.pipelines.sense.features import FeatureMaker
+from harch.pipelines.spec.addresses import hosts_of
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.think.settings import input_problems
@@ -114,7 +115,7 @@ def test_the_residency_of_every_edge_is_proved_and_there_is_a_place_for_each_sta
     fleet, jurisdictions = shipped_fleet("five-hubs"), shipped_jurisdictions()
     terrain = terrain_of(fleet, jurisdictions)
     spec = spec_in(EXAMPLES / name / "pipeline.yaml")
-    proof = prove_residency(spec, Rules(terrain), jurisdictions)
+    proof = prove_residency(spec, hosts_of(spec), Rules(terrain), jurisdictions)
     assert proof.rejections == ()
     deployment = plan_deployment(spec, proof, terrain)
     assert isinstance(deployment, Deployment)

@@ -9,7 +9,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from harch.base.egress import Guard
 from harch.pipelines.act.templates import Args
+from harch.sovereignty.places import EgressRule
 
 ANSWER_BYTES_MAX = 64 * 1024
 
@@ -82,6 +84,11 @@ class Sink(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def at_home() -> Guard:
+    """For a sink of which nothing else was proved: this machine alone."""
+    return Guard(EgressRule().refusal)
 
 
 def closed(reason: str) -> Outcome:

@@ -9,8 +9,10 @@ from urllib.parse import quote
 
 import httpx
 
+from harch.base.egress import Guard, NotPermitted
+from harch.base.guarded_http import GuardedTransport
 from harch.pipelines.act.settings import HttpSink as Settings
-from harch.pipelines.act.sinks.base import ANSWER_BYTES_MAX, Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.sinks.base import ANSWER_BYTES_MAX, Effect, Gate, Order, Outcome, Prepared, at_home, closed
 from harch.pipelines.act.sinks.environment import from_environment
 
 # The last thing that httpcore tells before bytes of the request leave. The gate is asked there, after DNS, TCP and TLS.
@@ -29,13 +31,17 @@ class HttpSink:
         self,
         settings: Settings,
         *,
+        guard: Guard | None = None,
         environment: Mapping[str, str] | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._settings = settings
         headers = {name: from_environment(value, environment) for name, value in settings.headers.items()}
         self._client = httpx.AsyncClient(
-            headers=headers, timeout=settings.timeout_s, follow_redirects=False, transport=transport, trust_env=False
+            headers=headers,
+            timeout=settings.timeout_s,
+            follow_redirects=False,
+            transport=GuardedTransport(guard or at_home()),
+            trust_env=False,
         )
 
     @property
@@ -81,6 +87,8 @@ class HttpSink:
             status, body = await self._ask(request, order.timeout_s)
         except _GateClosed as error:
             return closed(str(error))
+        except NotPermitted as error:
+            return Outcome(Effect.NO, f"not connected to: {error}")
         except (httpx.HTTPError, TimeoutError) as error:
             # Before the first byte of the request left, nothing can have happened.
             effect = Effect.MAYBE if sent else Effect.NO
@@ -98,6 +106,8 @@ class HttpSink:
         request = self._client.build_request("GET", _fill(self._settings.status_url, order), timeout=order.timeout_s)
         try:
             status, _ = await self._ask(request, order.timeout_s)
+        except NotPermitted as error:
+            return Outcome(Effect.MAYBE, f"not connected to: {error}")
         except (httpx.HTTPError, TimeoutError) as error:
             return Outcome(Effect.MAYBE, f"{type(error).__name__} of {request.url.host}")
         effect = {200: Effect.YES, 404: Effect.NO}.get(status, Effect.MAYBE)

@@ -11,9 +11,10 @@ import struct
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from harch.base.egress import Guard, reason
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import ModbusSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, at_home, closed
 from harch.pipelines.act.templates import Args, Scalar
 
 if TYPE_CHECKING:
@@ -26,16 +27,15 @@ _BUSY = 6  # the exception code of a device that could not do it now; every othe
 class ModbusSink:
     """One connection, one request at a time. The client's own repetitions are off: only the ledger repeats."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, guard: Guard | None = None) -> None:
         try:
-            from pymodbus.client import AsyncModbusTcpClient
+            import pymodbus.client  # noqa: F401 - whether it is there; each connection makes a client of its own
         except ImportError as error:
             hint = "pip install 'harch[pipelines]'"
             raise HarchError("E0776", "Modbus needs the package `pymodbus`", hint=hint) from error
         self._settings = settings
-        self._client: AsyncModbusTcpClient = AsyncModbusTcpClient(
-            settings.host, port=settings.port, timeout=settings.timeout_s, retries=0, reconnect_delay=0
-        )
+        self._guard = guard or at_home()
+        self._connection: AsyncModbusTcpClient | None = None
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -60,7 +60,7 @@ class ModbusSink:
             async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
                 found = await self._read(order)
         except (TimeoutError, OSError, _exceptions()) as error:
-            return Prepared(f"the device cannot be read ({type(error).__name__})")
+            return Prepared(f"the device cannot be read ({reason(error)})")
         if isinstance(found, Outcome):
             return Prepared(found.detail, retry=found.retry)
         return Prepared(undo={self._settings.value: decode(found, self._settings)})
@@ -73,18 +73,18 @@ class ModbusSink:
         sent = False
         try:
             async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
-                if not await self._connected():
+                if not await self._is_connected():
                     return Outcome(Effect.NO, "the device cannot be reached")
                 if self._settings.keyed and await self._read(order) == [*values, *key_registers(order.key)]:
                     return Outcome(Effect.YES, "the device had it before", verified=True)
-                if reason := gate():
-                    return closed(reason)
+                if shut := gate():
+                    return closed(shut)
                 sent = True
                 answer = await self._write(order, values)
         except (TimeoutError, OSError, _exceptions()) as error:
-            self._client.close()  # a late answer must not be taken for that of the next request
+            self._hang_up()  # a late answer must not be taken for that of the next request
             effect = Effect.MAYBE if sent else Effect.NO
-            return Outcome(effect, f"no answer of the device ({type(error).__name__})")
+            return Outcome(effect, f"no answer of the device ({reason(error)})")
         if answer.isError():
             code = getattr(answer, "exception_code", 0)
             return Outcome(Effect.NO, f"the device refuses: exception {code}", retry=code == _BUSY)
@@ -98,8 +98,8 @@ class ModbusSink:
             async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
                 found = await self._read(order)
         except (TimeoutError, OSError, _exceptions()) as error:
-            self._client.close()
-            return Outcome(Effect.MAYBE, f"the device cannot be read ({type(error).__name__})")
+            self._hang_up()
+            return Outcome(Effect.MAYBE, f"the device cannot be read ({reason(error)})")
         if isinstance(found, Outcome):
             return Outcome(Effect.MAYBE, found.detail, retry=found.retry)
         if found == expected:
@@ -107,13 +107,39 @@ class ModbusSink:
         return Outcome(Effect.NO, f"the registers hold {decode(found, self._settings)}")
 
     async def close(self) -> None:
-        self._client.close()
+        self._hang_up()
 
-    async def _connected(self) -> bool:
-        return self._client.connected or bool(await self._client.connect())
+    async def _is_connected(self) -> bool:
+        """Connects if it has to, to an address that was judged a moment ago. Raises NotPermitted."""
+        from pymodbus.client import AsyncModbusTcpClient
+
+        if self._connection is not None and self._connection.connected:
+            return True
+        self._hang_up()
+        settings = self._settings
+        for address in await self._guard.addresses_soon(settings.host, settings.port):
+            client = AsyncModbusTcpClient(
+                address, port=settings.port, timeout=settings.timeout_s, retries=0, reconnect_delay=0
+            )
+            if await client.connect():
+                self._connection = client
+                return True
+            client.close()
+        return False
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    @property
+    def _client(self) -> AsyncModbusTcpClient:
+        if self._connection is None:
+            raise OSError("not connected")
+        return self._connection
 
     async def _read(self, order: Order) -> list[int] | Outcome:
-        if not await self._connected():
+        if not await self._is_connected():
             raise OSError("not connected")
         at, unit = self._settings.register, self._unit(order)
         if self._settings.type == "coil":

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harch.base.egress import Guard, reason, tls_for
 from harch.base.errors import HarchError
+from harch.base.hosts import read_host
 from harch.pipelines.act.settings import MqttSink as Settings
-from harch.pipelines.act.sinks.base import ANSWER_BYTES_MAX, Effect, Gate, Order, Outcome, Prepared, closed, encoded
+from harch.pipelines.act.sinks.base import (
+    ANSWER_BYTES_MAX,
+    Effect,
+    Gate,
+    Order,
+    Outcome,
+    Prepared,
+    at_home,
+    closed,
+    encoded,
+)
 from harch.pipelines.act.sinks.environment import variable
 
 if TYPE_CHECKING:
@@ -28,7 +39,9 @@ _FORBIDDEN = ("+", "#", "/", "\x00")
 class MqttSink:
     """One connection, made when it is needed and thrown away when anything goes wrong with it."""
 
-    def __init__(self, settings: Settings, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, guard: Guard | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         try:
             import aiomqtt
         except ImportError as error:
@@ -37,6 +50,7 @@ class MqttSink:
             ) from error
         self._mqtt = aiomqtt
         self._settings = settings
+        self._guard = guard or at_home()
         self._username = variable(settings.username_env, environment) if settings.username_env else None
         self._password = variable(settings.password_env, environment) if settings.password_env else None
         self._client: Client | None = None
@@ -62,7 +76,7 @@ class MqttSink:
             async with asyncio.timeout(order.timeout_s):
                 await self._connect()
         except (self._mqtt.MqttError, TimeoutError, OSError) as error:
-            return Prepared(f"the broker cannot be reached ({type(error).__name__})")
+            return Prepared(f"the broker cannot be reached ({reason(error)})")
         return Prepared()
 
     async def execute(self, order: Order, gate: Gate) -> Outcome:
@@ -72,8 +86,8 @@ class MqttSink:
         try:
             async with asyncio.timeout(order.timeout_s):
                 client = await self._connect()
-                if reason := gate():
-                    return closed(reason)
+                if shut := gate():
+                    return closed(shut)
                 sent = True
                 await client.publish(
                     _fill(self._settings.topic, order),
@@ -84,7 +98,7 @@ class MqttSink:
                 )
         except (self._mqtt.MqttError, TimeoutError, OSError) as error:
             await self._disconnect()
-            return Outcome(Effect.MAYBE if sent else Effect.NO, f"no answer of the broker ({type(error).__name__})")
+            return Outcome(Effect.MAYBE if sent else Effect.NO, f"no answer of the broker ({reason(error)})")
         return Outcome(Effect.YES, "the broker has it")
 
     async def probe(self, order: Order) -> Outcome:
@@ -92,7 +106,8 @@ class MqttSink:
         if not self._settings.state_topic:
             return Outcome(Effect.MAYBE, "there is no topic of the device's state", retry=False)
         try:
-            async with asyncio.timeout(order.timeout_s), self._new_client() as client:
+            async with asyncio.timeout(order.timeout_s), contextlib.AsyncExitStack() as stack:
+                client = await self._open(stack)
                 await client.subscribe(_fill(self._settings.state_topic, order), qos=1)
                 async for message in client.messages:
                     if _names(message.payload, order.key):
@@ -100,7 +115,7 @@ class MqttSink:
         except TimeoutError:
             return Outcome(Effect.MAYBE, "the device has not said so yet")
         except (self._mqtt.MqttError, OSError) as error:
-            return Outcome(Effect.MAYBE, f"the broker cannot be asked ({type(error).__name__})")
+            return Outcome(Effect.MAYBE, f"the broker cannot be asked ({reason(error)})")
         return Outcome(Effect.MAYBE, "the broker ended the connection")
 
     async def close(self) -> None:
@@ -109,7 +124,7 @@ class MqttSink:
     async def _connect(self) -> Client:
         async with self._connecting:
             if self._client is None:
-                self._client = await self._stack.enter_async_context(self._new_client())
+                self._client = await self._open(self._stack)
             return self._client
 
     async def _disconnect(self) -> None:
@@ -120,16 +135,26 @@ class MqttSink:
             with contextlib.suppress(self._mqtt.MqttError, TimeoutError, OSError):
                 await stack.aclose()
 
-    def _new_client(self) -> Client:
+    async def _open(self, stack: contextlib.AsyncExitStack) -> Client:
+        """The first of the broker's addresses that answers. Raises NotPermitted if none may be connected to."""
+        failed: Exception = OSError("no address")
+        for address in await self._guard.addresses_soon(self._settings.host, self._settings.port):
+            try:
+                return await stack.enter_async_context(self._new_client(address))
+            except self._mqtt.MqttError as error:
+                failed = error
+        raise failed
+
+    def _new_client(self, address: str) -> Client:
         version = self._mqtt.ProtocolVersion.V5 if self._settings.version == "5" else self._mqtt.ProtocolVersion.V311
         return self._mqtt.Client(
-            self._settings.host,
+            address,
             self._settings.port,
             username=self._username,
             password=self._password,
             protocol=version,
             timeout=self._settings.timeout_s,
-            tls_context=ssl.create_default_context() if self._settings.tls else None,
+            tls_context=tls_for(read_host(self._settings.host)) if self._settings.tls else None,
         )
 
     def _properties(self, order: Order) -> Any:

@@ -7,12 +7,15 @@ command lives; that is asked of the server before anything is sent. A plain subj
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from harch.base.egress import Guard, reason
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import NatsSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, closed, encoded
+from harch.pipelines.act.sinks.addresses import NatsTarget, nats_target
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, at_home, closed, encoded
 from harch.pipelines.act.sinks.environment import from_environment
 
 if TYPE_CHECKING:
@@ -22,13 +25,20 @@ _FORBIDDEN = (".", "*", ">", " ", "\t", "\r", "\n")
 
 
 class NatsSink:
-    """One connection, which the client keeps up by itself."""
+    """One connection. A lost one is made anew here and not by the client, which would follow the server's own list of
+    other servers to wherever they stand."""
 
     def __init__(
-        self, settings: Settings, *, longest_ttl_s: float, environment: Mapping[str, str] | None = None
+        self,
+        settings: Settings,
+        *,
+        longest_ttl_s: float,
+        guard: Guard | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._settings, self._longest_ttl_s = settings, longest_ttl_s
-        self._url = from_environment(settings.url, environment)
+        self._guard = guard or at_home()
+        self._target = _target(settings, environment)
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._checked = not settings.jetstream
@@ -67,7 +77,7 @@ class NatsSink:
         except NotFoundError:
             return Prepared("no stream takes the subject", retry=True)
         except (Error, TimeoutError, OSError) as error:
-            return Prepared(f"the message server cannot be reached ({type(error).__name__})")
+            return Prepared(f"the message server cannot be reached ({reason(error)})")
         return Prepared()
 
     async def execute(self, order: Order, gate: Gate) -> Outcome:
@@ -83,8 +93,8 @@ class NatsSink:
                 client = await self._connect()
                 if not client.is_connected:  # the client would keep the message and send it when it may be too late
                     return Outcome(Effect.NO, "the message server is not connected")
-                if reason := gate():
-                    return closed(reason)
+                if shut := gate():
+                    return closed(shut)
                 sent = True
                 if not self._settings.jetstream:
                     await client.request(subject, encoded(order), timeout=order.timeout_s, headers=headers)
@@ -97,7 +107,7 @@ class NatsSink:
         except APIError as error:
             return Outcome(Effect.NO, f"the stream refuses: {error.description}")
         except (Error, TimeoutError, OSError) as error:
-            return Outcome(Effect.MAYBE if sent else Effect.NO, f"no answer ({type(error).__name__})")
+            return Outcome(Effect.MAYBE if sent else Effect.NO, f"no answer ({reason(error)})")
         return Outcome(Effect.YES, "the stream had it before" if ack.duplicate else "the stream has it")
 
     async def probe(self, order: Order) -> Outcome:
@@ -109,7 +119,7 @@ class NatsSink:
 
     async def _connect(self) -> Client:
         async with self._connecting:
-            if self._client is None:
+            if self._client is None or self._client.is_closed:
                 self._client = await self._open()
             return self._client
 
@@ -120,15 +130,38 @@ class NatsSink:
             raise HarchError(
                 "E0776", "NATS needs the package `nats-py`", hint="pip install 'harch[pipelines]'"
             ) from error
-        # Nothing is held back while the server is away: a command that leaves later than its gate said is none.
-        return await nats.connect(
-            self._url,
-            user_credentials=self._settings.credentials_file or None,
-            pending_size=0,
-            max_reconnect_attempts=-1,
-            connect_timeout=max(1, int(self._settings.timeout_s)),
-            error_cb=_quiet,
-        )
+        target = self._target
+        failed: Exception = OSError("no address")
+        for address in await self._guard.addresses_soon(target.host, target.port):
+            try:
+                return await nats.connect(
+                    f"nats://{f'[{address}]' if ':' in address else address}:{target.port}",
+                    user=target.user if target.password is not None else None,
+                    password=target.password,
+                    token=target.user if target.password is None else None,
+                    tls=ssl.create_default_context() if target.tls else None,
+                    tls_hostname=target.host,
+                    user_credentials=self._settings.credentials_file or None,
+                    # Nothing is held back while the server is away: a command that leaves later than its gate said is
+                    # none.
+                    pending_size=0,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0.1,
+                    connect_timeout=max(1, int(self._settings.timeout_s)),
+                    error_cb=_quiet,
+                )
+            except (nats.errors.Error, OSError) as error:
+                failed = error
+        raise failed
+
+
+def _target(settings: Settings, environment: Mapping[str, str] | None) -> NatsTarget:
+    try:
+        return nats_target(from_environment(settings.url, environment))
+    except ValueError as error:
+        hint = "write nats://host:port or tls://host:port"
+        raise HarchError("E0776", f"the address of the message server {error}", hint=hint) from None
 
 
 async def _quiet(error: Exception) -> None:

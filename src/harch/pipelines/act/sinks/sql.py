@@ -7,31 +7,38 @@ before it changes anything, and what became of a lost answer is one SELECT.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harch.base.egress import Guard, NotPermitted, reason
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import SqlSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, closed
+from harch.pipelines.act.sinks.addresses import SQLITE, PostgresTarget, load_psycopg, postgres_target
+from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, at_home, closed
 from harch.pipelines.act.sinks.environment import from_environment
 
+# libpq reads addresses from these where the given ones leave something open.
+STRAY_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
 
 
 class SqlSink:
     """SQLite or PostgreSQL through their DB-API modules, in a thread of its own, one transaction at a time."""
 
-    def __init__(self, settings: Settings, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, guard: Guard | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._settings = settings
-        self._url = from_environment(settings.url, environment)
+        self._guard = guard or at_home()
+        url = from_environment(settings.url, environment)
         self._open: Callable[[], Any]
-        if self._url.startswith("sqlite:///"):
-            path = Path(self._url.removeprefix("sqlite:///"))
+        if url.startswith(SQLITE):
+            path = Path(url.removeprefix(SQLITE))
             self._error: type[Exception] = sqlite3.Error
             self._unique: type[Exception] = sqlite3.IntegrityError
             self._style = "named"
@@ -39,10 +46,12 @@ class SqlSink:
                 path, isolation_level=None, check_same_thread=False, timeout=settings.timeout_s
             )
         else:
-            psycopg = _psycopg()
+            psycopg, target = load_psycopg(), _target(url)
             self._error, self._unique, self._style = psycopg.Error, psycopg.errors.UniqueViolation, "pyformat"
             self._open = lambda: psycopg.connect(
-                self._url, autocommit=True, connect_timeout=max(1, int(settings.timeout_s))
+                **checked_addresses(target, self._guard),
+                **{**target.rest, "connect_timeout": max(1, int(settings.timeout_s))},
+                autocommit=True,
             )
         self._connection: Any = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="act-sql")
@@ -62,8 +71,8 @@ class SqlSink:
     async def prepare(self, order: Order) -> Prepared:
         try:
             await self._in_thread(self._connect, order.timeout_s)
-        except (self._error, TimeoutError) as error:
-            return Prepared(f"the database cannot be reached ({type(error).__name__})")
+        except (self._error, OSError) as error:
+            return Prepared(f"the database cannot be reached ({reason(error)})")
         return Prepared()
 
     async def execute(self, order: Order, gate: Gate) -> Outcome:
@@ -76,8 +85,8 @@ class SqlSink:
     async def probe(self, order: Order) -> Outcome:
         try:
             found = await self._in_thread(lambda: self._has(order.key), order.timeout_s)
-        except (self._error, TimeoutError) as error:
-            return Outcome(Effect.MAYBE, f"the database cannot be asked ({type(error).__name__})")
+        except (self._error, OSError) as error:
+            return Outcome(Effect.MAYBE, f"the database cannot be asked ({reason(error)})")
         return Outcome(Effect.YES if found else Effect.NO, "the key is " + ("there" if found else "not there"))
 
     async def close(self) -> None:
@@ -119,12 +128,12 @@ class SqlSink:
             statement = self._settings.undo_statement if order.undo else self._settings.statement
             fixed = {"key": order.key, "cmd_id": order.cmd_id, "device": order.device}
             self._run(statement, {**order.args, **fixed})
-            if reason := gate():
+            if shut := gate():
                 connection.execute("ROLLBACK")
-                return closed(reason)
+                return closed(shut)
             committing = True
             connection.execute("COMMIT")
-        except self._error as error:
+        except (self._error, NotPermitted) as error:
             self._give_back()
             # Before COMMIT nothing counts; a COMMIT that failed may have reached the far side.
             return Outcome(Effect.MAYBE if committing else Effect.NO, f"{type(error).__name__}: {str(error)[:200]}")
@@ -152,9 +161,24 @@ class SqlSink:
         return self._connection.execute(statement, {name: values[name] for name in used})
 
 
-def _psycopg() -> Any:
+def checked_addresses(target: PostgresTarget, guard: Guard) -> dict[str, str]:
+    """Where libpq shall connect to, as addresses that were judged a moment ago, so that it looks up no name itself.
+    Raises NotPermitted."""
+    if stray := [name for name in STRAY_VARIABLES if name in os.environ]:
+        raise NotPermitted(f"the variable {stray[0]} is set, which could lead elsewhere")
+    hosts, addresses, ports = [], [], []
+    for one in target.hosts:
+        for address in [""] if one.is_socket else guard.addresses(one.connected, one.port):
+            hosts.append(one.host or address)
+            addresses.append(address)
+            ports.append(str(one.port))
+    found = {"host": ",".join(hosts), "hostaddr": ",".join(addresses), "port": ",".join(ports)}
+    return {name: value for name, value in found.items() if value.strip(",")}
+
+
+def _target(url: str) -> PostgresTarget:
     try:
-        return import_module("psycopg")
-    except ImportError as error:
-        hint = "pip install 'harch[postgresql]'"
-        raise HarchError("E0776", "PostgreSQL needs the package `psycopg`", hint=hint) from error
+        return postgres_target(url)
+    except ValueError as error:
+        hint = "write postgresql://user@host:port/database"
+        raise HarchError("E0776", f"the address of the database {error}", hint=hint) from None

@@ -8,14 +8,15 @@ in a bounded queue; what finds it full is counted as `intake_full`, since MQTT c
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from harch.base.clock import Clock
+from harch.base.egress import Guard, reason, tls_for
 from harch.base.errors import HarchError
+from harch.base.hosts import read_host
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Edge
 from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
@@ -25,6 +26,7 @@ from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.source_settings import MqttSource
 from harch.pipelines.wire.rows import ROW_BYTES_MAX, UNIT_NS, RowReader
 from harch.pipelines.wire.schema import EventSchema
+from harch.sovereignty.places import EgressRule
 
 GATHER_S = 0.01
 GATHERED_MAX = 5_000
@@ -45,6 +47,7 @@ class MqttInput:
         intake: Intake,
         clock: Clock,
         *,
+        guard: Guard | None = None,
         password: str | None = None,
     ) -> None:
         patterns = [topic_pattern(topic) for topic in settings.topics]
@@ -57,6 +60,7 @@ class MqttInput:
         self._reader = reader
         self._intake = intake
         self._clock = clock
+        self._guard = guard or Guard(EgressRule().refusal)  # without one: a broker on this machine
         self._password = password
         first = schema.values[0].name
         self._value_key = settings.rows.values.get(first, first)
@@ -65,10 +69,10 @@ class MqttInput:
 
     async def run(self) -> None:
         library = _library()
-        retry_s = 1.0
+        retry_s, attempt = 1.0, 0
         while True:
             try:
-                async with self._client(library) as client:
+                async with self._client(library, await self._address(attempt)) as client:
                     self.connections += 1
                     retry_s = 1.0
                     for pattern in self._patterns:
@@ -78,6 +82,9 @@ class MqttInput:
                         group.create_task(self._gather(client))
             except* library.MqttError as lost:
                 self._set_aside("broker_lost", str(lost.exceptions[0])[:200])
+            except* OSError as lost:
+                self._set_aside("broker_lost", reason(lost.exceptions[0])[:200])
+            attempt += 1
             await self._clock.sleep(retry_s)
             retry_s = min(RETRY_S_MAX, 2 * retry_s)
 
@@ -120,7 +127,12 @@ class MqttInput:
             await self._clock.sleep(GATHER_S)
             await self.send_gathered()
 
-    def _client(self, library: Any) -> Any:
+    async def _address(self, attempt: int) -> str:
+        """One of the broker's, judged just now; the next one with the next attempt. Raises NotPermitted."""
+        found = await self._guard.addresses_soon(self._settings.host, self._settings.port)
+        return found[attempt % len(found)]
+
+    def _client(self, library: Any, address: str) -> Any:
         settings = self._settings
         input = self
 
@@ -138,11 +150,11 @@ class MqttInput:
                     super().put_nowait(item)
 
         return library.Client(
-            settings.host,
+            address,
             settings.port,
             username=settings.username or None,
             password=self._password,
-            tls_context=ssl.create_default_context() if settings.tls else None,
+            tls_context=tls_for(read_host(settings.host)) if settings.tls else None,
             queue_type=Queue,
             max_queued_incoming_messages=QUEUED_MAX,
         )

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import httpx
 
+from harch.base.egress import NotPermitted
 from harch.base.errors import HarchError
+from harch.base.hosts import read_host
+from harch.base.http_address import HttpAddress, address_in, http_address
 from harch.sentinel.alerts.config import EmailTo, HttpOptions, SlackTo, WebhookTo
 from harch.sentinel.alerts.delivery import Delivery
 from harch.sentinel.alerts.notify.messages import mail, slack_body, webhook_body
@@ -79,14 +82,19 @@ class Sender:
             headers["Authorization"] = f"{options.token_type} {revealed(options.token, self._secrets)}"
         user = (options.user, revealed(options.password, self._secrets)) if options.user else None
         timeout_s = timeout_ms / 1000 if timeout_ms else ATTEMPT_S_MAX
-        host = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        try:
+            at = http_address(address)
+        except ValueError:
+            raise not_sent(f"the address in {url.where} cannot be read", retry=False) from None
+        host = f"{at.host}:{at.port}"
         before = _is_sending.set(True)
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 httpx.AsyncClient(
-                    verify=_trust(
-                        options.ca_file, options.certificate_file, options.key_file, insecure=options.insecure
+                    transport=_OneHost(
+                        at,
+                        _trust(options.ca_file, options.certificate_file, options.key_file, insecure=options.insecure),
                     ),
                     auth=user,
                     follow_redirects=options.follows_redirects,
@@ -101,6 +109,8 @@ class Sender:
                     if len(told) >= ANSWER_BYTES_MAX:
                         break
                 status = answer.status_code
+        except NotPermitted as error:
+            raise not_sent(f"{host} {error}", retry=False) from None
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
             # The text of the error may carry the whole address, and with it a token.
             raise not_sent(f"{host}: {type(error).__name__}", retry=True) from None
@@ -109,6 +119,23 @@ class Sender:
         if status // 100 != 2:
             reason = told[:200].decode(errors="replace")
             raise not_sent(f"{host} answered {status}: {reason}", retry=status == 429 or status >= 500)
+
+
+class _OneHost(httpx.AsyncHTTPTransport):
+    """Alerts go to the host that the configuration names. A redirect may change scheme and path, not the host."""
+
+    def __init__(self, at: HttpAddress, verify: ssl.SSLContext) -> None:
+        super().__init__(verify=verify, trust_env=False)
+        self._at = at
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            host = address_in(request.url).host
+        except ValueError:
+            host = ""
+        if host != self._at.host:
+            raise NotPermitted("redirects to another host, which the configuration does not name")
+        return await super().handle_async_request(request)
 
 
 def send_mail(target: EmailTo, message: EmailMessage, password: str) -> None:
@@ -122,9 +149,9 @@ def send_mail(target: EmailTo, message: EmailMessage, password: str) -> None:
         context = _trust(target.ca_file, "", "", insecure=target.insecure)
         tls_at_once = port == "465"
         with (
-            smtplib.SMTP_SSL(host, int(port), target.hello, timeout=ATTEMPT_S_MAX, context=context)
+            smtplib.SMTP_SSL(read_host(host), int(port), target.hello, timeout=ATTEMPT_S_MAX, context=context)
             if tls_at_once
-            else smtplib.SMTP(host, int(port), target.hello, timeout=ATTEMPT_S_MAX)
+            else smtplib.SMTP(read_host(host), int(port), target.hello, timeout=ATTEMPT_S_MAX)
         ) as server:
             server.ehlo()
             if not tls_at_once and (target.require_tls or server.has_extn("starttls")):
