@@ -15,13 +15,13 @@ from nats_world import ACT_MA, LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of
 
 from harch.base.errors import HarchError
 from harch.execution.kernel import start_ticks
+from harch.execution.process_record import found_running
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
 from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
 from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.layout import Layout, Limits
 from harch.pipelines.engine.log_lines import Happening
-from harch.pipelines.engine.process import found_running
 from harch.pipelines.engine.server import user_names
 from harch.pipelines.engine.streams import Verb, Wanted, plan_streams
 from harch.pipelines.engine.users import EngineUser, StageGrant

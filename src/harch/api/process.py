@@ -119,6 +119,9 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
         broken.append(error)
         stop.set()
 
+    def is_told_to_stop() -> bool:
+        return stop.is_set() and not broken
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -145,7 +148,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
         shipper = _own_logs(config, service)
         try:
             await _adopt_keys(service, config)
-            await _serve_until(stop, service, config, listening, tracing)
+            await _serve_until(stop, service, config, listening, tracing, is_told_to_stop)
         finally:
             await service.close()
             if shipper is not None:
@@ -172,17 +175,29 @@ async def _serve_until(
     config: HubConfig,
     listening: Callable[[int], None] | None,
     tracing: Tracing | None,
+    is_told_to_stop: Callable[[], bool],
 ) -> None:
+    listens = asyncio.Event()
+
+    def on_listening(port: int) -> None:
+        listens.set()
+        if listening is not None:
+            listening(port)
+
     async def wait_for_stop() -> None:
         await stop.wait()
         raise _Stopped
 
+    async def keep_sentinel() -> None:
+        await listens.wait()  # a hub whose port is taken leaves nothing behind
+        await _sentinel(config, is_told_to_stop).run()
+
     try:
         async with asyncio.TaskGroup() as group:
             app = create_app(service, tracing=tracing)
-            group.create_task(serve_api(app, config.host, config.port, listening=listening))
+            group.create_task(serve_api(app, config.host, config.port, listening=on_listening))
             group.create_task(service.run())
-            group.create_task(_sentinel(config).run())
+            group.create_task(keep_sentinel())
             group.create_task(wait_for_stop())
     except* _Stopped:
         _log.info("hub %s stops", config.hub_id)
@@ -218,11 +233,19 @@ def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
     return shipper
 
 
-def _sentinel(config: HubConfig) -> SentinelChild:
+def _sentinel(config: HubConfig, is_told_to_stop: Callable[[], bool]) -> SentinelChild:
     hub = config.fleet.hub(config.hub_id)
     name = hub.name if hub is not None else config.hub_id
     listen = (config.host, config.ports.telemetry(config.index))
-    return SentinelChild(config.state_dir, config.hub_id, name, config.url_of(config.hub_id), listen, SystemClock())
+    return SentinelChild(
+        config.state_dir,
+        config.hub_id,
+        name,
+        config.url_of(config.hub_id),
+        listen,
+        SystemClock(),
+        is_wanted_no_more=is_told_to_stop,
+    )
 
 
 def _first(errors: BaseExceptionGroup[HarchError]) -> HarchError:

@@ -10,6 +10,7 @@ from harch.base.errors import HarchError
 
 PORT_BASE_DEFAULT = 7700
 PORT_STRIDE_DEFAULT = 10  # up to ten hubs: APIs 7701-7710, telemetry 7711-7720, peer links 7721-7730
+SENTINEL_SWITCH = "HARCH_SENTINEL"  # `off` runs hubs without it
 # Gang rendezvous ports, one range per hub, above everything else HarchOS listens on.
 GANG_PORTS_OFFSET, GANG_PORTS_PER_HUB = 1000, 200
 

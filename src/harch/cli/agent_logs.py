@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harch.api.sentinel_child import SWITCH
+from harch.base.config import SENTINEL_SWITCH
 from harch.execution.spool import read_spool
 from harch.execution.taskdir import OutputRecord, key_of, read_output_record
 from harch.sentinel.model.labels import Labels, labels
@@ -24,7 +24,7 @@ EVERY_S = 5.0
 def ship_agent_logs(config: AgentConfig, url: str) -> Shipper | None:
     """Starts it; `close` ends it. `url` is where SENTINEL takes samples of nodes. None where telemetry is off, or the
     packages for it are missing."""
-    if os.environ.get(SWITCH, "").lower() == "off":
+    if os.environ.get(SENTINEL_SWITCH, "").lower() == "off":
         return None
     try:
         from harch.sentinel.own_logs.shipper import PATH, SPOOL_BYTES_MAX, Shipper

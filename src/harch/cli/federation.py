@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import httpx
 
+from harch.api.sentinel_child import stop_left_over
 from harch.api.server import bind
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
@@ -66,10 +67,12 @@ class Federation:
                 announcing.cancel()
                 await self._stop(self._agents, AGENT_STOP_S)
                 await self._stop(self._hubs, HUB_STOP_S)
+                await self._stop_left_over()
                 for watcher in watchers:
                     watcher.cancel()
         except* HarchError as errors:
             await self._stop([*self._agents, *self._hubs], AGENT_STOP_S)
+            await self._stop_left_over()
             raise errors.exceptions[0] from None
         if not self._as_json:
             click.echo("\nstopped; the state is kept, `harch up` goes on from it")
@@ -164,6 +167,10 @@ class Federation:
         for words in ("hubs", "run --gpus 1 -- echo 'hello from a GPU job'", "why NAME"):
             click.echo(f"  {program} {words}")
         click.echo("\nCtrl-C stops everything.")
+
+    async def _stop_left_over(self) -> None:
+        """SENTINEL outlives a hub that died or had to be killed; what is stopped here leaves nothing running."""
+        await asyncio.gather(*(stop_left_over(self._home.hub(hub.id)) for hub in self._fleet.hubs))
 
     async def _stop(self, children: list[Child], within_s: float) -> None:
         self._stopping.set()

@@ -31,6 +31,11 @@ def end_with_parent() -> None:
             raise SystemExit(1)
 
 
+def stay_without_parent() -> None:
+    """Takes back `end_with_parent`: from now on somebody else finds this process, and stops it if need be."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def calm_collector() -> None:
     """What is loaded at start lives as long as the process: the collector need not look at it again and again."""
     gc.collect()

@@ -63,7 +63,7 @@ def serve(
     import uvloop
 
     from harch.api.telemetry.process import ServeOptions, serve_sentinel
-    from harch.cli.process import calm_collector, end_with_parent, set_up_logging
+    from harch.cli.process import calm_collector, end_with_parent, set_up_logging, stay_without_parent
 
     host, port = _address(listen)
     if hub_url:
@@ -80,7 +80,11 @@ def serve(
         hub_url=hub_url or "",
     )
     calm_collector()
-    uvloop.run(serve_sentinel(options, listening=lambda at: click.echo(f"SENTINEL listens on http://{host}:{at}")))
+
+    def listening(at: int) -> None:
+        click.echo(f"SENTINEL listens on http://{host}:{at}")
+
+    uvloop.run(serve_sentinel(options, listening=listening, recorded=stay_without_parent))
 
 
 def _address(text: str) -> tuple[str, int]:

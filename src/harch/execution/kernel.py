@@ -57,6 +57,12 @@ def start_ticks(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
+def has_exited(pid: int) -> bool:
+    """Whether only its entry in the table is left, because its parent has not waited for it."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return bool(fields) and fields[0] in {"Z", "X"}
+
+
 def processes_with_env(marks: Iterable[bytes]) -> list[int]:
     """Processes of ours whose environment has every one of `marks`; the last resort where there is no cgroup."""
     wanted = set(marks)

@@ -15,7 +15,9 @@ from typing import Any
 
 import httpx
 
+from harch.api.sentinel_child import record_of
 from harch.cli.federation import safeguard_options
+from harch.execution.process_record import found_running
 from harch.fleet.file import parse_fleet
 from harch.testing.ports import free_port_base
 
@@ -136,6 +138,9 @@ class HubProcess:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     _kill(process)
+        left_over = found_running(record_of(self.home / self.hub_id))  # of a hub that was killed
+        if left_over is not None:
+            left_over.send(signal.SIGKILL)
         self._log.close()
 
     def _stop_workloads(self) -> None:

@@ -114,3 +114,24 @@ async def test_answers_that_are_too_large_together_are_left_out_by_name(monkeypa
     assert first.answer is not None
     assert second.error is not None
     assert (second.error.code, "dakar" in second.error.message) == ("E0661", True)
+
+
+async def test_while_the_own_hub_is_away_its_telemetry_is_told_and_the_others_are_named() -> None:
+    is_up = True
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not is_up:
+            raise httpx.ConnectError("gone")
+        return httpx.Response(200, json=HUBS)
+
+    own = HubCarrier("http://hub", "shared", httpx.MockTransport(handle))
+    is_up = False
+    with pytest.raises(HarchError, match="does not say which hubs"):
+        await own.hubs("all")
+    is_up = True
+    assert [hub.reachable for hub in (await own.hubs("all")).hubs] == [True, True, False]
+    is_up = False
+    asked = await own.hubs("all")
+    assert {hub.hub_id: hub.reachable for hub in asked.hubs} == {"dakhla": True, "dakar": False, "abidjan": False}
+    said = await own.ask([hub for hub in asked.hubs if not hub.own], QUESTION, within_s=2.0)
+    assert all("the own hub, which would ask it, is away" in str(one.error) for one in said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -12,11 +12,13 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
+from harch.api.telemetry import app as app_module
 from harch.api.telemetry import loki_tail
-from harch.api.telemetry.access import Doorkeeper, OpenDoor, TokenDoor
+from harch.api.telemetry.access import Caller, Doorkeeper, OpenDoor, TokenDoor
 from harch.api.telemetry.app import TelemetryApp
 from harch.api.telemetry.loki import Loki
 from harch.api.telemetry.routing import Routes
+from harch.base.errors import HarchError
 from harch.sentinel.logql.evaluate.tailing import TailBuffer, tailed_entries
 from harch.sentinel.logql.syntax.parser import parse_log_query
 from harch.sentinel.model.labels import labels
@@ -211,6 +213,34 @@ def test_following_needs_a_token_where_there_is_one() -> None:
         await known.leave()
 
     with_app(body, TokenDoor("secret"))
+
+
+def test_following_ends_when_the_key_is_revoked() -> None:
+    class Door(OpenDoor):
+        revoked = False
+
+        async def caller(self, headers: Mapping[str, str]) -> Caller:
+            if self.revoked:
+                raise HarchError("E0102", "this API key is not known here")
+            return await super().caller(headers)
+
+    door, clock = Door(), SimClock(datetime.fromtimestamp(NOW_S, UTC))
+
+    async def body(app: TelemetryApp, store: MemoryLogs) -> None:
+        reader = Connection(app, {"query": '{app="web"}'})
+        await reader.take()
+        await clock.advance(app_module.ASKED_AGAIN_S)
+        store.append([batch("still there")])
+        assert texts(await reader.told()) == ["still there"]
+        door.revoked = True
+        await clock.advance(app_module.ASKED_AGAIN_S)
+        told = await reader.take()
+        assert (told["type"], told["code"]) == ("websocket.close", 1011)
+        assert "E0102" in told["reason"]
+        await reader.task
+        assert store._watchers == []
+
+    with_app(body, door, clock)
 
 
 @pytest.mark.parametrize("limit", ["TAILS_MAX", "TAILS_PER_TENANT_MAX"])

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import httpx
 import pytest
 
-from harch.api.telemetry.access import ALONE, Caller, HubDoor, OpenDoor, TokenDoor, tenant_of
+from harch.api.telemetry.access import (
+    ALONE,
+    ANSWER_S,
+    BELIEVED_S_MAX,
+    FRESH_S,
+    Caller,
+    HubDoor,
+    OpenDoor,
+    TokenDoor,
+    tenant_of,
+)
 from harch.api.telemetry.permissions import Role, Scope
 from harch.api.telemetry.process import ServeOptions, door_of
 from harch.base.errors import HarchError
 from harch.testing.clock import SimClock
 
+Answers = dict[str, httpx.Response | Exception]
 
-def hub(answers: dict[str, httpx.Response | Exception]) -> tuple[HubDoor, list[str]]:
+
+def hub(answers: Answers, clock: SimClock | None = None) -> tuple[HubDoor, list[str]]:
     """A door whose hub knows these keys, and the keys it was asked about."""
     asked: list[str] = []
 
@@ -28,8 +41,7 @@ def hub(answers: dict[str, httpx.Response | Exception]) -> tuple[HubDoor, list[s
             raise answer
         return answer
 
-    clock = SimClock()
-    door = HubDoor("http://hub", "own-token", clock.monotonic_s, httpx.MockTransport(handle))
+    door = HubDoor("http://hub", "own-token", (clock or SimClock()).monotonic_s, httpx.MockTransport(handle))
     return door, asked
 
 
@@ -78,11 +90,65 @@ async def test_without_a_clear_yes_nobody_is_let_in(key: str, code: str) -> None
     assert refusal.value.code == code
 
 
-async def test_the_hub_is_asked_once_a_minute_about_a_key() -> None:
+async def test_requests_that_come_together_ask_the_hub_once() -> None:
     door, asked = hub({"u": known("user")})
-    for _ in range(3):
-        await caller(door, "u")
+    await asyncio.gather(*(caller(door, "u") for _ in range(3)))
+    await caller(door, "u")
     assert asked == ["u"]
+
+
+async def test_a_revoked_key_is_refused_within_five_seconds() -> None:
+    clock = SimClock()
+    answers: Answers = {"u": known("user")}
+    door, _ = hub(answers, clock)
+    await caller(door, "u")
+    answers["u"] = httpx.Response(404)
+    await clock.advance(FRESH_S)
+    for _ in range(2):
+        with pytest.raises(HarchError, match="not known"):
+            await caller(door, "u")
+    assert FRESH_S + ANSWER_S < 5
+    answers["u"] = httpx.ConnectError("the hub is gone")  # what it said was no key stays none
+    with pytest.raises(HarchError, match="does not answer"):
+        await caller(door, "u")
+
+
+@pytest.mark.parametrize(
+    "silence", [httpx.ConnectError("gone"), httpx.ReadTimeout("slow"), httpx.Response(503), httpx.Response(500)]
+)
+async def test_while_the_hub_is_away_keys_that_it_knew_stay_good_for_a_while(
+    silence: httpx.Response | Exception,
+) -> None:
+    clock = SimClock()
+    answers: Answers = {"u": known("user"), "v": known("viewer")}
+    door, asked = hub(answers, clock)
+    await caller(door, "u")
+    answers |= {"u": silence, "v": silence}
+    await clock.advance(BELIEVED_S_MAX - 1)
+    asked.clear()
+    for _ in range(5):
+        assert (await caller(door, "u")).tenant == "acme"
+    assert asked == ["u"]  # a hub that is away is not asked for every request
+    with pytest.raises(HarchError) as refusal:
+        await caller(door, "v")  # nobody said whose key this is
+    assert refusal.value.code == "E0802"
+    await clock.advance(2)
+    with pytest.raises(HarchError) as refusal:
+        await caller(door, "u")
+    assert refusal.value.code == "E0802"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_hub_that_refuses_to_say_is_not_taken_for_one_that_is_away(status: int) -> None:
+    clock = SimClock()
+    answers: Answers = {"u": known("user")}
+    door, _ = hub(answers, clock)
+    await caller(door, "u")
+    answers["u"] = httpx.Response(status)
+    await clock.advance(FRESH_S)
+    with pytest.raises(HarchError) as refusal:
+        await caller(door, "u")
+    assert refusal.value.code == "E0802"
 
 
 async def test_a_token_is_compared_whole() -> None:

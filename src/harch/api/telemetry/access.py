@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,9 +18,13 @@ from harch.base.errors import HarchError
 from harch.base.tenants import DEFAULT_TENANT
 
 TENANT_HEADER = "x-scope-orgid"
+_LATER = frozenset({408, 425, 429})
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_REMEMBERED_MAX = 1024
-_REMEMBERED_S = 60.0
+REMEMBERED_MAX = 1024
+FRESH_S = 3.0  # then the hub is asked again; with the time for an answer, a revoked key is refused within 5 s
+ANSWER_S = 1.5
+BELIEVED_S_MAX = 900.0  # while the hub does not answer, what it said last is believed for so long
+PAUSE_S = 1.0  # a hub that does not answer is not asked again at once about keys that it knew
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,11 @@ class TokenDoor:
 
 
 class HubDoor:
-    """Asks the hub whose key it is, and remembers the answer for a minute. Without an answer nobody is let in."""
+    """Asks the hub whose key it is, again after some seconds.
+
+    While the hub does not answer, keys that it knew within the last quarter of an hour stay good, so that people can
+    look at what happened; all others are refused, and so is a key that the hub once said is none.
+    """
 
     def __init__(
         self,
@@ -87,9 +97,11 @@ class HubDoor:
         self._own = hashlib.sha256(own_token.encode()).digest()
         self._monotonic_s = monotonic_s
         self._client = httpx.AsyncClient(
-            timeout=5, trust_env=False, transport=transport, headers={"X-API-Key": own_token}
+            timeout=ANSWER_S, trust_env=False, transport=transport, headers={"X-API-Key": own_token}
         )
-        self._remembered: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._remembered: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()  # with the time of the answer
+        self._asking: dict[bytes, asyncio.Task[Caller]] = {}
+        self._silent_until_s = -math.inf
 
     async def caller(self, headers: Mapping[str, str]) -> Caller:
         token = token_in(headers)
@@ -98,29 +110,61 @@ class HubDoor:
         digest = hashlib.sha256(token.encode()).digest()
         if digest == self._own:
             return Caller(Role.HUB, "", key_id="sentinel")
-        found = self._remembered.get(digest)
-        if found is not None and found[0] > self._monotonic_s():
-            return found[1]
-        caller = await self._asked(token)
-        self._remembered[digest] = (self._monotonic_s() + _REMEMBERED_S, caller)
-        self._remembered.move_to_end(digest)
-        if len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-        return caller
+        at_s, known = self._remembered.get(digest, (-math.inf, None))
+        age_s = self._monotonic_s() - at_s
+        if known is not None and age_s < FRESH_S:
+            return known
+        may_believe = known is not None and age_s <= BELIEVED_S_MAX
+        if known is not None and may_believe and self._monotonic_s() < self._silent_until_s:
+            return known
+        try:
+            return await self._asked_once(digest, token)
+        except _NoAnswer as silence:
+            if known is not None and may_believe:
+                return known
+            raise HarchError("E0802", silence.why, retry_after_s=5) from silence
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _asked(self, token: str) -> Caller:
+    async def _asked_once(self, digest: bytes, token: str) -> Caller:
+        """Of requests that come together with one key, the first asks for all of them."""
+        asking = self._asking.get(digest)
+        if asking is None:
+            asking = self._asking[digest] = asyncio.ensure_future(self._asked(digest, token))
+            asking.add_done_callback(lambda done: (self._asking.pop(digest), done.cancelled() or done.exception()))
+        return await asyncio.shield(asking)
+
+    async def _asked(self, digest: bytes, token: str) -> Caller:
+        """Raises E0102 for a key that is none, _NoAnswer for a hub that is away, E0802 for one that refuses to say."""
+        began_s = self._monotonic_s()
         try:
             answer = await self._client.post(self._url, json={"key": token})
         except httpx.HTTPError as problem:
-            raise HarchError("E0802", "the hub that knows the keys does not answer", retry_after_s=5) from problem
+            self._silent_until_s = self._monotonic_s() + PAUSE_S
+            raise _NoAnswer("the hub that knows the keys does not answer") from problem
         if answer.status_code in {400, 404}:
+            self._remembered.pop(digest, None)
             raise HarchError("E0102", "this API key is not known here", hint="each hub has its own keys")
+        if answer.status_code in _LATER or answer.status_code >= 500:
+            self._silent_until_s = self._monotonic_s() + PAUSE_S
+            raise _NoAnswer("the hub that knows the keys is not ready")
         if answer.status_code != httpx.codes.OK:
-            raise HarchError("E0802", "the hub that knows the keys is not ready", retry_after_s=5)
-        return _caller_of(answer)
+            raise HarchError("E0802", "the hub tells SENTINEL nothing about keys", retry_after_s=5)
+        caller = _caller_of(answer)
+        self._remembered[digest] = (began_s, caller)
+        self._remembered.move_to_end(digest)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return caller
+
+
+class _NoAnswer(Exception):
+    """Nobody can say whose key it is, for now."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 def _caller_of(answer: httpx.Response) -> Caller:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +31,7 @@ QUERIES_AT_ONCE = 2
 QUERIES_WAITING_MAX = 64
 WRITES_AT_ONCE = 4
 WRITES_WAITING_MAX = 256
+ASKED_AGAIN_S = 1.0  # about the key of an open connection; the door asks its hub less often
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ class TelemetryApp:
             parameters = read_parameters(scope["query_string"])
             tenant, now_ms = tenant_of(caller, headers, access.scope), epoch_ms(self._clock.now())
             request = TelemetryRequest("GET", scope["path"], headers, parameters, b"", tenant, now_ms, caller=caller)
-            await route.handler(request, socket)
+            await self._while_allowed(route.handler(request, socket), headers, access)
             await socket.close()
         except HarchError as error:
             await socket.refuse(error)
@@ -168,6 +169,25 @@ class TelemetryApp:
         caller = await self._door.caller(headers)
         access.check(caller.role)
         return caller
+
+    async def _while_allowed(self, work: Coroutine[Any, Any, None], headers: Mapping[str, str], access: Access) -> None:
+        """Ends a connection whose key is revoked meanwhile. Raises what the work raises, or why it may not go on."""
+        working = asyncio.ensure_future(work)
+        asking = asyncio.ensure_future(self._until_refused(headers, access))
+        try:
+            await asyncio.wait({working, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                asking.result()
+            working.result()
+        finally:
+            for task in (working, asking):
+                task.cancel()
+            await asyncio.gather(working, asking, return_exceptions=True)
+
+    async def _until_refused(self, headers: Mapping[str, str], access: Access) -> None:
+        while True:
+            await self._clock.sleep(ASKED_AGAIN_S)
+            await self._allowed(headers, access)
 
     async def _in_thread(self, route: Route, work: Callable[[], T]) -> T:
         if self._waiting[route.work] >= self._waiting_max[route.work]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import msgspec
@@ -17,6 +18,7 @@ AT_ONCE_MAX = 64  # calls to the own hub; what is beyond waits
 GRACE_S = 3.0  # the hub gives up first, and says why
 TOGETHER_BYTES_MAX = 48 << 20  # of the answers to one question: unpacked they take several times as much
 
+_CUT_OFF: dict[str, Any] = {"reachable": False, "why": "the own hub, which would ask it, is away"}
 _encode = msgspec.json.Encoder().encode
 _answer = msgspec.msgpack.Decoder(Answer).decode
 
@@ -83,15 +85,21 @@ class HubCarrier:
         self._client = httpx.AsyncClient(
             base_url=f"{hub_url}/v1/sentinel", trust_env=False, transport=transport, limits=limits, headers=headers
         )
+        self._known: list[HubAround] = []  # as the own hub named them last
 
     async def hubs(self, wanted: str) -> HubsAsked:
-        """The hubs that `wanted` names, the own one among them if it is meant. Raises E0699 for an unknown name."""
+        """The hubs that `wanted` names, the own one among them if it is meant. Raises E0699 for an unknown name.
+
+        While the own hub is away, nobody else can be asked; its own telemetry is here, and is told all the same.
+        """
         try:
             answer = await self._client.get("/hubs", timeout=5)
             answer.raise_for_status()
-            found = _hubs(answer.content).items[:HUBS_MAX]
+            found = self._known = _hubs(answer.content).items[:HUBS_MAX]
         except (httpx.HTTPError, msgspec.DecodeError) as problem:
-            raise HarchError("E0698", "the own hub does not say which hubs there are", retry_after_s=5) from problem
+            if not self._known:
+                raise HarchError("E0698", "the own hub does not say which hubs there are", retry_after_s=5) from problem
+            found = [hub if hub.own else msgspec.structs.replace(hub, **_CUT_OFF) for hub in self._known]
         country = next((hub.country for hub in found if hub.own), "")
         names = {name.strip() for name in wanted.split(",")} - {""}
         if names == {"all"}:

@@ -33,6 +33,7 @@ class AlertPeers:
         self._told = 0  # up to which number of our records the others know
         self._told_all_s = clock.monotonic_s()
         self.position = 0
+        self.heard_s = clock.monotonic_s()  # when the hub answered last
 
     async def run(self, service: AlertService) -> None:
         """Until cancelled. A hub that does not answer is asked again; nothing is lost meanwhile."""
@@ -50,6 +51,7 @@ class AlertPeers:
         piece, number = _news(service.desk.shared, self._told)
         answer = await self._client.post(self._url, json={"records": base64.b64encode(piece).decode()})
         answer.raise_for_status()
+        self.heard_s = self._clock.monotonic_s()
         heard = answer.json()
         self._told = number
         for text in heard["records"]:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from harch.api.sentinel_child import write_own_record
 from harch.api.server import serve_api
 from harch.api.telemetry.access import Doorkeeper, HubDoor, OpenDoor, TokenDoor
 from harch.api.telemetry.administration import Administration
@@ -25,6 +26,7 @@ from harch.api.telemetry.erasing import Erasing
 from harch.api.telemetry.federated import Federated
 from harch.api.telemetry.incoming import Incoming, hub_of
 from harch.api.telemetry.loki import Loki
+from harch.api.telemetry.orphan import until_not_needed
 from harch.api.telemetry.own_metrics import OwnMetrics
 from harch.api.telemetry.peers import AlertPeers
 from harch.api.telemetry.public_plugin import PublicPlugin
@@ -70,8 +72,16 @@ class ServeOptions:
     hub_url: str = ""
 
 
-async def serve_sentinel(options: ServeOptions, *, listening: Callable[[int], None] | None = None) -> None:
-    """Until SIGTERM or SIGINT. Raises HarchError for what people can mend."""
+async def serve_sentinel(
+    options: ServeOptions,
+    *,
+    listening: Callable[[int], None] | None = None,
+    recorded: Callable[[], None] | None = None,
+) -> None:
+    """Until SIGTERM or SIGINT. Raises HarchError for what people can mend.
+
+    `recorded` is called when a hub that starts anew would find this process.
+    """
     clock = SystemClock()
     sys.setswitchinterval(SWITCH_S)
     stop = asyncio.Event()
@@ -92,7 +102,18 @@ async def serve_sentinel(options: ServeOptions, *, listening: Callable[[int], No
         sentinel = Sentinel(folder, archive, settings, configs, options, door, clock)
         closing.push_async_callback(sentinel.close)
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(_reload(sentinel)))
+        if write_own_record(options.data):
+            if recorded is not None:
+                recorded()
+            ending = asyncio.create_task(_end_when_not_needed(sentinel, folder.lock_file, stop, clock))
+            closing.callback(ending.cancel)
         await sentinel.run_until(stop, options, listening)
+
+
+async def _end_when_not_needed(sentinel: Sentinel, held: Path, stop: asyncio.Event, clock: Clock) -> None:
+    why = await until_not_needed(held, sentinel.hub_heard_s, clock)
+    _log.warning("SENTINEL ends: %s", why)
+    stop.set()
 
 
 def read_configs(options: ServeOptions) -> list[tuple[SentinelConfig, Path]]:
@@ -129,8 +150,8 @@ class Sentinel:
         self._damage = DamageFigures(folder, archive, options.data, clock)
         self._configs = configs
         self._scraping = ScrapePool(clock, self._keep)
-        peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
-        self._alerting = Alerting(folder, engine, configs, options.alerts, options.data, clock, peers)
+        self._peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
+        self._alerting = Alerting(folder, engine, configs, options.alerts, options.data, clock, self._peers)
         self._federated: Federated | None = None
         if options.hub_url:
             self._federated = Federated(
@@ -196,6 +217,10 @@ class Sentinel:
             while isinstance(found, BaseExceptionGroup):
                 found = found.exceptions[0]
             raise found from None
+
+    def hub_heard_s(self) -> float:
+        """When the hub beside it answered last, or this process began."""
+        return self._peers.heard_s if self._peers is not None else self._clock.monotonic_s()
 
     async def close(self) -> None:
         await self._incoming.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import Receive, Send
 
@@ -74,4 +75,4 @@ class SocketRoute:
     """Which function serves a WebSocket at a path? It accepts the connection once all is well with the request."""
 
     path: str
-    handler: Callable[[TelemetryRequest, Socket], Awaitable[None]]
+    handler: Callable[[TelemetryRequest, Socket], Coroutine[Any, Any, None]]

@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 
 from harch.execution.kernel import start_ticks
+from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
 from harch.hub.pipelines.keeper import ORDERS, REPORT, STOP_GRACE_S, Kept, Orders, Report, WorkerOrder
 from harch.pipelines.engine.keys import write_secret
-from harch.pipelines.engine.process import EngineProcess, ProcessRecord, found_running
 
 RECORD, OUTPUT = "keeper.pid", "keeper.log"
 OUTPUT_BYTES_MAX = 16 << 20
@@ -29,7 +29,7 @@ class WorkerKeeper:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._process: EngineProcess | None = None
+        self._process: RunningProcess | None = None
         self._ordered: Orders | None = None
 
     @property
@@ -68,7 +68,7 @@ class WorkerKeeper:
             self._process = None
         return self._process is not None
 
-    def _launch(self) -> EngineProcess:
+    def _launch(self) -> RunningProcess:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._folder / REPORT).unlink(missing_ok=True)  # of an earlier one, whose workers end with it
         output = self._folder / OUTPUT
@@ -84,5 +84,5 @@ class WorkerKeeper:
                 start_new_session=True,  # a Ctrl-C meant for the hub does not reach it
             )
         record = ProcessRecord(child.pid, start_ticks(child.pid), "")
-        write_secret(self._folder / RECORD, msgspec.json.encode(record).decode())
-        return EngineProcess(record, child)
+        write_record(self._folder / RECORD, record)
+        return RunningProcess(record, child)

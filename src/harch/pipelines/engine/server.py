@@ -9,10 +9,11 @@ from pathlib import Path
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
+from harch.execution.process_record import RunningProcess, found_running
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.engine.layout import Layout, Server
 from harch.pipelines.engine.log_lines import EngineEvent, Happening, LineCutter, read_line, reread_outcome
-from harch.pipelines.engine.process import EngineProcess, found_running, start_process
+from harch.pipelines.engine.process import start_process
 from harch.pipelines.engine.tethered import tethered_command
 
 READY_TIMEOUT_S = 30.0
@@ -61,7 +62,7 @@ class EngineServer:
         self._users = dict(users)
         self._on_event = on_event
         self._clock = clock or SystemClock()
-        self._process: EngineProcess | None = None
+        self._process: RunningProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._reread: asyncio.Future[bool] | None = None
 
@@ -148,14 +149,14 @@ class EngineServer:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_secret(self._config, self._config_text)
 
-    def _launch(self) -> EngineProcess:
+    def _launch(self) -> RunningProcess:
         self.starts += 1
         command = [str(self._program), "-c", str(self._config)]
         if self._tethered:
             command = tethered_command(*command)
         return start_process(command, self._config_sha256, self._record, self._output)
 
-    async def _become_ready(self, process: EngineProcess) -> None:
+    async def _become_ready(self, process: RunningProcess) -> None:
         deadline_s = self._clock.monotonic_s() + READY_TIMEOUT_S
         while not await self.is_ready():
             if process.has_ended or self._clock.monotonic_s() > deadline_s:

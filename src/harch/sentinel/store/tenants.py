@@ -17,6 +17,7 @@ from harch.sentinel.store.database import Database
 from harch.sentinel.store.limits import Limits
 
 TENANTS_MAX = 10_000
+LOCK = "sentinel.lock"
 _NAME = re.compile(r"[a-zA-Z0-9!_.*'()-]{1,150}")
 
 
@@ -65,6 +66,11 @@ class StoreFolder:
         os.close(self._lock)
 
     @property
+    def lock_file(self) -> Path:
+        """What this process holds while the folder is its own."""
+        return self._folder / LOCK
+
+    @property
     def _tenants_folder(self) -> Path:
         return self._folder / "tenants"
 
@@ -79,7 +85,7 @@ def _locked(folder: Path) -> int:
     """Two processes on one folder would each believe to be alone."""
     try:
         (folder / "tenants").mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "sentinel.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise HarchError("E1005", f"cannot use {folder}: {error.strerror}", hint="choose another --data") from error
     try:

@@ -80,6 +80,7 @@ class ScrapeJob:
         self._discover = discover
         self._asker = Asker(config, job, base, self._now_ms)
         self._tasks: dict[tuple[str, str, Labels], asyncio.Task[None]] = {}
+        self.marks_ends = True  # whether series of a target that is asked no more end with a stale marker
         self.health: dict[tuple[str, str, Labels], TargetHealth] = {}
         self._metadata: Mapping[str, Metadata] = NO_METADATA  # of the page that came last
 
@@ -142,7 +143,8 @@ class ScrapeJob:
                 health.last_scrape_ms, health.took_s, health.failure = answer.at_ms, answer.took_s, found.failure
                 await self._keep(found.batches, self._new_metadata(health, answer))
         except asyncio.CancelledError:
-            await asyncio.shield(self._keep(ended(target, seen, self._now_ms())))
+            if self.marks_ends:
+                await asyncio.shield(self._keep(ended(target, seen, self._now_ms())))
             raise
 
     def _new_metadata(self, health: TargetHealth, answer: Answer) -> Mapping[str, Metadata]:

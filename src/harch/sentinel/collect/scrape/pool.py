@@ -43,6 +43,10 @@ class ScrapePool:
                 self._running[key] = (made, asyncio.create_task(made.run()))
 
     async def close(self) -> None:
+        """The end of the process is not the end of what it asked: no series is marked as ended, so that nothing that
+        is asked again after a restart looks as if it had been away."""
+        for job, _ in self._running.values():
+            job.marks_ends = False
         for key in list(self._running):
             await self._stop(key)
 
