@@ -12,6 +12,7 @@ import msgspec
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home
+from harch.base.listen.gate import ConnectionGate
 from harch.federation.identity import tls
 from harch.federation.identity.founding import make_federation
 from harch.federation.identity.identity import HubIdentity
@@ -48,6 +49,7 @@ class Hub:
         *peers: HubIdentity,
         clock: Clock | None = None,
         on_stranger: Callable[[bytes], bytes] | None = None,
+        gate: ConnectionGate | None = None,
     ) -> None:
         self.identity = identity
         self.received: list[tuple[str, Note]] = []
@@ -64,6 +66,7 @@ class Hub:
             on_down=lambda hub_id, why: self._note("down", hub_id, why),
             clock=clock or SystemClock(),
             on_stranger=on_stranger,
+            gate=gate,
         )
 
     def _on_message(self, hub_id: str, message: Note) -> None:

@@ -41,6 +41,30 @@ def test_what_must_never_happen_is_raised_and_not_asserted(module: Path) -> None
     assert asserts == [], "`assert` vanishes under -O: raise InvariantBroken"
 
 
+def _listens_by_itself(node: ast.AST) -> bool:
+    """A server of asyncio's, uvicorn's or the standard library's own; binding a socket is not listening yet."""
+    if isinstance(node, ast.Import):
+        return any(name.name.split(".")[0] in _OTHER_SERVERS or name.name in _OTHER_SERVERS for name in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return node.module is not None and (
+            node.module.split(".")[0] in _OTHER_SERVERS or node.module in _OTHER_SERVERS
+        )
+    if isinstance(node, ast.Attribute) and node.attr == "create_server":
+        return not (isinstance(node.value, ast.Name) and node.value.id == "socket")
+    return isinstance(node, ast.Attribute) and node.attr in {"start_server", "start_unix_server", "create_unix_server"}
+
+
+_OTHER_SERVERS = {"uvicorn", "http.server", "socketserver", "wsgiref", "websockets.server", "websockets.asyncio.server"}
+
+
+@pytest.mark.parametrize("module", _MODULES, ids=_name)
+def test_every_port_of_the_product_is_listened_on_in_the_same_way(module: Path) -> None:
+    if module.parent == SOURCE / "base" / "listen" or SOURCE / "testing" in module.parents:
+        return
+    found = [node for node in ast.walk(ast.parse(module.read_text("utf-8"))) if _listens_by_itself(node)]
+    assert [node.lineno for node in found] == [], "use harch.base.listen: its gate has the limits"
+
+
 def test_the_rooms_on_paper_are_the_rooms_that_exist() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = page.split("<!-- house -->", 1)[1].split("\n## ", 1)[0]

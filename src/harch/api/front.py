@@ -69,6 +69,10 @@ class Front:
         else:
             await self._inner(scope, receive, send)
 
+    def error_body(self, error: HarchError) -> bytes:
+        """For requests that are refused before they come here."""
+        return error_body(error, self._ids.next())
+
     async def _submit(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = self._request_id(scope)
         try:

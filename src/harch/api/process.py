@@ -19,6 +19,8 @@ from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.listen.gate import ConnectionGate, Gates
+from harch.base.listen.limits import limits_from_env, raise_descriptor_limit
 from harch.base.tenants import DEFAULT_TENANT
 from harch.base.tracing.process import ProcessTracing, open_tracing
 from harch.base.tracing.span import Attributes
@@ -125,6 +127,8 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    raise_descriptor_limit()
+    gates = Gates(limits_from_env())
     with_lock = _lock(config.state_dir)
     tracing = None
     try:
@@ -144,11 +148,12 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             leases=config.leases,
             sentinel=SentinelDoor(config.telemetry_url, config.state_dir / SENTINEL_KEY),
             tracing=tracing,
+            gates=gates,
         )
         shipper = _own_logs(config, service)
         try:
             await _adopt_keys(service, config)
-            await _serve_until(stop, service, config, listening, tracing, is_told_to_stop)
+            await _serve_until(stop, service, config, listening, tracing, gates.gate("api"), is_told_to_stop)
         finally:
             await service.close()
             if shipper is not None:
@@ -175,6 +180,7 @@ async def _serve_until(
     config: HubConfig,
     listening: Callable[[int], None] | None,
     tracing: Tracing | None,
+    gate: ConnectionGate,
     is_told_to_stop: Callable[[], bool],
 ) -> None:
     listens = asyncio.Event()
@@ -195,7 +201,7 @@ async def _serve_until(
     try:
         async with asyncio.TaskGroup() as group:
             app = create_app(service, tracing=tracing)
-            group.create_task(serve_api(app, config.host, config.port, listening=on_listening))
+            group.create_task(serve_api(app, config.host, config.port, gate=gate, listening=on_listening))
             group.create_task(service.run())
             group.create_task(keep_sentinel())
             group.create_task(wait_for_stop())

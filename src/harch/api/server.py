@@ -1,30 +1,30 @@
-"""How does the API listen? uvicorn around the application, bound before it starts, stopped without losing answers."""
+"""How does the API listen? Bound before it starts, stopped without losing answers."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Protocol
 
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from harch.api.streams import Streams
 from harch.base.errors import HarchError
+from harch.base.listen.gate import ConnectionGate
+from harch.base.listen.http_server import BACKLOG, http_server
 from harch.execution.protocol import FRAME_BYTES_MAX
 
-BACKLOG = 2048
-KEEP_ALIVE_S = 75  # longer than the pools of the usual clients, so that they close first and never meet a closed socket
 GRACEFUL_STOP_S = 5
 
 
 class Served(Protocol):
-    """An ASGI application whose open streams can be ended."""
+    """An ASGI application whose open streams can be ended. `error_body` writes what is refused before it is called."""
 
     streams: Streams
+
+    def error_body(self, error: HarchError) -> bytes: ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -58,52 +58,31 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve_api(app: Served, host: str, port: int, *, listening: Callable[[int], None] | None = None) -> None:
+async def serve_api(
+    app: Served,
+    host: str,
+    port: int,
+    *,
+    gate: ConnectionGate | None = None,
+    listening: Callable[[int], None] | None = None,
+) -> None:
     """Serves until cancelled; then open streams end, running requests finish, and the port is free again.
 
     `listening` is called with the port once connections are taken.
     """
     listener = bind(host, port)
-    config = uvicorn.Config(
-        app,
-        loop="none",  # the caller runs the loop; `harch hub serve` runs uvloop
-        http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=FRAME_BYTES_MAX,
-        ws_per_message_deflate=False,
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACEFUL_STOP_S,
-    )
-    server = _Server(config, lambda: listening(listener.getsockname()[1]) if listening else None)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
-        app.streams.close()
-        server.should_exit = True
-        await serving
-        raise
+        async with http_server(
+            app,
+            listener,
+            gate or ConnectionGate("api"),
+            error_body=app.error_body,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            graceful_stop_s=GRACEFUL_STOP_S,
+            on_stop=app.streams.close,
+        ) as serving:
+            if listening is not None:
+                listening(listener.getsockname()[1])
+            await asyncio.shield(serving)
     finally:
         listener.close()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals belong to the process, which cancels `serve_api`."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_started()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield

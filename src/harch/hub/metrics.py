@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from harch.base.listen.gate import ConnectionGate
 from harch.base.telemetry import Collected, Telemetry
 from harch.federation.links.mesh import LinkStatus
 from harch.hub.views import HubSummary
@@ -86,6 +87,27 @@ class HubMetrics:
         meter.create_observable_gauge(
             "harch_link_rtt_ms", callbacks=[read("rtt_ms")], description="Smoothed round trip to the peer."
         )
+
+    def watch_listeners(self, gates: Iterable[ConnectionGate]) -> None:
+        """Connections of each listener, and what it refused since the process started."""
+
+        def refused(_options: CallbackOptions) -> Iterable[Observation]:
+            for gate in gates:
+                for reason, count in gate.refused.items():
+                    yield Observation(count, {"listener": gate.name, "reason": reason})
+
+        def read(field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda _options: [Observation(getattr(gate, field), {"listener": gate.name}) for gate in gates]
+
+        meter = self._telemetry.meter
+        meter.create_observable_counter(
+            "harch_listener_refused", callbacks=[refused], description="What a listener refused, by reason."
+        )
+        for name, field, description in (
+            ("connections", "open", "Connections that are open."),
+            ("connections_max", "connections_max", "Connections that a listener takes at a time."),
+        ):
+            meter.create_observable_gauge(f"harch_listener_{name}", callbacks=[read(field)], description=description)
 
     def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""

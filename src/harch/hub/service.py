@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harch.base.clock import Clock
 from harch.base.errors import InvariantBroken
+from harch.base.listen.gate import Gates
 from harch.base.tracing.tracer import Tracing
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.leases import LeaseTerms
@@ -59,7 +60,7 @@ class HubService(HubWorkloads):
 
     `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
     absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
-    `sentinel` is where this hub's telemetry can be asked for.
+    `sentinel` is where this hub's telemetry can be asked for; `gates` are those of this process's listeners.
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class HubService(HubWorkloads):
         leases: LeaseTerms | None = None,
         sentinel: SentinelDoor | None = None,
         tracing: Tracing | None = None,
+        gates: Gates | None = None,
     ) -> None:
         self._sentinel = sentinel
+        gates = gates or Gates()
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
         database = Database(state_dir / "hub.db")
@@ -150,6 +153,7 @@ class HubService(HubWorkloads):
                 ),
             ),
             urls=peer_urls,
+            gate=gates.gate("peers"),
         )
         self.carbon = HubCarbon(
             fleet=fleet,
@@ -183,6 +187,7 @@ class HubService(HubWorkloads):
             around=Surroundings(
                 identity=identity,
                 listen_host=listen[0] if listen is not None else "",
+                gates=gates,
                 heard=self.federation.heard,
                 authorities=self.data.authority_keys,
                 on_spans=windows.hear,
@@ -192,6 +197,7 @@ class HubService(HubWorkloads):
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)
+        self._metrics.watch_listeners(gates)
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)

@@ -91,6 +91,10 @@ class TelemetryApp:
         if answer is not None:
             await _send(send, answer)
 
+    def error_body(self, error: HarchError) -> bytes:
+        """For requests that are refused before they come here."""
+        return failure(error).body
+
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket through the same door as everything else."""
         if (await receive())["type"] != "websocket.connect":

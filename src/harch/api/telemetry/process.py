@@ -41,6 +41,8 @@ from harch.api.telemetry.traces import Traces
 from harch.api.telemetry.writes import Writes
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
+from harch.base.listen.gate import ConnectionGate
+from harch.base.listen.limits import limits_from_env, raise_descriptor_limit
 from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
@@ -84,6 +86,8 @@ async def serve_sentinel(
     """
     clock = SystemClock()
     sys.setswitchinterval(SWITCH_S)
+    raise_descriptor_limit()
+    gate = ConnectionGate("telemetry", limits_from_env())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,7 +103,7 @@ async def serve_sentinel(
         closing.callback(folder.close)
         archive = await asyncio.to_thread(ArchiveFolder, options.data, clock, settings.archive)
         closing.callback(archive.close)
-        sentinel = Sentinel(folder, archive, settings, configs, options, door, clock)
+        sentinel = Sentinel(folder, archive, settings, configs, options, door, clock, gate)
         closing.push_async_callback(sentinel.close)
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(_reload(sentinel)))
         if write_own_record(options.data):
@@ -141,8 +145,10 @@ class Sentinel:
         options: ServeOptions,
         door: Doorkeeper,
         clock: Clock,
+        gate: ConnectionGate | None = None,
     ) -> None:
         self._folder = folder
+        self._gate = gate or ConnectionGate("telemetry")
         self._archive = archive
         self._clock = clock
         engine = Engine(settings.engine, clock)
@@ -175,7 +181,14 @@ class Sentinel:
             *queries.routes(),
             *PublicPlugin(folder, engine, queries).routes(),
             *Catalog(folder).routes(),
-            *Status(folder, engine, self._scraping.health, lambda: "", {"storage.path": str(options.data)}).routes(),
+            *Status(
+                folder,
+                engine,
+                self._scraping.health,
+                lambda: "",
+                {"storage.path": str(options.data)},
+                self._gate.facts,
+            ).routes(),
             Route(("POST", "PUT"), "/-/reload", self._reloaded, Work.LOOP),
             *Administration(folder).routes(),
             *Erasing(archive).routes(),
@@ -203,7 +216,7 @@ class Sentinel:
         self._incoming.keep_own_lines(options.data)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(serve_api(self.app, options.host, options.port, listening=listening))
+                group.create_task(serve_api(self.app, options.host, options.port, gate=self._gate, listening=listening))
                 group.create_task(self._upkeep())
                 group.create_task(self._report_damage())
                 group.create_task(self._incoming.run(self._keep))

@@ -35,12 +35,14 @@ class Status:
         targets: Callable[[], Sequence[TargetHealth]],
         why_not_ready: Callable[[], str],
         flags: Mapping[str, str],
+        listener: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         self._tenants = tenants
         self._engine = engine
         self._targets = targets
         self._why_not_ready = why_not_ready
         self._flags = flags
+        self._listener = listener
 
     def routes(self) -> list[Route]:
         quick = Work.QUICK
@@ -77,7 +79,7 @@ class Status:
         return success({"min": 0, "max": last, "current": last, "state": "done"})
 
     def runtime(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
-        return success(dict(self._tenants.store(request.tenant).facts()))
+        return success({**self._tenants.store(request.tenant).facts(), "listener": self._listener()})
 
     def store(self, request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
         facts = dict(self._tenants.store(request.tenant).facts())

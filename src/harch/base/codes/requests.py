@@ -67,7 +67,7 @@ KINDS = (
     ErrorKind(
         "E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE
     ),
-    ErrorKind("E0202", "Input not readable", 400, "The text is not well-formed YAML, JSON or TOML.", EXIT_USAGE),
+    ErrorKind("E0202", "Input not readable", 400, "The text is not well-formed YAML, JSON, TOML or HTTP.", EXIT_USAGE),
     ErrorKind(
         "E0203",
         "GPU model not known",
@@ -91,6 +91,21 @@ KINDS = (
     ),
     ErrorKind("E0207", "Path not known", 404, "The API has no such path. `/docs` lists all of them.", EXIT_USAGE),
     ErrorKind("E0208", "Method not allowed", 405, "The path exists, but not for this HTTP method.", EXIT_USAGE),
+    ErrorKind(
+        "E0209",
+        "Request head too large",
+        431,
+        "The request line and headers have more bytes, or are more in number, than a listener takes from somebody "
+        "whom it does not know yet. Nothing of the request was looked at, and the connection is closed.",
+        EXIT_USAGE,
+    ),
+    ErrorKind(
+        "E0210",
+        "Request too slow",
+        408,
+        "The headers or the body did not arrive in time, so the connection is closed. A slow link has seconds for the "
+        "headers and, for the body, more time with each byte that arrives.",
+    ),
     ErrorKind(
         "E0220",
         "Carbon file not valid",

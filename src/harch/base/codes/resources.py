@@ -71,6 +71,13 @@ KINDS = (
     ErrorKind("E0402", "Budget exceeded", 403, "A carbon or cost budget does not allow this.", EXIT_REFUSED),
     ErrorKind("E0403", "Too many connections", 429, "The hub serves a limited number of event streams at a time."),
     ErrorKind(
+        "E0404",
+        "Listener full",
+        503,
+        "As many connections are open as the listener takes, in all or from this address, and all of them are being "
+        "served; or too many requests were sent ahead on one connection. The connection is closed.",
+    ),
+    ErrorKind(
         "E0440",
         "Bid not allowed",
         403,

@@ -92,9 +92,11 @@ class Acceptor:
     # Called by connections
 
     def opened(self, connection: Connection) -> None:
+        """Peers greet at once, so of those that have not, the oldest give way: nobody can lock peers out by waiting."""
         self._accepted[connection] = _Accepted("", self._clock.monotonic_s())
-        if sum(not accepted.hub_id for accepted in self._accepted.values()) > UNKNOWN_MAX:
-            connection.abort("too many connections that have not said who they are")
+        unknown = [one for one, accepted in self._accepted.items() if not accepted.hub_id and not one.is_ending]
+        for oldest in unknown[:-UNKNOWN_MAX]:
+            oldest.abort("too many connections that have not said who they are")
 
     def received(self, connection: Connection, kind: int, body: bytes) -> None:
         accepted = self._accepted[connection]

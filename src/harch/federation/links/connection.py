@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, cast
 
+from harch.base.listen.gate import Ticket
 from harch.federation.identity.names import HubName, parse_uri
 from harch.federation.links.control import Control, encode_control
 from harch.federation.links.frames import BODY_BYTES_MAX, FrameReader, Kind, frame
@@ -62,8 +63,9 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """After `close` or `abort` nothing more is received, and `closed` follows once."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, ticket: Ticket | None = None) -> None:
         self._owner = owner
+        self._ticket = ticket  # of one that others have dialled
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._why = ""
@@ -74,9 +76,15 @@ class Connection(asyncio.Protocol):
         self.bytes_sent = 0
         self.bytes_received = 0
 
+    @property
+    def is_ending(self) -> bool:
+        return bool(self._why)
+
     def accept_large_frames(self) -> None:
         """The peer is known from here on."""
         self._reader.body_bytes_max = BODY_BYTES_MAX
+        if self._ticket is not None:
+            self._ticket.served()
 
     def write(self, frames: bytes) -> None:
         if self._transport is not None and not self._why:
@@ -109,6 +117,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=BUFFERED_BYTES_MAX)
         self.can_write = True
+        if self._ticket is not None:
+            self._ticket.evict = lambda: self.abort("others need the room")
         secured = transport.get_extra_info("ssl_object")
         if secured is not None:
             shown = secured.getpeercert()
@@ -137,6 +147,8 @@ class Connection(asyncio.Protocol):
         self.is_closed = True
         self.can_write = False
         self._why = self._why or _words(exc)
+        if self._ticket is not None:
+            self._ticket.release()
         self._owner.closed(self, self._why)
 
 

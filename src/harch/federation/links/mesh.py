@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from harch.base.clock import Clock
+from harch.base.listen.accept import Listener
+from harch.base.listen.gate import ConnectionGate
 from harch.federation.identity.members import Address
 from harch.federation.links import sockets
-from harch.federation.links.accepting import HELLO_WITHIN_S, Acceptor
+from harch.federation.links.accepting import Acceptor
 from harch.federation.links.connection import SHUTDOWN_WITHIN_S, Connection, LinkIdentity
 from harch.federation.links.frames import Kind, frame
 from harch.federation.links.peer import Peer
@@ -71,6 +73,7 @@ class Mesh(Generic[M]):
         features: tuple[str, ...] = (),
         on_stranger: Callable[[bytes], bytes] | None = None,
         jitter: Callable[[], float] = random.random,
+        gate: ConnectionGate | None = None,
     ) -> None:
         self._identity = identity
         self._listen = Address(*listen)
@@ -81,6 +84,7 @@ class Mesh(Generic[M]):
         self._on_down = on_down
         self._clock = clock
         self._jitter = jitter
+        self._gate = gate or ConnectionGate("peers")
         self._messages_received: dict[str, int] = {}
         self._acceptor = Acceptor(
             identity,
@@ -101,12 +105,12 @@ class Mesh(Generic[M]):
         """Until cancelled. Raises E1004 if the port is taken."""
         sock = sockets.listen(self._listen)
         self.port = sock.getsockname()[1]
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._acceptor),
-            sock=sock,
-            ssl=self._identity.server_context(),
-            ssl_handshake_timeout=HELLO_WITHIN_S,
-            ssl_shutdown_timeout=SHUTDOWN_WITHIN_S,
+        listener = Listener(
+            sock,
+            self._gate,
+            lambda ticket: Connection(self._acceptor, ticket),
+            tls=self._identity.server_context(),
+            tls_shutdown_s=SHUTDOWN_WITHIN_S,
         )
         try:
             if listening is not None:
@@ -119,7 +123,7 @@ class Mesh(Generic[M]):
         finally:
             self._group = None
             self._tasks.clear()
-            server.close()
+            listener.close()
             for connection in self._acceptor.connections():
                 connection.close("this hub stops")
 

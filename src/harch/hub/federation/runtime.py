@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.listen.gate import ConnectionGate
 from harch.federation import offers as o
 from harch.federation.gossip import messages as gossip
 from harch.federation.gossip.machine import Gossip
@@ -81,6 +82,7 @@ class FederationRuntime:
         signals: Callable[[], dict[str, bytes]],
         answers: AnswerDesk,
         urls: dict[str, str],
+        gate: ConnectionGate | None = None,
     ) -> None:
         self._clock, self._answers, self._signals = clock, answers, signals
         self._driver, self._policies, self._summary = driver, policies, summary
@@ -96,6 +98,7 @@ class FederationRuntime:
             clock=clock,
             features=(FEATURE,),
             on_stranger=self._stranger if identity.folder.has_authority else None,
+            gate=gate,
         )
         now_s = clock.monotonic_s()
         self._gossip = Gossip(

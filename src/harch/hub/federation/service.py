@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.listen.gate import ConnectionGate
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.links.mesh import LinkStatus
 from harch.federation.offers import SpillMessage
@@ -46,6 +47,7 @@ class HubFederation:
         signals: Callable[[], dict[str, bytes]],
         answers: AnswerDesk,
         urls: dict[str, str],
+        gate: ConnectionGate | None = None,
     ) -> None:
         self._urls, self._answers = urls, answers
         self._runtime: FederationRuntime | None = None
@@ -61,6 +63,7 @@ class HubFederation:
                 signals=signals,
                 answers=answers,
                 urls=urls,
+                gate=gate,
             )
 
     async def run(self) -> None:

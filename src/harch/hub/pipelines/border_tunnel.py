@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.listen.accept import Listener, listen_for_streams
+from harch.base.listen.gate import Gates
 from harch.federation.identity.certificates import Certificate, read_certificate
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.identity.members import Address
@@ -38,50 +40,55 @@ class _Open:
 class BorderTunnel:
     """One hub's door, and its ways to others' doors. `welcome` says why a hub may not be linked; empty: it may."""
 
-    def __init__(self, identity: HubIdentity, clock: Clock, *, welcome: Callable[[str], str]) -> None:
+    def __init__(
+        self, identity: HubIdentity, clock: Clock, *, welcome: Callable[[str], str], gates: Gates | None = None
+    ) -> None:
         self._identity, self._clock, self._welcome = identity, clock, welcome
+        gates = gates or Gates()
+        self._gate, self._way_gate = gates.gate("border"), gates.gate("border ways")
         self._open: set[_Open] = set()
         self._handling: set[asyncio.Task[None]] = set()
-        self._door: asyncio.Server | None = None
-        self._ways: dict[str, tuple[asyncio.Server, int]] = {}
+        self._door: Listener | None = None
+        self._ways: dict[str, Listener] = {}
         self._addresses: dict[str, Address] = {}
         self._looking: asyncio.Task[None] | None = None
         self.refusals: dict[str, str] = {}  # why the last attempt with each hub failed
 
     async def listen(self, host: str, port: int, leads_to: int) -> int:
         """Opens the door; answers its port. Raises E1004 if it is taken."""
-        self._door = await asyncio.start_server(
+        self._door = listen_for_streams(
+            sockets.listen(Address(host, port)),
+            self._gate,
             lambda reader, writer: self._begin(self._accept(reader, writer, leads_to), writer),
-            sock=sockets.listen(Address(host, port)),
-            ssl=self._identity.server_context(),
-            ssl_handshake_timeout=CONNECT_WITHIN_S,
+            tls=self._identity.server_context(),
         )
         self._looking = asyncio.create_task(self._keep_looking(), name="border-tunnel")
-        return int(self._door.sockets[0].getsockname()[1])
+        return self._door.port
 
     async def way_to(self, hub_id: str, address: Address) -> int:
         """The port of the loopback behind which that hub's border is."""
         self._addresses[hub_id] = address
         if hub_id not in self._ways:
-            server = await asyncio.start_server(
-                lambda reader, writer: self._begin(self._lead(reader, writer, hub_id), writer), "127.0.0.1", 0
+            self._ways[hub_id] = listen_for_streams(
+                sockets.listen(Address("127.0.0.1", 0)),
+                self._way_gate,
+                lambda reader, writer: self._begin(self._lead(reader, writer, hub_id), writer),
             )
-            self._ways[hub_id] = (server, int(server.sockets[0].getsockname()[1]))
-        return self._ways[hub_id][1]
+        return self._ways[hub_id].port
 
     async def close_way(self, hub_id: str) -> None:
-        server, _ = self._ways.pop(hub_id, (None, 0))
-        if server is not None:
-            server.close()
+        listener = self._ways.pop(hub_id, None)
+        if listener is not None:
+            listener.close()
         self._end(lambda one: one.hub_id == hub_id)
 
     def ways(self) -> tuple[str, ...]:
         return tuple(self._ways)
 
     async def close(self) -> None:
-        for server in (self._door, *(server for server, _ in self._ways.values())):
-            if server is not None:
-                server.close()
+        for listener in (self._door, *self._ways.values()):
+            if listener is not None:
+                listener.close()
         tasks = [*self._handling, *((self._looking,) if self._looking is not None else ())]
         for task in tasks:
             task.cancel()

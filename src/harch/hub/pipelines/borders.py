@@ -79,7 +79,7 @@ class HubBorders:
     ) -> None:
         self._ground, self._country, self._folder, self._settings = ground, country, folder, settings
         self._identity, self._heard, self._keys, self._engine = around.identity, around.heard, keys, engine
-        self._listen = around.listen_host
+        self._listen, self._gates = around.listen_host, around.gates
         self._clock, self._write, self._note, self._on_event = clock, write, note, on_event
         self._said: dict[str, bytes] = {}
         self._plans: tuple[LinkPlan, ...] = ()
@@ -152,7 +152,7 @@ class HubBorders:
                 self._ground.hub_id, self._folder, self._keys, clock=self._clock, on_event=self._on_event
             )
         if self._tunnel is None:
-            tunnel = BorderTunnel(identity, self._clock, welcome=self._stranger)
+            tunnel = BorderTunnel(identity, self._clock, welcome=self._stranger, gates=self._gates)
             host = self._settings.host or identity.member.address.host
             at = self._settings.listen or self._listen or host
             self._address = Address(host, await tunnel.listen(at, self._settings.port, self._server.border_port))

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import uvicorn
+from harch.base.listen.gate import ConnectionGate
+from harch.base.listen.http_server import BACKLOG, http_server
 
-_STOP_S = 2.0
-
-
-class _Quiet(uvicorn.Server):
-    """The worker handles signals itself."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
+_STOP_S = 1.0
 
 
 @contextlib.asynccontextmanager
 async def serve(app: Any, host: str, port: int) -> AsyncIterator[str]:
     """Yields the address, with the port that it got, while the application is served."""
-    listener = socket.create_server((host, port), reuse_port=False)
+    listener = socket.create_server((host, port), backlog=BACKLOG, reuse_port=False)
     try:
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-        server = _Quiet(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
-        try:
+        gate = ConnectionGate(f"worker on port {port}")
+        async with http_server(app, listener, gate, graceful_stop_s=_STOP_S):
             yield f"http://{host}:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await asyncio.wait((task,), timeout=_STOP_S)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
     finally:
         listener.close()

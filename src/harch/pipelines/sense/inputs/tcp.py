@@ -8,7 +8,10 @@ that the sender's own socket fills up.
 from __future__ import annotations
 
 import asyncio
+import socket
 
+from harch.base.listen.accept import listen_for_streams
+from harch.base.listen.gate import ConnectionGate
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.wire.header import HEADER_BYTES, MESSAGE_BYTES_MAX
@@ -34,11 +37,14 @@ class TcpInput:
         self.address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        server = await asyncio.start_server(self._serve, self._host, self._port, limit=_READ_AHEAD_BYTES)
-        async with server:
-            host, port = server.sockets[0].getsockname()[:2]
-            self.address.set_result((host, port))
-            await server.serve_forever()
+        sock = socket.create_server((self._host, self._port))
+        gate = ConnectionGate(f"source on port {self._port}")
+        listener = listen_for_streams(sock, gate, self._serve, read_ahead_bytes=_READ_AHEAD_BYTES)
+        try:
+            self.address.set_result((self._host, listener.port))
+            await asyncio.get_running_loop().create_future()
+        finally:
+            listener.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
