@@ -27,25 +27,31 @@ install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
 # Kernels are compiled before: dozens of processes that start together would each do the same.
 test: $(DEV)     ## Runs the whole test suite, its three parts side by side
 	@$(BIN)/python -m harch.sentinel.warming
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-pipelines test-processes test-reasoning
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target test-pipelines test-processes test-reasoning
+
+# Where HARCH_TEST_REPORTS names a folder, each part leaves there how it ended: .ci/run repeats what failed.
+run_part = @HARCH_TEST_PART=$(1) $(BIN)/python -m pytest $(2); status=$$?; \
+	[ -z "$$HARCH_TEST_REPORTS" ] || echo $$status >"$$HARCH_TEST_REPORTS/$(1).status"; exit $$status
 
 test-pipelines: $(DEV)
-	@$(BIN)/python -m pytest $(PIPELINES)
+	$(call run_part,pipelines,$(PIPELINES))
 
 test-processes: $(DEV)
-	@$(BIN)/python -m pytest $(PROCESSES) $(addprefix --ignore=,$(PIPELINES))
+	$(call run_part,processes,$(PROCESSES) $(addprefix --ignore=,$(PIPELINES)))
 
 test-reasoning: $(DEV)
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES))
+	$(call run_part,reasoning,$(addprefix --ignore=,$(PROCESSES)))
 
+test-without-programs: export HARCH_TEST_HIDE = programs
 test-without-programs: $(DEV)
-	@HARCH_TEST_HIDE=programs $(BIN)/python -m pytest -m 'needs or uses'
+	$(call run_part,without-programs,-m 'needs or uses')
 
 check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/ruff check src tests bench examples
 	@$(BIN)/ruff format --check src tests bench examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tests/flaky.py
 	@$(BIN)/python -m pytest tests/docs
 
 soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills, 20,000 stories

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ("expected_skips",)
+pytest_plugins = ("expected_skips", "failure_report")
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
