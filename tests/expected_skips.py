@@ -127,8 +127,9 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         listed = read_list(config.getoption("--skip-list").read_text("utf-8"))
         plugin = ExpectedSkips(Machine(path=path, hide=os.environ.get(HIDE, ""), folder=folder), listed, folder)
-    except UnknownCapability as error:
-        raise pytest.UsageError(str(error)) from None
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
     os.environ["PATH"] = plugin.machine.path_with(())
     config.pluginmanager.register(plugin, "expected-skips")
 

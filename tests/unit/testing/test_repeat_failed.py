@@ -53,7 +53,13 @@ class Repository:
     @property
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HARCH_TEST_")}
-        return {**clean, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": ""}
+        return {
+            **clean,
+            "PYTHONPATH": str(TESTS),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PATH": "",
+            "TMPDIR": str(self.folder),
+        }
 
     def part(self, name: str, suite: str) -> int:
         """Runs a part as the Makefile does."""
