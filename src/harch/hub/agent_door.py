@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import AgentMessage, Heartbeat, Hello, HubMessage, TaskEnded, TaskKey, TaskStarted
 from harch.hub import happenings as h
 from harch.hub.driver import Driver
+from harch.hub.faults import REST_S_MAX
 from harch.hub.sessions import AgentLink, Session
 from harch.hub.views import LogPage
 from harch.workloads.lifecycle import Workload
@@ -28,11 +30,13 @@ class AgentDoor:
         """Runs until the connection ends."""
         self._opened += 1
         session = Session(link, self._opened)
-        why = await session.run(self._joined, self._said)
-        if session.hello is not None and self._sessions.get(session.hello.agent_id) is session:
-            del self._sessions[session.hello.agent_id]
-            if not self._driver().not_ready:
-                self._driver().handle(h.AgentLeft(session.hello.agent_id, session.number, why))
+        why = "the connection failed"
+        try:
+            why = await session.run(self._joined, self._said)
+        finally:  # whatever ended it: a session that is gone must not be sent to
+            if session.hello is not None and self._sessions.get(session.hello.agent_id) is session:
+                del self._sessions[session.hello.agent_id]
+                self._driver().post(h.AgentLeft(session.hello.agent_id, session.number, why))
 
     def agents_of_key(self, key_id: str) -> list[str]:
         """The agents that joined with this key, also those that have left: their telemetry may come later."""
@@ -79,7 +83,8 @@ class AgentDoor:
         known = self._agents_of_key.setdefault(session.link.key_id, set())
         if len(known) < AGENTS_PER_KEY_MAX:
             known.add(hello.agent_id)
-        driver.handle(h.AgentJoined(hello, session.number))
+        if not driver.post(h.AgentJoined(hello, session.number)):
+            session.close("the hub failed when it joined; it is welcome again in a moment")
         driver.plan_placement()
 
     def _said(self, session: Session, messages: list[AgentMessage]) -> None:
@@ -97,5 +102,7 @@ class AgentDoor:
                 case TaskEnded():
                     events.append(h.TaskEndSeen(session.hello.agent_id, message))
         if events:
-            driver.handle(*events)
+            if not driver.post(*events) and not driver.not_ready:
+                # What was not taken is told again when the agent connects anew.
+                asyncio.get_running_loop().call_later(REST_S_MAX, session.close, "a report of it was not taken")
             driver.plan_placement()

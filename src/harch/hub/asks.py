@@ -88,6 +88,7 @@ def replace_spec(desk: Desk, event: h.SpecReplaced) -> None:
         raise
     desk.scheduler.withdraw(workload.id)
     desk.carbon.forget(workload.id)
+    desk.faults.forget(workload.id)  # as it is now it has not failed
     workload.carbon = choice
     workload.annotations = event.annotations
     desk.guard.watch(workload)

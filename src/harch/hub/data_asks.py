@@ -82,6 +82,7 @@ def retag(desk: Desk, event: h.DataRetagged) -> None:
 def sweep(desk: Desk) -> None:
     """Gate 4: what runs, or waits, against the tags of its data is paused at once, then cancelled and scrubbed."""
     for violation in desk.guard.violations():
+        desk.subject = violation.subject
         workload = desk.registry.workloads[violation.subject]
         reason = f"E0907 its data may not be read here any more: {_first(violation)}"
         rules = [f"{rejection.subject}: {rejection.rule}: {rejection.detail}" for rejection in violation.rejections]

@@ -18,6 +18,7 @@ from harch.hub.admission import Admission
 from harch.hub.agents import AgentBook
 from harch.hub.audit import drafts
 from harch.hub.catalog import Catalog
+from harch.hub.faults import FaultBook
 from harch.hub.guard import Guard
 from harch.hub.registry import Registry
 from harch.hub.routing.memory import CarbonMemory
@@ -62,6 +63,10 @@ class Desk:
         self.spill = Board()
         self.carbon = CarbonMemory()
         self.closed = Closed.OPEN
+        self.faults = FaultBook()  # of the process: the next machine is given the same
+        self.set_aside: set[str] = set()  # pending work that made a round fail, until it is tried again
+        self.subject = ""  # the workload that a round is at
+        self._changes_before = 0
         self._gpu_index = {gpu.id: gpu.index for node in hub.nodes for gpu in node.gpus}
         self._start_deadlines: list[tuple[float, str]] = []
         self._dirty: dict[str, Workload] = {}
@@ -75,6 +80,19 @@ class Desk:
         self.now, self.boot_s = now, boot_s
         self._dirty = {}
         self._effects = []
+        self.subject = self.scheduler.subject = ""
+        self._changes_before = self.scheduler.changes
+
+    @property
+    def is_changed(self) -> bool:
+        """Since `begin`, as far as effects and bookings tell: whoever refuses an event must have changed nothing."""
+        return bool(self._dirty or self._effects) or self.scheduler.changes != self._changes_before
+
+    @property
+    def suspect(self) -> str:
+        """The own or borrowed work that a round was at when it failed; empty if that is not known."""
+        found = self.subject or self.scheduler.subject
+        return found if found in self.registry.workloads else ""
 
     def finish(self) -> list[h.Effect]:
         return [*(h.Save(workload) for workload in self._dirty.values()), *self._effects]
@@ -141,6 +159,7 @@ class Desk:
         self.audit(drafts.ended(workload, self.hub.country, policy_version=self.policy_version))
         self.guard.unwatch(workload)
         self.carbon.forget(workload.id)
+        self.faults.forget(workload.id)
         if workload.guest:
             self.spill.guests.pop(workload.id, None)
             self.spill.unbooked[workload.id] = workload
@@ -150,6 +169,13 @@ class Desk:
 
     def enqueue(self, workload: Workload) -> None:
         """Lets it wait for its turn, or for its power; if it may go elsewhere, other hubs hear of it in a moment."""
+        within_s = workload.spec.gang.start_within_s
+        if within_s is not None and workload.attempt == 0:
+            heapq.heappush(self._start_deadlines, (workload.created_at.timestamp() + within_s, workload.id))
+        if self.faults.held(workload.id, self.boot_s) is not None:
+            self.set_aside.add(workload.id)
+            return
+        self.set_aside.discard(workload.id)
         asks_others = self.spill.enabled and workload.home_fits
         waits = self.carbon.keeps_waiting(
             workload, home=self.hub.id, asks_others=asks_others, now=self.now, boot_s=self.boot_s
@@ -158,19 +184,33 @@ class Desk:
             self.scheduler.submit(self.request(workload), now_s=self.now_s)
         if workload.id not in self.carbon.held:
             self.spill.waits(workload.id, self.boot_s)
-        within_s = workload.spec.gang.start_within_s
-        if within_s is not None and workload.attempt == 0:
-            heapq.heappush(self._start_deadlines, (workload.created_at.timestamp() + within_s, workload.id))
+
+    def take_up_again(self) -> None:
+        """Work that was set aside and may be tried again."""
+        for workload_id in sorted(self.set_aside):
+            workload = self.registry.workloads.get(workload_id)
+            waits = workload is not None and workload.state is State.PENDING and not workload.leased
+            if not waits or self.faults.held(workload_id, self.boot_s) is None:
+                self.set_aside.discard(workload_id)
+            if workload is not None and waits and workload_id not in self.set_aside:
+                self.subject = workload_id
+                self.enqueue(workload)
 
     def too_late(self) -> list[Workload]:
-        """Those that wait and were to have started by now."""
-        late = []
+        """Those that wait and were to have started by now, once each.
+
+        Whoever began to wait several times is noted as often, also with a time that its specification no longer has.
+        """
+        late: dict[str, Workload] = {}
         while self._start_deadlines and self._start_deadlines[0][0] <= self.now_s:
             _, workload_id = heapq.heappop(self._start_deadlines)
             workload = self.registry.workloads.get(workload_id)
-            if workload is not None and workload.state is State.PENDING:
-                late.append(workload)
-        return late
+            if workload is None or workload.state is not State.PENDING or workload.attempt:
+                continue
+            within_s = workload.spec.gang.start_within_s
+            if within_s is not None and workload.created_at.timestamp() + within_s <= self.now_s:
+                late[workload_id] = workload
+        return list(late.values())
 
     def requeue(self, workload: Workload, why: str) -> None:
         """Back to waiting, its GPUs freed. A guest goes back to its owner instead."""

@@ -1,15 +1,19 @@
-"""How does the job machine touch the world? Effects to disk first, then out to the agents; after a failed write, anew.
+"""How does the job machine touch the world? Effects to disk first, then out to the agents; after a fault, anew.
 
-If a write fails, memory is ahead of the disk. The driver then stops acting, drops the agents, waits until the disk
-takes writes again, and rebuilds the machine from it: the same path as after a crash, so there is only one to trust.
+If an event or a write fails, memory may be ahead of the disk. The driver then stops acting, drops the agents, waits
+until what was promised is on disk and the disk takes writes, and rebuilds the machine from it: the same path as after a
+crash, so there is only one to trust. What failed rests before it is tried again (`faults`). A broken invariant is
+another matter: it ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -18,16 +22,18 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.carbon.planning.settings import PlanSettings
-from harch.execution.protocol import HubMessage, StartTask
+from harch.execution.protocol import HubMessage, StartTask, TaskEnded
 from harch.federation.leases import LeaseTerms
 from harch.federation.offers import SpillMessage
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.audit.trail import AuditTrail
+from harch.hub.edges import kept_up, survived
+from harch.hub.faults import FaultBook, kind_of, words_of
 from harch.hub.machine import JobMachine
 from harch.hub.registry import IDEMPOTENCY_WINDOW, RETRY_WINDOW
 from harch.hub.store import data_rows, rows
-from harch.hub.store.committer import Committer
+from harch.hub.store.committer import Committer, too_slow
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
 from harch.hub.tracing.watch import Watch
@@ -37,9 +43,9 @@ from harch.placement.turns.settings import TurnSettings
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.compiled import Rules
-from harch.workloads.lifecycle import Workload
+from harch.workloads.lifecycle import ExitReason, State, Workload
 
-RETRY_DISK_S = 1.0
+RETRY_S, RETRY_S_MAX = 1.0, 30.0  # a disk that fails, and a machine that cannot be rebuilt from it
 LOOK_AGAIN_S = 1.0
 GATHER_S = 0.003  # under load a round then serves several requests, and costs hardly more than for one
 SPILL_EVERY_S = 0.05
@@ -81,36 +87,74 @@ class Driver:
         self._placement_planned = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
+        self._notes: list[h.Event] = []  # for the history, once the machine is sound again
         self.equip: Callable[[Scheduler], None] | None = None  # called with each new machine's scheduler
+        self.policy_version: Callable[[], str] | None = None  # asked for each new machine
+        self.faults = FaultBook()
         self._leases, self._plan_settings = leases, PlanSettings()
         self.not_ready = "starting"
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
         self.machine = JobMachine(fleet, hub, settings, rules)
         self._restore()
+        self._tell_notes()
 
     def handle(self, *events: h.Event) -> asyncio.Future[None]:
-        """Resolves when the consequences of all of them are on disk. Raises at once if the machine refuses one."""
+        """Resolves when the consequences of all of them are on disk. Raises at once if the machine refuses one.
+
+        What comes of several goes to disk together. E1010: the hub failed at one, and nothing of any of them is kept.
+        """
         if self.not_ready:
             raise HarchError(
                 "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
             )
-        effects: list[h.Effect] = []
+        if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
+            raise too_slow()
         now, boot_s = self._clock.now(), self._clock.boot_s()
+        for event in events:
+            if (rest_s := self.faults.rest_s(event, boot_s)) > 0:
+                raise _fault_error(event, rest_s)
+        effects: list[h.Effect] = []
+        refusal: HarchError | None = None
+        event = events[0]
         try:
             for event in events:
-                done = self.machine.handle(event, now=now, boot_s=boot_s)
+                try:
+                    done = self.machine.handle(event, now=now, boot_s=boot_s)
+                except HarchError as error:
+                    if self.machine.desk.is_changed:  # a refusal that comes too late is a fault, too
+                        raise
+                    refusal = error
+                    break
                 self._watch.handled(event, done, now)
                 effects += done
+            stored = self._carry_out(effects, now)
         except InvariantBroken as broken:
-            self.not_ready = str(broken)
-            self._on_broken(broken)
+            self._broken(broken)
             raise
-        except HarchError:
-            if effects:
-                self._carry_out(effects, now)
-            raise
-        return self._carry_out(effects, now)
+        except Exception as error:
+            raise self._failed(event, error) from error
+        if refusal is not None:
+            raise refusal
+        for event in events:
+            self.faults.went_well(event)
+        return stored
+
+    def post(self, *events: h.Event) -> bool:
+        """For what nobody waits for. False: not all of it was taken, because the hub is not ready or failed at it.
+
+        Whoever posts says it again, or the reconciliation with agents and peers makes up for it.
+        """
+        boot_s = self._clock.boot_s()
+        taken = [event for event in events if self.faults.rest_s(event, boot_s) <= 0]
+        if self.not_ready or not taken:
+            return False
+        try:
+            self.handle(*taken)
+        except HarchError as error:
+            _log.warning("%s: %s", ", ".join(dict.fromkeys(map(words_of, taken))), error.message)
+            return False
+        return len(taken) == len(events)
 
     def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
         """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
@@ -127,17 +171,19 @@ class Driver:
         """Until cancelled: what waits for time to pass, e.g. for its hour, or a gang that may shrink, is looked at."""
         while True:
             await self._clock.sleep(LOOK_AGAIN_S)
-            if not self.not_ready and self.machine.is_carbon_due(self._clock.now(), self._clock.boot_s()):
-                self.handle(h.CarbonDue())
-            self.plan_placement()
+            with self.survived("looking at what waits"):
+                if not self.not_ready and self.machine.is_carbon_due(self._clock.now(), self._clock.boot_s()):
+                    self.post(h.CarbonDue())
+                self.plan_placement()
 
     async def keep_spilling(self) -> None:
         """Until cancelled: what waits is offered to other hubs, leases and bids end."""
         while True:
             await self._clock.sleep(SPILL_EVERY_S)
-            if not self.not_ready and self.machine.is_spill_due(self._clock.boot_s()):
-                self.handle(h.SpillDue())
-                self.plan_placement()
+            with self.survived("looking at what other hubs could run"):
+                if not self.not_ready and self.machine.is_spill_due(self._clock.boot_s()):
+                    self.post(h.SpillDue())
+                    self.plan_placement()
 
     def plan_by(self, settings: PlanSettings) -> None:
         """What the operator set about carbon; for this machine, and for one that takes its place."""
@@ -150,8 +196,8 @@ class Driver:
         """Until cancelled: gate 4, for whatever nobody told the machine of."""
         while True:
             await self._clock.sleep(AUDIT_TAGS_S)
-            if self.machine.desk.guard.has_readers and not self.not_ready:
-                self.handle(h.TagsDue())
+            if self.machine.desk.guard.has_readers:
+                self.post(h.TagsDue())
 
     async def wait_for_event(self, after: int, timeout_s: float) -> None:
         if self.seq_stored > after:
@@ -169,20 +215,42 @@ class Driver:
             self._mending.cancel()
         await self._committer.close()
 
+    def survived(self, what: str) -> AbstractContextManager[None]:
+        """The edge of a turn of one of this hub's loops."""
+        return survived(what, self.faults)
+
+    async def kept_up(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
+        """One of this hub's loops, begun anew whenever an error ends it."""
+        await kept_up(what, run, self.faults, self._clock)
+
     def _place(self) -> None:
         self._placement_planned = False
-        if self.not_ready or not self.machine.desk.scheduler.queue:
+        desk = self.machine.desk
+        if self.not_ready or not (desk.scheduler.queue or desk.set_aside):
             return
-        self.handle(h.PlacementDue())
-        if self.machine.more_to_place:
+        if self.post(h.PlacementDue()) and self.machine.more_to_place:
             self.plan_placement()
 
     def _carry_out(self, effects: list[h.Effect], now: datetime) -> asyncio.Future[None]:
+        messages: list[h.Send | h.SendPeer] = []
+        first, head = self.seq, self._trail.head
+        try:
+            done = self._submit(self._statements(effects, messages, now), head)
+        except BaseException:
+            self.seq, self._trail.head = first, head  # what others write meanwhile goes on from there
+            raise
+        seq = self.seq
+        done.add_done_callback(lambda future: self._stored(future, seq, messages))
+        return done
+
+    def _statements(
+        self, effects: list[h.Effect], messages: list[h.Send | h.SendPeer], now: datetime
+    ) -> list[Statement]:
+        """For the disk; what is to be sent afterwards is added to `messages`."""
         saves: dict[str, Workload] = {}  # once each: what several events changed is written as it is in the end
         statements: list[Statement] = []
         drafts: list[Draft] = []
-        messages: list[h.Send | h.SendPeer] = []
-        first, head = self.seq, self._trail.head
+        first = self.seq
         for effect in effects:
             match effect:
                 case h.Save(workload):
@@ -205,10 +273,7 @@ class Driver:
             statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
             statements.append(rows.drop_idempotency_keys_before(now, IDEMPOTENCY_WINDOW))
         saved = [rows.save_workload(workload) for workload in saves.values()]
-        done = self._submit([*saved, *statements, *self._trail.link(drafts)], head)
-        seq = self.seq
-        done.add_done_callback(lambda future: self._stored(future, seq, messages))
-        return done
+        return [*saved, *statements, *self._trail.link(drafts)]
 
     def _submit(self, statements: list[Statement], head: Head) -> asyncio.Future[None]:
         """To the disk. What is turned away at once never was in the audit chain, which goes on from `head`."""
@@ -234,15 +299,29 @@ class Driver:
         if done.exception() is not None:
             return  # `_disk_failed` sees to it
         for effect in messages:
-            if isinstance(effect, h.Send):
-                self._send(effect.agent_id, self._with_secrets(effect.message))
-            else:
-                self._send_peer(effect.hub_id, effect.message)
+            with self.survived("sending what is on disk"):
+                self._deliver(effect)
         if seq > self.seq_stored:
             self.seq_stored = seq
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+
+    def _deliver(self, effect: h.Send | h.SendPeer) -> None:
+        """Each by itself: one that cannot be sent keeps no other back."""
+        if isinstance(effect, h.SendPeer):
+            self._send_peer(effect.hub_id, effect.message)
+            return
+        try:
+            message = self._with_secrets(effect.message)
+        except Exception as error:
+            if isinstance(effect.message, StartTask):  # nobody else would ever say that it does not start
+                detail = f"its secrets cannot be opened ({kind_of(error)})"
+                key, now = effect.message.task.key, self._clock.now()
+                end = TaskEnded(key=key, reason=ExitReason.NOT_STARTED, at=now, detail=detail)
+                asyncio.get_running_loop().call_soon(self.post, h.TaskEndSeen(effect.agent_id, end))
+            raise
+        self._send(effect.agent_id, message)
 
     def _with_secrets(self, message: HubMessage) -> HubMessage:
         if isinstance(message, StartTask) and message.task.secrets:
@@ -251,20 +330,26 @@ class Driver:
         return message
 
     def _restore(self) -> None:
-        now = self._clock.now()
-        machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
-        if self._leases is not None:
-            machine.desk.spill.enabled, machine.desk.spill.terms = True, self._leases
-        machine.desk.carbon.settings = self._plan_settings
-        effects = machine.restore(
-            self._database.workloads_to_restore(now - RETRY_WINDOW),
-            self._database.idempotency_keys(now - timedelta(hours=24)),
-            self._database.conditions(),
-            data_rows.entries(self._database),
-            now=now,
-            boot_s=self._clock.boot_s(),
-            lifetime=uuid4().hex[:12],
-        )
+        """From what is on disk. Waiting work that makes this fail is set aside, so that it does not keep the rest."""
+        while True:
+            now, machine = self._clock.now(), self._new_machine()
+            try:
+                effects = machine.restore(
+                    self._database.workloads_to_restore(now - RETRY_WINDOW),
+                    self._database.idempotency_keys(now - timedelta(hours=24)),
+                    self._database.conditions(),
+                    data_rows.entries(self._database),
+                    now=now,
+                    boot_s=self._clock.boot_s(),
+                    lifetime=uuid4().hex[:12],
+                )
+            except (InvariantBroken, HarchError, sqlite3.Error, OSError):
+                raise
+            except Exception as error:
+                if not self._may_do_without(machine, error):
+                    raise
+            else:
+                break
         self.machine = machine
         self._watch.restored(machine)
         if self.equip is not None:
@@ -275,25 +360,102 @@ class Driver:
         self._carry_out(effects, now)
         self.plan_placement()
 
+    def _new_machine(self) -> JobMachine:
+        machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)
+        desk = machine.desk
+        if self._leases is not None:
+            desk.spill.enabled, desk.spill.terms = True, self._leases
+        desk.carbon.settings, desk.faults = self._plan_settings, self.faults
+        if self.policy_version is not None:
+            desk.policy_version = self.policy_version()
+        return machine
+
+    def _may_do_without(self, machine: JobMachine, error: Exception) -> bool:
+        """Whether the machine failed at work that holds nothing, and could be rebuilt with that set aside."""
+        desk, boot_s = machine.desk, self._clock.boot_s()
+        workload = desk.registry.workloads.get(desk.suspect)
+        if workload is None or workload.state is not State.PENDING or self.faults.held(workload.id, boot_s) is not None:
+            return False
+        self.faults.total += 1
+        self.faults.hold(workload.id, error, boot_s)
+        self._notes.append(h.FaultSeen("restoring", kind_of(error), workload.id))
+        _log.error("workload %s cannot be taken over from disk: set aside", workload.id, exc_info=error)
+        return True
+
+    # When something fails
+
+    def _broken(self, broken: InvariantBroken) -> None:
+        self.not_ready = str(broken)
+        self._on_broken(broken)
+
+    def _failed(self, event: h.Event, error: Exception) -> HarchError:
+        """The error for whoever asked. What was booked for it, or half booked, is gone with this machine."""
+        boot_s, suspect = self._clock.boot_s(), self.machine.desk.suspect
+        fault = self.faults.failed(event, error, boot_s)
+        if suspect:
+            self.faults.hold(suspect, error, boot_s)
+        _log.error("the hub failed at `%s`; it goes back to what is on disk", words_of(event), exc_info=error)
+        self._notes.append(h.FaultSeen(words_of(event), fault.error, suspect))
+        self._start_over(f"it failed at `{words_of(event)}` and goes back to what is on disk")
+        return _fault_error(event, max(0.0, fault.until_s - boot_s))
+
     def _disk_failed(self, error: HarchError) -> None:
         if self._mending is None and self.not_ready != "stopping":
-            self.not_ready = error.message
             _log.error("storage failed, no new work until it recovers: %s", error.message)
-            self._on_restart(error.message)
+        self._notes.append(h.Noted("store.recovered", self._hub.id, "storage works again; restored from disk"))
+        self._start_over(error.message)
+
+    def _start_over(self, why: str) -> None:
+        if self.not_ready == "stopping":
+            return
+        self.not_ready = why
+        self._on_restart(why)
+        if self._mending is None:
             self._mending = asyncio.get_running_loop().create_task(self._mend())
 
     async def _mend(self) -> None:
-        """Waits until the disk takes writes again, then starts over from what it holds."""
+        """Until everything that was promised is on disk and the disk takes writes; then starts over from what it holds.
+
+        Whoever was promised something before the fault gets it: that is on its way to the disk already.
+        """
+        wait_s = RETRY_S
         while True:
-            await self._clock.sleep(RETRY_DISK_S)
             try:
-                self._database.write([("UPDATE schema_version SET version = version", ())])
-                self._committer.reset()
+                if self._committer.failed is None:
+                    await self._committer.drain()
+                if self._committer.failed is not None:
+                    await self._clock.sleep(wait_s)
+                    self._database.write([("UPDATE schema_version SET version = version", ())])
+                    self._committer.reset()
                 self._restore()
+                break
+            except InvariantBroken as broken:
+                self._broken(broken)
+                return
             except (sqlite3.Error, OSError) as error:
                 self._committer.failed = storage_error(error, self._database.path)
-                continue
-            _log.warning("storage works again; restored from disk")
-            self._mending = None
-            self.handle(h.Noted("store.recovered", self._hub.id, "storage works again; restored from disk"))
-            return
+            except HarchError as error:  # of the drain: the disk failed on the way
+                self._committer.failed = self._committer.failed or error
+            except Exception as error:  # noqa: BLE001 - the hub stays closed, says why, and tries again
+                self.faults.total += 1
+                self.not_ready = f"it cannot be restored from disk ({kind_of(error)})"
+                _log.exception("the hub cannot be restored from what is on disk; it tries again in %.0f s", wait_s)
+                await self._clock.sleep(wait_s)
+                wait_s = min(2 * wait_s, RETRY_S_MAX)
+        self._mending = None
+        _log.warning("restored from disk")
+        self._tell_notes()
+
+    def _tell_notes(self) -> None:
+        notes, self._notes = dict.fromkeys(self._notes), []
+        for note in notes:
+            self.post(note)
+
+
+def _fault_error(event: h.Event, rest_s: float) -> HarchError:
+    return HarchError(
+        "E1010",
+        f"the hub failed at `{words_of(event)}`; nothing of it was kept",
+        hint="`harch events` tells when the hub failed (hub.fault), and its log tells why; please report it",
+        retry_after_s=math.ceil(rest_s) or 1,
+    )

@@ -149,6 +149,8 @@ def _verdict(
         )
     if workload is not None and workload.state is State.PAUSED:
         return Verdict.MUST_WAIT, f"held back at {name}: `harch resume {workload.id}` lets it go on"
+    if workload is not None and workload.id in desk.set_aside:
+        return Verdict.MUST_WAIT, _set_aside(desk, workload)
     if workload is not None and workload.carbon is not None and workload.id in desk.carbon.held:
         return Verdict.MUST_WAIT, f"{name} plans: {describe(workload.carbon)}"
     if workload is not None and workload.id in desk.carbon.routes:
@@ -169,6 +171,16 @@ def _verdict(
     return (
         Verdict.MUST_WAIT,
         f"waits at {name} ({failed.rule}): {failed.detail}; {failed.nearest_fix}{also}",
+    )
+
+
+def _set_aside(desk: Desk, workload: Workload) -> str:
+    fault = desk.faults.held(workload.id, desk.boot_s)
+    when = f"in {fault.until_s - desk.boot_s:.0f} s" if fault is not None else "in a moment"
+    why = f" ({fault.error}, {fault.times} times)" if fault is not None else ""
+    return (
+        f"waits aside: {desk.hub.name} failed when it looked at it{why}, a fault of HarchOS; it is tried again {when}, "
+        "and at once if its specification is replaced"
     )
 
 

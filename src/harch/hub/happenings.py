@@ -140,6 +140,14 @@ class Noted(Struct, frozen=True, gc=False):
     message: str
 
 
+class FaultSeen(Struct, frozen=True, gc=False):
+    """The hub failed at an event and was restored from disk. `workload_id`: the work that it was at, if known."""
+
+    what: str
+    error: str
+    workload_id: str = ""
+
+
 class PeersSeen(Struct, frozen=True, gc=False):
     """What is known of the other hubs now."""
 
@@ -212,6 +220,7 @@ Event = (
     | HubClosed
     | DefragmentationAsked
     | Noted
+    | FaultSeen
 )
 
 # Effects out. All but `Send` and `SendPeer` of one event go to disk together; only then may those leave the hub.

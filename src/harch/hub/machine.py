@@ -59,6 +59,7 @@ class JobMachine:
         desk.registry.remember_keys(keys)
         desk.catalog.restore(data)
         for workload in sorted(workloads, key=lambda workload: workload.created_at):
+            desk.subject = workload.id
             if not workload.state.is_final:
                 desk.guard.watch(workload)
             if workload.guest:
@@ -72,7 +73,11 @@ class JobMachine:
             elif workload.is_placed:
                 desk.adopt(workload)
             elif workload.state is State.PENDING:
+                choice = workload.carbon
                 desk.enqueue(workload)
+                if workload.carbon is not choice:  # its hour came while the hub was away
+                    desk.changed(workload)
+        desk.subject = ""
         for condition in conditions:
             with contextlib.suppress(HarchError):  # the fleet file no longer has it
                 hardware.apply(desk, condition)
@@ -137,25 +142,46 @@ class JobMachine:
                 self.moves.carry_out(workload_id)
             case h.Noted(kind, subject, message):
                 desk.note(kind, subject, message)
+            case h.FaultSeen():
+                self._fault_seen(event)
         guests.flush_reports(desk)
         return desk.finish()
 
     def _place(self) -> None:
         desk = self.desk
         for workload in desk.too_late():
+            desk.subject = workload.id
             desk.scheduler.withdraw(workload.id)
             workload.error_message = f"did not start within {workload.spec.gang.start_within_s:g} s"
             desk.end(workload, State.FAILED, workload.error_message)
         if desk.closed:
             self.more_to_place = False
             return
+        desk.take_up_again()
+        desk.subject = ""  # from here on the scheduler knows
         plan = desk.scheduler.plan(now_s=desk.now_s, placed_max=PLACED_PER_ROUND_MAX)
         self.more_to_place = not plan.complete
         for assignment in plan.assignments:
+            desk.subject = assignment.request.id
             starts.assign(desk, assignment)
         for preemption in plan.preemptions:
+            desk.subject = preemption.request.id
             self._preempt(preemption)
         self.moves.carry_out_if_due(plan.reservations)
+
+    def _fault_seen(self, event: h.FaultSeen) -> None:
+        """Said in the history, once the machine is sound again."""
+        desk = self.desk
+        desk.note("hub.fault", desk.hub.id, f"failed at `{event.what}` ({event.error}): undone, and restored from disk")
+        workload = desk.registry.workloads.get(event.workload_id)
+        fault = desk.faults.held(event.workload_id, desk.boot_s)
+        if workload is not None and fault is not None and not workload.state.is_final:
+            wait_s = fault.until_s - desk.boot_s
+            desk.changed(
+                workload,
+                "workload.held_back",
+                f"`{event.what}` failed on it ({event.error}): it waits aside, and is tried again in {wait_s:.0f} s",
+            )
 
     def is_spill_due(self, boot_s: float) -> bool:
         """Whether `SpillDue` would find anything to do."""

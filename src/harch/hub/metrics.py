@@ -109,6 +109,20 @@ class HubMetrics:
         ):
             meter.create_observable_gauge(f"harch_listener_{name}", callbacks=[read(field)], description=description)
 
+    def watch_faults(self, total: Callable[[], int], held_back: Callable[[], int]) -> None:
+        """There from the start, at 0: what appears only with the first fault, no rule sees rising."""
+        meter = self._telemetry.meter
+        meter.create_observable_counter(
+            "harch_faults",
+            callbacks=[lambda _options: [Observation(total())]],
+            description="Errors that nobody foresaw and that this hub survived.",
+        )
+        meter.create_observable_gauge(
+            "harch_workloads_held_back",
+            callbacks=[lambda _options: [Observation(held_back())]],
+            description="Pending workloads that wait aside, because the hub failed when it looked at them.",
+        )
+
     def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""
         meter = self._telemetry.meter

@@ -118,6 +118,7 @@ class HubService(HubWorkloads):
         self.policies = HubPolicies(
             fleet=fleet, hub_id=hub.id, database=database, clock=clock, write=driver.write, note=self._note
         )
+        driver.policy_version = lambda: self.policies.version
         driver.machine.desk.policy_version = self.policies.version
         self.data = HubData(hub_id=hub.id, jurisdictions=jurisdictions, database=database, driver=driver, clock=clock)
         super().__init__(
@@ -198,6 +199,7 @@ class HubService(HubWorkloads):
         self._metrics.watch_pipelines(self.pipelines.figures)
         self._metrics.watch_links(self.federation.links)
         self._metrics.watch_listeners(gates)
+        self._metrics.watch_faults(lambda: driver.faults.total, lambda: len(driver.machine.desk.set_aside))
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
@@ -209,10 +211,14 @@ class HubService(HubWorkloads):
             group.create_task(self.federation.run())
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
-            group.create_task(Learner(self._driver, self._database, self._clock).run())
             group.create_task(self.carbon.run())
-            group.create_task(self.energy.run())
-            group.create_task(self.pipelines.run())
+            learner = Learner(self._driver, self._database, self._clock)
+            for what, run in (
+                ("learning where to place", learner.run),
+                ("looking after energy", self.energy.run),
+                ("looking after pipelines", self.pipelines.run),
+            ):
+                group.create_task(self._driver.kept_up(what, run))
 
     async def close(self) -> None:
         if self._sentinel is not None:
@@ -276,8 +282,7 @@ class HubService(HubWorkloads):
         return await self.workload(ref, tenant=None)
 
     def _note(self, kind: str, subject: str, message: str) -> None:
-        if not self.ready():
-            self._driver.handle(h.Noted(kind, subject, message))
+        self._driver.post(h.Noted(kind, subject, message))
 
     # Agents
 

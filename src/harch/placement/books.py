@@ -45,6 +45,8 @@ class Books:
     vacancies: Vacancies = field(init=False)
     releases: Releases = field(init=False)  # what `running` would give back
     anchored: Ints = field(init=False)  # per node: tasks that no waiting gang can have moved
+    changes: int = 0  # grows with everything that is booked: who is refused must have left it as it was
+    subject: str = ""  # the request that is being looked at: if that fails, it is set aside
 
     def __post_init__(self) -> None:
         self.room = Room(self.hub)
@@ -59,6 +61,7 @@ class Books:
     # What happens
 
     def submit(self, request: Request, *, now_s: float) -> None:
+        self.changes += 1
         self.scorer.observe(self.room.kind(request.needs))
         # Whoever was stopped for a higher class waits anew: by its age it would take its place back at once.
         was_stopped = request.id in self.spared(now_s)
@@ -69,6 +72,7 @@ class Books:
         return self.past.spared(self.settings, now_s) | self.past_moves.spared(self.settings, now_s)
 
     def withdraw(self, request_id: str) -> None:
+        self.changes += request_id in self.queue
         self.queue.remove(request_id)
 
     def resume(self, request: Request, tasks: tuple[TaskPlacement, ...], *, started_s: float, now_s: float) -> None:
@@ -80,6 +84,7 @@ class Books:
         """Gives these slots to the request."""
         if request.id in self.running:
             raise InvariantBroken("a workload is placed once", request.id)
+        self.changes += 1
         kind = self.room.kind(request.needs)
         for slot in slots:
             self.room.take(request.needs, slot, exclusive=request.topology.exclusive)
@@ -92,6 +97,7 @@ class Books:
 
     def hand_over(self, hold_id: str, request: Request, *, now_s: float) -> None:
         """What was held under the one name is this request's now."""
+        self.changes += 1
         held = self.running.pop(hold_id)
         self._anchor(held.request, held.slots, -1)
         self._anchor(request, held.slots, 1)
@@ -108,6 +114,7 @@ class Books:
 
     def stops(self, request_id: str, *, now_s: float) -> None:
         """It was told to stop, by whomever: its place comes free after its grace."""
+        self.changes += 1
         running = self.running[request_id]
         self.stopping[request_id] = now_s + running.stop_grace_s + self.settings.backfill_margin_s
 
@@ -116,6 +123,7 @@ class Books:
         running = self.running.pop(request_id, None)
         if running is None:
             raise InvariantBroken("only held GPUs are freed", request_id)
+        self.changes += 1
         needs, exclusive = running.request.needs, running.request.topology.exclusive
         kind = self.room.kind(needs)
         for slot in running.slots:
@@ -172,6 +180,7 @@ class Books:
 
     def look_again(self) -> None:
         """What did not fit may fit now."""
+        self.changes += 1
         self.vacancies.add_everything()
 
     def use(self, scorer: Scorer) -> None:

@@ -48,7 +48,9 @@ class Scheduler(Books):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.kept = KeptNodes(self.room, self.settings, self.releases, self.vacancies, self.stopping, self.spared)
+        self.kept = KeptNodes(
+            self.room, self.settings, self.releases, self.vacancies, self.stopping, self.spared, self._look_at
+        )
 
     def withdraw(self, request_id: str) -> None:
         """It waits no longer; what was kept for it is open to others at once."""
@@ -67,6 +69,7 @@ class Scheduler(Books):
 
     def plan(self, *, now_s: float, placed_max: int) -> SchedulePlan:
         """One round. Deterministic: the same happenings before it give the same plan."""
+        self.subject = ""
         preemptions: list[PreemptionPlan] = []
         kept, vacancies = self.kept, self.vacancies
         kept.begin_round(self._may_start, now_s)
@@ -80,6 +83,7 @@ class Scheduler(Books):
             passed_over=() if kept.looks_at_blocked(now_s) else (LOWEST_CLASS,),
         )
         for request in order:  # 1. heads
+            self._look_at(request)
             rejected = self.queue.quota_rejection(request)
             blocked = order.is_blocked or (
                 order.is_again and not vacancies.may_serve(request, kept.by_row, now_s)
@@ -107,6 +111,9 @@ class Scheduler(Books):
                     kept.keep_for(request, now_s)
         vacancies.clear()
         return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+
+    def _look_at(self, request: Request) -> None:
+        self.subject = request.id
 
     def _may_start(self, request_id: str) -> bool:
         request = self.queue.waiting(request_id)
@@ -139,6 +146,7 @@ class Scheduler(Books):
 
     def _try(self, request: Request, now_s: float) -> Assignment | None:
         """2. to 4.: hard rules, place, degrade."""
+        self._look_at(request)
         found = find_place(self, request, self._binding(request, now_s), now_s=now_s, lay_out=self.lay_out)
         if found is None:
             return None
@@ -198,6 +206,7 @@ class Scheduler(Books):
         for kept in self.reservations:
             if not self.kept.may_be_ready(kept, now_s):
                 continue
+            self._look_at(kept.request)
             plan = plan_making_room(
                 self.releases,
                 kept,

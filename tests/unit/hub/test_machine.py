@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import Forget, KnownTask, PauseTask, ResumeTask, StartTask, StopTask, TaskKey
 from harch.hub import happenings as h
 from harch.workloads.lifecycle import ExitReason, State
-from harch.workloads.spec import Priority, Resources, RestartPolicy, WorkloadSpec
+from harch.workloads.spec import Gang, Priority, Resources, RestartPolicy, WorkloadSpec
 from unit.hub.conftest import Bench
 
 
@@ -318,3 +319,27 @@ class TestAgents:
             bench.submit(gpus=0)
         assert len(bench.place()) == 2
         assert len(bench.machine.desk.scheduler.queue) == 1
+
+
+def test_work_that_began_to_wait_twice_and_does_not_start_in_time_fails_once(bench: Bench) -> None:
+    bench.run(bench.submit(gpus=8, tasks=4))
+    late = bench.submit(gpus=8, gang=Gang(start_within_s=60))
+    bench.handle(h.PauseAsked(late.id))
+    bench.handle(h.ResumeAsked(late.id))
+    bench.later(seconds=61)
+    bench.place()
+    assert late.state is State.FAILED
+    assert late.error_message == "did not start within 60 s"
+
+
+def test_work_that_may_start_later_than_it_first_said_is_given_that_time(bench: Bench) -> None:
+    bench.run(bench.submit(gpus=8, tasks=4))
+    late = bench.submit(gpus=8, gang=Gang(start_within_s=60))
+    patient = replace(late.spec, gang=Gang(start_within_s=600))
+    bench.handle(h.SpecReplaced(late.id, patient, {}))
+    bench.later(seconds=61)
+    bench.place()
+    assert late.state is State.PENDING
+    bench.later(seconds=600)
+    bench.place()
+    assert late.state is State.FAILED

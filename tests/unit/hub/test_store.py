@@ -139,6 +139,29 @@ async def test_after_a_failed_commit_nobody_is_acknowledged_until_it_was_reset(t
     await committer.close()
 
 
+async def test_a_value_that_sqlite_does_not_take_fails_its_writer_and_leaves_nobody_waiting(tmp_path: Path) -> None:
+    failures: list[HarchError] = []
+    committer = Committer(Database(tmp_path / "hub.db"), on_failure=failures.append)
+    for value in (2**70, "\ud800", object()):
+        with pytest.raises(HarchError) as refused:
+            await committer.submit([("UPDATE schema_version SET version = ?", (value,))])
+        assert refused.value.code == "E1003"
+        committer.reset()
+    await committer.submit([rows.save_workload(workload(1))])
+    assert len(failures) == 3
+    await committer.close()
+
+
+async def test_a_drained_committer_has_nothing_on_its_way_to_the_disk(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hub.db")
+    committer = Committer(database, on_failure=lambda error: None)
+    first = committer.submit([rows.save_workload(workload(1))])
+    first.add_done_callback(lambda _done: committer.submit([rows.save_workload(workload(2))]))
+    await committer.drain()
+    assert database.workloads(WorkloadQuery(tenant="t")).total == 2
+    await committer.close()
+
+
 def test_closing_waits_for_readers_in_other_threads(tmp_path: Path) -> None:
     """A hub that stops may have a slow read under way; closing the connection under it would end the process."""
     for round_ in range(20):

@@ -27,12 +27,16 @@ class Bench:
         self.known: dict[str, Any] = {}
         driver: Any = SimpleNamespace(
             not_ready="",
-            handle=self.events.append,
+            post=self._post,
             plan_placement=lambda: None,
             machine=SimpleNamespace(desk=SimpleNamespace(registry=SimpleNamespace(workloads=self.known))),
         )
         policies: Any = SimpleNamespace(status=lambda: SimpleNamespace(active=active), admit=self._admit)
         self.desk = GrantDesk(driver, policies, lambda owner, granted: self.told.append(granted))
+
+    def _post(self, event: object) -> bool:
+        self.events.append(event)
+        return True
 
     async def _admit(self, spec: object, *, tenant: str, ask: object) -> None:
         self.asked += 1

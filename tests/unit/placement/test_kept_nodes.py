@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from harch.placement.plan import SchedulePlan
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
 from harch.placement.turns.settings import TurnSettings
+from harch.workloads.spec import Level, Strategy, Topology
 from unit.turns.turn_fixtures import INFERENCE, TRAINING, ask, room_of
 
 HOUR_S = 3600.0
@@ -50,6 +52,23 @@ def test_nodes_stay_kept_while_the_request_waits_and_those_behind_it_go_elsewher
     scheduler.ended(on_kept[-1], now_s=60.0)
     assert "gang" in {item.request.id for item in scheduler.plan(now_s=60.0, placed_max=100).assignments}
     assert not scheduler.reservations
+
+
+@pytest.mark.parametrize("preferred", list(Level))
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_nodes_are_kept_for_a_gang_that_one_empty_node_could_hold_however_it_wants_to_stand(
+    strategy: Strategy, preferred: Level
+) -> None:
+    scheduler = hub_of(2, NO_MOVES)
+    full_of_small(scheduler, duration_s_max=HOUR_S)
+    topology = Topology(strategy=strategy, preferred=preferred)
+    comes(scheduler, msgspec.structs.replace(ask("gang", tasks=4), topology=topology), 10.0)
+    assert [item.request.id for item in scheduler.reservations] == ["gang"]
+    for name in list(scheduler.running):
+        scheduler.ended(name, now_s=20.0)
+    (started,) = scheduler.plan(now_s=20.0, placed_max=100).assignments
+    nodes = {slot.row for slot in started.slots}
+    assert len(nodes) == (2 if strategy is Strategy.SPREAD else 1)
 
 
 def test_nodes_kept_for_a_request_that_goes_elsewhere_are_open_to_others_at_once() -> None:

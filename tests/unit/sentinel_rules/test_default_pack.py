@@ -68,6 +68,8 @@ TROUBLES = {
     "HubNotReady": [f"harchos_hub_status{{{HUB}}} 0x120"],
     "NoAgents": [f"harch_agents{{{HUB}}} 0x120"],
     "NodesLost": [f"harch_nodes_up{{{HUB}}} 10x80 7x40"],
+    "HubFaults": [f"harch_faults_total{{{HUB}}} 0x100 1x20"],
+    "WorkHeldBack": [f"harch_workloads_held_back{{{HUB}}} 1x120"],
     "PeerLost": [f'harch_link_up{{{HUB},peer="p"}} 0x120', f'harch_link_up{{{HUB},peer="q"}} 1x120'],
     "AllPeersLost": [f'harch_link_up{{{HUB},peer="p"}} 0x120'],
     "PeerSlow": [f'harch_link_rtt_ms{{{HUB},peer="p"}} 250x120'],

@@ -152,4 +152,11 @@ KINDS = (
     ErrorKind(
         "E1006", "State is newer than this program", 500, "The database was written by a newer HarchOS. Upgrade first."
     ),
+    ErrorKind(
+        "E1010",
+        "Undone after a fault",
+        500,
+        "A fault of HarchOS. Nothing of the request was kept: the hub went back to what is on disk and goes on. "
+        "Its log has the details.",
+    ),
 )

@@ -81,10 +81,11 @@ class Planner:
         await self._clock.sleep(FIRST_S)
         look_s = min(LOOK_S, self._settings.planning.every_s)
         while True:
-            if self.is_due():
-                with survived("planning for power"):
+            with survived("planning for power"):
+                if self.is_due():
                     await self.plan()
-            self.tell_spent()
+            with survived("telling what tenants spent"):
+                self.tell_spent()
             await self._clock.sleep(look_s)
 
     def is_due(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -99,7 +99,7 @@ class HubCarbon:
         """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._sources.board.run())
+                group.create_task(self._driver.kept_up("reading carbon sources", self._sources.board.run))
                 group.create_task(self._keep_looking())
                 group.create_task(self._keep_forecasting())
                 group.create_task(self.planner.run(self._survived))
@@ -274,12 +274,6 @@ class HubCarbon:
         )
         self._said = power_said(self._power, self._forecast)
 
-    @contextlib.contextmanager
-    def _survived(self, what: str) -> Iterator[None]:
+    def _survived(self, what: str) -> contextlib.AbstractContextManager[None]:
         """The edge of everything about power: its faults must not end the hub."""
-        try:
-            yield
-        except HarchError as error:
-            _log.warning("%s: %s", what, error.message)
-        except Exception:  # noqa: BLE001 (said above)
-            _log.exception("%s failed", what)
+        return self._driver.survived(what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -86,8 +86,8 @@ class HubEnergy:
         while True:
             with self._survived("following the energy plan"):
                 await self._look()
-            if self._is_due():
-                with self._survived("planning energy"):
+            with self._survived("planning energy"):
+                if self._is_due():
                     await self._plan()
             if self._market is not None:
                 with self._survived("trading energy"):
@@ -253,12 +253,6 @@ class HubEnergy:
 
         asyncio.run_coroutine_threadsafe(write(), self._loop).result(KEEP_LIMIT_S)
 
-    @contextlib.contextmanager
-    def _survived(self, what: str) -> Iterator[None]:
+    def _survived(self, what: str) -> contextlib.AbstractContextManager[None]:
         """The edge of everything about energy: its faults must not end the hub."""
-        try:
-            yield
-        except HarchError as error:
-            _log.warning("%s: %s", what, error.message)
-        except Exception:  # noqa: BLE001 (said above)
-            _log.exception("%s failed", what)
+        return self._driver.survived(what)

@@ -63,13 +63,11 @@ class GrantDesk:
             self._in_question.discard(grant.lease)
 
     def _take(self, owner: str, grants: tuple[Grant, ...]) -> None:
-        if not self._driver.not_ready:
-            self._driver.handle(h.PeerSaid(owner, Grants(grants)))
-            self._driver.plan_placement()
+        self._driver.post(h.PeerSaid(owner, Grants(grants)))
+        self._driver.plan_placement()
 
     def _refuse(self, owner: str, grant: Grant, why: str) -> None:
-        if not self._driver.not_ready:
-            self._driver.handle(h.PeerSaid(owner, Drop((grant.bid_id,))))
+        if self._driver.post(h.PeerSaid(owner, Drop((grant.bid_id,)))):
             self._driver.plan_placement()
             self._tell(owner, Granted(refused=((grant.lease, why),)))
 

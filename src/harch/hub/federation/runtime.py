@@ -134,11 +134,11 @@ class FederationRuntime:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._mesh.run())
-                group.create_task(self._keeper.run())
+                group.create_task(self._driver.kept_up("keeping certificates", self._keeper.run))
                 group.create_task(self._keep_gossiping())
                 group.create_task(self._keep_publishing())
                 group.create_task(self._keep_feeding())
-                group.create_task(self._post.run())
+                group.create_task(self._driver.kept_up("showing checkpoints", self._post.run))
                 group.create_task(self._driver.keep_spilling())
         finally:
             self._grants.close()
@@ -199,12 +199,7 @@ class FederationRuntime:
             self._answer_soon(hub_id, message)
 
     def _hear_of_work(self, hub_id: str, message: o.SpillMessage) -> None:
-        if self._driver.not_ready:
-            return  # as if it had been lost; it is said again
-        try:
-            self._driver.handle(h.PeerSaid(hub_id, message))
-        except HarchError as error:
-            _log.warning("%s of %s cannot be followed: %s", type(message).__name__, hub_id, error.message)
+        self._driver.post(h.PeerSaid(hub_id, message))  # if it is not taken, it is as if it had been lost
         self._driver.plan_placement()
 
     def _answer_soon(self, hub_id: str, question: Question) -> None:
@@ -215,7 +210,8 @@ class FederationRuntime:
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, hub_id: str, question: Question) -> None:
-        self._mesh.send(hub_id, await self._answers.answer(hub_id, question))
+        with self._driver.survived(f"answering {hub_id}"):
+            self._mesh.send(hub_id, await self._answers.answer(hub_id, question))
 
     def _stranger(self, body: bytes) -> bytes:
         return self._join_desk.answer(body) if self._join_desk is not None else b""
@@ -227,8 +223,7 @@ class FederationRuntime:
         self._post.linked(hub_id)
         self.alerts.linked(hub_id)
         self._changed.set()
-        if not self._driver.not_ready:
-            self._driver.handle(h.PeerBack(hub_id))
+        self._driver.post(h.PeerBack(hub_id))
 
     def _down(self, hub_id: str, why: str) -> None:
         self.questions.link_lost(hub_id, why)
@@ -260,15 +255,20 @@ class FederationRuntime:
         """The gossip counts by itself how much later than planned it is called."""
         while True:
             await self._clock.sleep(max(0.0, self._gossip.next_tick_s - self._clock.monotonic_s()))
-            self._spread(self._gossip.tick(self._clock.monotonic_s()))
-            self._read_news()
+            before_s = self._gossip.next_tick_s
+            with self._driver.survived("gossip"):
+                self._spread(self._gossip.tick(self._clock.monotonic_s()))
+                self._read_news()
+            if self._gossip.next_tick_s == before_s:  # it failed before it planned the next: no reason to spin
+                await self._clock.sleep(FEED_AGAIN_S)
 
     async def _keep_publishing(self) -> None:
         while True:
             began_s = self._clock.monotonic_s()
-            said = said_by(self._summary(), policy_version=self._policies.version) | self._signals()
-            for key, value in said.items():
-                self._spread(self._gossip.set(key, value))
+            with self._driver.survived("telling other hubs about this one"):
+                said = said_by(self._summary(), policy_version=self._policies.version) | self._signals()
+                for key, value in said.items():
+                    self._spread(self._gossip.set(key, value))
             took_s = self._clock.monotonic_s() - began_s
             await self._clock.sleep(max(PUBLISH_EVERY_S, took_s / PUBLISH_SHARE_MAX))
 
@@ -281,8 +281,8 @@ class FederationRuntime:
             except TimeoutError:
                 pass
             self._changed.clear()
-            if not self._driver.not_ready:
-                self._driver.handle(h.PeersSeen(tuple(self.views())))
+            with self._driver.survived("looking at other hubs"):
+                self._driver.post(h.PeersSeen(tuple(self.views())))
             await self._clock.sleep(FEED_EVERY_S)
 
     def _read_news(self) -> None:
@@ -297,5 +297,4 @@ class FederationRuntime:
                 self._confirm_retired(one.hub)
 
     def _note(self, kind: str, subject: str, message: str) -> None:
-        if not self._driver.not_ready:
-            self._driver.handle(h.Noted(kind, subject, message))
+        self._driver.post(h.Noted(kind, subject, message))

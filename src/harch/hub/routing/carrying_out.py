@@ -27,11 +27,13 @@ def plan_came(desk: Desk, plan: HubPlan) -> None:
         workload = desk.registry.workloads.get(workload_id)
         if workload is None or workload.guest or workload.state.is_final or workload.stop_as is not None:
             continue
+        desk.subject = workload_id
         if workload_id in desk.carbon.held:
             _planned_again(desk, workload, decision, plan)
         elif decision.verb in (Verb.MOVE, Verb.SUSPEND):
             _interrupt(desk, workload, decision, plan)
     for workload_id in sorted(desk.carbon.held - plan.decisions.keys()):
+        desk.subject = workload_id
         _weigh_late(desk, desk.registry.workloads[workload_id], plan)
 
 
@@ -39,6 +41,7 @@ def time_passed(desk: Desk) -> None:
     """Whoever has waited long enough: for its hour, for its promise, or for another hub's answer."""
     memory = desk.carbon
     for workload_id in memory.take_due(desk.now_s, desk.boot_s):
+        desk.subject = workload_id
         workload = desk.registry.workloads.get(workload_id)
         asked, watched = workload_id in memory.routes, workload_id in memory.watched
         memory.forget(workload_id)

@@ -36,6 +36,7 @@ def offer_waiting(desk: Desk) -> None:
             continue
         if workload_id in board.auctions:
             continue
+        desk.subject = workload_id
         request = desk.request(workload)
         peers = _peers_for(desk, workload)
         if not peers:
@@ -97,6 +98,7 @@ def close(desk: Desk, workload_ids: Iterable[str]) -> None:
     grants: dict[str, list[Grant]] = defaultdict(list)
     drops: dict[str, list[str]] = defaultdict(list)
     for workload_id in workload_ids:
+        desk.subject = workload_id
         auction = board.auctions.pop(workload_id)
         workload = desk.registry.workloads.get(workload_id)
         best = best_offer(auction.offers, _clean(workload))
@@ -118,7 +120,7 @@ def close(desk: Desk, workload_ids: Iterable[str]) -> None:
 def _waits(desk: Desk, workload: Workload) -> bool:
     if workload.state is not State.PENDING or workload.leased or workload.guest or workload.stop_as:
         return False
-    if workload.id in desk.carbon.held:
+    if workload.id in desk.carbon.held or workload.id in desk.set_aside:
         return False
     return workload.id in desk.scheduler.queue or workload.id in desk.carbon.routes or not workload.home_fits
 

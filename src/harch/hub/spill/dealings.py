@@ -47,6 +47,7 @@ def look_around(desk: Desk) -> None:
     runner.expire_bids(desk)
     auctions.close_overdue(desk)
     auctions.offer_waiting(desk)
+    desk.subject = ""
     if desk.boot_s >= board.next_look_s:
         board.next_look_s = desk.boot_s + LOOK_EVERY_S
         guests.forget_unanswered(desk)

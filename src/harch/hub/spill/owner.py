@@ -134,6 +134,7 @@ def end_leases(desk: Desk) -> None:
     """Nothing was heard for a whole lease and its grace: the runner has stopped the work, so it may start again."""
     board = desk.spill
     for workload_id, given in list(board.given.items()):
+        desk.subject = workload_id
         workload = desk.registry.workloads[workload_id]
         if desk.boot_s < given.heard_s + board.terms.owner_waits_s(workload.lease_s):
             continue

@@ -44,8 +44,8 @@ class Committer:
         future = self._loop.create_future()
         if self.failed is not None:
             future.set_exception(self.failed)
-        elif len(self._queue) >= BATCHES_QUEUED_MAX:
-            future.set_exception(HarchError("E0401", "the disk cannot keep up", hint="try again", retry_after_s=2))
+        elif not self.has_room:
+            future.set_exception(too_slow())
         else:
             self._queue.append((statements, future))
             if not self._committing and not self._flush_planned:
@@ -54,8 +54,17 @@ class Committer:
                 self._loop.call_soon(self._flush)
         return future
 
+    @property
+    def has_room(self) -> bool:
+        return len(self._queue) < BATCHES_QUEUED_MAX
+
     def reset(self) -> None:
         self.failed = None
+
+    async def drain(self) -> None:
+        """Returns at a moment when nothing is on its way to the disk. Raises if that fails."""
+        while self._queue or self._committing or self._flush_planned:
+            await self.submit([])
 
     async def close(self) -> None:
         """Waits for what is queued, then stops the thread."""
@@ -76,7 +85,7 @@ class Committer:
         try:
             self._database.begin()
             self._database.execute(statements)
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - also a value that SQLite does not take: nobody may wait for ever
             self._fail(error, group)
             return
         self._committing = True
@@ -106,3 +115,7 @@ class Committer:
             if not future.done():
                 future.set_exception(self.failed)
         self._on_failure(self.failed)
+
+
+def too_slow() -> HarchError:
+    return HarchError("E0401", "the disk cannot keep up", hint="try again", retry_after_s=2)

@@ -21,7 +21,7 @@ from harch.placement.turns.releases import Releases
 from harch.placement.turns.reservations import Reservation, plan_reservation
 from harch.placement.turns.settings import TurnSettings
 from harch.placement.vacancies import Vacancies
-from harch.workloads.spec import Level
+from harch.workloads.spec import Level, Strategy
 
 PLANS_PER_ROUND_MAX = 1  # a plan of when and where a request will fit costs a millisecond
 PLAN_AGAIN_S = 60.0  # and what runs changes slowly
@@ -41,6 +41,7 @@ class KeptNodes:
     vacancies: Vacancies
     stopping: Mapping[str, float]
     spared: Callable[[float], Iterable[str]]  # who was stopped so recently that it is left alone
+    look_at: Callable[[Request], None]  # told whom a plan is made for
     reservations: tuple[Reservation, ...] = ()
     by_row: dict[int, Reservation] = field(default_factory=dict)
     _plans_left: int = 0
@@ -137,6 +138,7 @@ class KeptNodes:
         closed: list[Reservation] | None = None,
         before: Reservation | None = None,
     ) -> Reservation | None:
+        self.look_at(request)
         if len(self._rests_until_s) >= RESTS_MAX:
             self._rests_until_s.clear()
             self._planned_at.clear()
@@ -174,8 +176,13 @@ class KeptNodes:
 
 
 def _in_one_node(room: Room, request: Request) -> Request | None:
-    """The same request in its preferred island or node, if it prefers one that could hold it; None: nothing to gain."""
+    """The same request in its preferred island or node, if it prefers one that could hold it; None: nothing to gain.
+
+    What is spread wants many nodes, whatever it prefers: `required: island` would be no topology for it.
+    """
     wish = request.topology
+    if wish.strategy is Strategy.SPREAD:
+        return None
     if request.tasks == 1 or wish.preferred.rank > Level.NODE.rank or wish.required.rank <= wish.preferred.rank:
         return None
     if int(room.slots_when_empty(request.needs).max()) < request.tasks:

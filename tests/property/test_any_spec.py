@@ -1,0 +1,131 @@
+"""Whatever may be submitted: admission refuses it, or it is served; nothing else is ever raised, and books balance."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+from typing import get_args
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from harch.base.errors import HarchError
+from harch.hub import happenings as h
+from harch.hub.explain import explain
+from harch.hub.machine import JobMachine
+from harch.placement.query import apply_query
+from harch.testing.books import unbalanced
+from harch.testing.clock import SimClock
+from harch.testing.random_events import DRAWS, RandomEvents
+from harch.testing.specs import FIELDS, random_spec
+from harch.workloads.lifecycle import State
+from harch.workloads.spec import WorkloadSpec
+
+STEPS = 150
+seeds = st.integers(0, 2**32 - 1)
+
+
+def parts_of(kind: type[Struct]) -> set[type[Struct]]:
+    """The schema of a specification: its own type and those of its fields."""
+    found = {kind}
+    for field in msgspec.structs.fields(kind):
+        inner = field.type
+        while hasattr(inner, "__metadata__"):
+            inner = inner.__origin__
+        if isinstance(inner, type) and issubclass(inner, Struct):
+            found |= parts_of(inner)
+    return found
+
+
+def test_every_field_of_the_schema_is_drawn() -> None:
+    parts = parts_of(WorkloadSpec)
+    assert len(parts) == 5, "another part of the schema: does this test find its fields?"
+    assert {part: set(part.__struct_fields__) for part in parts} == {part: set(drawn) for part, drawn in FIELDS.items()}
+
+
+def test_every_event_is_drawn() -> None:
+    assert set(get_args(h.Event)) == {kind for kind in DRAWS if isinstance(kind, type)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=seeds)
+def test_drawn_specifications_are_ones_that_a_file_may_hold(seed: int) -> None:
+    spec = random_spec(Random(seed), "job")
+    assert msgspec.convert(msgspec.to_builtins(spec), WorkloadSpec) == spec
+    with contextlib.suppress(HarchError):  # the query says something else than another field
+        apply_query(spec)
+
+
+class PureHub:
+    """The job machine with its scheduler and nothing around it, in a random world."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = SimClock()
+        self.world = RandomEvents(Random(seed), self.clock)
+        self.machine = JobMachine(self.world.fleet, self.world.hub, rules=self.world.rules)
+        self.machine.desk.spill.enabled = True
+        self.machine.restore((), (), now=self.clock.now(), lifetime="pure")
+
+    def step(self) -> h.Event:
+        event = self.world.draw(self.machine)
+        self.handle(event)
+        return event
+
+    def handle(self, event: h.Event) -> None:
+        try:
+            effects = self.machine.handle(event, now=self.clock.now(), boot_s=self.clock.boot_s())
+        except HarchError:
+            assert not self.machine.desk.is_changed, f"refused too late: {event}"
+            return
+        for effect in effects:
+            if isinstance(effect, h.Send):
+                self.world.sent(effect.agent_id, effect.message)
+            elif isinstance(effect, h.SendPeer):
+                self.world.sent_peer(effect.hub_id, effect.message)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds)
+def test_any_work_goes_through_the_scheduler_and_the_books_balance_after_each_step(seed: int) -> None:
+    hub = PureHub(seed)
+    for _ in range(STEPS):
+        event = hub.step()
+        assert unbalanced(hub.machine) == [], event
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_any_work_that_waits_can_be_explained(seed: int) -> None:
+    hub = PureHub(seed)
+    desk = hub.machine.desk
+    for _ in range(STEPS):
+        hub.step()
+    for workload in list(desk.registry.workloads.values()):
+        found = explain(desk, desk.request(workload), list(desk.spill.peers.values()), workload, may_leave=True)
+        assert found.sentence
+        if workload.state is State.PENDING:
+            hub.machine.moves.plan(workload.id)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_when_everything_has_been_deleted_nothing_is_held(seed: int) -> None:
+    hub = PureHub(seed)
+    for _ in range(STEPS):
+        hub.step()
+    desk = hub.machine.desk
+    for _ in range(20):
+        hub.clock.jump(60.0)
+        hub.handle(h.SpillDue())  # bids end, and so do leases of which nothing is heard
+        while (joined := hub.world.agent_joined(hub.machine)) is not None:
+            hub.handle(joined)
+        for workload in list(desk.registry.workloads.values()):
+            if not workload.guest:
+                hub.handle(h.StopAsked(workload.id, "deleted", hide=True))
+        while (report := hub.world.reported(hub.machine)) is not None:
+            hub.handle(report)
+    assert unbalanced(hub.machine) == []
+    assert {key: desk.registry.workloads[key].state for key in desk.scheduler.running} == {}
+    assert len(desk.scheduler.queue) == 0
