@@ -92,6 +92,7 @@ CAPABILITIES = {
         Capability("bubblewrap", "apt-get install bubblewrap", ("bwrap",), _bubblewrap_fails),
         Capability("serf", "apt-get install serf", ("serf",)),
         Capability("amtool", "apt-get install prometheus-alertmanager", ("amtool",)),
+        Capability("alertmanager", "apt-get install prometheus-alertmanager", ("prometheus-alertmanager",)),
         Capability("strace", "apt-get install strace", ("strace",), _strace_fails),
         Capability("postgresql", "apt-get install postgresql", ("initdb", "postgres"), _postgresql_fails),
         Capability("wan", "run as root where /dev/net/tun is", (), _wan_fails),

@@ -5,7 +5,6 @@ The Alertmanager is SENTINEL's own, which speaks the same API, and the real one 
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -162,10 +161,7 @@ def test_alerts_reach_the_alertmanager_that_the_file_names(tmp_path: Path) -> No
     assert alert["generatorURL"].startswith("/graph?")
 
 
-@pytest.mark.skipif(
-    shutil.which("prometheus-alertmanager") is None,
-    reason="prometheus-alertmanager (a Debian package) is not installed",
-)
+@pytest.mark.needs("alertmanager")
 def test_alerts_reach_the_real_alertmanager(tmp_path: Path) -> None:
     (tmp_path / "alertmanager.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
     (tmp_path / "sender").mkdir()
