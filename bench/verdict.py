@@ -24,6 +24,15 @@ class Verdict:
         met = _COMPARE[symbol](got, float(limit))
         self.goals.append({"name": name, "goal": f"{wanted} {unit}".strip(), "got": round(got, 4), "met": bool(met)})
 
+    def not_measured(self, name: str, wanted: str, unit: str = "") -> None:
+        """Whoever reads the verdict sees that nobody looked; nothing is taken for granted."""
+        self.goals.append({"name": name, "goal": f"{wanted} {unit}".strip(), "got": None, "met": False})
+
+    @property
+    def names(self) -> set[object]:
+        """Of the goals that there are so far."""
+        return {goal["name"] for goal in self.goals}
+
     def print(self) -> None:
         print(json.dumps({"bench": self.bench, "goals": self.goals}), flush=True)
 

@@ -51,6 +51,7 @@ GATHER_S = 0.003  # under load a round then serves several requests, and costs h
 SPILL_EVERY_S = 0.05
 AUDIT_TAGS_S = 2.0  # how often running work is compared with the tags of its data, besides each change of a tag
 TRIM_EVERY_EVENTS = 10_000
+EQUIP_FAULTS_MAX = 3  # rounds in a row that failed
 
 _log = logging.getLogger("harch.hub")
 
@@ -352,13 +353,22 @@ class Driver:
                 break
         self.machine = machine
         self._watch.restored(machine)
-        if self.equip is not None:
-            self.equip(machine.desk.scheduler)
+        self._equip(machine)
         self.seq = self.seq_stored = self._database.last_event()
         self._trail.reload()
         self.not_ready = ""
         self._carry_out(effects, now)
         self.plan_placement()
+
+    def _equip(self, machine: JobMachine) -> None:
+        """With the learned policy, unless rounds fail with it: best fit needs nothing that could be wrong."""
+        if self.equip is None:
+            return
+        if self.faults.times(h.PlacementDue()) >= EQUIP_FAULTS_MAX:
+            _log.warning("placing by best fit: the last rounds have failed")
+            return
+        with self.survived("equipping the scheduler"):
+            self.equip(machine.desk.scheduler)
 
     def _new_machine(self) -> JobMachine:
         machine = JobMachine(self._fleet, self._hub, self._settings, self._rules)

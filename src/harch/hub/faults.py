@@ -51,6 +51,11 @@ class FaultBook:
         if self._causes:
             self._causes.pop(cause_of(event), None)
 
+    def times(self, event: h.Event) -> int:
+        """How often it has failed since it last went well."""
+        fault = self._causes.get(cause_of(event)) if self._causes else None
+        return 0 if fault is None else fault.times
+
     def rest_s(self, event: h.Event, boot_s: float) -> float:
         """How long it is not to be tried; 0: it may be."""
         fault = self._causes.get(cause_of(event)) if self._causes else None
