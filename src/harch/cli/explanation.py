@@ -83,7 +83,8 @@ def exit_code_of(explanation: Explanation) -> int:
 
 def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
     source = "live" if hub.source == "live" else f"from its summary, {_age(hub.age_s)}"
-    answer = "holds it" if holds_it else "could take it" if hub.eligible else "cannot take it now"
+    refusal = "can never take it" if hub.never else "cannot take it now"
+    answer = "holds it" if holds_it else "could take it" if hub.eligible else refusal
     click.echo(f"{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
     rules = [rule for rule in hub.rules if every_rule or not rule.passed]
     width = max((len(rule.rule) for rule in rules), default=0)

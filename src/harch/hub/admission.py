@@ -75,6 +75,7 @@ class Admission:
             room=room,
             process_slots_total=process_slots,
             request=request,
+            now_s=0.0,
         )
 
     def _error(self, request: Request, rejection: Rejection) -> HarchError:

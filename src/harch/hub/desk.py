@@ -23,6 +23,7 @@ from harch.hub.guard import Guard
 from harch.hub.registry import Registry
 from harch.hub.routing.memory import CarbonMemory
 from harch.hub.spill.board import Board
+from harch.placement.preview import Preview, preview
 from harch.placement.request import Request
 from harch.placement.scheduler import Scheduler
 from harch.placement.turns.settings import TurnSettings
@@ -71,6 +72,7 @@ class Desk:
         self._start_deadlines: list[tuple[float, str]] = []
         self._dirty: dict[str, Workload] = {}
         self._effects: list[h.Effect] = []
+        self._preview: Preview | None = None  # of the next round, until something happens
 
     @property
     def now_s(self) -> float:
@@ -80,6 +82,7 @@ class Desk:
         self.now, self.boot_s = now, boot_s
         self._dirty = {}
         self._effects = []
+        self._preview = None
         self.subject = self.scheduler.subject = ""
         self._changes_before = self.scheduler.changes
 
@@ -109,6 +112,12 @@ class Desk:
     def record_data(self, kind: str, data: DataObject, message: str) -> None:
         facts: dict[str, object] = {"name": data.name, "kind": data.kind, "tag_revision": data.tag_revision}
         self.emit(h.Record(kind, data.id, data.tenant, message, facts))
+
+    def next_round(self) -> Preview:
+        """What the next round of placement would do. Costs a copy of the books, once per event."""
+        if self._preview is None:
+            self._preview = preview(self.scheduler, now_s=self.now_s)
+        return self._preview
 
     def countries_of(self, hubs: tuple[str, ...]) -> tuple[str, ...]:
         """Where these hubs stand, in their order."""

@@ -7,15 +7,14 @@ from harch.hub.desk import Desk
 from harch.hub.peer_facts import published_facts
 from harch.hub.routing.telling import describe, sentences
 from harch.hub.views import PeerView, Sight
-from harch.placement.checks import HARD_CHECKS, outcomes
+from harch.placement.checks import is_never, outcomes
 from harch.placement.explanation import Explanation, HubExplanation, Verdict
 from harch.placement.facts import live_facts
+from harch.placement.placing import sizes
 from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.placement.scheduler import Scheduler
 from harch.workloads.lifecycle import State, Workload
-
-_PERMANENT = {check.rule for check in HARD_CHECKS if check.permanent}
 
 
 def explain(
@@ -69,20 +68,25 @@ def _kept_free(desk: Desk, request: Request) -> str:
 
 
 def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExplanation:
-    scheduler = desk.scheduler
-    room = scheduler.room
-    placed = workload is not None and workload.id in scheduler.running
-    if placed:
-        room = _as_if_not_placed(scheduler, request)
-    quota = None if placed else scheduler.queue.quota_rejection(request)
+    """Judged as the next round leaves the hub: what it gives to others is not there, and what it keeps neither."""
+    decided = workload is not None and (workload.is_placed or workload.state.is_final)
+    books = desk.scheduler if decided else desk.next_round().after
+    placed = request.id in books.running and workload is not None
+    queue = books.queue
+    quota = None if placed else queue.quota_rejection(request, sizes(request, desk.now_s)[-1])
+    limit = None if placed else queue.quota_rejection_for_ever(request)
     facts = live_facts(
         country=desk.hub.country,
         accepts_work=not desk.closed,
         status_detail=f"this hub is {desk.closed.name.lower()}" if desk.closed else "",
-        room=room,
+        room=_as_if_not_placed(books, request) if placed else books.room,
         process_slots_total=desk.agents.process_slots,
         request=request,
+        now_s=desk.now_s,
+        reservations=() if placed else books.binding(request, desk.now_s),
+        turn=_passed_over(books, request),
         quota_rejection=quota.detail if quota else "",
+        quota_limit=limit.detail if limit else "",
     )
     rules = outcomes(request, facts)
     eligible = all(rule.passed for rule in rules)
@@ -93,8 +97,19 @@ def _own_hub(desk: Desk, request: Request, workload: Workload | None) -> HubExpl
         source="live",
         age_s=0.0,
         rules=rules,
-        candidates=scheduler.candidates(request, now_s=desk.now_s, limit=5) if eligible and not placed else (),
+        never=is_never(rules),
+        candidates=books.candidates(request, now_s=desk.now_s, limit=5) if eligible and not placed else (),
     )
+
+
+def _passed_over(books: Scheduler, request: Request) -> str:
+    """Why the round did not give it what it leaves free; empty if it does not wait."""
+    if request.id not in books.queue:
+        return ""
+    first = books.queue.first_of_its_like(request.id)
+    if first is not None:
+        return f"{first} is served first: it asks for the same, and waits"
+    return "it would fit, and is looked at again when anything changes"
 
 
 def _as_if_not_placed(scheduler: Scheduler, request: Request) -> Room:
@@ -124,6 +139,7 @@ def _peer_hub(peer: PeerView, request: Request) -> HubExplanation:
         source="summary",
         age_s=peer.age_s,
         rules=rules,
+        never=is_never(rules),
     )
 
 
@@ -156,6 +172,9 @@ def _verdict(
     if workload is not None and workload.id in desk.carbon.routes:
         asked = ", ".join(desk.carbon.routes[workload.id].hubs)
         return Verdict.MUST_WAIT, f"{asked} is asked first, for cleaner power; then {name}"
+    waits_here = workload is not None and workload.home_fits and not own.never
+    if waits_here and workload is not None and workload.id not in desk.scheduler.queue:
+        return Verdict.MUST_WAIT, f"is not in the queue of {name}: nothing starts it before the hub has recovered it"
     failed = next((rule for rule in own.rules if not rule.passed), None)
     if failed is None:
         return Verdict.FITS_NOW, f"fits {name} now" + ("" if workload is None else " and is about to be placed")
@@ -166,7 +185,7 @@ def _verdict(
             Verdict.MUST_WAIT,
             f"waits for another hub ({failed.rule}): {failed.detail}{also}",
         )
-    if failed.rule in _PERMANENT:
+    if own.never:
         return Verdict.NEVER_FITS, f"{name} can never run it ({failed.rule}): {failed.detail}{also}"
     return (
         Verdict.MUST_WAIT,

@@ -26,6 +26,7 @@ def published_facts(summary: HubSummary, peer: PeerView, request: Request) -> Hu
         process_slots_free=summary.process_slots_free,
         slots_empty=0,
         slots_now=0,
+        power_short=None,
         source="summary",
         age_s=peer.age_s,
     )

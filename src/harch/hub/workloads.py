@@ -167,11 +167,11 @@ class HubWorkloads:
     def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         guard = self._desk.guard
         hubs = guard.hubs_allowed(guard.ask(spec.name, spec, tenant=tenant)) if spec.data else None
-        request = Request.of(spec.name, spec, hubs_allowed=hubs)
+        self._desk.begin(self._clock.now(), self._clock.boot_s())
+        request = Request.of(spec.name, spec, tenant=tenant, submitted_s=self._desk.now_s, hubs_allowed=hubs)
         found = explain(self._desk, request, self._peers(), None, may_leave=may_leave(spec))
         if found.verdict is Verdict.NEVER_FITS:
             return found
-        self._desk.begin(self._clock.now(), self._clock.boot_s())
         try:
             data_ids = tuple(data.id for data in guard.ask(spec.name, spec, tenant=tenant).reads) if spec.data else ()
             choice = preview(self._desk, spec, tenant=tenant, data_ids=data_ids)

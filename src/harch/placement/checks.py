@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from harch.base.rejection import Rejection, RuleOutcome
@@ -70,10 +70,14 @@ def _node_shape(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
 
 def _size(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     return (
-        request.tasks <= hub.slots_empty,
-        f"{request.tasks} tasks; the hub holds {hub.slots_empty} of them when empty",
+        request.tasks_min <= hub.slots_empty,
+        f"{_tasks(request)}; the hub holds {hub.slots_empty} of them when empty",
         f"ask for at most {hub.slots_empty} tasks, or choose a larger hub",
     )
+
+
+def _tasks(request: Request) -> str:
+    return f"{request.tasks} tasks" + (f", at least {request.tasks_min}" if request.tasks_min < request.tasks else "")
 
 
 def _domain(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
@@ -83,14 +87,30 @@ def _domain(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     if hub.domain_slots_empty is None:
         return True, f"wants one {level}; not published by this hub", ""
     return (
-        request.tasks <= hub.domain_slots_empty,
-        f"{request.tasks} tasks in one {level}; the largest {level} holds {hub.domain_slots_empty} when empty",
+        request.tasks_min <= hub.domain_slots_empty,
+        f"{_tasks(request)} in one {level}; the largest {level} holds {hub.domain_slots_empty} when empty",
         f"ask for a larger domain than {level}, or for fewer GPUs",
     )
 
 
+def _power_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    return (
+        not hub.power_limit,
+        hub.power_limit or "the empty hub has power and cooling for it",
+        "ask for fewer GPUs, or for a larger domain",
+    )
+
+
+def _quota_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    return (
+        not hub.quota_limit,
+        hub.quota_limit or "no larger than the quota of its tenant",
+        "ask for less, or have the quota raised",
+    )
+
+
 def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
-    needed = request.tasks if request.runs_process else 0
+    needed = request.tasks_min if request.runs_process else 0
     if not needed or not hub.nodes_up:  # the limit is known only while agents are connected
         return True, "runs no process" if not needed else "not known while no agent is connected", ""
     total = hub.process_slots_total
@@ -116,7 +136,7 @@ def _quota(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
 
 
 def _process_slots(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
-    needed = request.tasks if request.runs_process else 0
+    needed = hub.wanted(request) if request.runs_process else 0
     missing = needed - hub.process_slots_free
     return (
         missing <= 0,
@@ -128,9 +148,10 @@ def _process_slots(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
 def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     needs = request.needs
     free = sum(m.free for m in hub.suitable(request))
-    missing = request.tasks - hub.slots_now
+    wanted = hub.wanted(request)
+    missing = wanted - hub.slots_now
     per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus and memory on one node"
-    detail = f"{request.tasks} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
+    detail = f"{wanted} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
     fix = f"starts when {missing} more times {per_task} come free"
     if missing > 0 and hub.held_back:
         detail = f"{detail}; {hub.held_back}"
@@ -142,24 +163,43 @@ def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     level = request.topology.required
     if level is Level.HUB or hub.domain_slots_now is None:
         return True, "may stand anywhere in the hub" if level is Level.HUB else "not published by this hub", ""
-    missing = request.tasks - hub.domain_slots_now
+    wanted = hub.wanted(request)
+    missing = wanted - hub.domain_slots_now
     gpus = missing * request.needs.gpus
     return (
         missing <= 0,
-        f"{request.tasks} tasks in one {level}; {hub.domain_best} takes {hub.domain_slots_now} now",
+        f"{wanted} tasks in one {level}; {hub.domain_best} takes {hub.domain_slots_now} now",
         f"with {gpus} more GPUs free in {hub.domain_best} it would start",
     )
 
 
 def _power(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
-    if hub.power_kw_free is None or not request.needs.gpus:
+    """All its tasks together: feeds and plants are shared."""
+    if hub.power_short is None or not request.needs.gpus:
         return True, "draws no GPU power" if not request.needs.gpus else "not published by this hub", ""
+    return not hub.power_short, hub.power_short or "not in its way", "starts when work ends or cooling recovers"
+
+
+def _kept_free(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     return (
-        hub.power_kw_free >= hub.task_kw,
-        f"{hub.power_kw_free:.1f} kW of power and cooling to spare"
-        + (f"; a task draws {hub.task_kw:.1f} kW" if hub.task_kw else ""),
-        "wait until work ends or cooling recovers",
+        not hub.kept_free,
+        hub.kept_free or "nothing that it would use is kept for others",
+        "starts after them; sooner if it promises to end before (`max_duration_s`)",
     )
+
+
+def _layout(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    """What the decision itself says, for what no single figure shows."""
+    others = (_process_slots, _power, _capacity, _domain_now, _kept_free)
+    explained = hub.fits is not False or any(not judge(request, hub)[0] for judge in others)
+    return explained, "its tasks go together" if explained else "no layout holds all its tasks together", _WAIT
+
+
+def _turn(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+    return not hub.turn, hub.turn or "nobody who comes first is in its way", _WAIT
+
+
+_WAIT = "starts when work ends"
 
 
 # The order is part of the contract: residency first, so that no later rule ever sees a forbidden hub.
@@ -169,7 +209,9 @@ HARD_CHECKS: tuple[Check, ...] = (
     Check("node_shape", True, _node_shape),
     Check("size", True, _size),
     Check("domain", True, _domain),
+    Check("power_limit", True, _power_limit),
     Check("process_limit", True, _process_limit),
+    Check("quota_limit", True, _quota_limit),
     Check("accepting", False, _accepting),  # temporary rules from here on: the request waits for them
     Check("nodes_up", False, _nodes_up),
     Check("quota", False, _quota),
@@ -177,7 +219,17 @@ HARD_CHECKS: tuple[Check, ...] = (
     Check("power_and_cooling", False, _power),
     Check("capacity", False, _capacity),
     Check("domain_now", False, _domain_now),
+    Check("kept_free", False, _kept_free),  # it would fit, were it alone
+    Check("layout", False, _layout),
+    Check("turn", False, _turn),  # last: everything else says yes
 )
+
+_PERMANENT = frozenset(check.rule for check in HARD_CHECKS if check.permanent)
+
+
+def is_never(outcomes: Iterable[RuleOutcome]) -> bool:
+    """Does a rule say no that waiting will not cure?"""
+    return any(not outcome.passed and outcome.rule in _PERMANENT for outcome in outcomes)
 
 
 def outcomes(request: Request, hub: HubFacts) -> tuple[RuleOutcome, ...]:

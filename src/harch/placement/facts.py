@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from harch.placement.obstacles import find_obstacles, power_limit
+from harch.placement.placing import sizes
 from harch.placement.policy.shapes import GPU_MILLI, Ints
 from harch.placement.request import Request
-from harch.placement.room import Room
+from harch.placement.room import Room, gpu_slots
+from harch.placement.turns.reservations import Reservation
 from harch.workloads.spec import Level
 
 NODES_NAMED_MAX = 3  # the rest is counted
-_PLENTY_W = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,22 @@ class HubFacts:
     domain_slots_empty: int | None = None
     domain_slots_now: int | None = None
     domain_best: str = ""  # where that is
-    power_kw_free: float | None = None  # of the rack and cooling zone with most to spare
-    task_kw: float = 0.0  # what the GPUs of one task draw there; 0 if no node has room for it, whatever the power
+    tasks_now: int | None = None  # the fewest that it would start with now; None: all of them
+    power_limit: str = ""  # an empty hub would take it, but for its power or cooling
+    power_short: str | None = ""  # it would fit, but for power or cooling; None: not published
+    kept_free: str = ""  # it would fit, but for what is kept for others
+    fits: bool | None = None  # what the decision itself says, quota and turn left out; None: not known of peers
+    turn: str = ""  # it would fit, but the next round does not start it
+    quota_limit: str = ""  # larger than the whole quota of its tenant
     held_back: str = ""  # what would do, but was taken out of use by somebody
     held_back_slots: int = 0  # tasks that would fit, were all nodes open
     quota_rejection: str = ""
     source: str = "live"
     age_s: float | None = None
+
+    def wanted(self, request: Request) -> int:
+        """The fewest tasks that it would start with now."""
+        return request.tasks if self.tasks_now is None else self.tasks_now
 
     def suitable(self, request: Request) -> tuple[ModelFacts, ...]:
         """The models that the request may use."""
@@ -99,16 +111,24 @@ def live_facts(
     room: Room,
     process_slots_total: int,
     request: Request,
+    now_s: float,
+    reservations: Sequence[Reservation] = (),
+    turn: str = "",
     quota_rejection: str = "",
+    quota_limit: str = "",
 ) -> HubFacts:
-    """One's own hub: exact, but that power and cooling are judged for one node at a time."""
+    """One's own hub, exactly: what it says of a request is what a round of its scheduler would do with this room.
+
+    Each fact stands for itself: what is short of power is not short of capacity, too.
+    """
+    unlimited = room.without_power_limits()
     empty = room.slots_when_empty(request.needs)
-    now = room.slots(request.needs, exclusive=request.topology.exclusive)
+    now = unlimited.slots(request.needs, exclusive=request.topology.exclusive)
     level = request.topology.required
     domain_slots_empty, _ = _best_domain(room, empty, level, request, whole_islands=True)
     domain_slots_now, domain_best = _best_domain(room, now, level, request, whole_islands=False)
-    power_kw_free, task_kw = _power(room, request)
-    held_back, held_back_slots = _held_back(room, request, int(now.sum()))
+    held_back, held_back_slots = _held_back(unlimited, request, int(now.sum()))
+    obstacles = find_obstacles(room, request, reservations, now_s=now_s)
     return HubFacts(
         hub_id=room.hub.id,
         country=country,
@@ -125,25 +145,17 @@ def live_facts(
         domain_slots_empty=domain_slots_empty,
         domain_slots_now=domain_slots_now,
         domain_best=domain_best,
-        power_kw_free=power_kw_free,
-        task_kw=task_kw,
+        tasks_now=sizes(request, now_s)[-1],
+        power_limit=power_limit(room, request),
+        power_short=obstacles.power_short,
+        kept_free="; ".join(kept.describe(now_s) for kept in obstacles.kept_by),
+        fits=obstacles.fits,
+        turn=turn if obstacles.fits and not quota_rejection else "",
         held_back=held_back,
         held_back_slots=held_back_slots,
         quota_rejection=quota_rejection,
+        quota_limit=quota_limit,
     )
-
-
-def _power(room: Room, request: Request) -> tuple[float, float]:
-    """Kilowatts to spare and needed, on the node that has room for a task and most to spare. A full hub is no matter
-    of power, although little is left of it."""
-    unlimited = room.copy()
-    unlimited.rack_power_w_free[:] = unlimited.zone_heat_w_max[:] = _PLENTY_W
-    has_room = unlimited.slots(request.needs, exclusive=request.topology.exclusive) > 0
-    watts_free, watts = room.watts_free(), room.watts(request.needs)
-    if not has_room.any():
-        return float(watts_free.max()) / 1000, 0.0
-    best = int(np.where(has_room, watts_free - watts, -np.inf).argmax())
-    return float(watts_free[best]) / 1000, float(watts[best]) / 1000
 
 
 def _held_back(room: Room, request: Request, slots_now: int) -> tuple[str, int]:
@@ -179,21 +191,25 @@ def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, who
         return int(per_rack.max()), f"rack {hub.racks[int(per_rack.argmax())].id}"
     if level is Level.NODE or not request.needs.gpus:
         return int(slots.max()), f"node {hub.nodes[int(slots.argmax())].id}"
-    free = room.arrays.gpu_milli_free == GPU_MILLI if not whole_islands else room.island >= 0
+    free = np.where(room.island >= 0, GPU_MILLI, 0) if whole_islands else room.arrays.gpu_milli_free
+    kind = room.kind(request.needs)
     best, where = -1, ""
     for island in range(int(room.island.max()) + 1):
-        held = np.minimum(slots, ((room.island == island) & free).sum(axis=1) // request.needs.gpus)
+        held = np.minimum(slots, gpu_slots(kind, np.where(room.island == island, free, 0)))
         if held.max() > best:
             best, where = int(held.max()), f"island {island} of node {hub.nodes[int(held.argmax())].id}"
     return best, where
 
 
 def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: int) -> tuple[int, int]:
-    """Tasks that a peer could take (empty, now), estimated from its published histogram, which lacks CPU and memory."""
+    """Tasks that a peer could take (empty, now), estimated from its published histogram, which lacks CPU and memory.
+
+    Empty it takes no more than that: its nodes may differ, and nothing may be called impossible that is not.
+    """
     needs = request.needs
     if not needs.gpus:
-        return request.tasks * (nodes_up > 0), request.tasks * (nodes_up > 0)
+        return request.tasks, request.tasks * (nodes_up > 0)
     share = GPU_MILLI // needs.gpu_milli  # a share of a GPU fits a free one so many times
-    empty = sum((m.gpus_per_node_max // needs.gpus) * (m.total // max(m.gpus_per_node_max, 1)) for m in models)
+    empty = sum(m.total // needs.gpus for m in models if m.gpus_per_node_max >= needs.gpus)
     now = sum(count * (free // needs.gpus) for m in models for free, count in enumerate(m.free_shapes, start=1))
     return empty * share, now * share

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
+from harch.fleet.model import Hub
 from harch.placement import degradation
 from harch.placement.books import Books, is_anchor
 from harch.placement.degradation import Burden
@@ -45,11 +46,13 @@ def find_place(
     books: Books, request: Request, reservations: Sequence[Reservation], *, now_s: float, lay_out: LayOutGang
 ) -> Found | None:
     """Takes nothing. None: it does not fit, or may not run here."""
-    if not may_run_here(books, request):
+    if not may_run_here(books.hub, request):
         return None
-    allowed = allowed_nodes(books, request, reservations, now_s)
-    for tasks in _sizes(request, now_s):  # smaller sizes come last, and only once they are due
+    allowed = allowed_nodes(books.room, request, reservations, now_s)
+    for tasks in sizes(request, now_s):
         if request.runs_process and tasks > books.room.process_slots_free:
+            continue
+        if books.queue.quota_rejection(request, tasks) is not None:
             continue
         found = _place(books, request, tasks, allowed, lay_out)
         if found is not None:
@@ -57,14 +60,13 @@ def find_place(
     return None
 
 
-def may_run_here(books: Books, request: Request) -> bool:
+def may_run_here(hub: Hub, request: Request) -> bool:
     """Residency comes first, and no later step ever sees a forbidden request."""
-    return not request.countries_allowed or books.hub.country in request.countries_allowed
+    return not request.countries_allowed or hub.country in request.countries_allowed
 
 
-def allowed_nodes(books: Books, request: Request, reservations: Sequence[Reservation], now_s: float) -> Bools:
+def allowed_nodes(room: Room, request: Request, reservations: Sequence[Reservation], now_s: float) -> Bools:
     """What exclusive work, power and the reservations leave over. Capacity is the placement's to see."""
-    room = books.room
     allowed = ~room.exclusive_on
     if request.topology.exclusive:
         allowed &= room.tasks_on == 0
@@ -76,10 +78,11 @@ def allowed_nodes(books: Books, request: Request, reservations: Sequence[Reserva
     return allowed
 
 
-def _sizes(request: Request, now_s: float) -> list[int]:
+def sizes(request: Request, now_s: float) -> Sequence[int]:
+    """How many tasks it would start with: all of them, and once that is due fewer, down to its minimum."""
     if request.tasks_min < request.tasks and now_s - request.submitted_s >= request.degrade_after_s:
-        return list(range(request.tasks, request.tasks_min - 1, -1))
-    return [request.tasks]
+        return range(request.tasks, request.tasks_min - 1, -1)
+    return (request.tasks,)
 
 
 def candidates(books: Books, request: Request, allowed: Bools, limit: int) -> list[Choice]:

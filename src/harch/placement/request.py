@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from msgspec import Struct
 
 from harch.workloads.spec import Level, Resources, SchedulingClass, Strategy, Topology, WorkloadSpec
@@ -55,6 +57,10 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
             stop_grace_s=spec.stop_grace_s,
             hubs_allowed=hubs_allowed,
         )
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Nothing of it ever changes, and a preview of a round copies thousands."""
+        return self
 
     @property
     def shape(self) -> tuple[object, ...]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
 from harch.placement.policy.shapes import (
+    AMOUNT_MAX,
     ANY_MODEL,
     GPU_MILLI,
     Bools,
@@ -30,6 +32,7 @@ from harch.workloads.spec import Resources
 
 MIB_PER_GB = 1024
 _KINDS_MAX = 4096
+_PLENTY_W = 1e12
 _CHANGING = (
     "rack_power_w_free",
     "zone_heat_w",
@@ -104,6 +107,25 @@ class Room:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Room:
+        memo[id(self)] = twin = self.copy()
+        return twin
+
+    @cached_property
+    def whole_and_empty(self) -> Room:
+        """The same hub as the fleet file describes it, with nothing on it and every node in use. Not to be changed."""
+        room = Room(self.hub)
+        room.serve(room.row_of, True)
+        room.process_slots_free = AMOUNT_MAX
+        return room
+
+    def without_power_limits(self) -> Room:
+        """A copy whose feeds carry and whose plants remove any amount."""
+        room = self.copy()
+        room.rack_power_w_free[:] = room.zone_heat_w_max[:] = _PLENTY_W
+        room.power_can_bind = False
+        return room
+
     # Asking
 
     def kind(self, needs: Resources) -> Kind:
@@ -146,7 +168,7 @@ class Room:
             usable &= self.tasks_on == 0
         slots = self._slots(kind, arrays.cpu_milli_free, arrays.memory_mib_free)
         if kind.gpus:
-            slots = np.minimum(slots, self._gpu_slots(kind, arrays.gpu_milli_free))
+            slots = np.minimum(slots, gpu_slots(kind, arrays.gpu_milli_free))
             watts = np.maximum(self.watts(needs), 1.0)
             slots = np.minimum(slots, np.floor_divide(self.watts_free(), watts).astype(np.int64))
         return np.where(usable, np.maximum(slots, 0), 0)
@@ -175,12 +197,6 @@ class Room:
     @staticmethod
     def _slots(kind: Kind, cpu_milli: Ints, memory_mib: Ints) -> Ints:
         return np.minimum(cpu_milli // max(kind.cpu_milli, 1), memory_mib // max(kind.memory_mib, 1))
-
-    @staticmethod
-    def _gpu_slots(kind: Kind, free: Ints) -> Ints:
-        shared = kind.gpu_milli < GPU_MILLI
-        count: Ints = (free // kind.gpu_milli if shared else free == GPU_MILLI).sum(axis=1)
-        return count if shared else count // kind.gpus
 
     # Changing
 
@@ -261,3 +277,10 @@ class Room:
 
     def _refresh_available(self) -> None:
         self.arrays.available[:] = self.served & ~self.cordoned
+
+
+def gpu_slots(kind: Kind, free_milli: Ints) -> Ints:
+    """How many tasks find GPUs on each node, of the devices [node, device] with so much free."""
+    shared = kind.gpu_milli < GPU_MILLI
+    count: Ints = (free_milli // kind.gpu_milli if shared else free_milli == GPU_MILLI).sum(axis=1)
+    return count if shared else count // kind.gpus

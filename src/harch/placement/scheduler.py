@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from harch.base.rejection import Rejection
 from harch.placement.books import Books
 from harch.placement.defragmentation import DefragmentationPlan, plan_defragmentation
 from harch.placement.explanation import Candidate
-from harch.placement.placing import LayOutGang, allowed_nodes, by_topology, candidates, find_place, may_run_here
+from harch.placement.placing import LayOutGang, allowed_nodes, by_topology, candidates, find_place, may_run_here, sizes
 from harch.placement.plan import ALONE, Assignment, Clearing, SchedulePlan, placements_of, reason
 from harch.placement.policy.shapes import GPU_MILLI, Bools
 from harch.placement.request import Request
@@ -72,7 +73,7 @@ class Scheduler(Books):
         self.subject = ""
         preemptions: list[PreemptionPlan] = []
         kept, vacancies = self.kept, self.vacancies
-        kept.begin_round(self._may_start, now_s)
+        kept.begin_round(lambda request_id: self._may_start(request_id, now_s), now_s)
         assignments = [*self._serve_cleared(now_s), *self._serve_kept(now_s)]
         preemptions += self._make_room(now_s)
         tried: set[object] = set()  # shapes for which preemption was considered
@@ -84,7 +85,7 @@ class Scheduler(Books):
         )
         for request in order:  # 1. heads
             self._look_at(request)
-            rejected = self.queue.quota_rejection(request)
+            rejected = self._over_quota(request, now_s)
             blocked = order.is_blocked or (
                 order.is_again and not vacancies.may_serve(request, kept.by_row, now_s)
             )  # somebody before it took what came free
@@ -95,7 +96,7 @@ class Scheduler(Books):
                     return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
                 continue
             order.skip_group(blocked=rejected is None and self._waits_for_room_only(request, now_s))
-            if rejected is None and may_run_here(self, request):
+            if rejected is None and may_run_here(self.hub, request):
                 # Both plans cost a millisecond, so a round makes few; whoever is left out is first in one of the next.
                 if (
                     len(tried) < PREEMPTIONS_TRIED_MAX
@@ -115,9 +116,13 @@ class Scheduler(Books):
     def _look_at(self, request: Request) -> None:
         self.subject = request.id
 
-    def _may_start(self, request_id: str) -> bool:
+    def _may_start(self, request_id: str, now_s: float) -> bool:
         request = self.queue.waiting(request_id)
-        return request is not None and self.queue.quota_rejection(request) is None
+        return request is not None and self._over_quota(request, now_s) is None
+
+    def _over_quota(self, request: Request, now_s: float) -> Rejection | None:
+        """Also the fewest tasks that it would start with now are more than its tenant may hold."""
+        return self.queue.quota_rejection(request, sizes(request, now_s)[-1])
 
     def _serve_cleared(self, now_s: float) -> list[Assignment]:
         """Whom others made room for goes first."""
@@ -125,10 +130,10 @@ class Scheduler(Books):
         if clearing is None:
             return []
         request = self.queue.waiting(clearing.plan.request.id)
-        if request is None or now_s >= clearing.until_s or not may_run_here(self, request):
+        if request is None or now_s >= clearing.until_s or not may_run_here(self.hub, request):
             self.clearing = None
             return []
-        assignment = None if self.queue.quota_rejection(request) else self._try(request, now_s)
+        assignment = None if self._over_quota(request, now_s) else self._try(request, now_s)
         if assignment is None:
             return []
         self.clearing = None
@@ -139,7 +144,7 @@ class Scheduler(Books):
         may not have the nodes, and both would wait for ever."""
         assignments = []
         for request in [kept.request for kept in self.reservations]:
-            if self.queue.is_behind_its_like(request.id) and self.queue.quota_rejection(request) is None:
+            if self.queue.is_behind_its_like(request.id) and self._over_quota(request, now_s) is None:
                 assignment = self._try(request, now_s)
                 assignments += [] if assignment is None else [assignment]
         return assignments
@@ -147,7 +152,7 @@ class Scheduler(Books):
     def _try(self, request: Request, now_s: float) -> Assignment | None:
         """2. to 4.: hard rules, place, degrade."""
         self._look_at(request)
-        found = find_place(self, request, self._binding(request, now_s), now_s=now_s, lay_out=self.lay_out)
+        found = find_place(self, request, self.binding(request, now_s), now_s=now_s, lay_out=self.lay_out)
         if found is None:
             return None
         slots, choice = found
@@ -157,7 +162,7 @@ class Scheduler(Books):
         why = reason(self.room, self.scorer.name, request, slots, prediction)
         return Assignment(request, slots, placements_of(self.room, slots), choice.score, choice.parts, prediction, why)
 
-    def _binding(self, request: Request, now_s: float) -> list[Reservation]:
+    def binding(self, request: Request, now_s: float) -> list[Reservation]:
         """A higher class need not wait long for what is kept for a lower one; but first it looks elsewhere."""
         waited_s = now_s - request.submitted_s
         if waited_s < self.settings.kept_yields_after_s:
@@ -177,7 +182,7 @@ class Scheduler(Books):
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt. Nobody is stopped on nodes with crippled links while it would help elsewhere."""
-        allowed = allowed_nodes(self, request, self._binding(request, now_s), now_s)
+        allowed = allowed_nodes(self.room, request, self.binding(request, now_s), now_s)
         plan = None
         for within in self._whole_first(request, allowed):
             plan = plan or plan_preemption(
@@ -227,7 +232,7 @@ class Scheduler(Books):
 
     def hold(self, request: Request, *, now_s: float, until_s: float) -> Assignment | None:
         """Books GPUs for somebody who may come. Until then they count as held by what is about to end."""
-        if self.queue.quota_rejection(request) is not None:
+        if self._over_quota(request, now_s) is not None:
             return None
         assignment = self._try(request, now_s)
         if assignment is not None:
@@ -274,7 +279,7 @@ class Scheduler(Books):
 
     def candidates(self, request: Request, *, now_s: float, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""
-        allowed = allowed_nodes(self, request, self._binding(request, now_s), now_s)
+        allowed = allowed_nodes(self.room, request, self.binding(request, now_s), now_s)
         return tuple(
             Candidate(
                 node_id=self.hub.nodes[choice.row].id,

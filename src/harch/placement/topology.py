@@ -9,6 +9,7 @@ whole, over that of the placement in question. It is *modelled*, and about commu
 
 from __future__ import annotations
 
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,6 +60,13 @@ class TopologyGraph:
         self.uplink_factor: Floats = np.ones(len(room.hub.racks))
         self._rack_index = {rack.id: index for index, rack in enumerate(room.hub.racks)}
         self._best: dict[tuple[Resources, int], float] = {}
+
+    def __deepcopy__(self, memo: dict[int, object]) -> TopologyGraph:
+        """Shares what never changes: how the hub was built, and remembered answers about that."""
+        memo[id(self)] = twin = copy(self)
+        twin.room = deepcopy(self.room, memo)
+        twin.nvlink_factor, twin.uplink_factor = self.nvlink_factor.copy(), self.uplink_factor.copy()
+        return twin
 
     # The hardware changes; the next prediction sees it
 

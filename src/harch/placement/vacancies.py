@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from harch.placement.policy.shapes import Request as Kind
 from harch.placement.request import Request
 from harch.placement.room import Room
 from harch.placement.turns.reservations import Reservation
 
-_NOTHING: Mapping[int, Reservation] = MappingProxyType({})
+_NOTHING: Mapping[int, Reservation] = {}
 
 
 class Vacancies:

@@ -140,6 +140,7 @@ class HubExplanation(Struct, frozen=True, kw_only=True):
     source: str
     age_s: float | None = None
     rules: tuple[RuleOutcome, ...] = ()
+    never: bool = False  # a rule says no that waiting will not cure
     candidates: tuple[Candidate, ...] = ()
 
 

@@ -47,7 +47,15 @@ def explanation(verdict: str = "must_wait", *, residency: bool = True) -> dict[s
         "sentence": "It waits for 8 GPUs.",
         "hubs": [
             {"hub_id": "dakhla", "country": "MA", "eligible": False, "source": "live", "age_s": 0, "rules": rules},
-            {"hub_id": "dakar", "country": "SN", "eligible": False, "source": "summary", "age_s": 2.5, "rules": [far]},
+            {
+                "hub_id": "dakar",
+                "country": "SN",
+                "eligible": False,
+                "source": "summary",
+                "age_s": 2.5,
+                "rules": [far],
+                "never": True,
+            },
         ],
     }
 
@@ -218,7 +226,7 @@ def test_why_shows_every_hub_and_every_rule_without_colour(harch: Harch, hub: Hu
         "  FAIL  capacity   0 fit now",
         "                   fix: starts when 8 GPUs come free",
         "",
-        "dakar (SN), from its summary, 2.5 s old: cannot take it now",
+        "dakar (SN), from its summary, 2.5 s old: can never take it",
         "  FAIL  residency  stands in SN; allowed: MA",
         "                   fix: choose MA",
     ]

@@ -97,7 +97,8 @@ def test_cooling_that_comes_back_lets_waiting_work_start_at_once(bench: Bench) -
     waits = bench.submit_spec(WorkloadSpec(name="warm", modelled_duration_s=60, resources=Resources(gpus=8)))
     assert bench.place() == []
     rule, detail, _ = failed_rule(bench, waits)
-    assert (rule, detail) == ("power_and_cooling", "0.2 kW of power and cooling to spare; a task draws 5.6 kW")
+    told = "cooling zone dakhla-hall-1 has 0.2 kW to spare; it would draw 5.6 kW there"
+    assert (rule, detail) == ("power_and_cooling", told)
     assert bench.place() == []
     change(bench, ConditionKind.COOLING_KW, zone, None)
     assert len(bench.place()) == 1

@@ -192,7 +192,7 @@ def _why_not(desk: Desk, grant: Grant, made: MadeBid, request: Request) -> str:
     forbidden = next((data for data in grant.data if not rules.may_process(data.tag, hub.id)), None)
     if forbidden is not None:
         return f"E0907 {forbidden.id} may not be read at {hub.id}"
-    over_quota = desk.scheduler.queue.quota_rejection(request)
+    over_quota = desk.scheduler.queue.quota_rejection(request, len(tasks) or None)
     return over_quota.detail if over_quota is not None else ""
 
 

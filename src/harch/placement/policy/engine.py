@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +89,19 @@ class PlacementEngine:
         self._state: State
         self._events_since_refresh = 0
         self.relearn()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> PlacementEngine:
+        """Decides alike and is apart from then on. Lessons never change, and what the memo holds is true of both."""
+        memo[id(self)] = twin = copy(self)
+        twin.nodes = copied(self.nodes)
+        twin.history = deepcopy(self.history, memo)
+        twin._slot_of_kind, twin._refused_slots = self._slot_of_kind.copy(), self._refused_slots.copy()
+        twin._scratch = node_values.new_scratch(twin.nodes)
+        twin._cache = node_values.ScoreCache._make(array.copy() for array in self._cache)
+        twin._values = node_values.NodeValues._make(array.copy() for array in self._values)
+        twin._prices = Prices._make(array.copy() for array in self._prices)
+        twin._flatten()
+        return twin
 
     # Deciding
 

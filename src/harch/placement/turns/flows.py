@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from harch.placement.request import Request
 from harch.placement.turns.meter import Meter
@@ -28,6 +28,9 @@ class Waiting(NamedTuple):
 
     rank: Rank
     request: Request
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 class Group:

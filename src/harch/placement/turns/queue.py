@@ -202,6 +202,18 @@ class TurnQueue:
         """Why its tenant may not let it wait here: for admission, before `add`."""
         return self._quotas.rejection_to_wait(request)
 
+    def quota_rejection_for_ever(self, request: Request) -> Rejection | None:
+        """Why its tenant may never hold it, whatever ends."""
+        return self._quotas.rejection_for_ever(request)
+
+    def first_of_its_like(self, request_id: str) -> str | None:
+        """Who is served before it and fits or fails like it; None if that is itself."""
+        if not self.is_behind_its_like(request_id):
+            return None
+        request = self._waiting[request_id].request
+        flow = self._lanes[request.turn_class].flows[request.tenant]
+        return flow.groups[group_key(request)].head.request.id
+
     def position(self, request_id: str, now_s: float) -> Position | None:
         """None if it does not wait. Costs a look at everything that waits: for people who ask, not for every round."""
         waiting = self._waiting.get(request_id)

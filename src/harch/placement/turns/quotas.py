@@ -78,6 +78,13 @@ class QuotaBook:
                     f"{_name(holder)} has {usage.waiting} of at most {quota.workloads_waiting_max} workloads waiting",
                     "submit it again when one of them has started, or have the quota raised",
                 )
+        return self.rejection_for_ever(request)
+
+    def rejection_for_ever(self, request: Request) -> Rejection | None:
+        """Is it larger than the whole quota? The fewest tasks that it would start with count."""
+        if self._settings.has_no_quotas:
+            return None
+        for holder, quota in self._quotas(request):
             gpus = request.tasks_min * request.needs.gpus * request.needs.gpu_milli / GPU_MILLI
             for asked, most, what in (
                 (gpus, quota.gpus_held_max, "GPUs"),

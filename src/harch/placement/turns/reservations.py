@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -53,6 +54,9 @@ class Reservation:
     zone_w_ending: Floats = field(compare=False, repr=False)
     processes_ending: int = 0
     ahead: tuple[str, ...] = ()  # the requests whose reservations came before, and whose needs are counted in
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def describe(self, now_s: float) -> str:
         when = f"within {max(0.0, self.start_s - now_s):.0f} s"

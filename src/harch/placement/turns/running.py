@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -28,6 +29,9 @@ class Running:
     restarts: int = 0
     stop_grace_s: float = 0.0
     checkpoint_s: float | None = None  # when it last saved its work, if known
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def ends_s_max(self, now_s: float, margin_s: float = 0.0) -> float:
         """When it has surely ended, by its promise; infinite without one. A broken promise is none."""

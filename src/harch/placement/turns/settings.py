@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Self
 
 from harch.workloads.spec import SchedulingClass
 
@@ -79,6 +80,9 @@ class TurnSettings:
             raise ValueError("`assumed_duration_s` must be above 0")
         if self.defragment_after_s is not None and self.defragment_after_s <= 0:
             raise ValueError("`defragment_after_s` must be above 0")
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     @property
     def has_no_quotas(self) -> bool:
