@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -263,6 +264,46 @@ async def test_hubs_keep_the_checkpoints_of_each_other(pair: Pair) -> None:
             await asyncio.sleep(0.01)
     assert kept[-1].holds
     assert kept[-1].checkpoint.hub == "dakhla"
+
+
+async def test_a_hub_that_was_set_back_with_its_head_file_learns_it_from_its_peer(pair: Pair, tmp_path: Path) -> None:
+    folder, older = pair.home.hub("dakhla"), tmp_path / "older"
+    await pair.dakhla.stop()
+    shutil.copytree(folder, older)
+    pair.dakhla = LiveHub(pair.home, 0)
+    await pair.ready()
+    await pair.dakhla.submit()
+    seq = (await pair.dakhla.service.audit.head()).checkpoint.seq
+    await pair.dakar.stop()
+    pair.dakar = LiveHub(pair.home, 1)  # a new link: it is shown the newest checkpoint
+    async with asyncio.timeout(20):
+        while max((c.checkpoint.seq for c in await pair.dakar.service.audit.checkpoints("dakhla")), default=0) < seq:
+            await asyncio.sleep(0.01)
+    await pair.dakhla.stop()
+    for path in folder.glob("hub.db*"):
+        path.unlink()
+    for path in (*older.glob("hub.db*"), older / "audit.head"):
+        shutil.copy(path, folder)
+    pair.dakhla = LiveHub(pair.home, 0)
+    await until(lambda: "by dakar" in pair.dakhla.service.ready())
+    with pytest.raises(HarchError) as refused:
+        await pair.dakhla.submit()
+    assert refused.value.code == "E1020"
+    await pair.dakhla.stop()
+    await pair.dakar.stop()
+    pair.dakhla, pair.dakar = LiveHub(pair.home, 0), LiveHub(pair.home, 1)
+    assert "by dakar" in pair.dakhla.service.ready()  # neither restart forgets it
+    await until(lambda: pair.dakar.told("status") == "error")
+    loss = pair.dakhla.service.audit.loss
+    assert loss is not None
+    await pair.dakhla.service.audit.accept_loss(lost_seq=loss.lost.seq, actor="key_admin", why="a snapshot")
+    await until(lambda: not pair.dakhla.service.ready())
+    await pair.dakar.stop()
+    pair.dakar = LiveHub(pair.home, 1)
+    async with asyncio.timeout(20):  # what it shows from now on does not contradict what is kept
+        while (await pair.dakar.service.audit.checkpoints("dakhla"))[-1].checkpoint.seq <= loss.lost.seq:
+            await asyncio.sleep(0.01)
+    assert not pair.dakhla.service.ready()
 
 
 async def test_a_hub_without_telemetry_says_so_and_a_stranger_cannot_be_asked(pair: Pair) -> None:

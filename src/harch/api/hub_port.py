@@ -33,6 +33,7 @@ from harch.placement.explanation import Explanation
 from harch.placement.topology_view import TopologyView
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
+from harch.sovereignty.audit.losses import AcceptedLoss, Loss
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.policy.document import Document
 from harch.sovereignty.policy.trial import PastDecision
@@ -59,6 +60,17 @@ class AuditPort(Protocol):
 
     async def rotate_key(self, *, actor: str) -> str:
         """Answers the public half of the new key."""
+        ...
+
+    @property
+    def loss(self) -> Loss | None:
+        """What the chain is known to lack: then the hub writes nothing."""
+        ...
+
+    async def losses(self) -> list[AcceptedLoss]: ...
+
+    async def accept_loss(self, *, lost_seq: int, actor: str, why: str) -> AcceptedLoss:
+        """Lets the hub go on without it. Raises E0304 if that is not what is lost."""
         ...
 
 

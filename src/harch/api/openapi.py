@@ -18,7 +18,7 @@ from harch.api.dialects.pages import Page
 from harch.api.dialects.workload_out import WorkloadView
 from harch.api.docs_page import error_page, errors_page, routes_page
 from harch.api.errors import ErrorBody
-from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, SigningKey
+from harch.api.routes.audit import AuditLoss, AuditPage, CheckpointKept, CheckpointOffer, LossAccepted, SigningKey
 from harch.api.routes.carbon import PowerList
 from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, HubAsk, OptimizeAsk
 from harch.api.routes.closing import ClosureAsk, HubAction
@@ -127,7 +127,9 @@ _SCHEMAS: tuple[Any, ...] = (
     SecretValue,
     Page[SecretName],
     SecretDone,
+    AuditLoss,
     AuditPage,
+    LossAccepted,
     SignedCheckpoint,
     Page[SignedCheckpoint],
     CheckpointOffer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
-from harch.cli.audit_chains import checkpoints_in, checkpoints_option, export_of
+from harch.cli.audit_chains import KeptElsewhere, checkpoints_in, checkpoints_option, export_of, kept_by_others
 from harch.cli.audit_report import report
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 
@@ -35,25 +35,62 @@ command.add_command(report)
 def verify(file: str | None, checkpoints_file: str | None, hub: str | None, as_json: bool) -> int:
     """Verify a hub's chain from its first entry on, or an export of it.
 
-    Ends with 0 if it is whole, with 1 if it was tampered with; then the first bad entry and what was done are shown.
+    Asks the other hubs for the checkpoints that they keep of it. Ends with 0 if it is whole, with 1 if it was tampered
+    with or the hub says that its end is lost; then the first bad entry and what was done are shown.
     """
-    from harch.cli.output import clean, emit_json
+    from harch.cli.output import clean, emit_json, note
     from harch.sovereignty.audit.chain import split_lines
     from harch.sovereignty.audit.verification import verify as verify_lines
 
     kept = checkpoints_in(checkpoints_file)
+    others, lost = (KeptElsewhere(), "") if file is not None else (kept_by_others(hub), _lost(hub))
     with export_of(file, hub) as pieces:
-        outcome = verify_lines(split_lines(pieces), kept)
+        outcome = verify_lines(split_lines(pieces), [*kept, *others.checkpoints])
+    sound = outcome.is_sound and not lost
     if as_json:
-        emit_json({"sound": outcome.is_sound, **_fields(outcome)})
-    elif outcome.finding is None:
-        against = f", {outcome.checkpoints} kept checkpoint(s) agree" if kept else ""
-        click.echo(f"ok: {outcome.entries} entries of hub {clean(outcome.hub)}{against}; head {outcome.head}")
-    else:
-        finding = outcome.finding
+        asked = {"hubs_asked": others.asked, "hubs_silent": others.silent}
+        emit_json({"sound": sound, "lost": lost, **_fields(outcome), **({} if file is not None else asked)})
+        return EXIT_OK if sound else EXIT_ERROR
+    finding = outcome.finding
+    if lost:
+        click.echo(f"LOST: {clean(lost)}")
+    if finding is not None:
         click.echo(f"TAMPERED: entry {finding.seq}: {finding.kind}: {clean(finding.detail)}")
-        click.echo(f"{outcome.entries} entries before it are good", err=True)
-    return EXIT_OK if outcome.is_sound else EXIT_ERROR
+        note(f"{outcome.entries} entries before it are good")
+    elif not lost:
+        against = f", {outcome.checkpoints} kept checkpoint(s) agree" if kept or others.asked else ""
+        click.echo(f"ok: {outcome.entries} entries of hub {clean(outcome.hub)}{against}; head {outcome.head}")
+    for loss in outcome.losses:
+        click.echo(f"hole: {clean(loss.sentence)}")
+    if file is None:
+        note(clean(others.sentence))
+    return EXIT_OK if sound else EXIT_ERROR
+
+
+@command.command("accept-loss")
+@click.option("--why", metavar="TEXT", required=True, help="The reason; it goes into the chain, for good.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@remote_options
+def accept_loss(why: str, yes: bool, hub: str | None, as_json: bool) -> None:
+    """Let a hub go on that has stopped because the end of its records is lost.
+
+    First try to get the right database back: what is lost is lost, with the work that was submitted in it. The chain
+    then goes on with an entry that says what is missing, who accepted it and why.
+    """
+    from harch.cli.output import clean, emit_json
+
+    with connect(hub) as client:
+        loss = client.audit.loss()
+        if not loss.held:
+            raise HarchError("E0304", "nothing is lost", hint="`harch audit verify` checks the chain")
+        if not yes:
+            click.echo(clean(loss.sentence), err=True)
+            click.confirm("Go on without it?", abort=True, err=True)
+        done = client.audit.accept_loss(loss.lost_seq, why)
+    if as_json:
+        emit_json(done)
+    else:
+        click.echo(f"the hub goes on; {clean(loss.sentence)}")
 
 
 @command.command("export")
@@ -116,6 +153,18 @@ def rotate_key(hub: str | None, as_json: bool) -> None:
         emit_json({"key": key})
     else:
         click.echo(f"checkpoints are signed by {clean(key)} from now on")
+
+
+def _lost(hub: str | None) -> str:
+    """What the hub itself says is missing."""
+    with connect(hub) as client:
+        try:
+            loss = client.audit.loss()
+        except HarchError as error:
+            if error.code == "E0207":  # a hub of an older version
+                return ""
+            raise
+    return loss.sentence if loss.held else ""
 
 
 def _fields(outcome: Outcome) -> dict[str, object]:

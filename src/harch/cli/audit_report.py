@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
-from harch.cli.audit_chains import checkpoints_in, checkpoints_option, export_of
+from harch.cli.audit_chains import checkpoints_in, checkpoints_option, export_of, kept_at
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
@@ -81,10 +81,13 @@ def report(
         for file in files:
             _read_chain(builder, kept, file=file, hub=None)
     else:
-        hubs = [hub] if hub else _hubs()
+        with connect() as client:
+            known = client.hubs.list()
+        hubs = [hub] if hub else [view.id for view in known]
         meant = _meaning(ref, hubs)
         found = meant.one(ref)
         builder = ReportBuilder(found, month, name=ref, known_at=meant.known_at.get(found, ()))
+        kept += kept_at(known, None).checkpoints
         for name in hubs:
             try:
                 if name in meant.silent:
@@ -93,6 +96,9 @@ def report(
                     _read_chain(builder, kept, file=None, hub=name)
             except HarchError as error:
                 builder.take_missing(name, error.message)
+        if hub is None:
+            for name, at in _gone(kept, hubs, month_bounds(month)[0]).items():
+                builder.take_missing(name, f"it is no hub of the fleet any more, and was one on {at}")
     made = builder.build(made_at=now)
     if html_file is not None:
         _write_html(made, html_file)
@@ -103,9 +109,14 @@ def report(
     return EXIT_OK if made.complete else EXIT_ERROR
 
 
-def _hubs() -> list[str]:
-    with connect() as client:
-        return [view.id for view in client.hubs.list()]
+def _gone(kept: list[SignedCheckpoint], hubs: list[str], first: str) -> dict[str, str]:
+    """Hubs that lived in the month, by the checkpoints that others keep, and cannot be asked."""
+    last: dict[str, str] = {}
+    for one in kept:
+        checkpoint = one.checkpoint
+        if checkpoint.hub not in hubs and checkpoint.at >= first:
+            last[checkpoint.hub] = max(checkpoint.at, last.get(checkpoint.hub, ""))
+    return last
 
 
 def _meaning(ref: str, hubs: list[str]) -> Meant:

@@ -33,7 +33,7 @@ from harch.hub.faults import FaultBook, kind_of, words_of
 from harch.hub.machine import JobMachine
 from harch.hub.registry import IDEMPOTENCY_WINDOW, RETRY_WINDOW
 from harch.hub.store import data_rows, rows
-from harch.hub.store.committer import Committer, too_slow
+from harch.hub.store.committer import Committer, Mark, too_slow
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
 from harch.hub.tracing.watch import Watch
@@ -79,12 +79,22 @@ class Driver:
         on_restart: Callable[[str], None],
         on_broken: Callable[[InvariantBroken], None],
         leases: LeaseTerms | None = None,  # None: a hub on its own
+        note_head: Callable[[Head, int], None] | None = None,  # what is on disk now; called from another thread
+        held: HarchError | None = None,  # why nothing may be written
     ) -> None:
         self._fleet, self._hub, self._rules, self._database, self._clock = fleet, hub, rules, database, clock
         self._settings = settings
         self._send, self._send_peer, self._open_secrets = send, send_peer, open_secrets
         self._watch, self._on_restart, self._on_broken = watch, on_restart, on_broken
-        self._trail, self._committer = trail, Committer(database, on_failure=self._disk_failed)
+        self._trail, self._committer = (
+            trail,
+            Committer(
+                database,
+                on_failure=self._disk_failed,
+                on_committed=None if note_head is None else lambda mark: note_head(mark.head, mark.events),
+            ),
+        )
+        self.held, self.opened = held, asyncio.Event()
         self._placement_planned = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
@@ -105,6 +115,8 @@ class Driver:
 
         What comes of several goes to disk together. E1010: the hub failed at one, and nothing of any of them is kept.
         """
+        if self.held is not None:
+            raise HarchError(self.held.code, self.held.message, hint=self.held.hint)
         if self.not_ready:
             raise HarchError(
                 "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
@@ -160,7 +172,7 @@ class Driver:
     def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
         """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
         head = self._trail.head
-        return self._submit([*statements, *self._trail.link(drafts)], head)
+        return self._submit([*statements, *self._trail.link(drafts)], head, self.seq)
 
     def plan_placement(self) -> None:
         """Asks for a round of placement in a moment; what else arrives until then shares it."""
@@ -210,6 +222,24 @@ class Driver:
         finally:
             self._waiters.discard(waiter)
 
+    def hold(self, why: HarchError) -> None:
+        """From now on nothing is decided and nothing is written: the records cannot be trusted. Reading goes on."""
+        first, self.held, self.not_ready = self.held is None, why, f"{why.message}; {why.hint}"
+        self._committer.refuse(why)
+        if first:
+            self.opened.clear()
+            self._on_restart(why.message)
+
+    def release(self) -> None:
+        """Starts over from what is on disk."""
+        self.held = None
+        self._committer.reset()
+        self._restore()
+
+    @property
+    def is_writing(self) -> bool:
+        return self._committer.is_busy
+
     async def close(self) -> None:
         self.not_ready = "stopping"
         if self._mending is not None:
@@ -236,7 +266,7 @@ class Driver:
         messages: list[h.Send | h.SendPeer] = []
         first, head = self.seq, self._trail.head
         try:
-            done = self._submit(self._statements(effects, messages, now), head)
+            done = self._submit(self._statements(effects, messages, now), head, first)
         except BaseException:
             self.seq, self._trail.head = first, head  # what others write meanwhile goes on from there
             raise
@@ -276,11 +306,11 @@ class Driver:
         saved = [rows.save_workload(workload) for workload in saves.values()]
         return [*saved, *statements, *self._trail.link(drafts)]
 
-    def _submit(self, statements: list[Statement], head: Head) -> asyncio.Future[None]:
-        """To the disk. What is turned away at once never was in the audit chain, which goes on from `head`."""
-        done = self._committer.submit(statements)
+    def _submit(self, statements: list[Statement], head: Head, seq: int) -> asyncio.Future[None]:
+        """To the disk. What is turned away at once never was: the chain and the events go on from where they were."""
+        done = self._committer.submit(statements, Mark(self._trail.head, self.seq))
         if done.done():
-            self._trail.head = head
+            self._trail.head, self.seq = head, seq
         return done
 
     def _numbered(self, record: h.Record, now: datetime) -> EventRecord:
@@ -356,7 +386,12 @@ class Driver:
         self._equip(machine)
         self.seq = self.seq_stored = self._database.last_event()
         self._trail.reload()
+        if self.held is not None:
+            self.not_ready = f"{self.held.message}; {self.held.hint}"
+            self._committer.refuse(self.held)
+            return
         self.not_ready = ""
+        self.opened.set()
         self._carry_out(effects, now)
         self.plan_placement()
 

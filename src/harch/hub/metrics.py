@@ -123,6 +123,13 @@ class HubMetrics:
             description="Pending workloads that wait aside, because the hub failed when it looked at them.",
         )
 
+    def watch_records(self, entries_lost: Callable[[], int]) -> None:
+        self._telemetry.meter.create_observable_gauge(
+            "harch_audit_entries_lost",
+            callbacks=[lambda _options: [Observation(entries_lost())]],
+            description="Audit entries that the hub's database once had and lacks: above 0 the hub writes nothing.",
+        )
+
     def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""
         meter = self._telemetry.meter

@@ -16,8 +16,10 @@ from harch.federation.leases import LeaseTerms
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.agent_door import AgentDoor
+from harch.hub.audit.headfile import FILE_NAME as HEAD_FILE
+from harch.hub.audit.headfile import HeadFile
 from harch.hub.audit.keyfile import KeyFile
-from harch.hub.audit.service import HubAudit, open_signing_key
+from harch.hub.audit.service import HubAudit, loss_at_start, loss_error
 from harch.hub.audit.trail import AuditTrail
 from harch.hub.carbon.service import HubCarbon
 from harch.hub.credentials import HubCredentials
@@ -89,8 +91,20 @@ class HubService(HubWorkloads):
         database = Database(state_dir / "hub.db")
         self.credentials = HubCredentials(state_dir, database, clock, lambda: driver)
         self.authenticate = self.credentials.authenticate
-        trail, key_file = AuditTrail(hub.id, database, clock), KeyFile(state_dir / "audit.key")
-        audit_key = open_signing_key(key_file, trail, database)
+        trail = AuditTrail(hub.id, database, clock)
+        self._head_file = HeadFile(state_dir / HEAD_FILE, hub.id, clock.monotonic_s)
+        loss = loss_at_start(self._head_file, database, HEAD_FILE)
+        self.audit = HubAudit(
+            trail=trail,
+            database=database,
+            clock=clock,
+            file=KeyFile(state_dir / "audit.key"),
+            head_file=self._head_file,
+            write=lambda statements, drafts: driver.write(statements, drafts),
+            hold=lambda why: driver.hold(why),
+            release=lambda: driver.release(),
+            loss=loss,
+        )
         self._agents = AgentDoor(lambda: driver)
         self._metrics = HubMetrics(self.summary)
         watch = Watch(self._metrics.count, tracing, hub.id)
@@ -111,9 +125,8 @@ class HubService(HubWorkloads):
             on_restart=self._agents.close_all,
             on_broken=on_broken,
             leases=(leases or LeaseTerms()) if identity is not None else None,
-        )
-        self.audit = HubAudit(
-            hub_id=hub.id, database=database, clock=clock, file=key_file, key=audit_key, write=driver.write
+            note_head=self._head_file.note,
+            held=loss_error(loss) if loss is not None else None,
         )
         self.policies = HubPolicies(
             fleet=fleet, hub_id=hub.id, database=database, clock=clock, write=driver.write, note=self._note
@@ -200,15 +213,17 @@ class HubService(HubWorkloads):
         self._metrics.watch_links(self.federation.links)
         self._metrics.watch_listeners(gates)
         self._metrics.watch_faults(lambda: driver.faults.total, lambda: len(driver.machine.desk.set_aside))
+        self._metrics.watch_records(lambda: self.audit.loss.entries if self.audit.loss is not None else 0)
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
         self.references = HubReferences(database, lambda: self._desk.catalog, self.workload)
 
     async def run(self) -> None:
-        """Background work, until cancelled."""
+        """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.federation.run())
+            await self._driver.opened.wait()
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
             group.create_task(self.carbon.run())
@@ -229,6 +244,7 @@ class HubService(HubWorkloads):
         self.energy.close()
         await self._driver.close()
         self._database.close()
+        self._head_file.close()
 
     def ready(self) -> str:
         return self._driver.not_ready

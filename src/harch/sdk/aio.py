@@ -23,12 +23,24 @@ from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import AsyncPipelines, PipelineOperations
 from harch.sdk.settings import settings_from_env
 from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
-from harch.sdk.types import Event, EventPage, Explanation, Gpu, Health, Identity, Page, SignedCheckpoint, Workload
+from harch.sdk.types import (
+    AuditLoss,
+    Event,
+    EventPage,
+    Explanation,
+    Gpu,
+    Health,
+    Identity,
+    Page,
+    SignedCheckpoint,
+    Workload,
+)
 
 T = TypeVar("T")
 
 # Inside the classes below, `list` is a method.
 NameList = list[str]
+CheckpointList = list[SignedCheckpoint]
 
 
 class AsyncClient:
@@ -269,6 +281,18 @@ class AsyncAudit(_Namespace):
     def export(self) -> AsyncIterator[bytes]:
         """The whole chain, piece by piece."""
         return self._stream(AuditExport(self._retry))
+
+    async def checkpoints(self, hub: str | None = None) -> CheckpointList:
+        """Checkpoints of other hubs (of one) that this one keeps."""
+        return await self._run(self._ops.audit_checkpoints(hub))
+
+    async def loss(self) -> AuditLoss:
+        """What the chain is known to lack; `held` says whether the hub has stopped because of it."""
+        return await self._run(self._ops.audit_loss())
+
+    async def accept_loss(self, lost_seq: int, why: str) -> AuditLoss:
+        """Lets the hub go on without the entries up to that number; the chain says so from then on."""
+        return await self._run(self._ops.accept_audit_loss(lost_seq, why))
 
     async def rotate_key(self) -> str:
         """Replaces the signing key; answers the public half of the new one."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
 from harch.sdk.federation_types import FederationPage
 from harch.sdk.types import (
+    AuditLoss,
     EventPage,
     Explanation,
     Gpu,
@@ -25,9 +26,11 @@ from harch.sdk.types import (
 
 PER_PAGE_MAX = 100
 EVENTS_PER_PAGE = 100
+CHECKPOINTS_PER_PAGE = 1000
 WAIT_POLL_S_FIRST, WAIT_POLL_S_MAX = 0.1, 2.0
 
 Spec = Mapping[str, object] | Struct
+Checkpoints = list[SignedCheckpoint]
 
 
 class _SecretName(Struct):
@@ -145,6 +148,27 @@ class Operations:
     def audit_head(self) -> Operation[SignedCheckpoint]:
         reply = yield from exchange(Request("GET", "/audit/head"), self.policy)
         return decoded(reply, SignedCheckpoint)
+
+    def audit_checkpoints(self, hub: str | None) -> Operation[Checkpoints]:
+        """Of other hubs, kept by the asked one."""
+        found: Checkpoints = []
+        page = 0
+        while True:
+            page += 1
+            params = _params(page=page, per_page=CHECKPOINTS_PER_PAGE, hub=hub)
+            reply = yield from exchange(Request("GET", "/audit/checkpoints", params), self.policy)
+            part = decoded(reply, Page[SignedCheckpoint])
+            found += part.items
+            if not part.items or len(found) >= part.total:
+                return found
+
+    def audit_loss(self) -> Operation[AuditLoss]:
+        reply = yield from exchange(Request("GET", "/audit/loss"), self.policy)
+        return decoded(reply, AuditLoss)
+
+    def accept_audit_loss(self, lost_seq: int, why: str) -> Operation[AuditLoss]:
+        reply = yield from exchange(_with_body("POST", "/audit/loss", {"lost_seq": lost_seq, "why": why}), self.policy)
+        return decoded(reply, AuditLoss)
 
     def rotate_audit_key(self) -> Operation[SigningKey]:
         """Asked twice, it replaces the key twice, which is harmless."""

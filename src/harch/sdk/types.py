@@ -283,6 +283,31 @@ class SignedCheckpoint(Struct, frozen=True, kw_only=True):
     signature: str
 
 
+class AcceptedLoss(Struct, frozen=True, kw_only=True):
+    """Entries that a hub lost once, and who accepted that."""
+
+    seq: int
+    at: str
+    actor: str
+    found_seq: int
+    lost_seq: int
+    lost_hash: str = ""
+    source: str = ""
+    why: str = ""
+
+
+class AuditLoss(Struct, frozen=True, kw_only=True):
+    """`held`: the hub takes no work, because its chain lacks entries that `source` knows of."""
+
+    held: bool
+    sentence: str = ""
+    found_seq: int = 0
+    lost_seq: int = 0
+    lost_hash: str = ""
+    source: str = ""
+    accepted: tuple[AcceptedLoss, ...] = ()
+
+
 class SigningKey(Struct, frozen=True, kw_only=True):
     """The public half of the key that signs a hub's checkpoints."""
 

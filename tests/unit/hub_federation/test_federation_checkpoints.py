@@ -13,9 +13,10 @@ from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.hub.federation import checkpoints as module
 from harch.hub.federation.checkpoints import CheckpointPost
-from harch.hub.federation.messages import CheckpointShown
+from harch.hub.federation.messages import CheckpointKept, CheckpointShown
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, sign
+from harch.sovereignty.audit.losses import Loss
 
 KEY = Ed25519PrivateKey.generate()
 
@@ -27,6 +28,15 @@ class Chain:
         self.seq = 1
         self.kept: list[SignedCheckpoint] = []
         self.refusal: HarchError | None = None
+        self.loss: Loss | None = None
+        self.kept_of: dict[str, SignedCheckpoint] = {}
+        self.confronted: list[tuple[str, SignedCheckpoint]] = []
+
+    async def newest_kept(self, hub: str) -> SignedCheckpoint | None:
+        return self.kept_of.get(hub)
+
+    async def confront(self, signed: SignedCheckpoint, source: str) -> None:
+        self.confronted.append((source, signed))
 
     async def head(self) -> SignedCheckpoint:
         return sign(Head(self.seq, f"{self.seq:064x}"), hub="dakhla", at="2026-01-01T00:00:00.000Z", key=KEY)
@@ -44,14 +54,20 @@ class Bench:
     def __init__(self) -> None:
         self.chain = Chain()
         self.sent: list[tuple[str, int]] = []
+        self.given_back: list[tuple[str, int]] = []
         self.notes: list[tuple[str, str, str]] = []
         audit: Any = self.chain
         self.post = CheckpointPost(
             audit,
             SystemClock(),
-            send=lambda hub_id, shown: self.sent.append((hub_id, shown.checkpoint.checkpoint.seq)),
+            send=self._send,
             note=lambda *line: self.notes.append(line),
+            takes_back=lambda hub_id: hub_id != "of an older version",
         )
+
+    def _send(self, hub_id: str, message: CheckpointShown | CheckpointKept) -> None:
+        to = self.sent if isinstance(message, CheckpointShown) else self.given_back
+        to.append((hub_id, message.checkpoint.checkpoint.seq))
 
     async def until_sent(self, *expected: tuple[str, int]) -> None:
         async with asyncio.timeout(5):
@@ -89,3 +105,22 @@ async def test_a_hub_shows_its_own_chain_only_and_a_contradiction_is_told(bench:
     bench.post.came("dakhla", shown)
     await asyncio.sleep(0)
     assert bench.notes == [("audit.contradicted", "dakhla", "two histories")]
+
+
+async def test_a_hub_that_comes_back_is_shown_what_is_kept_of_it(bench: Bench) -> None:
+    for hub_id in ("dakar", "of an older version"):
+        bench.chain.kept_of[hub_id] = sign(Head(9, "9" * 64), hub=hub_id, at="2026-01-01T00:00:00.000Z", key=KEY)
+        bench.post.linked(hub_id)
+    await bench.until_sent(("dakar", 1), ("of an older version", 1))
+    assert bench.given_back == [("dakar", 9)]
+    back = CheckpointKept(checkpoint=await bench.chain.head())
+    bench.post.came_back("dakar", back)
+    await asyncio.sleep(0)
+    assert bench.chain.confronted == [("dakar", back.checkpoint)]
+
+
+async def test_a_chain_that_lacks_its_end_is_not_shown(bench: Bench) -> None:
+    bench.chain.loss = Loss(found=Head(1, "1" * 64), lost=Head(9, "9" * 64), source="dakar")
+    bench.post.linked("dakar")
+    await asyncio.sleep(0.05)
+    assert bench.sent == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +18,6 @@ from harch.api.routes.context import (
     Here,
     Operator,
     PageNumber,
-    PerPage,
     find_hub,
     read_json,
     reply,
@@ -29,6 +28,7 @@ from harch.base.errors import HarchError
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
+from harch.sovereignty.audit.losses import WHY_LENGTH_MAX, AcceptedLoss, Loss
 
 router = APIRouter(tags=["audit"])
 
@@ -63,6 +63,25 @@ class SigningKey(Struct, frozen=True, kw_only=True):
     """The public half of the key that is in force now."""
 
     key: str
+
+
+class AuditLoss(Struct, frozen=True, kw_only=True):
+    """`held`: the hub takes no work because of it. `source` is who knows: its head file, or another hub."""
+
+    held: bool
+    sentence: str = ""
+    found_seq: int = 0
+    lost_seq: int = 0
+    lost_hash: str = ""
+    source: str = ""
+    accepted: list[AcceptedLoss] = []
+
+
+class LossAccepted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`lost_seq` is what GET says. `why` goes into the chain, for good."""
+
+    lost_seq: Annotated[int, Meta(ge=1, le=2**53)]
+    why: Annotated[str, Meta(min_length=1, max_length=WHY_LENGTH_MAX)]
 
 
 @router.get("/audit", responses=answers(AuditPage), summary="Entries of the audit chain, oldest first")
@@ -121,7 +140,11 @@ async def head(_: Operator, here: Here) -> Response:
     summary="Checkpoints of other hubs, kept here",
 )
 async def checkpoints(
-    _: Operator, here: Here, hub: str | None = None, page: PageNumber = 1, per_page: PerPage = PER_PAGE
+    _: Operator,
+    here: Here,
+    hub: str | None = None,
+    page: PageNumber = 1,
+    per_page: Annotated[int, Query(ge=1, le=AUDIT_PER_PAGE_MAX, description="Items per page.")] = PER_PAGE,
 ) -> Response:
     found = await here.hub.audit.checkpoints(hub)
     if hub is not None and not found:
@@ -148,6 +171,39 @@ async def keep_checkpoint(request: Request, _: Operator, here: Here) -> Response
 @router.post("/audit/key", responses=answers(SigningKey), summary="Replaces the key that signs checkpoints")
 async def rotate_key(caller: Admin, here: Here) -> Response:
     return reply(SigningKey(key=await here.hub.audit.rotate_key(actor=caller.key_id)))
+
+
+@router.get("/audit/loss", responses=answers(AuditLoss), summary="What the chain is known to lack")
+async def get_loss(_: Operator, here: Here) -> Response:
+    """A hub whose database is behind its head file, or behind what another hub keeps of it, writes nothing."""
+    return reply(_loss_view(here.hub.audit.loss, await here.hub.audit.losses()))
+
+
+@router.post(
+    "/audit/loss",
+    responses=answers(AuditLoss),
+    openapi_extra=accepts(LossAccepted),
+    summary="Lets the hub go on without what it lost; the chain says so from then on",
+)
+async def accept_loss(request: Request, caller: Admin, here: Here) -> Response:
+    """409 unless `lost_seq` is what the hub says is lost: somebody has to have looked."""
+    said = await read_json(request, here, LossAccepted)
+    await here.hub.audit.accept_loss(lost_seq=said.lost_seq, actor=caller.key_id, why=said.why)
+    return reply(_loss_view(here.hub.audit.loss, await here.hub.audit.losses()))
+
+
+def _loss_view(loss: Loss | None, accepted: list[AcceptedLoss]) -> AuditLoss:
+    if loss is None:
+        return AuditLoss(held=False, accepted=accepted)
+    return AuditLoss(
+        held=True,
+        sentence=loss.sentence,
+        found_seq=loss.found.seq,
+        lost_seq=loss.lost.seq,
+        lost_hash=loss.lost.hash,
+        source=loss.source,
+        accepted=accepted,
+    )
 
 
 class AuditExport(Response):

@@ -159,4 +159,12 @@ KINDS = (
         "A fault of HarchOS. Nothing of the request was kept: the hub went back to what is on disk and goes on. "
         "Its log has the details.",
     ),
+    ErrorKind(
+        "E1020",
+        "Records lost",
+        503,
+        "The hub's database lacks entries that it once had: its head file, or a checkpoint that another hub keeps, "
+        "knows of them. Until the right database is back, or an admin accepts the loss, the hub shows what it has and "
+        "changes nothing.",
+    ),
 )

@@ -32,6 +32,10 @@ class KeyFile:
             _write(self._path, Ed25519PrivateKey.generate())
         return _read(self._path)
 
+    def peek(self) -> Ed25519PrivateKey:
+        """The key as it lies there, without touching anything; a passing one if there is none."""
+        return _read(self._path) if self._path.exists() else Ed25519PrivateKey.generate()
+
     def prepare(self) -> Ed25519PrivateKey:
         """A new key, on disk, not yet in force."""
         key = Ed25519PrivateKey.generate()

@@ -1,4 +1,4 @@
-"""What can be asked about a hub's audit chain? Pages, exports, its signed head, and the checkpoints of peers."""
+"""What can be asked about a hub's audit chain? Pages, exports, its signed head, peers' checkpoints, and its losses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from collections.abc import Callable, Iterable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harch.base.clock import Clock, iso
+from harch.base.errors import HarchError
 from harch.hub.audit import table
+from harch.hub.audit.headfile import HeadFile
 from harch.hub.audit.keyfile import KeyFile
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.audit.trail import AuditTrail
+from harch.hub.store import rows
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
+from harch.hub.views import EventRecord
+from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, check_offer, sign
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.audit.keys import KeyStatement, draft_of, introduce, public_hex, statement_in
+from harch.sovereignty.audit.losses import AcceptedLoss, Loss, acceptance, find_loss
 
 KEYS_SHOWN_MAX = 50
 KEPT_PER_HUB_MAX = 1000  # a checkpoint covers everything before it, so the newest prove as much as all
@@ -26,6 +32,41 @@ KEPT_PER_HUB_MAX = 1000  # a checkpoint covers everything before it, so the newe
 Write = Callable[[list[Statement], list[Draft]], asyncio.Future[None]]
 
 _log = logging.getLogger("harch.hub")
+
+
+def loss_at_start(file: HeadFile, database: Database, path: str) -> Loss | None:
+    """Whether the database is behind what its head file says. Tells the log what there is to tell."""
+    record, stored = file.found, table.head(database)
+    if record is None:
+        if file.damaged:
+            _log.error(
+                "%s is damaged: whether the database lost its end, only checkpoints at other hubs can tell", path
+            )
+        elif stored.seq:
+            _log.warning("there was no %s: a loss before this start can only be told by other hubs' checkpoints", path)
+        return None
+    loss = find_loss(
+        record.head,
+        stored=stored,
+        hash_there=table.hash_at(database, record.seq),
+        accepted=table.accepted_losses(database),
+        source=record.source,
+        known_events=record.events,
+        stored_events=database.last_event(),
+    )
+    if loss is not None:
+        _log.critical("%s: nothing is written until that is settled", loss.sentence)
+    return loss
+
+
+def loss_error(loss: Loss) -> HarchError:
+    return HarchError(
+        "E1020",
+        f"the hub takes no work and writes nothing: {loss.sentence}",
+        hint="restore the database that has it (hub.db with hub.db-wal) and restart the hub, or let an admin say "
+        "`harch audit accept-loss`",
+        meta={"found_seq": loss.found.seq, "lost_seq": loss.lost.seq},
+    )
 
 
 def open_signing_key(file: KeyFile, trail: AuditTrail, database: Database) -> Ed25519PrivateKey:
@@ -45,14 +86,32 @@ def open_signing_key(file: KeyFile, trail: AuditTrail, database: Database) -> Ed
 
 
 class HubAudit:
-    """One hub's chain, for readers and peers. `write` stores statements and drafts in one transaction."""
+    """One hub's chain, for readers and peers. `write` stores statements and drafts in one transaction.
+
+    `loss` is what the chain is known to lack. While there is one nothing is written; `hold` stops the hub when one is
+    found later, `release` lets it go on.
+    """
 
     def __init__(
-        self, *, hub_id: str, database: Database, clock: Clock, file: KeyFile, key: Ed25519PrivateKey, write: Write
+        self,
+        *,
+        trail: AuditTrail,
+        database: Database,
+        clock: Clock,
+        file: KeyFile,
+        head_file: HeadFile,
+        write: Write,
+        hold: Callable[[HarchError], None],
+        release: Callable[[], None],
+        loss: Loss | None = None,
     ) -> None:
-        self._hub_id, self._database, self._clock, self._write = hub_id, database, clock, write
-        self._file, self._key = file, key
+        self._hub_id, self._database, self._clock, self._write = trail.hub_id, database, clock, write
+        self._trail, self._file, self._head_file = trail, file, head_file
+        self._hold, self._release = hold, release
+        # A database that is not the right one may name another key than the file: that is settled with the loss.
+        self._key = file.peek() if loss is not None else open_signing_key(file, trail, database)
         self._changing = asyncio.Lock()
+        self.loss = loss
 
     async def records(self, query: AuditQuery) -> list[AuditRecord]:
         return await asyncio.to_thread(table.records, self._database, query)
@@ -92,3 +151,84 @@ class HubAudit:
             await asyncio.to_thread(self._file.put_in_force)
             self._key = new
             return statement.key
+
+    # Losses
+
+    async def losses(self) -> list[AcceptedLoss]:
+        """What was lost once and accepted."""
+        return await asyncio.to_thread(table.accepted_losses, self._database)
+
+    async def newest_kept(self, hub: str) -> SignedCheckpoint | None:
+        """The newest copy that this hub keeps of another one's checkpoints."""
+        return await asyncio.to_thread(table.newest_checkpoint, self._database, hub)
+
+    async def confront(self, signed: SignedCheckpoint, source: str) -> None:
+        """A peer shows what this hub once signed. If the chain does not have it, the hub stops."""
+        checkpoint = signed.checkpoint
+        if checkpoint.hub != self._hub_id or not signed.holds:
+            return
+        if checkpoint.key not in await asyncio.to_thread(self._own_keys):
+            _log.error(
+                "%s keeps a checkpoint of this hub by a key that its chain does not name: "
+                "its history was lost, or %s keeps that of another hub of this name",
+                source,
+                source,
+            )
+            return
+        async with self._changing:  # what is accepted meanwhile must not be found again
+            loss = await asyncio.to_thread(self._compare, Head(checkpoint.seq, checkpoint.hash), source)
+            if loss is None or (self.loss is not None and self.loss.lost.seq >= loss.lost.seq):
+                return
+            self.loss = loss
+            _log.critical("%s: nothing is written until that is settled", loss.sentence)
+            self._head_file.expect(loss.lost, loss.lost_events, source)
+            self._hold(loss_error(loss))
+
+    async def accept_loss(self, *, lost_seq: int, actor: str, why: str) -> AcceptedLoss:
+        """The chain goes on without what it lost, and says so. Raises E0304 if that is not what is lost."""
+        async with self._changing:
+            loss = self.loss
+            if loss is None:
+                raise HarchError("E0304", "nothing is lost", hint="`harch audit verify` checks the chain")
+            if loss.lost.seq != lost_seq:
+                raise HarchError(
+                    "E0304", f"what is lost goes up to entry {loss.lost.seq}, not {lost_seq}", hint="look again first"
+                )
+            if not table.head(self._database).seq:  # nothing is left: a chain begins with its key
+                self._trail.reload()
+                self._key = open_signing_key(self._file, self._trail, self._database)
+            stored, events = table.head(self._database), max(self._database.last_event(), loss.lost_events) + 1
+            loss = Loss(found=stored, lost=loss.lost, source=loss.source, lost_events=loss.lost_events)
+            self._trail.head = Head(loss.next_seq - 1, stored.hash)
+            event = EventRecord(
+                seq=events,
+                at=self._clock.now(),
+                kind="audit.loss",
+                subject=self._hub_id,
+                tenant="",
+                message=f"{loss.sentence}: accepted by {actor}",
+            )
+            statements = self._trail.link([acceptance(loss, actor=actor, why=why)])
+            try:
+                self._database.write([*statements, rows.save_event(event)])
+            except sqlite3.Error as error:
+                self._trail.reload()
+                raise storage_error(error, self._database.path) from error
+            self._key = open_signing_key(self._file, self._trail, self._database)
+            self._head_file.reset(self._trail.head, events)
+            self.loss = None
+            self._release()
+        return (await self.losses())[-1]
+
+    def _compare(self, known: Head, source: str) -> Loss | None:
+        return find_loss(
+            known,
+            stored=table.head(self._database),
+            hash_there=table.hash_at(self._database, known.seq),
+            accepted=table.accepted_losses(self._database),
+            source=source,
+        )
+
+    def _own_keys(self) -> set[str]:
+        entries = table.signing_key_entries(self._database, KEYS_SHOWN_MAX)
+        return {public_hex(self._key), *(statement_in(entry).key for entry in entries)}

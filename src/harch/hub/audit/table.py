@@ -9,7 +9,15 @@ from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 from harch.sovereignty.audit.chain import Head, Linked, line_of
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
-from harch.sovereignty.audit.entry import KEY_SUBJECT, SIGNING_KEY, AuditEntry, decode_entry
+from harch.sovereignty.audit.entry import (
+    KEY_SUBJECT,
+    LOSS_ACCEPTED,
+    LOSS_SUBJECT,
+    SIGNING_KEY,
+    AuditEntry,
+    decode_entry,
+)
+from harch.sovereignty.audit.losses import AcceptedLoss, loss_in
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
@@ -66,6 +74,18 @@ def head(database: Database) -> Head:
     return Head(int(found[0][0]), str(found[0][1])) if found else Head()
 
 
+def hash_at(database: Database, seq: int) -> str | None:
+    found = database.query("SELECT hash FROM audit WHERE seq = ?", (seq,))
+    return str(found[0][0]) if found else None
+
+
+def accepted_losses(database: Database) -> list[AcceptedLoss]:
+    found = database.query(
+        "SELECT entry FROM audit WHERE subject = ? AND kind = ? ORDER BY seq", (LOSS_SUBJECT, LOSS_ACCEPTED)
+    )
+    return [loss_in(decode_entry(body)) for (body,) in found]
+
+
 def signing_key_entry(database: Database) -> AuditEntry | None:
     """The entry that introduced the key in force."""
     found = database.query(
@@ -107,6 +127,11 @@ def lines(database: Database, *, after: int, upto: int, limit: int) -> list[tupl
         "SELECT seq, entry, hash FROM audit WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", (after, upto, limit)
     )
     return [(int(seq), line_of(bytes(body), str(hash_))) for seq, body, hash_ in found]
+
+
+def newest_checkpoint(database: Database, hub: str) -> SignedCheckpoint | None:
+    found = database.query("SELECT line FROM audit_checkpoints WHERE hub = ? ORDER BY seq DESC LIMIT 1", (hub,))
+    return _decode_checkpoint(found[0][0]) if found else None
 
 
 def checkpoints(database: Database, hub: str | None) -> list[SignedCheckpoint]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.hub.audit.service import HubAudit
-from harch.hub.federation.messages import CheckpointShown
+from harch.hub.federation.messages import CheckpointKept, CheckpointShown
 
+CHECKPOINTS_BACK = "checkpoints-back"  # the feature of links whose hub wants to see what is kept of it
 SHOW_EVERY_S = 60.0
 OPEN_MAX = 100  # checkpoints that wait for the disk
 
@@ -20,12 +22,23 @@ Note = Callable[[str, str, str], None]
 
 
 class CheckpointPost:
-    """Shows this hub's newest checkpoint to all peers, and keeps what they show. `send` is the mesh's."""
+    """Shows this hub's newest checkpoint to all peers, and keeps what they show. `send` is the mesh's.
+
+    A peer that comes back is shown the newest one that is kept of it: so it learns at once if it has lost its end.
+    """
 
     def __init__(
-        self, audit: HubAudit, clock: Clock, *, send: Callable[[str, CheckpointShown], object], note: Note
+        self,
+        audit: HubAudit,
+        clock: Clock,
+        *,
+        send: Callable[[str, CheckpointShown | CheckpointKept], object],
+        note: Note,
+        takes_back: Callable[[str], bool] = lambda hub_id: True,
     ) -> None:
         self._audit, self._clock, self._send, self._note = audit, clock, send, note
+        self._takes_back = takes_back
+        self._owed: set[str] = set()  # hubs that have not seen what is kept of them
         self._shown: dict[str, int] = {}  # the last entry that each linked peer knows of
         self._wake = asyncio.Event()
         self._keeping: set[asyncio.Task[None]] = set()
@@ -40,21 +53,32 @@ class CheckpointPost:
                 pass
             self._wake.clear()
             try:
+                await self._give_back()
                 await self._show()
             except HarchError as error:  # the disk: whoever owns it says so
                 _log.warning("no checkpoint for the peers: %s", error.message)
 
     def linked(self, hub_id: str) -> None:
         self._shown[hub_id] = -1
+        self._owed.add(hub_id)
         self._wake.set()
 
     def unlinked(self, hub_id: str) -> None:
         self._shown.pop(hub_id, None)
+        self._owed.discard(hub_id)
 
     def came(self, hub_id: str, shown: CheckpointShown) -> None:
         if shown.checkpoint.checkpoint.hub != hub_id or len(self._keeping) >= OPEN_MAX:
             return  # a hub speaks for its own chain only; a surplus is shown again in a minute
-        task = asyncio.get_running_loop().create_task(self._keep(hub_id, shown))
+        self._start(self._keep(hub_id, shown))
+
+    def came_back(self, hub_id: str, kept: CheckpointKept) -> None:
+        """What a peer keeps of this hub."""
+        if len(self._keeping) < OPEN_MAX:
+            self._start(self._audit.confront(kept.checkpoint, hub_id))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
@@ -62,7 +86,16 @@ class CheckpointPost:
         for task in list(self._keeping):
             task.cancel()
 
+    async def _give_back(self) -> None:
+        for hub_id in sorted(self._owed):
+            self._owed.discard(hub_id)
+            kept = await self._audit.newest_kept(hub_id) if self._takes_back(hub_id) else None
+            if kept is not None:
+                self._send(hub_id, CheckpointKept(checkpoint=kept))
+
     async def _show(self) -> None:
+        if self._audit.loss is not None:
+            return  # a chain that lacks its end is not to be vouched for
         signed = await self._audit.head()
         seq = signed.checkpoint.seq
         behind = [hub_id for hub_id, known in self._shown.items() if known != seq]

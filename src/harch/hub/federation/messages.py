@@ -127,6 +127,12 @@ class CheckpointShown(Struct, frozen=True, kw_only=True, tag="audit.checkpoint")
     keys: tuple[KeyStatement, ...] = ()
 
 
+class CheckpointKept(Struct, frozen=True, kw_only=True, tag="audit.checkpoint_kept"):
+    """The newest checkpoint of the receiver that the sender keeps; a chain that lacks it has lost its end."""
+
+    checkpoint: SignedCheckpoint
+
+
 class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
     """What the sender's SENTINEL tells those of its country about silences, acknowledgements and notifications."""
 
@@ -136,10 +142,17 @@ class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
 Question = WorkAsked | LogAsked | TelemetryAsked | PieceAsked
 Answer = WorkTold | LogTold | TelemetryTold | PieceTold | NotTold
 PeerMessage = (
-    gossip.Message | offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | AlertRecords
+    gossip.Message
+    | offers.SpillMessage
+    | IdentityMessage
+    | Question
+    | Answer
+    | CheckpointShown
+    | CheckpointKept
+    | AlertRecords
 )
 
-_Map = offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | AlertRecords
+_Map = offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | CheckpointKept | AlertRecords
 _encode = msgspec.msgpack.Encoder().encode
 _maps: msgspec.msgpack.Decoder[_Map] = msgspec.msgpack.Decoder(_Map)
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # how arrays start in msgpack

@@ -31,13 +31,14 @@ from harch.hub.desk import Closed
 from harch.hub.driver import Driver
 from harch.hub.federation.alert_post import AlertPost
 from harch.hub.federation.answers import AnswerDesk
-from harch.hub.federation.checkpoints import CheckpointPost
+from harch.hub.federation.checkpoints import CHECKPOINTS_BACK, CheckpointPost
 from harch.hub.federation.generation import next_generation
 from harch.hub.federation.grants import GrantDesk
 from harch.hub.federation.member_keys import MemberKeys
 from harch.hub.federation.messages import (
     AlertRecords,
     Answer,
+    CheckpointKept,
     CheckpointShown,
     Encoder,
     PeerMessage,
@@ -96,7 +97,7 @@ class FederationRuntime:
             on_up=self._up,
             on_down=self._down,
             clock=clock,
-            features=(FEATURE,),
+            features=(FEATURE, CHECKPOINTS_BACK),
             on_stranger=self._stranger if identity.folder.has_authority else None,
             gate=gate,
         )
@@ -118,7 +119,13 @@ class FederationRuntime:
         self._lookout = Lookout(identity, self._gossip, self._mesh, clock, urls)
         self.send_work = WorkPost(self._send, self._hear_of_work).send
         self._grants = GrantDesk(driver, policies, self._send)
-        self._post = CheckpointPost(audit, clock, send=self._send, note=self._note)
+        self._post = CheckpointPost(
+            audit,
+            clock,
+            send=self._send,
+            note=self._note,
+            takes_back=lambda hub_id: CHECKPOINTS_BACK in self._mesh.features(hub_id),
+        )
         self.alerts = AlertPost(
             identity.hub_id, country=lambda: summary().country, views=self._lookout.views, send=self._send
         )
@@ -128,7 +135,7 @@ class FederationRuntime:
 
     async def run(self) -> None:
         """Until cancelled. Raises E1004 if the port for peers is taken."""
-        if self._retirement.is_over:
+        if self._retirement.is_over and not self._driver.not_ready:
             await self._driver.handle(h.HubClosed(Closed.OPEN, "it has joined the federation anew"))
             self._retirement.forget()
         try:
@@ -193,6 +200,8 @@ class FederationRuntime:
             self.questions.answered(hub_id, message)
         elif isinstance(message, CheckpointShown):
             self._post.came(hub_id, message)
+        elif isinstance(message, CheckpointKept):
+            self._post.came_back(hub_id, message)
         elif isinstance(message, AlertRecords):
             self.alerts.came(hub_id, message)
         else:

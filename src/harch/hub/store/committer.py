@@ -13,13 +13,22 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from harch.base.errors import HarchError
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
+from harch.sovereignty.audit.chain import Head
 
 STATEMENTS_PER_COMMIT_MAX = 1000  # bounds how long one group keeps the event loop busy
 BATCHES_QUEUED_MAX = 50_000
+
+
+class Mark(NamedTuple):
+    """How far the books are: the end of the audit chain, and the number of the last event."""
+
+    head: Head
+    events: int
 
 
 class Committer:
@@ -29,25 +38,35 @@ class Committer:
     all batches until `reset`, when its owner has gone back to what is on disk.
     """
 
-    def __init__(self, database: Database, *, on_failure: Callable[[HarchError], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        on_failure: Callable[[HarchError], None],
+        on_committed: Callable[[Mark], None] | None = None,
+    ) -> None:
         self._database = database
-        self._on_failure = on_failure
+        self._on_failure, self._on_committed = on_failure, on_committed
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
-        self._queue: deque[tuple[list[Statement], asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[list[Statement], Mark | None, asyncio.Future[None]]] = deque()
         self._committing = False
         self._flush_planned = False
         self.failed: HarchError | None = None
 
-    def submit(self, statements: list[Statement]) -> asyncio.Future[None]:
-        """An empty batch is a barrier: it resolves when everything before it is on disk."""
+    def submit(self, statements: list[Statement], mark: Mark | None = None) -> asyncio.Future[None]:
+        """An empty batch is a barrier: it resolves when everything before it is on disk.
+
+        `mark` tells how far the books are with this batch; `on_committed` gets the last one of each group, in the
+        thread that commits, after the disk has it.
+        """
         future = self._loop.create_future()
         if self.failed is not None:
             future.set_exception(self.failed)
         elif not self.has_room:
             future.set_exception(too_slow())
         else:
-            self._queue.append((statements, future))
+            self._queue.append((statements, mark, future))
             if not self._committing and not self._flush_planned:
                 # Not at once: what else arrives in this turn of the loop shares the commit.
                 self._flush_planned = True
@@ -66,6 +85,19 @@ class Committer:
         while self._queue or self._committing or self._flush_planned:
             await self.submit([])
 
+    @property
+    def is_busy(self) -> bool:
+        return self._committing
+
+    def refuse(self, error: HarchError) -> None:
+        """Nothing more is written until `reset`; what is under way ends, what is queued fails."""
+        self.failed = error
+        waiting = [future for _, _, future in self._queue]
+        self._queue.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
     async def close(self) -> None:
         """Waits for what is queued, then stops the thread."""
         if self.failed is None:
@@ -78,10 +110,12 @@ class Committer:
             return
         group: list[asyncio.Future[None]] = []
         statements: list[Statement] = []
+        last: Mark | None = None
         while self._queue and len(statements) < STATEMENTS_PER_COMMIT_MAX:
-            batch, future = self._queue.popleft()
+            batch, mark, future = self._queue.popleft()
             group.append(future)
             statements += batch
+            last = mark or last
         try:
             self._database.begin()
             self._database.execute(statements)
@@ -89,8 +123,13 @@ class Committer:
             self._fail(error, group)
             return
         self._committing = True
-        commit = self._loop.run_in_executor(self._thread, self._database.commit)
+        commit = self._loop.run_in_executor(self._thread, self._commit, last)
         commit.add_done_callback(lambda done: self._committed(done, group))
+
+    def _commit(self, mark: Mark | None) -> None:
+        self._database.commit()
+        if mark is not None and self._on_committed is not None:
+            self._on_committed(mark)
 
     def _committed(self, done: asyncio.Future[None], group: list[asyncio.Future[None]]) -> None:
         self._committing = False
@@ -109,7 +148,7 @@ class Committer:
             sqlite3.Error
         ):  # if even this fails, the reload after `reset` finds out what is on disk
             self._database.rollback()
-        waiting = [*group, *(future for _, future in self._queue)]
+        waiting = [*group, *(future for _, _, future in self._queue)]
         self._queue.clear()
         for future in waiting:
             if not future.done():

@@ -97,6 +97,13 @@ def check_offer(
                 hint="one of its two histories is false: keep both checkpoints and ask for an audit",
                 meta={"kept": old.hash, "offered": new.hash},
             )
+        if new.seq < old.seq and new.at > old.at:
+            raise HarchError(
+                "E0920",
+                f"hub {new.hub} had {old.seq} entries on {old.at}, and shows {new.seq} now",
+                hint="the end of its chain was lost: `harch audit verify` tells more",
+                meta={"kept_seq": old.seq, "offered_seq": new.seq},
+            )
     for statement in statements:
         if statement.hub == new.hub and statement.by in keys and statement.holds:
             keys.add(statement.key)

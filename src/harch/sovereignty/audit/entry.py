@@ -15,6 +15,7 @@ Detail = str | int | bool | tuple[str, ...]
 
 POLICY_BUILTIN = "builtin-1"  # the hard rules in the code, while no bundle is loaded
 KEY_SUBJECT = "audit-key"  # the subject of every entry that introduces a signing key
+LOSS_SUBJECT = "audit-chain"  # the subject of every entry that admits a loss
 
 # Kinds. Later capabilities add theirs; a verifier takes any.
 ADMITTED = "workload.admitted"
@@ -43,6 +44,7 @@ SECRET_REMOVED = "secret.removed"  # noqa: S105
 AGENT_JOINED = "agent.joined"
 AGENT_REFUSED = "agent.refused"
 SIGNING_KEY = "audit.key"
+LOSS_ACCEPTED = "audit.loss"
 TELEMETRY_TOLD = "telemetry.told"
 TELEMETRY_REFUSED = "telemetry.refused"
 
@@ -52,7 +54,7 @@ class Draft(Struct, frozen=True, gc=False):
 
     kind: str
     subject: str
-    verdict: str  # allowed, refused, done
+    verdict: str  # allowed, refused, done, accepted
     actor: str = "hub"  # who did it: an API key, an agent, or the hub itself
     authority: str = ""  # in whose name: a tenant, a declassification
     policy_version: str = POLICY_BUILTIN

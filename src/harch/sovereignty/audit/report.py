@@ -20,6 +20,7 @@ from harch.sovereignty.audit.entry import (
     ENDED,
     LENT,
     LOAD_REFUSED,
+    LOSS_ACCEPTED,
     MOVED,
     OFFERED,
     PLACED,
@@ -29,6 +30,7 @@ from harch.sovereignty.audit.entry import (
     VIOLATION,
     AuditEntry,
 )
+from harch.sovereignty.audit.losses import loss_in
 from harch.sovereignty.audit.verification import Outcome
 
 _MONTH = re.compile(r"^(\d{4})-(0[1-9]|1[0-2])$")
@@ -133,6 +135,8 @@ class ReportBuilder:
         self._mentioned: set[str] = set()  # hubs whose chains speak of it, in any month
         self._named: dict[str, str] = {}  # hubs that must have known of it, and who says so
         self._begins: dict[str, str] = {}
+        self._last: dict[str, str] = {}  # hub -> when its last entry so far was written
+        self._holes: list[str] = []
         self._open: dict[tuple[str, str], AuditEntry] = {}
         self._processed: list[Processing] = []
         self._moved: list[Movement] = []
@@ -141,6 +145,9 @@ class ReportBuilder:
 
     def take(self, entry: AuditEntry) -> None:
         self._begins.setdefault(entry.hub, entry.at)
+        if entry.kind == LOSS_ACCEPTED:
+            self._take_loss(entry)
+        self._last[entry.hub] = entry.at
         concerns = entry.concerns(self.ref) or self._refused_by_name(entry)
         if concerns:
             self._mentioned.add(entry.hub)
@@ -218,6 +225,11 @@ class ReportBuilder:
             problems=problems,
         )
 
+    def _take_loss(self, entry: AuditEntry) -> None:
+        """What was lost was written between the entry before and this one: was that in the month?"""
+        if entry.at >= self._first and self._last.get(entry.hub, "") < self._next:
+            self._holes.append(f"{entry.hub}: {loss_in(entry).sentence}")
+
     def _refused_by_name(self, entry: AuditEntry) -> bool:
         return bool(self.name) and entry.kind in (REFUSED, DATA_REFUSED) and entry.subject == self.name
 
@@ -249,7 +261,7 @@ class ReportBuilder:
             for hub in self._known_at
             if hub not in self._mentioned and hub in self._begins
         ]
-        return [text for text in found if text]
+        return [text for text in (*found, *self._holes) if text]
 
 
 def _hubs_named(entry: AuditEntry) -> tuple[str, ...]:

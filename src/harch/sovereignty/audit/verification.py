@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from harch.sovereignty.audit.chain import Head, Linked, read_line
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, read_checkpoint
-from harch.sovereignty.audit.entry import SIGNING_KEY, AuditEntry
+from harch.sovereignty.audit.entry import LOSS_ACCEPTED, SIGNING_KEY, AuditEntry
 from harch.sovereignty.audit.keys import statement_in
+from harch.sovereignty.audit.losses import AcceptedLoss, loss_in
 
 
 class Tampering(StrEnum):
@@ -38,13 +39,18 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """`entries` counts those that are proven good; `checkpoints` the peers' copies that agree with the chain."""
+    """`entries` counts those that are proven good; `checkpoints` the peers' copies that agree with the chain.
+
+    `losses` are what the hub once lost and admits: the chain is sound, and has a hole. `checkpoints_lost` speak of it.
+    """
 
     hub: str
     entries: int
     head: str
     checkpoints: int
     finding: Finding | None = None
+    losses: tuple[AcceptedLoss, ...] = ()
+    checkpoints_lost: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -65,6 +71,11 @@ class ChainVerifier:
         self._closing: SignedCheckpoint | None = None
         self._gap: Finding | None = None  # an entry is missing: removed, unless it turns up later
         self._finding: Finding | None = None
+        self._count = 0
+        self._losses: list[AcceptedLoss] = []
+        # Copies that contradict the chain, with what was good before; a loss that is admitted later explains them.
+        self._contradictions: list[tuple[int, int, Head, Finding]] = []
+        self._copies_lost = 0
 
     def take(self, line: bytes) -> AuditEntry | None:
         """The entry if it is good so far; None for a bad one and for all that follow."""
@@ -82,17 +93,23 @@ class ChainVerifier:
             if not self._is_good_so_far():
                 return None
         self._head = linked.head
+        self._count += 1
         return linked.entry
 
     def finish(self) -> Outcome:
-        if self._finding is None:
+        count, head = self._count, self._head
+        if self._contradictions:
+            _, count, head, self._finding = self._contradictions[0]
+        elif self._finding is None:
             self._finding = self._gap or self._missing_end()
         return Outcome(
             hub=self._hub,
-            entries=self._head.seq,
-            head=self._head.hash,
+            entries=count,
+            head=head.hash,
             checkpoints=self._agreed,
             finding=self._finding,
+            losses=tuple(self._losses),
+            checkpoints_lost=self._copies_lost,
         )
 
     def _check_place(self, linked: Linked) -> None:
@@ -101,12 +118,26 @@ class ChainVerifier:
             self._found(expected, Tampering.INSERTED, "something follows the closing checkpoint")
         elif entry.seq < expected:
             self._found(entry.seq, Tampering.INSERTED, f"entry {entry.seq} stands here a second time")
+        elif entry.kind == LOSS_ACCEPTED:
+            self._check_loss(linked)
         elif entry.seq > expected:
             self._gap = Finding(seq=expected, kind=Tampering.REMOVED, detail=f"entry {entry.seq} stands in its place")
         elif entry.prev != self._head.hash:
             # The line is whole and says what came before it; so what came before it was changed.
             bad = max(1, expected - 1)
             self._found(bad, Tampering.EDITED, f"entry {expected} was linked to another one, or is not its successor")
+
+    def _check_loss(self, linked: Linked) -> None:
+        """The one entry that may leave numbers out: it follows what was left, and says what is missing."""
+        loss = loss_in(linked.entry)
+        if not loss.is_consistent or loss.found_seq != self._head.seq or linked.entry.prev != self._head.hash:
+            self._found(linked.entry.seq, Tampering.INSERTED, "it admits a loss that does not fit what is before it")
+            return
+        self._losses.append(loss)
+        explained = [one for one in self._contradictions if one[0] <= loss.lost_seq]
+        self._contradictions = self._contradictions[len(explained) :]
+        gone = range(loss.found_seq + 1, loss.lost_seq + 1)
+        self._copies_lost += len(explained) + sum(len(self._kept[seq]) for seq in self._kept if seq in gone)
 
     def _check_words(self, linked: Linked) -> None:
         entry = linked.entry
@@ -137,11 +168,10 @@ class ChainVerifier:
     def _compare(self, signed: SignedCheckpoint, head: Head) -> None:
         checkpoint = signed.checkpoint
         if checkpoint.hash != head.hash:
-            self._found(
-                self._agreed_at + 1,
-                Tampering.REWRITTEN,
-                f"entries {self._agreed_at + 1} to {head.seq} are not those that were signed on {checkpoint.at}",
-            )
+            first = self._agreed_at + 1
+            detail = f"entries {first} to {head.seq} are not those that were signed on {checkpoint.at}"
+            finding = Finding(seq=first, kind=Tampering.REWRITTEN, detail=detail)
+            self._contradictions.append((head.seq, self._count, self._head, finding))
         elif checkpoint.key != self._key:
             self._found(head.seq, Tampering.BAD_CHECKPOINT, "a kept copy is signed by a key that was not in force")
         else:
