@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 SUFFIX = ".damaged"
 FOLDER = "quarantine"  # of stores whose parts are many files
 COPIES_MAX = 16  # of one file: the newest are kept
+FILES_MAX = 1000  # that are counted
+_OF_TASKS = ("tasks", "checkpoints", "trash")  # of an agent: what lies there is named by users
 
 _log = logging.getLogger("harch.damage")
 
@@ -33,14 +36,14 @@ def set_aside(path: Path, why: str, *, code: str) -> Path:
     return kept
 
 
-def set_aside_files(root: Path, *, limit: int = 1000) -> list[Path]:
-    """What was set aside anywhere below a folder, up to so many."""
+def set_aside_files(root: Path, *, skip: Collection[str] = (), limit: int = FILES_MAX) -> list[Path]:
+    """What was set aside anywhere below a folder, up to so many; not in what belongs to tasks, or is named `skip`."""
     found: list[Path] = []
     for folder, folders, names in os.walk(root):
         found += [Path(folder, name) for name in names if name.endswith(SUFFIX)]
         if FOLDER in folders:
-            folders.remove(FOLDER)
             found += sorted(Path(folder, FOLDER).iterdir())
+        folders[:] = [name for name in folders if name not in (FOLDER, *_OF_TASKS, *skip)]
         if len(found) >= limit:
             break
     return sorted(found)[:limit]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from harch.base.listen.gate import ConnectionGate
+from harch.base.set_aside import set_aside_files
 from harch.base.telemetry import Collected, Telemetry
 from harch.federation.links.mesh import LinkStatus
 from harch.hub.views import HubSummary
 
+DAMAGE_EVERY_S = 60.0  # how often the state folder is looked through
 ENERGY_GAUGES = {
     "energy_plan_import_kw": "Power that the plan buys from the grid in the running step.",
     "energy_tariff_per_mwh": "What the contract asks for a MWh in the running step.",
@@ -169,6 +172,20 @@ class HubMetrics:
             "harch_log_lines",
             callbacks=[lambda _options: [Observation(n, {"outcome": name}) for name, n in counts().items()]],
             description="Lines of this hub and of its pipelines' workers by outcome.",
+        )
+
+    def watch_damage(self, state_dir: Path, monotonic_s: Callable[[], float]) -> None:
+        """Files that were set aside as damaged, until somebody deletes them; SENTINEL counts its own."""
+        looked_s, found = -DAMAGE_EVERY_S, 0
+
+        def observe(_options: CallbackOptions) -> Iterable[Observation]:
+            nonlocal looked_s, found
+            if monotonic_s() - looked_s >= DAMAGE_EVERY_S:
+                looked_s, found = monotonic_s(), len(set_aside_files(state_dir, skip=("sentinel",)))
+            return [Observation(found)]
+
+        self._telemetry.meter.create_observable_gauge(
+            "harch_damaged_files", callbacks=[observe], description="Files of this hub that were set aside as damaged."
         )
 
     def count(self, kind: str) -> None:

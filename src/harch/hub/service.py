@@ -107,6 +107,7 @@ class HubService(HubWorkloads):
         )
         self._agents = AgentDoor(lambda: driver)
         self._metrics = HubMetrics(self.summary)
+        self._metrics.watch_damage(state_dir, clock.monotonic_s)
         watch = Watch(self._metrics.count, tracing, hub.id)
         self._metrics.add(watch.waits)
         jurisdictions = jurisdictions_in_force()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from harch.federation.identity.members import Address
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.metrics import PIPELINE_GAUGES, HubMetrics
+from harch.hub.metrics import DAMAGE_EVERY_S, PIPELINE_GAUGES, HubMetrics
 
 
 def summary() -> Any:
@@ -45,3 +46,15 @@ def test_figures_that_name_pipelines_are_told_apart_and_name_their_tenant() -> N
     assert shown in page
     assert page.count(b"# EOF") == 1
     assert page.endswith(b"# EOF\n")
+
+
+def test_files_that_were_set_aside_are_counted_and_sentinels_own_are_not(tmp_path: Path) -> None:
+    now_s, metrics = 0.0, HubMetrics(summary)
+    metrics.watch_damage(tmp_path, lambda: now_s)
+    assert "harch_damaged_files 0.0" in metrics.exposition().decode()
+    for name in ("hub.db-wal.damaged", "sentinel/00000001.damaged", "tasks/of-a-user.damaged"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert "harch_damaged_files 0.0" in metrics.exposition().decode(), "not every scrape looks through the folder"
+    now_s += DAMAGE_EVERY_S
+    assert "harch_damaged_files 1.0" in metrics.exposition().decode()

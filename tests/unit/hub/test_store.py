@@ -95,6 +95,49 @@ def test_a_broken_file_is_refused_with_a_code(tmp_path: Path) -> None:
     assert refused.value.code == "E1003"
 
 
+def filled(path: Path) -> tuple[list[str], list[int]]:
+    database = Database(path)
+    for number in range(60):
+        one = workload(number)
+        event = EventRecord(seq=number + 1, at=NOW, kind="k", subject=one.id, tenant="t", message="m" * 50, data={})
+        database.write([rows.save_workload(one), *rows.save_labels(one), rows.save_event(event)])
+    found = content(database)
+    database.close()
+    return found
+
+
+def content(database: Database) -> tuple[list[str], list[int]]:
+    page = database.workloads(WorkloadQuery(tenant="t", per_page=100))
+    events = database.events(after=0, limit=1000, tenant=None, subject=None, kind=None)
+    return [repr(one) for one in page.items], [event.seq for event in events]
+
+
+def test_a_flipped_bit_in_the_database_changes_nothing_that_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "hub.db"
+    before = filled(path)
+    data = bytearray(path.read_bytes())
+    place = data.index(b'"wl_0033"') + 4
+    data[place] ^= 1  # the name of a workload: SQLite would read it without a word
+    path.write_bytes(data)
+    database = Database(path)
+    assert content(database) == before
+    database.close()
+    assert "a flipped bit in page" in caplog.text
+    assert len(list(tmp_path.glob("hub.db.page-*.damaged"))) == 1
+
+
+def test_a_database_that_lost_pages_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hub.db"
+    filled(path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(HarchError) as refused:
+        Database(path)
+    assert refused.value.code == "E1030"
+
+
 class SlowDisk(Database):
     """Counts commits; may be told to be full."""
 

@@ -313,6 +313,21 @@ def test_rows_that_cannot_be_read_do_not_stop_the_others(tmp_path: Path):
     store.close()
 
 
+def test_a_file_that_is_damaged_beyond_repair_is_set_aside_and_alerting_goes_on(tmp_path: Path):
+    path = tmp_path / "alerts.db"
+    store = AlertStore(path)
+    store.write({("silence", str(number)): b"x" * 500 for number in range(40)})
+    store.close()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    again = AlertStore(path)
+    assert again.load().unreadable == 0
+    again.write({("silence", "new"): b"{}"})
+    again.close()
+    assert path.with_name("alerts.db.damaged").exists()
+    assert AlertStore(path).load().unreadable == 1
+
+
 def test_labels_of_a_rule_win_over_those_of_the_hub():
     world_rule = parse_rules(RULES, name="r").groups[0].rules[0]
 

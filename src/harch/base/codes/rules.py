@@ -167,4 +167,12 @@ KINDS = (
         "knows of them. Until the right database is back, or an admin accepts the loss, the hub shows what it has and "
         "changes nothing.",
     ),
+    ErrorKind(
+        "E1030",
+        "File damaged",
+        500,
+        "A file of the state folder is not as it was written: a checksum or its form is wrong. Where possible it "
+        "is put right; else it is set aside as `.damaged`, or nothing is started that would need it. Look at the disk, "
+        "and bring the file back from a copy.",
+    ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from harch.base.clock import iso
 from harch.base.errors import HarchError
+from harch.base.sqlite_guard import SqliteGuard
 from harch.hub.happenings import IdempotencyEntry
 from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.store import rows
@@ -26,18 +27,28 @@ class Database:
     """The repository. Writes go through `execute` + `commit` of one writer; reads may come from any thread."""
 
     def __init__(self, path: Path) -> None:
+        """Raises E1030 for a file that is not as it was written. A log that lost its end is said, and read as it is:
+        the head of the audit chain, which is kept elsewhere, tells whether the hub may go on."""
         self.path = path
+        try:
+            self._guard = SqliteGuard(path)
+        except OSError as error:
+            raise storage_error(error, path) from error
         try:
             self._writer = self._connect()
             self._writer.execute("PRAGMA journal_mode = WAL")
             # FULL: a commit survives power loss. NORMAL could lose the last commits and reissue an epoch.
             self._writer.execute("PRAGMA synchronous = FULL")
-            self._writer.execute("PRAGMA wal_autocheckpoint = 4000")
             migrate(self._writer)
+            self._guard.attach(self._writer)
             self._reader = self._connect()
             self._reader.execute("PRAGMA query_only = ON")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
+            self._guard.release()
             raise storage_error(error, path) from error
+        except HarchError:
+            self._guard.release()
+            raise
         self._reader_lock, self._writer_lock = threading.Lock(), threading.Lock()
 
     def _connect(self) -> sqlite3.Connection:
@@ -72,6 +83,7 @@ class Database:
         """The only slow step: it waits for the disk. Safe to call from another thread while nobody else writes."""
         with self._writer_lock:
             self._writer.execute("COMMIT")
+            self._guard.committed(self._writer)
 
     def rollback(self) -> None:
         if self._writer.in_transaction:
@@ -92,7 +104,7 @@ class Database:
         with self._reader_lock:
             self._reader.close()
         with self._writer_lock:
-            self._writer.close()
+            self._guard.close(self._writer)
 
     # Reading
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harch.base.errors import HarchError
+from harch.base.sqlite_guard import SqliteGuard
 from harch.pipelines.act.ledger import Entry, State, decode_entry, dropped, encode_entry
 from harch.pipelines.act.store import SCAN_MAX, Conflict, Stored
 
@@ -54,6 +55,7 @@ class SqliteLedger:
     """A LedgerStore in a file. One object per event loop."""
 
     def __init__(self, path: Path | str) -> None:
+        """Raises E0775, and E1030 for a ledger that is not as it was written."""
         self._path = Path(path)
         self._queue: deque[_Write] = deque()
         self._behind: dict[str, Stored] = {}  # accepted, and not on disk yet
@@ -61,12 +63,22 @@ class SqliteLedger:
         self._committing = self._planned = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="act-commit")
         try:
+            self._guard = SqliteGuard(self._path)
+            self._guard.require_whole()  # a ledger that forgot what was sent would send it again
+        except OSError as error:
+            raise self._unreachable(error) from error
+        try:
             self._writer, self._reader = self._connect(), self._connect()
             self._writer.execute("PRAGMA journal_mode = WAL")
             self._writer.execute("PRAGMA synchronous = FULL")  # an intent that a power cut can take back is none
             self._writer.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+            self._guard.attach(self._writer)
+        except (sqlite3.Error, OSError) as error:
+            self._guard.release()
             raise self._unreachable(error) from error
+        except HarchError:
+            self._guard.release()
+            raise
 
     async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
         """What is not durable is written behind: accepted at once if the revision is the latest that this process
@@ -163,7 +175,7 @@ class SqliteLedger:
                 await self._write(lambda: None)
         self._thread.shutdown(wait=True)
         self._reader.close()
-        self._writer.close()
+        self._guard.close(self._writer)
 
     # Group commit
 
@@ -193,8 +205,12 @@ class SqliteLedger:
             self._failed(group, error)
             return
         self._committing = True
-        commit = asyncio.get_running_loop().run_in_executor(self._thread, self._writer.execute, "COMMIT")
+        commit = asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
         commit.add_done_callback(lambda done: self._committed(done, group))
+
+    def _commit(self) -> None:
+        self._writer.execute("COMMIT")
+        self._guard.committed(self._writer)
 
     def _committed(self, done: asyncio.Future[Any], group: list[_Write]) -> None:
         self._committing = False

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+from harch.base.sqlite_guard import SqliteGuard
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kept (
@@ -43,15 +44,27 @@ class Spool:
     """One file, one process. All methods are quick enough for an event loop: a commit of what one call brought."""
 
     def __init__(self, path: Path, *, synced: bool) -> None:
+        """Raises E0752, and E1030 for a file that is not as it was written."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._guard = SqliteGuard(path, synced=synced)
+            if synced:
+                self._guard.require_whole()
+        except OSError as error:
+            raise _failed(path, error) from error
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             # NORMAL: what is committed survives the process, since the system has it; FULL: the machine, too.
             self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+            self._guard.attach(self._db)
+        except (sqlite3.Error, OSError) as error:
+            self._guard.release()
             raise _failed(path, error) from error
+        except HarchError:
+            self._guard.release()
+            raise
         self._path = path
         self._forgettable: dict[LineKey, int] = {}
 
@@ -110,7 +123,7 @@ class Spool:
 
     def close(self) -> None:
         self.tidy()
-        self._db.close()
+        self._guard.close(self._db)
 
     def _forget(self) -> None:
         for (source, partition), seq in self._forgettable.items():
@@ -125,11 +138,12 @@ class Spool:
         try:
             yield
             self._db.execute("COMMIT")
+            self._guard.committed(self._db)
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
 
 
-def _failed(path: Path, error: sqlite3.Error) -> HarchError:
+def _failed(path: Path, error: sqlite3.Error | OSError) -> HarchError:
     return HarchError("E0752", f"{path}: {error}", hint="is the disk full, or the folder not writable?")

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+from harch.base.set_aside import set_aside
+from harch.base.sqlite_guard import SqliteGuard
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.records import Record, decode_record
 from harch.sentinel.rules.restoring import KeptRule
@@ -45,6 +47,7 @@ class AlertStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._guard = self._guarded()
         try:
             self._connection = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
@@ -59,8 +62,13 @@ class AlertStore:
                 )
             self._connection.execute(_SCHEMA)
             self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._guard.attach(self._connection)
         except (sqlite3.Error, OSError) as error:
+            self._guard.release()
             raise self._unusable(error) from error
+        except HarchError:
+            self._guard.release()
+            raise
 
     def load(self) -> Kept:
         kept = Kept(records=[], alerts=[], rules=[])
@@ -91,6 +99,7 @@ class AlertStore:
                 self._connection.executemany("DELETE FROM kept WHERE kind = ? AND key = ?", gone)
                 self._connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", put)
                 self._connection.execute("COMMIT")
+                self._guard.committed(self._connection)
             except sqlite3.Error as error:
                 with contextlib.suppress(sqlite3.Error):
                     if self._connection.in_transaction:
@@ -99,7 +108,20 @@ class AlertStore:
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            self._guard.close(self._connection)
+
+    def _guarded(self) -> SqliteGuard:
+        """A file that is damaged beyond repair is set aside: alerts that are told twice are better than none."""
+        try:
+            try:
+                return SqliteGuard(self.path)
+            except HarchError as damage:
+                for suffix in ("", "-wal", "-shm", "-sums"):
+                    if (one := self.path.with_name(self.path.name + suffix)).exists():
+                        set_aside(one, damage.message, code=damage.code)
+                return SqliteGuard(self.path)
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def _unusable(self, error: BaseException) -> HarchError:
         return HarchError(

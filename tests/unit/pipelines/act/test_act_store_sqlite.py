@@ -151,3 +151,20 @@ async def test_a_disk_that_fails_fails_the_write_and_the_next_one_is_tried_anew(
     assert caught.value.code == "E0775"
     store._writer.execute("PRAGMA max_page_count = 100000")
     await store.put(entry(7), revision=0)
+
+
+async def test_a_ledger_that_forgot_its_end_sends_nothing(store: SqliteLedger, tmp_path: Path) -> None:
+    """What was sent might be sent again: nobody goes on before somebody has looked."""
+    for number in range(20):
+        await store.put(entry(number), revision=0)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for suffix in ("", "-wal", "-sums"):
+        (copy / f"act.db{suffix}").write_bytes((tmp_path / f"act.db{suffix}").read_bytes())
+    with (copy / "act.db-wal").open("r+b") as file:
+        file.truncate(20_000)
+    for _ in range(2):
+        with pytest.raises(HarchError) as refused:
+            SqliteLedger(copy / "act.db")
+        assert refused.value.code == "E1030"
+    assert (copy / "act.db-wal.damaged").stat().st_size == 20_000

@@ -229,3 +229,17 @@ def test_a_spool_that_cannot_write_accepts_nothing(tmp_path: Path) -> None:
 def _headers(outflow: Outflow, now_s: float) -> list[BatchHeader]:
     found = [unpack_header(message) for _, message in outflow.due(now_s)]
     return [header for header in found if isinstance(header, BatchHeader)]
+
+
+def test_a_flipped_bit_in_the_spool_changes_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = Spool(tmp_path / "s.db", synced=True)
+    spool.add([Kept(7, 0, number, bytes([number]) * 900) for number in range(1, 40)], {7: 39})
+    before = spool.lines()
+    spool.close()
+    data = bytearray((tmp_path / "s.db").read_bytes())
+    data[data.index(bytes([20]) * 900) + 450] ^= 4
+    (tmp_path / "s.db").write_bytes(data)
+    again = Spool(tmp_path / "s.db", synced=True)
+    assert again.lines() == before
+    again.close()
+    assert "a flipped bit" in caplog.text

@@ -1,0 +1,286 @@
+"""Does a database that was changed behind SQLite's back go unnoticed? Flipped bits, lost pages, logs without an end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harch.base import sqlite_guard
+from harch.base.errors import HarchError
+from harch.base.sqlite_guard import SqliteGuard
+from harch.base.sqlite_wal import read_wal
+
+
+class Guarded:
+    """A table behind a guard, as the stores of HarchOS use it."""
+
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        self.guard = SqliteGuard(path, synced=synced)
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = OFF")
+        self.connection.execute("CREATE TABLE IF NOT EXISTS kept (id INTEGER PRIMARY KEY, body BLOB)")
+        self.guard.attach(self.connection)
+
+    def add(self, number: int) -> None:
+        body = random.Random(number).randbytes(700)
+        self.connection.execute("INSERT INTO kept VALUES (?, ?)", (number, body))
+        self.guard.committed(self.connection)
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        return self.connection.execute("SELECT * FROM kept ORDER BY id").fetchall()
+
+    def close(self) -> None:
+        self.guard.close(self.connection)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+    """120 rows; some are in the database, the last ones in the log. It is never closed: the process was killed."""
+    monkeypatch.setattr(sqlite_guard, "CHECKPOINT_PAGES", 40)
+    (tmp_path / "live").mkdir()
+    opened = Guarded(tmp_path / "live" / "x.db")
+    for number in range(120):
+        opened.add(number)
+    yield opened
+    opened.close()
+
+
+def killed(tmp_path: Path) -> Path:
+    """What a kill leaves, somewhere else."""
+    shutil.copytree(tmp_path / "live", tmp_path / "copy")
+    (tmp_path / "copy" / "x.db-shm").unlink()
+    return tmp_path / "copy" / "x.db"
+
+
+def flip(path: Path, place: int, bit: int = 0) -> None:
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # a disk that forgets tells nobody
+
+
+def wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def test_after_a_kill_everything_is_there_and_nothing_is_said(
+    made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == made.rows()
+    again.close()
+    once_more = Guarded(tmp_path / "copy" / "x.db")
+    assert once_more.rows() == made.rows()
+    once_more.close()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit_in_any_page_is_put_right_and_said(
+    made: Guarded, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = killed(tmp_path)
+    in_log = read_wal(wal(path).read_bytes()).pages
+    pages = [page for page in range(path.stat().st_size // 4096) if page + 1 not in in_log]
+    rng = random.Random(seed)
+    page = rng.choice(pages)
+    before = path.read_bytes()
+    flip(path, page * 4096 + rng.randrange(4096), rng.randrange(8))
+    again = Guarded(path)
+    assert again.rows() == made.rows()
+    again.guard.release()
+    assert f"a flipped bit in page {page + 1}" in caplog.text
+    kept = path.with_name(f"x.db.page-{page + 1}.damaged").read_bytes()
+    assert sum((a ^ b).bit_count() for a, b in zip(kept, before[page * 4096 :], strict=False)) == 1
+
+
+def test_larger_damage_is_refused_until_somebody_decides(made: Guarded, tmp_path: Path) -> None:
+    made.close()
+    path = tmp_path / "live" / "x.db"
+    whole = path.read_bytes()
+    before = path.stat()
+    path.write_bytes(whole[: 6 * 4096 - 100] + bytes(64) + whole[6 * 4096 - 36 :])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for _ in range(2):
+        with pytest.raises(HarchError) as refused:
+            SqliteGuard(path)
+        assert refused.value.code == "E1030"
+    assert path.stat().st_size == before.st_size, "nothing was changed"
+    path.with_name("x.db-sums").unlink()
+    again = Guarded(path)
+    assert again.rows()
+    again.close()
+
+
+def test_lost_pages_are_refused(made: Guarded, tmp_path: Path) -> None:
+    made.close()
+    path = tmp_path / "live" / "x.db"
+    os.truncate(path, path.stat().st_size - 4096)
+    with pytest.raises(HarchError, match=r"1 of \d+ pages are missing"):
+        SqliteGuard(path)
+
+
+def test_a_database_that_is_gone_is_missed(made: Guarded, tmp_path: Path) -> None:
+    made.close()
+    path = tmp_path / "live" / "x.db"
+    path.unlink()
+    with pytest.raises(HarchError, match="pages are missing"):
+        SqliteGuard(path)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit_in_the_log_is_put_right_or_the_loss_is_known(
+    made: Guarded, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = killed(tmp_path)
+    data = wal(path).read_bytes()
+    end = 32 + read_wal(data).committed.frames * (24 + 4096)
+    rng = random.Random(seed)
+    flip(wal(path), rng.randrange(end), rng.randrange(8))
+    again = Guarded(path)
+    assert again.rows() == made.rows() or again.guard.lost_frames
+    again.guard.release()
+    assert "E1030" in caplog.text
+    assert wal(path).with_name("x.db-wal.damaged").exists()
+
+
+@pytest.mark.parametrize("left", [0, 20, 4200, 8000])
+def test_a_log_without_its_end_is_known_to_lack_it(made: Guarded, tmp_path: Path, left: int) -> None:
+    path = killed(tmp_path)
+    os.truncate(wal(path), left)
+    guard = SqliteGuard(path)
+    assert guard.lost_frames
+    with pytest.raises(HarchError) as refused:
+        guard.require_whole()
+    assert refused.value.code == "E1030"
+
+
+def test_a_log_that_is_gone_is_missed(made: Guarded, tmp_path: Path) -> None:
+    path = killed(tmp_path)
+    wal(path).unlink()
+    again = Guarded(path)
+    assert again.guard.lost_frames
+    again.guard.release()
+
+
+def test_a_power_cut_may_take_what_was_not_synced(
+    made: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = killed(tmp_path)
+    os.truncate(wal(path), 5000)
+    monkeypatch.setattr(sqlite_guard, "_boot_id", lambda: b"another boot id.")
+    guard = SqliteGuard(path, synced=False)
+    assert guard.lost_frames == 0
+    guard.release()
+
+
+def test_a_torn_end_behind_what_was_committed_is_nothing_special(
+    made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = killed(tmp_path)
+    data = wal(path).read_bytes()
+    end = 32 + read_wal(data).committed.frames * (24 + 4096)
+    wal(path).write_bytes(data[:end] + data[end - 4120 : end - 2000])
+    again = Guarded(path)
+    assert again.rows() == made.rows()
+    again.guard.release()
+    assert caplog.text == ""
+
+
+def test_what_another_program_changed_is_said_checked_and_adopted(
+    made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made.close()
+    path = tmp_path / "live" / "x.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("UPDATE kept SET body = x'00' WHERE id < 50")
+    other.close()
+    again = Guarded(path)
+    assert dict(again.rows())[3] == b"\x00"
+    assert "another program has changed" in caplog.text
+    again.close()
+    caplog.clear()
+    Guarded(path).close()
+    assert caplog.text == ""
+
+
+def test_a_database_of_an_older_release_gets_its_guard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "x.db"
+    old = sqlite3.connect(path, isolation_level=None)
+    old.execute("PRAGMA journal_mode = WAL")
+    old.execute("CREATE TABLE kept (id INTEGER PRIMARY KEY, body BLOB)")
+    old.executemany("INSERT INTO kept VALUES (?, ?)", [(number, bytes(3000)) for number in range(50)])
+    old.close()
+    first = Guarded(path)
+    first.add(1000)
+    first.close()
+    assert caplog.text == ""
+    flip(path, 3 * 4096 + 50)
+    again = Guarded(path)
+    assert len(again.rows()) == 51
+    again.close()
+    assert "put right" in caplog.text
+
+
+@pytest.mark.parametrize("place", [5, 520, 4100])
+def test_damaged_sums_cost_a_check_and_are_said(
+    made: Guarded, tmp_path: Path, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = killed(tmp_path)
+    flip(path.with_name("x.db-sums"), place)
+    with caplog.at_level(logging.ERROR):
+        again = Guarded(path)
+    assert again.rows() == made.rows()
+    again.close()
+    assert "x.db-sums is damaged" in caplog.text
+
+
+def test_two_processes_may_have_it_open(made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The second one, here in the same process, neither compares nor moves what the first one uses."""
+    other = Guarded(tmp_path / "live" / "x.db")
+    for number in range(200, 320):
+        (other if number % 2 else made).add(number)
+    assert other.rows() == made.rows()
+    other.close()
+    made.add(400)
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == made.rows()
+    again.close()
+    assert caplog.text == ""
+
+
+def test_sums_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_guard, "CHECKPOINT_PAGES", 4)
+    monkeypatch.setattr("harch.base.sqlite_sums._GROWTH_MIN", 1000)
+    opened = Guarded(tmp_path / "x.db")
+    for number in range(400):
+        opened.add(number % 7 + 1000 * number)
+        opened.connection.execute("DELETE FROM kept WHERE id < ?", (1000 * (number - 7),))
+        opened.guard.committed(opened.connection)
+    assert (tmp_path / "x.db-sums").stat().st_size < 12_000
+    rows = opened.rows()
+    opened.close()
+    again = Guarded(tmp_path / "x.db")
+    assert again.rows() == rows
+    again.close()
+
+
+def test_a_lock_of_sqlite_is_never_dropped(made: Guarded, tmp_path: Path) -> None:
+    """Another process that closes its connection must not believe that it was the last one: it would delete the log."""
+    script = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "c.execute('UPDATE kept SET body = NULL WHERE id = 1'); c.close()"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "live" / "x.db")], check=True)
+    assert wal(tmp_path / "live" / "x.db").exists()
+    assert dict(made.rows())[1] is None
