@@ -7,25 +7,26 @@ import json
 import os
 import signal
 import sys
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 import httpx
 
-from harch.api.sentinel_child import stop_left_over
 from harch.api.server import bind
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
+from harch.cli.descendants import Descendants, cpu_s
+from harch.cli.start_order import ENDS_MAX, Backoff, StartWatch, Step, starts_at_once
 from harch.federation.identity.founding import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file
 
-READY_WITHIN_S = 60.0
-AGENT_STOP_S, HUB_STOP_S = 20.0, 10.0
-RESTARTS_MAX, RESTARTS_WITHIN_S = 10, 60.0
+AGENT_STOP_S, HUB_STOP_S, STOP_S_PER_HUB = 20.0, 30.0, 2.0  # many that stop together share the processors
+LEFTOVERS_STOP_S = 5.0
+LOOK_S, LOOK_AGAIN_S = 0.1, 2.0
+SAID_CHARS_MAX = 2000
 HOST = "127.0.0.1"
 
 
@@ -37,7 +38,32 @@ class Child:
     arguments: list[str]
     errors: Path
     process: asyncio.subprocess.Process | None = None
-    starts_s: deque[float] = field(default_factory=lambda: deque(maxlen=RESTARTS_MAX))
+    backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def cpu_s(self) -> float:
+        return cpu_s(self.process.pid) if self.process is not None else 0.0
+
+    @property
+    def last_words(self) -> str:
+        try:
+            return self.errors.read_text(errors="replace").strip()[-SAID_CHARS_MAX:]
+        except OSError:
+            return ""
+
+
+@dataclass
+class Site:
+    """A hub with its agent."""
+
+    hub: Hub
+    url: str
+    serving: Child
+    agent: Child
+
+    @property
+    def children(self) -> tuple[Child, Child]:
+        return self.serving, self.agent
 
 
 class Federation:
@@ -49,31 +75,37 @@ class Federation:
         self._fleet, self._home, self._ports, self._as_json = fleet, home, ports, as_json
         self._clock: Clock = SystemClock()
         self._stopping = asyncio.Event()
-        hubs = list(enumerate(fleet.hubs))
-        self._hubs = [self._hub(hub, fleet_argument) for _, hub in hubs]
-        self._agents = [self._agent(index, hub, share) for index, hub in hubs]
+        self._sites = [
+            Site(
+                hub,
+                f"http://{HOST}:{ports.api(index)}",
+                self._hub(hub, fleet_argument),
+                self._agent(index, hub, share),
+            )
+            for index, hub in enumerate(fleet.hubs)
+        ]
+        self._ready: set[str] = set()
+        self._watching: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Semaphore(starts_at_once(os.cpu_count() or 1))
 
     async def run(self) -> None:
-        """Until SIGINT or SIGTERM."""
+        """Until SIGINT or SIGTERM. Whatever ends it, nothing that it has started is left."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stopping.set)
         self._prepare()
+        descendants = Descendants()
         try:
             async with asyncio.TaskGroup() as group:
-                watchers = [group.create_task(self._watch(child)) for child in (*self._hubs, *self._agents)]
-                announcing = group.create_task(self._announce())
+                helpers = [
+                    group.create_task(self._start_all(group)),
+                    group.create_task(self._keep_reaping(descendants)),
+                ]
                 await self._stopping.wait()
-                announcing.cancel()
-                await self._stop(self._agents, AGENT_STOP_S)
-                await self._stop(self._hubs, HUB_STOP_S)
-                await self._stop_left_over()
-                for watcher in watchers:
-                    watcher.cancel()
-        except* HarchError as errors:
-            await self._stop([*self._agents, *self._hubs], AGENT_STOP_S)
-            await self._stop_left_over()
-            raise errors.exceptions[0] from None
+                for task in (*helpers, *self._watching):
+                    task.cancel()
+        finally:
+            await self._stop_all(descendants)
         if not self._as_json:
             click.echo("\nstopped; the state is kept, `harch up` goes on from it")
 
@@ -113,54 +145,92 @@ class Federation:
             arguments += ["--share", path]
         return Child(f"agent of {hub.name}", arguments, folder / "agent.err")
 
-    async def _watch(self, child: Child) -> None:
-        """Keeps one process running. One that keeps dying is a fault that restarting does not mend."""
-        while not self._stopping.is_set():
-            child.starts_s.append(self._clock.monotonic_s())
-            with child.errors.open("wb") as errors:
-                child.process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "harch",
-                    *child.arguments,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=errors,
-                    start_new_session=True,  # Ctrl-C is for us; we stop the children in the right order
-                    env={**os.environ, "HARCH_PARENT_PID": str(os.getpid())},
-                )
-            code = await child.process.wait()
-            if self._stopping.is_set():
-                return
-            starts = child.starts_s
-            if len(starts) == RESTARTS_MAX and starts[-1] - starts[0] < RESTARTS_WITHIN_S:
-                said = child.errors.read_text(errors="replace").strip()[-2000:]
-                raise HarchError(
-                    "E1001", f"{child.name} ended {RESTARTS_MAX} times in a minute\n{said}", hint="see its log"
-                )
-            click.echo(f"{child.name} ended with code {code}; starting it again", err=True)
-            await self._clock.sleep(min(0.1 * 2 ** len(starts), 2.0))
+    # Start
 
-    async def _announce(self) -> None:
-        """Waits until every hub answers and has its agent, then says what to do next."""
-        urls = {hub.id: f"http://{HOST}:{self._ports.api(index)}" for index, hub in enumerate(self._fleet.hubs)}
-        deadline_s = self._clock.monotonic_s() + READY_WITHIN_S
+    async def _start_all(self, group: asyncio.TaskGroup) -> None:
+        """A few hubs at a time, each until it is ready or stuck; then says what to do next."""
+        total = len(self._sites)
+        at_once = starts_at_once(os.cpu_count() or 1)
+        if total > at_once and not self._as_json:
+            click.echo(f"starting {total} hubs, {at_once} at a time")
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
-            for hub in self._fleet.hubs:
-                while not await _is_ready(client, urls[hub.id]):
-                    if self._clock.monotonic_s() > deadline_s:
-                        raise HarchError(
-                            "E0801", f"hub {hub.name} is not ready", hint=f"see {self._home.hub(hub.id)}/hub.log"
-                        )
-                    await self._clock.sleep(0.1)
-                if not self._as_json:
-                    label = hub.provenance.value
-                    click.echo(f"{hub.name:<12} {hub.country}  {hub.gpu_count:>5} GPUs ({label})  {urls[hub.id]}")
+            await asyncio.gather(*(self._start(site, group, client) for site in self._sites))
+            self._tell_all()
+            while late := [site for site in self._sites if site.hub.id not in self._ready]:
+                await self._clock.sleep(LOOK_AGAIN_S)
+                for site in late:
+                    if await _step(client, site.url) is Step.READY:
+                        self._tell_ready(site)
+
+    async def _start(self, site: Site, group: asyncio.TaskGroup, client: httpx.AsyncClient) -> None:
+        async with self._starting:
+            self._watching += [group.create_task(self._watch(child)) for child in site.children]
+            watch = StartWatch(self._clock.monotonic_s())
+            while (step := await _step(client, site.url)) is not Step.READY:
+                used_s, ends = sum(child.cpu_s for child in site.children), max(c.backoff.ends for c in site.children)
+                if why := watch.stuck(self._clock.monotonic_s(), step, cpu_s=used_s, ends=ends):
+                    log = self._home.hub(site.hub.id) / "hub.log"
+                    click.echo(f"hub {site.hub.name} {why}; see {log}. The others go on", err=True)
+                    return
+                await self._clock.sleep(LOOK_S)
+            self._tell_ready(site)
+
+    async def _watch(self, child: Child) -> None:
+        """Keeps one process running. One that keeps ending is started again ever later; the others go on."""
+        while True:
+            began_s = self._clock.monotonic_s()
+            try:
+                ended = f"ended with code {await self._run_once(child)}"
+            except OSError as error:  # the disk is full, or there may be no more processes: that passes
+                ended = f"cannot be started: {error.strerror}"
+            pause_s = child.backoff.ended(self._clock.monotonic_s() - began_s)
+            often = f" ({child.backoff.ends} times by now)" if child.backoff.ends > 1 else ""
+            click.echo(f"{child.name} {ended}{often}; starting it again in {pause_s:g} s", err=True)
+            if child.backoff.ends == ENDS_MAX:
+                click.echo(f"{child.last_words}\nits log has more: {child.errors.with_suffix('.log')}", err=True)
+            await self._clock.sleep(pause_s)
+
+    async def _run_once(self, child: Child) -> int:
+        with child.errors.open("wb") as errors:
+            child.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "harch",
+                *child.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C is for us; we stop the children in the right order
+                env={**os.environ, "HARCH_PARENT_PID": str(os.getpid())},
+            )
+        return await child.process.wait()
+
+    async def _keep_reaping(self, descendants: Descendants) -> None:
+        while True:
+            own = {child.process.pid for site in self._sites for child in site.children if child.process is not None}
+            descendants.reap(own)
+            await self._clock.sleep(1.0)
+
+    # What is said
+
+    def _tell_ready(self, site: Site) -> None:
+        self._ready.add(site.hub.id)
+        if not self._as_json:
+            hub, count = site.hub, f"{len(self._ready)} of {len(self._sites)}"
+            what = f"{hub.country}  {hub.gpu_count:>5} GPUs ({hub.provenance.value})"
+            click.echo(f"{hub.name:<12} {what}  {site.url}  {count}")
+
+    def _tell_all(self) -> None:
+        missing = [site.hub for site in self._sites if site.hub.id not in self._ready]
         if self._as_json:
-            ready = {"ready": True, "hubs": urls, "key_file": str(self._home.admin_key)}
-            click.echo(json.dumps(ready))
+            told: dict[str, object] = {"ready": not missing, "hubs": {site.hub.id: site.url for site in self._sites}}
+            told |= {"not_ready": [hub.id for hub in missing], "key_file": str(self._home.admin_key)}
+            click.echo(json.dumps(told))
             return
-        first = next(iter(urls.values()))
+        if missing:
+            names = ", ".join(hub.name for hub in missing)
+            click.echo(f"\n{len(self._ready)} of {len(self._sites)} hubs are ready; not yet: {names}")
+        first = next((site.url for site in self._sites if site.hub.id in self._ready), self._sites[0].url)
         click.echo(f"\nAPI  {first}/v1   (docs: {first}/docs)\nkey  {self._home.admin_key}\n")
         program = sys.argv[0].removeprefix(f"{os.getcwd()}/")
         click.echo("Try in another terminal:")
@@ -168,12 +238,19 @@ class Federation:
             click.echo(f"  {program} {words}")
         click.echo("\nCtrl-C stops everything.")
 
-    async def _stop_left_over(self) -> None:
-        """SENTINEL outlives a hub that died or had to be killed; what is stopped here leaves nothing running."""
-        await asyncio.gather(*(stop_left_over(self._home.hub(hub.id)) for hub in self._fleet.hubs))
+    # Stop
+
+    async def _stop_all(self, descendants: Descendants) -> None:
+        """Agents first, so that work ends while its hub can note it; then hubs; then whatever is left of them."""
+        more_s = STOP_S_PER_HUB * len(self._sites)
+        await self._stop([site.agent for site in self._sites], AGENT_STOP_S + more_s)
+        await self._stop([site.serving for site in self._sites], HUB_STOP_S + more_s)
+        folders = [self._home.hub(site.hub.id) for site in self._sites]
+        if left := await descendants.end(folders, self._clock, grace_s=LEFTOVERS_STOP_S):
+            pids = ", ".join(map(str, left))
+            raise HarchError("E1001", f"processes {pids} do not end", hint="look at them; they may wait for a disk")
 
     async def _stop(self, children: list[Child], within_s: float) -> None:
-        self._stopping.set()
         running = [child.process for child in children if child.process and child.process.returncode is None]
         for process in running:
             process.terminate()
@@ -197,11 +274,13 @@ def safeguard_options(declared: HubSafeguards) -> list[str]:
     return options
 
 
-async def _is_ready(client: httpx.AsyncClient, url: str) -> bool:
+async def _step(client: httpx.AsyncClient, url: str) -> Step:
     try:
         response = await client.get(f"{url}/v1/summary")
         summary = response.json()
+        if response.status_code != 200:
+            return Step.STARTED
         # A hub that an operator has cordoned, drained or retired is as ready as it will be.
-        return response.status_code == 200 and summary["agents"] > 0 and summary["status"] != "error"
+        return Step.READY if summary["agents"] > 0 and summary["status"] != "error" else Step.ANSWERS
     except (httpx.HTTPError, ValueError, KeyError):
-        return False
+        return Step.STARTED

@@ -15,7 +15,7 @@ from harch.base.config import home_from_env, ports_from_env
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     help="A folder that workloads may name as working_dir; the current one if absent. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once everything is ready.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once every hub is ready or stuck.")
 def command(fleet: str, share: tuple[str, ...], as_json: bool) -> None:
     import asyncio
     import os

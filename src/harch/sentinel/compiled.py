@@ -12,13 +12,13 @@ if find_spec("numba") is None:
     raise HarchError("E0601", "numba")
 
 _FOLDER = Path(__file__).parent
-_SOURCES = source_stamp(_FOLDER, _FOLDER.rglob("*kernels*.py"))  # kernels live in modules with `kernels` in their names
+SOURCES = source_stamp(_FOLDER, _FOLDER.rglob("*kernels*.py"))  # kernels live in modules with `kernels` in their names
 
 
 def kernel(function: Kernel) -> Kernel:
-    return compile_kernel(function, _SOURCES)
+    return compile_kernel(function, SOURCES)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
     """For a function that only kernels call."""
-    return compile_kernel(function, _SOURCES, inner=True)
+    return compile_kernel(function, SOURCES, inner=True)

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from harch.base.clock import SystemClock
+from harch.base.compile_once import compile_once
 from harch.sentinel.archive.limits import Keeping, LogLimits
 from harch.sentinel.archive.logs.store import LogArchive
+from harch.sentinel.compiled import SOURCES
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
 from harch.sentinel.model.matchers import Matcher, MatchKind
@@ -30,8 +28,8 @@ _SAMPLES = 300  # of one series: enough for a chunk of a block
 
 
 def warm_all() -> None:
-    """Loads or compiles every kernel. Of processes that start together, one does it and the others wait."""
-    with _alone():
+    """Loads or compiles every kernel. Of processes that start together, one compiles and the others wait."""
+    with compile_once("sentinel", SOURCES):
         warm_head()
         warm_queries()
         _warm_blocks()
@@ -66,17 +64,6 @@ def _warm_archive() -> None:
         for _ in archive.scan(LogRequest((), 0, 2, (LineFilter(FilterKind.CONTAINS, text),)), lambda: False):
             pass
         archive.close()
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"harch-kernels-{os.getuid()}.lock"
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

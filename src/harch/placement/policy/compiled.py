@@ -16,17 +16,17 @@ except ImportError as missing:
     raise KernelsMissing from missing
 
 _FOLDER = Path(__file__).parent
-_SOURCES = source_stamp(_FOLDER, _FOLDER.glob("*.py"))  # an edit of any module of this package renews all kernels
+SOURCES = source_stamp(_FOLDER, _FOLDER.glob("*.py"))  # an edit of any module of this package renews all kernels
 
 
 def kernel(function: Kernel) -> Kernel:
     """New lessons can be built in a thread while the hub goes on deciding: the GIL is released."""
-    return compile_kernel(function, _SOURCES)
+    return compile_kernel(function, SOURCES)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
     """For a function that only kernels call."""
-    return compile_kernel(function, _SOURCES, inner=True)
+    return compile_kernel(function, SOURCES, inner=True)
 
 
 def _borrowed(typing_context: Any, arrays: Any) -> Any:
