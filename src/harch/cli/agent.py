@@ -71,10 +71,12 @@ def serve(
 ) -> None:
     import uvloop
 
+    from harch.base.private_files import close_to_others, keep_files_private
     from harch.cli.process import calm_collector, end_with_parent, set_up_logging
     from harch.execution.config import AgentConfig
     from harch.sovereignty.terrain import SiteSafeguards
 
+    keep_files_private()
     end_with_parent()
     set_up_logging(log_file)
     config = AgentConfig(
@@ -97,6 +99,7 @@ def serve(
             frameworks=frameworks,
         ),
     )
+    close_to_others(config.state_dir)
     calm_collector()
     uvloop.run(_serve(config, telemetry_url))
 

@@ -69,10 +69,12 @@ def serve(
     import uvloop
 
     from harch.api.process import HubConfig, serve_hub
+    from harch.base.private_files import close_to_others, keep_files_private
     from harch.cli.peer_address import parse_address
     from harch.cli.process import calm_collector, end_with_parent, open_fleet, set_up_logging
     from harch.federation.leases import LeaseTerms
 
+    keep_files_private()
     end_with_parent()
     set_up_logging(log_file)
     loaded = open_fleet(fleet)
@@ -93,5 +95,7 @@ def serve(
             json.dumps({"hub": config.hub_id, "url": url}) if as_json else f"hub {config.hub_id} listens on {url}"
         )
 
+    close_to_others(config.home.root, deep=False)
+    close_to_others(config.state_dir)
     calm_collector()
     uvloop.run(serve_hub(config, listening=listening))

@@ -19,11 +19,13 @@ def init(hub: str, trust_domain: str | None, fleet: str, address: str | None, as
     """
     from harch.base.clock import SystemClock
     from harch.base.config import home_from_env
+    from harch.base.private_files import keep_files_private
     from harch.cli.output import emit_json
     from harch.federation.identity.authority import found
     from harch.federation.identity.folder import identity_folder
     from harch.federation.identity.names import TRUST_DOMAIN_DEFAULT, hub_name
 
+    keep_files_private()
     name = hub_name(trust_domain or TRUST_DOMAIN_DEFAULT, hub.lower())
     folder = identity_folder(home_from_env(), name.hub_id)
     where = peer_address(name.hub_id, fleet, address)

@@ -23,12 +23,14 @@ def join(invitation: str, fleet: str, address: str | None, as_json: bool) -> Non
 
     from harch.base.clock import SystemClock
     from harch.base.config import home_from_env
+    from harch.base.private_files import keep_files_private
     from harch.cli.output import emit_json
     from harch.federation.identity import joining
     from harch.federation.identity.folder import identity_folder
     from harch.federation.identity.invitations import parse_invitation
     from harch.federation.links.stranger import ask_as_stranger
 
+    keep_files_private()
     card = parse_invitation(sys.stdin.read(10_000) if invitation == "-" else invitation)
     folder = identity_folder(home_from_env(), card.hub_id)
     where = peer_address(card.hub_id, fleet, address)

@@ -63,8 +63,10 @@ def serve(
     import uvloop
 
     from harch.api.telemetry.process import ServeOptions, serve_sentinel
+    from harch.base.private_files import close_to_others, keep_files_private
     from harch.cli.process import calm_collector, end_with_parent, set_up_logging, stay_without_parent
 
+    keep_files_private()
     host, port = _address(listen)
     if hub_url:
         end_with_parent()
@@ -79,6 +81,7 @@ def serve(
         token_file=Path(token_file) if token_file else None,
         hub_url=hub_url or "",
     )
+    close_to_others(options.data)
     calm_collector()
 
     def listening(at: int) -> None:

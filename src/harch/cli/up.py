@@ -20,16 +20,20 @@ def command(fleet: str, share: tuple[str, ...], as_json: bool) -> None:
     import asyncio
     import os
 
+    from harch.base.private_files import close_to_others, keep_files_private
     from harch.cli.federation import Federation
     from harch.cli.process import open_fleet
 
+    keep_files_private()
     loaded = open_fleet(fleet)
+    home = home_from_env()
     federation = Federation(
         fleet=loaded,
         fleet_argument=fleet,
-        home=home_from_env(),
+        home=home,
         ports=ports_from_env(len(loaded.hubs)),
         share=share or (os.getcwd(),),
         as_json=as_json,
     )
+    close_to_others(home.root, deep=False)
     asyncio.run(federation.run())

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import SystemClock
+from harch.base.private_files import keep_files_private
 from harch.execution.sandbox import Sandbox, choose
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.workers.process import WorkerEvent, WorkerProcess
@@ -191,6 +192,7 @@ async def keep(folder: Path, sandbox: Sandbox) -> None:
 
 
 def main() -> int:
+    keep_files_private()
     folder = Path(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harch.base.errors import HarchError
+from harch.base.private_files import keep_files_private
 from harch.pipelines.workers.config import WorkerConfig, read_config
 from harch.pipelines.workers.shell import Shell, StageBody
 
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--config", type=Path, required=True, help="a file of mode 0600 that the hub has written")
     arguments = parser.parse_args()
+    keep_files_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request, with its address, is nobody's business
     for name in [name for name in os.environ if name.upper().endswith(_LEADING_ELSEWHERE)]:
