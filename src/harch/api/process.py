@@ -25,6 +25,7 @@ from harch.base.tenants import DEFAULT_TENANT
 from harch.base.tracing.process import ProcessTracing, open_tracing
 from harch.base.tracing.span import Attributes
 from harch.base.tracing.tracer import Tracing
+from harch.execution.sandbox import workers_mode
 from harch.federation.identity.folder import identity_folder
 from harch.federation.identity.identity import HubIdentity
 from harch.federation.leases import LeaseTerms
@@ -113,6 +114,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     if hub is None:
         names = ", ".join(hub.id for hub in config.fleet.hubs)
         raise HarchError("E0305", f"the fleet has no hub `{config.hub_id}`", hint=f"use one of: {names}")
+    workers_mode(os.environ)  # a mistake in it is told now, and not when the first pipeline comes
     stop = asyncio.Event()
     broken: list[InvariantBroken] = []
 

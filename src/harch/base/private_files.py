@@ -20,7 +20,8 @@ def keep_files_private() -> None:
 def close_to_others(folder: Path, *, deep: bool = True) -> int:
     """Takes from others what an earlier version gave them: the folder and, if `deep`, all in it. Answers how many.
 
-    `folder` itself may be a link, inside of it none is followed. What belongs to somebody else is left alone, and so is what cannot be changed.
+    `folder` itself may be a link, inside of it none is followed. What belongs to somebody else is left alone, and so is
+    what cannot be changed.
     """
     changed, seen = 0, 0
     folders = deque([os.path.realpath(folder)])

@@ -42,7 +42,14 @@ def command() -> None:
 @click.option("--process-slots", default=64, show_default=True, help="Most processes at a time.")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where other nodes reach gangs of this one.")
 @click.option("--gang-ports", default="29500-29599", show_default=True, help="Ports on which gangs meet.")
-@click.option("--sandbox", type=click.Choice(["auto", "off"]), default="auto", show_default=True, help="bubblewrap.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "off", "required"]),
+    envvar="HARCH_SANDBOX",
+    default="auto",
+    show_default=True,
+    help="bubblewrap: where it works, never, or no work without it.",
+)
 @click.option("--encrypts-at-rest", is_flag=True, help="Declare that storage and scratch of the nodes are encrypted.")
 @click.option("--keys-in", multiple=True, metavar="CC", help="A country whose key store the nodes use. Repeatable.")
 @click.option("--framework", "frameworks", multiple=True, metavar="ID", help="A law it upholds besides its own.")
@@ -61,7 +68,7 @@ def serve(
     process_slots: int,
     address: str,
     gang_ports: str,
-    sandbox: Literal["auto", "off"],
+    sandbox: Literal["auto", "off", "required"],
     encrypts_at_rest: bool,
     keys_in: tuple[str, ...],
     frameworks: tuple[str, ...],

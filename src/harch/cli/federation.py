@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
 from harch.cli.descendants import Descendants, cpu_s
 from harch.cli.start_order import ENDS_MAX, Backoff, StartWatch, Step, starts_at_once
+from harch.execution.sandbox import agent_mode, choose
 from harch.federation.identity.founding import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file
@@ -110,7 +112,11 @@ class Federation:
             click.echo("\nstopped; the state is kept, `harch up` goes on from it")
 
     def _prepare(self) -> None:
-        """What must hold before anything starts: every port free, every key and identity written."""
+        """What must hold before anything starts: a sandbox where it is required, every port free, every key and
+        identity written."""
+        if agent_mode(os.environ) == "required":
+            with tempfile.TemporaryDirectory() as scratch:
+                choose("required", Path(scratch)).check()
         for index in range(len(self._fleet.hubs)):
             bind(HOST, self._ports.api(index)).close()
             bind(HOST, self._ports.peer(index)).close()

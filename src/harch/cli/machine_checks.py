@@ -6,24 +6,25 @@ import os
 import shutil
 import socket
 import stat
-import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harch.base.config import Home, Ports
+from harch.base.errors import HarchError
 from harch.base.set_aside import set_aside_files
 from harch.cli.findings import Finding, Mark
+from harch.execution.sandbox import agent_mode, host_layout, why_it_fails, workers_mode
 
 PYTHON_MIN = (3, 11)
 DISK_GB_LOW, DISK_GB_LEAST = 5.0, 1.0
 PORTS_CHECKED = 5  # the shipped federation
-_PROBE_TIMEOUT_S = 5.0
 
 
 def machine_findings(home: Home, ports: Ports) -> Iterator[Finding]:
     yield check_python(sys.version_info[:2])
-    yield check_sandbox(shutil.which("bwrap"))
+    yield check_sandbox(shutil.which("bwrap"), os.environ)
     yield check_cgroups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     yield from check_home(home)
     yield check_damage(home)
@@ -38,23 +39,25 @@ def check_python(version: tuple[int, ...]) -> Finding:
     return Finding("python", Mark.BROKEN, f"{text} is too old", "install Python 3.11 or newer, then `make install`")
 
 
-def check_sandbox(bwrap: str | None) -> Finding:
-    """Without bubblewrap, tasks run as plain process groups: they can read what the agent's user can read."""
+def check_sandbox(bwrap: str | None, environment: Mapping[str, str]) -> Finding:
+    """Without bubblewrap, tasks run as plain process groups: they can read what the agent's user can read. Where it is
+    required, they do not run."""
+    try:
+        modes = {agent_mode(environment), workers_mode(environment)}
+    except HarchError as error:
+        return Finding("sandbox", Mark.BROKEN, error.message, error.hint or "")
+    mark = Mark.BROKEN if "required" in modes else Mark.WARNING
+    so = "it is required, so no work runs" if "required" in modes else "tasks run without a sandbox"
     if bwrap is None:
         fix = "apt-get install bubblewrap, or dnf install bubblewrap"
-        return Finding("sandbox", Mark.WARNING, "bubblewrap is not installed: tasks run without a sandbox", fix)
-    try:
-        probe = subprocess.run(
-            [bwrap, "--ro-bind", "/", "/", "--unshare-pid", "true"], capture_output=True, timeout=_PROBE_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("sandbox", Mark.WARNING, f"{bwrap} does not start: {error}", "reinstall bubblewrap")
-    if probe.returncode == 0:
-        return Finding("sandbox", Mark.OK, f"bubblewrap at {bwrap}")
-    reason = probe.stderr.decode(errors="replace").strip()[:200]
+        return Finding("sandbox", mark, f"bubblewrap is not installed: {so}", fix)
+    with tempfile.TemporaryDirectory() as scratch:
+        failure = why_it_fails(bwrap, host_layout(), Path(scratch))
+    if not failure:
+        return Finding("sandbox", Mark.OK, f"bubblewrap at {bwrap}" + (", required" if "required" in modes else ""))
     fix = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"
     return Finding(
-        "sandbox", Mark.WARNING, f"bubblewrap may not make a namespace: {reason}", f"{fix} (those that exist)"
+        "sandbox", mark, f"bubblewrap does not work here ({failure[:200]}): {so}", f"{fix} (those that exist)"
     )
 
 

@@ -36,6 +36,7 @@ class Premises:
     shared: tuple[str, ...]
     hidden: tuple[str, ...]
     safeguards: SiteSafeguards = NOTHING_DECLARED
+    unconfined: str = ""  # why tasks would run without the sandbox that they must have
 
 
 Check = Callable[[TaskSpec, Premises], str]  # empty, or why not
@@ -74,6 +75,11 @@ def check_tags(task: TaskSpec, premises: Premises) -> str:
         return ""
     reasons = "; ".join(f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in verdict.rejections)
     return f"E0907 {reasons}"[:REASON_CHARS_MAX]
+
+
+def check_sandbox(task: TaskSpec, premises: Premises) -> str:
+    """An agent that must confine tasks and cannot does not even start; this is the second look."""
+    return f"E0312 {premises.unconfined}" if premises.unconfined else ""
 
 
 def check_names(task: TaskSpec, premises: Premises) -> str:
@@ -120,4 +126,12 @@ def check_working_dir(task: TaskSpec, premises: Premises) -> str:
 
 
 # Residency and tags first: no later rule may even look at a task that must not be here.
-CHECKS: tuple[Check, ...] = (check_residency, check_tags, check_names, check_command, check_lease, check_working_dir)
+CHECKS: tuple[Check, ...] = (
+    check_residency,
+    check_tags,
+    check_sandbox,
+    check_names,
+    check_command,
+    check_lease,
+    check_working_dir,
+)

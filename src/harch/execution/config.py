@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from harch.execution.admission import NOTHING_DECLARED
+from harch.execution.sandbox import SandboxMode
 from harch.sovereignty.terrain import SiteSafeguards
 
 PROCESS_SLOTS_DEFAULT = 64
@@ -29,5 +29,5 @@ class AgentConfig:
     share: tuple[Path, ...] = ()
     hide: tuple[Path, ...] = ()
     stop_tasks_on_exit: bool = False
-    sandbox: Literal["auto", "off"] = "auto"
+    sandbox: SandboxMode = "auto"
     safeguards: SiteSafeguards = NOTHING_DECLARED

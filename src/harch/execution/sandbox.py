@@ -2,6 +2,9 @@
 
 A task sees system programs and libraries, the running Python with this package, some harmless files of /etc, its own
 folders, and nothing else: no other user's files, no state of hub or agent. It keeps the network: gangs talk over it.
+
+Where there is no bubblewrap, or it may not make namespaces, work runs as plain processes and says so; with the mode
+`required` it does not run at all.
 """
 
 from __future__ import annotations
@@ -10,9 +13,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
+from harch.base.errors import HarchError
+
+SandboxMode = Literal["auto", "off", "required"]
+MODES: tuple[SandboxMode, ...] = get_args(SandboxMode)
+SETTING = "HARCH_SANDBOX"  # of agents and hubs
+WORKERS_SETTING = "HARCH_PIPELINE_SANDBOX"  # of workers of pipelines, if it is to be another one
 PROBE_TIMEOUT_S = 10.0
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Of /etc/ssl and /etc/pki only what is public: their private keys stay outside.
@@ -47,11 +58,24 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The chosen way to run tasks: `program` is bubblewrap's path, or empty for plain processes, and why."""
+    """The chosen way to run tasks: `program` is bubblewrap's path, or empty for plain processes, and why. Where it is
+    `required` and has no program, nothing may run."""
 
     program: str
     host: HostLayout
     detail: str
+    required: bool = False
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing may run; empty where it may."""
+        return f"work must run in a sandbox here, and {self.detail}" if self.required and not self.program else ""
+
+    def check(self) -> None:
+        """Raises E0312 where nothing may run."""
+        if self.refusal:
+            hint = f"`harch doctor` tells how to mend it; {SETTING}=auto would run work without a sandbox"
+            raise HarchError("E0312", self.refusal, hint=hint)
 
     def features(self) -> dict[str, str]:
         return {"sandbox": "bubblewrap" if self.program else "plain", "sandbox_detail": self.detail}
@@ -113,21 +137,46 @@ def host_layout() -> HostLayout:
     return HostLayout(tuple(system), tuple(prefix for prefix in prefixes if not is_inside(prefix, "/usr")))
 
 
-def choose(mode: str, scratch: Path) -> Sandbox:
-    """`off`: plain processes. `auto`: bubblewrap, if it is there and a trial run in folder `scratch` works."""
-    host = host_layout()
+def choose(mode: SandboxMode, scratch: Path) -> Sandbox:
+    """`off`: plain processes. `auto`: bubblewrap, if it is there and a trial run in folder `scratch` works.
+    `required`: the same, or nothing."""
+    host, required = host_layout(), mode == "required"
     if mode == "off":
         return Sandbox("", host, "switched off")
     program = shutil.which("bwrap")
     if program is None:
-        return Sandbox("", host, "bubblewrap (bwrap) is not installed")
+        return Sandbox("", host, "bubblewrap (bwrap) is not installed", required)
+    if failure := why_it_fails(program, host, scratch):
+        return Sandbox("", host, f"bubblewrap does not work here: {failure}", required)
+    return Sandbox(program, host, program, required)
+
+
+def why_it_fails(program: str, host: HostLayout, scratch: Path) -> str:
+    """A trial run with all that tasks get; empty if it works."""
     view = View(str(scratch), False, (), (), (), (), {"PATH": "/usr/bin:/bin"})
     command = [program, *bubblewrap_arguments(host, view), "--", "true"]
     try:
         trial = subprocess.run(command, env={}, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Sandbox("", host, f"bubblewrap does not work here: {error}")
-    if trial.returncode:
-        said = trial.stderr.decode(errors="replace").strip().splitlines()
-        return Sandbox("", host, f"bubblewrap does not work here: {said[-1] if said else trial.returncode}")
-    return Sandbox(program, host, program)
+        return str(error)
+    said = trial.stderr.decode(errors="replace").strip().splitlines()
+    return (said[-1] if said else f"exit status {trial.returncode}") if trial.returncode else ""
+
+
+def agent_mode(environment: Mapping[str, str]) -> SandboxMode:
+    """What agents are set to, unless their command line says it. Raises E0201."""
+    return mode_named(environment.get(SETTING) or "auto", SETTING)
+
+
+def workers_mode(environment: Mapping[str, str]) -> SandboxMode:
+    """What workers of pipelines are set to. Raises E0201: a word that nobody knows must not mean less than it says."""
+    if word := environment.get(WORKERS_SETTING):
+        return mode_named(word, WORKERS_SETTING)
+    return agent_mode(environment)
+
+
+def mode_named(word: str, where: str = "the sandbox") -> SandboxMode:
+    for mode in MODES:
+        if word == mode:
+            return mode
+    raise HarchError("E0201", f"{where} is `{word}`", hint=f"use one of: {', '.join(MODES)}")

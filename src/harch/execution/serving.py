@@ -34,7 +34,10 @@ POLL_S = 0.01
 
 
 async def serve(config: AgentConfig, *, stop: asyncio.Event | None = None, tracing: Tracing | None = None) -> None:
-    """Runs an agent until SIGTERM or SIGINT, or until `stop` is set by a caller who handles signals itself."""
+    """Runs an agent until SIGTERM or SIGINT, or until `stop` is set by a caller who handles signals itself.
+
+    Raises E0312 where tasks must be confined and cannot be: a node that starts nothing should not be given work.
+    """
     state = StateFolder(Path(_real(config.state_dir)))
     with held(state):
         if stop is None:
@@ -49,8 +52,9 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
     hidden = tuple(_real(folder) for folder in (state.root, state.secrets, *config.hide))
     shared = tuple(_real(folder) for folder in config.share)
     box = sandbox.choose(config.sandbox, state.trash)
+    box.check()
     limits = cgroups.detect(state.tag)
-    premises = Premises(config.country, frozenset(config.node_ids), shared, hidden, config.safeguards)
+    premises = Premises(config.country, frozenset(config.node_ids), shared, hidden, config.safeguards, box.refusal)
     agent = Agent(premises, clock, spans)
     local = LocalEngine(Preparation(state, box, limits, hidden), agent, clock, process_slots=config.process_slots)
     modelled = ModelledEngine(agent, clock)

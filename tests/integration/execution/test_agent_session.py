@@ -6,11 +6,13 @@ import asyncio
 import time
 
 import pytest
-from execution_fakes import FakeHub, alive, task, wait_until
+from execution_fakes import API_KEY, FakeHub, alive, task, wait_until
 
 from harch.base.errors import HarchError
 from harch.execution import session
+from harch.execution.config import AgentConfig
 from harch.execution.protocol import Heartbeat, Refused, StartTask, StopTask, TaskEnded
+from harch.execution.serving import serve
 from harch.execution.session import BACKOFF_S_MAX
 from harch.workloads.lifecycle import ExitReason
 
@@ -44,6 +46,16 @@ async def test_residency_is_checked_again_and_a_task_that_must_not_run_here_neve
     modelled = await hub.run(task(modelled_duration_s=0.01, **changes))
     assert modelled.reason is ExitReason.NOT_STARTED
     assert not (tmp_path / "ran").exists()
+
+
+async def test_an_agent_that_must_confine_tasks_and_cannot_does_not_serve(hub, state):
+    config = AgentConfig(
+        hub_url=hub.url, api_key=API_KEY, agent_id="a", state_dir=state, country="MA", sandbox="required"
+    )
+    with pytest.raises(HarchError) as refused:  # this file's tests find no bubblewrap
+        await serve(config, stop=asyncio.Event())
+    assert refused.value.code == "E0312"
+    assert hub.hellos == []
 
 
 async def test_tasks_for_other_nodes_or_beyond_the_slots_are_refused(hub, run_agent):

@@ -97,6 +97,15 @@ print(json.dumps({{
 
 
 @pytest.mark.needs("bubblewrap")
+async def test_a_required_sandbox_that_works_runs_tasks_in_it(hub, run_agent):
+    await run_agent(sandbox="required")
+    spec = task("sh", "-c", "echo $$")
+    assert (await hub.run(spec)).exit_code == 0
+    assert hub.hellos[0].features["sandbox"] == "bubblewrap"
+    assert int((await hub.log(spec.key)).data) < 10, "it counts processes anew"
+
+
+@pytest.mark.needs("bubblewrap")
 async def test_a_shared_folder_is_writable_but_state_inside_it_stays_hidden(hub, run_agent, tmp_path):
     share = tmp_path / "share"
     (share / "project").mkdir(parents=True)

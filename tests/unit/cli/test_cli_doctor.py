@@ -49,16 +49,28 @@ def test_files_that_were_set_aside_as_damaged_are_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_sandbox_is_a_warning_with_the_package_to_install() -> None:
-    finding = check_sandbox(None)
+    finding = check_sandbox(None, {})
     assert finding.mark is Mark.WARNING
     assert "install bubblewrap" in finding.fix
+    assert "tasks run without a sandbox" in finding.detail
+
+
+@pytest.mark.parametrize("setting", ["HARCH_SANDBOX", "HARCH_PIPELINE_SANDBOX"])
+def test_a_missing_sandbox_that_is_required_is_broken(setting: str) -> None:
+    finding = check_sandbox(None, {setting: "required"})
+    assert finding.mark is Mark.BROKEN
+    assert "it is required, so no work runs" in finding.detail
+    assert check_sandbox(None, {setting: "requird"}).mark is Mark.BROKEN
 
 
 def test_a_sandbox_that_does_not_work_is_found_by_trying_it(tmp_path: Path) -> None:
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
     broken.chmod(0o755)
-    assert "no permissions" in check_sandbox(str(broken)).detail
+    assert "no permissions" in check_sandbox(str(broken), {}).detail
+    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is Mark.BROKEN
+    broken.write_text("#!/bin/sh\nexit 0\n")
+    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is Mark.OK
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ KINDS = (
     ErrorKind("E0310", "Region not found", 404, "No hub of the fleet stands in this region."),
     ErrorKind("E0311", "Hardware not found", 404, "The hub has no node, GPU, rack or cooling zone of this id."),
     ErrorKind(
+        "E0312",
+        "Sandbox required",
+        503,
+        "This agent or hub is set to run work in a sandbox only, and bubblewrap is not installed or does not work. "
+        "Nothing runs without it. `harch doctor` tells how to mend it.",
+        EXIT_REFUSED,
+    ),
+    ErrorKind(
         "E0340",
         "No plan can supply this load",
         409,

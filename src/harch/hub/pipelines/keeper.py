@@ -1,7 +1,8 @@
 """Who keeps the workers of this hub running while the hub itself is started anew? A small process of its own.
 
-`python -m harch.hub.pipelines.keeper FOLDER [auto|off]`: reads `orders.json` whenever it changes, runs exactly those
-workers, starts again what ends, and writes what it sees to `report.json`. It decides nothing. SIGTERM stops them all.
+`python -m harch.hub.pipelines.keeper FOLDER [auto|off|required]`: reads `orders.json` whenever it changes, runs exactly
+those workers, starts again what ends, and writes what it sees to `report.json`. It decides nothing. SIGTERM stops them
+all. Where workers must be confined and cannot be, it ends at once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import SystemClock
+from harch.base.errors import HarchError
 from harch.base.private_files import keep_files_private
-from harch.execution.sandbox import Sandbox, choose
+from harch.execution.sandbox import Sandbox, choose, mode_named
 from harch.pipelines.engine.keys import write_secret
 from harch.pipelines.workers.process import WorkerEvent, WorkerProcess
 
@@ -201,7 +203,12 @@ def main() -> int:
     except BlockingIOError:
         log.error("another keeper has %s", folder)
         return 1
-    sandbox = choose(sys.argv[2] if len(sys.argv) > 2 else "auto", folder)
+    try:
+        sandbox = choose(mode_named(sys.argv[2] if len(sys.argv) > 2 else "auto"), folder)
+        sandbox.check()
+    except HarchError as error:
+        log.error("%s: %s", error.code, error.message)
+        return 1
     log.info("workers run %s", f"in {sandbox.program}" if sandbox.program else f"without a sandbox: {sandbox.detail}")
     asyncio.run(keep(folder, sandbox))
     return 0

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from harch.base.errors import HarchError
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
+from harch.execution.sandbox import choose, workers_mode
 from harch.hub.pipelines.keeper import ORDERS, REPORT, STOP_GRACE_S, Kept, Orders, Report, WorkerOrder
 from harch.pipelines.engine.keys import write_secret
 
 RECORD, OUTPUT = "keeper.pid", "keeper.log"
 OUTPUT_BYTES_MAX = 16 << 20
-SANDBOX = "HARCH_PIPELINE_SANDBOX"  # `off`: workers run as plain processes
-
-
-def sandbox_mode() -> Literal["auto", "off"]:
-    return "off" if os.environ.get(SANDBOX) == "off" else "auto"
 
 
 class WorkerKeeper:
     """One hub's keeper. It outlives a hub that is killed, and is found again by the next one."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises E0201 for a mode of the sandbox that nobody knows."""
         self._folder = folder
+        self._mode = workers_mode(os.environ)
+        self._is_confined = False
         self._process: RunningProcess | None = None
         self._ordered: Orders | None = None
 
     @property
     def pid(self) -> int | None:
         return self._process.record.pid if self._process is not None else None
+
+    async def refusal(self) -> HarchError | None:
+        """Why no worker may be started: E0312 where it must be confined and cannot be. Asked until it can be."""
+        if self._mode == "required" and not self._is_confined:
+            try:
+                (await asyncio.to_thread(choose, self._mode, self._folder)).check()
+            except HarchError as error:
+                return error
+            self._is_confined = True
+        return None
+
+    async def settle(self) -> None:
+        """Ends a keeper, and its workers, that an earlier hub started with the sandbox in another mode."""
+        if self._is_there() and self._process is not None:
+            mode = self._process.record.config_sha256 or "auto"  # earlier releases did not say
+            if mode != self._mode:
+                await self.stop()
 
     def order(self, workers: tuple[WorkerOrder, ...]) -> None:
         """These workers and no others. Starts the keeper if it does not run; without workers none is started."""
@@ -76,13 +93,13 @@ class WorkerKeeper:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HARCH_")}
         with output.open("wb" if fresh else "ab") as sink:
             child = subprocess.Popen(
-                [sys.executable, "-m", "harch.hub.pipelines.keeper", str(self._folder), sandbox_mode()],
+                [sys.executable, "-m", "harch.hub.pipelines.keeper", str(self._folder), self._mode],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
                 env=environment,
                 start_new_session=True,  # a Ctrl-C meant for the hub does not reach it
             )
-        record = ProcessRecord(child.pid, start_ticks(child.pid), "")
+        record = ProcessRecord(child.pid, start_ticks(child.pid), self._mode)  # all the configuration that it has
         write_record(self._folder / RECORD, record)
         return RunningProcess(record, child)

@@ -155,7 +155,8 @@ class PipelineLoop:
 
     async def _round(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._learn()
+        await self._keeper.settle()
+        self._learn(await self._keeper.refusal())
         await self._deploy()
         self.troubles.pop("", None)
         kept = self._keeper.report()
@@ -191,13 +192,21 @@ class PipelineLoop:
                 self.troubles[BORDERS] = message
                 self._note("pipeline.border", self.ground.hub_id, message)
 
-    def _learn(self) -> None:
-        """Plans of records that are new or changed. A plan that no longer holds stops its pipeline."""
+    async def sandbox_refusal(self) -> HarchError | None:
+        """Why no worker of a pipeline may be started on this machine."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return await self._keeper.refusal()
+
+    def _learn(self, refusal: HarchError | None) -> None:
+        """Plans of records that are new or changed. A plan that no longer holds stops its pipeline, and so does a
+        machine that refuses its workers."""
         for name, record in self.records.items():
             running = self.running.get(name)
-            if running is not None and running.record == record:
+            if refusal is None and running is not None and running.record == record:
                 continue
             try:
+                if refusal is not None:
+                    raise refusal
                 planned = plan(
                     spec_of(record),
                     self.ground,

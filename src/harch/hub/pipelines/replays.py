@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from harch.base.errors import HarchError
-from harch.execution.sandbox import Sandbox, choose
+from harch.execution.sandbox import Sandbox, choose, workers_mode
 from harch.hub.pipelines.files import checked_path
-from harch.hub.pipelines.keeping import sandbox_mode
 from harch.hub.pipelines.logs import LOGS
 from harch.hub.pipelines.pipeline import FILES, KEPT, RunningPipeline
 from harch.hub.pipelines.replay_wish import ReplayWish
@@ -42,7 +41,7 @@ class Replays:
         self._sandbox: Sandbox | None = None
 
     async def start(self, pipeline: RunningPipeline, wish: ReplayWish) -> ReplayRun:
-        """Raises E0756 while another run of it is under way, or where nothing is kept."""
+        """Raises E0756 while another run of it is under way, or where nothing is kept; E0312 without its sandbox."""
         async with self._starting:
             return await self._start(pipeline, wish)
 
@@ -144,8 +143,11 @@ class Replays:
         )
 
     def _chosen(self, folder: Path) -> Sandbox:
+        """Raises E0312 where it must be confined and cannot be."""
         if self._sandbox is None:
-            self._sandbox = choose(sandbox_mode(), folder)
+            found = choose(workers_mode(os.environ), folder)
+            found.check()
+            self._sandbox = found
         return self._sandbox
 
     def _next(self) -> int:

@@ -173,7 +173,7 @@ class HubPipelines:
         drop_state: bool = False,
         enrichment: dict[str, dict[str, float]] | None = None,
     ) -> ApplyView:
-        """Creates or updates; the same file again changes nothing. Raises E0250, E0907, E0711 to E0713, E0705."""
+        """Creates or updates; the same file again changes nothing. Raises E0250, E0312, E0705, E0711-E0713, E0907."""
         ground = self._open().ground
         from harch.hub.pipelines import planning
 
@@ -212,6 +212,8 @@ class HubPipelines:
         now, country, known = self._clock.now(), self._hub.country, self._around.authorities()
         asked = Asked(tenant=tenant, actor=actor, at=iso(now), now=now, dry_run=dry_run, authorities=known, **more)
         try:
+            if (refusal := await self._open().sandbox_refusal()) is not None:
+                raise refusal
             done = await prepare(spec, before, asked, self._open(), self._database, country)
         except HarchError as error:
             await self._write([], [drafts.refused(spec.name, error, country=country, tenant=tenant, by=actor)])
