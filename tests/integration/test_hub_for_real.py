@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,6 +203,55 @@ def test_a_full_disk_refuses_new_work_with_507_and_recovers_when_there_is_space(
             assert client.get("/v1/workloads/before").json()["status"] == "running"
             assert client.post("/v1/workloads", json={"name": "after", "modelled_duration_s": 1}).status_code == 201
         assert wait_for(hub, "after", "completed")["status"] == "completed"
+
+
+def test_work_is_stopped_and_deleted_on_a_full_disk_although_others_take_whatever_comes_free(small_disk: Path) -> None:
+    with HubProcess(TINY_FLEET_TOML, "dakhla", small_disk) as hub:
+        for name in ("one", "two", "three"):
+            submit(hub, name, ["sleep", "600"], stop_grace_s=1)
+        for name in ("one", "two", "three"):
+            wait_for(hub, name, "running")
+        with hub.client() as client, greedy(small_disk / "ballast"):
+            until(lambda: client.get("/readyz").status_code == 503, "the hub to notice")
+            refused = [
+                client.post("/v1/workloads", json={"name": f"full-{number}", "modelled_duration_s": 1})
+                for number in range(5)
+            ]
+            assert {answer.status_code for answer in refused} == {507}
+            assert len({(answer.json()["code"], str(answer.json().get("hint"))) for answer in refused}) == 1
+            assert client.patch("/v1/workloads/one", json={"status": "cancelled"}).status_code == 200
+            assert client.delete("/v1/workloads/two").status_code in (200, 204)
+            assert client.patch("/v1/workloads/three", json={"status": "cancelled"}).status_code == 200
+            assert wait_for(hub, "one", "cancelled")["status"] == "cancelled"
+            assert wait_for(hub, "three", "cancelled")["status"] == "cancelled"
+            assert client.get("/readyz").status_code == 503
+        with hub.client() as client:
+            until(lambda: client.get("/readyz").status_code == 200, "the hub to recover")
+            assert client.post("/v1/workloads", json={"name": "after", "modelled_duration_s": 1}).status_code == 201
+        assert wait_for(hub, "after", "completed")["status"] == "completed"
+
+
+@contextlib.contextmanager
+def greedy(ballast: Path) -> Iterator[None]:
+    """Somebody fills the disk, and goes on filling it; in the end it is given back."""
+    over = threading.Event()
+
+    def fill() -> None:
+        with ballast.open("ab", buffering=0) as file:
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * 512):
+                        pass
+                over.wait(0.01)
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    try:
+        yield
+    finally:
+        over.set()
+        filling.join()
+        ballast.unlink()
 
 
 def test_a_port_in_use_is_named_with_its_code(hub: HubProcess, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class SqliteGuard:
         self._database = self._wal = self._shared = -1  # files
         self._noted = WalPosition()  # up to where pages of the log have their digests written
         self._is_foreign = False
+        self._pages_max = CHECKPOINT_PAGES
         self._had_content = path.exists() and path.stat().st_size > 0
         self.lost_frames = 0  # of the log: acknowledged, and gone
         self._sums = SumsFile(path, _boot_id())
@@ -89,15 +90,29 @@ class SqliteGuard:
         position, backfilled = found
         try:
             self._sums.write_position(position, backfilled)
-            if position.frames - backfilled >= CHECKPOINT_PAGES:
-                self._note_pages(position)
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                if (found := self._found_position()) is not None:
-                    self._note_pages(found[0])  # what another process committed meanwhile
-                    self._sums.write_position(*found)
-                self._sums.write_state(page_count(self._shared_bytes()), self._path.stat().st_mtime_ns)
+            if position.frames - backfilled >= self._pages_max:
+                self._empty_log(connection, position, "PASSIVE")
         except (OSError, sqlite3.Error) as problem:
             _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+
+    def empty_log_every(self, connection: sqlite3.Connection, pages: int | None) -> None:
+        """The log begins anew, and again whenever it holds so many pages, to save space; None: as usual."""
+        self._pages_max = CHECKPOINT_PAGES if pages is None else pages
+        found = self._found_position()
+        if pages is None or found is None:
+            return
+        try:
+            self._empty_log(connection, found[0], "RESTART")
+        except (OSError, sqlite3.Error) as problem:
+            _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+
+    def _empty_log(self, connection: sqlite3.Connection, position: WalPosition, mode: str) -> None:
+        self._note_pages(position)
+        connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        if (found := self._found_position()) is not None:
+            self._note_pages(found[0])  # what another process committed meanwhile
+            self._sums.write_position(*found)
+        self._sums.write_state(page_count(self._shared_bytes()), self._path.stat().st_mtime_ns)
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Closes the last connection of this process, after which SQLite has nothing left to move by itself."""

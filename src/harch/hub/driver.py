@@ -24,7 +24,7 @@ from harch.base.errors import HarchError, InvariantBroken
 from harch.carbon.planning.settings import PlanSettings
 from harch.execution.protocol import HubMessage, StartTask, TaskEnded
 from harch.federation.leases import LeaseTerms
-from harch.federation.offers import SpillMessage
+from harch.federation.offers import Ask, SpillMessage
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
 from harch.hub.audit.trail import AuditTrail
@@ -51,7 +51,29 @@ GATHER_S = 0.003  # under load a round then serves several requests, and costs h
 SPILL_EVERY_S = 0.05
 AUDIT_TAGS_S = 2.0  # how often running work is compared with the tags of its data, besides each change of a tag
 TRIM_EVERY_EVENTS = 10_000
+RESERVE_EVERY_S = 5.0
 EQUIP_FAULTS_MAX = 3  # rounds in a row that failed
+
+# What is taken while the disk is full: what ends work or makes it known that it has ended, and rules about data. It
+# costs little, and a reserve is kept for it.
+ON_A_FULL_DISK = (
+    h.StopAsked,
+    h.PauseAsked,
+    h.TaskStartSeen,
+    h.TaskEndSeen,
+    h.AgentJoined,
+    h.AgentLeft,
+    h.PeersSeen,
+    h.PeerSaid,
+    h.PeerBack,
+    h.SpillDue,
+    h.TagsDue,
+    h.DataRetagged,
+    h.HardwareChanged,
+    h.NodeDrained,
+    h.HubClosed,
+    h.FaultSeen,
+)
 
 _log = logging.getLogger("harch.hub")
 
@@ -104,6 +126,7 @@ class Driver:
         self.faults = FaultBook()
         self._leases, self._plan_settings = leases, PlanSettings()
         self.not_ready = "starting"
+        self.short_of_space: HarchError | None = None  # then only what ends work is taken
         self.seq = database.last_event()  # given out
         self.seq_stored = self.seq  # on disk
         self.machine = JobMachine(fleet, hub, settings, rules)
@@ -118,9 +141,11 @@ class Driver:
         if self.held is not None:
             raise HarchError(self.held.code, self.held.message, hint=self.held.hint)
         if self.not_ready:
-            raise HarchError(
+            raise self._committer.failed or HarchError(  # one cause, one error
                 "E0801", f"hub {self._hub.name} is not ready: {self.not_ready}", hint="try again", retry_after_s=2
             )
+        if self.short_of_space is not None and not all(map(_is_taken_on_a_full_disk, events)):
+            raise self.short_of_space
         if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
             raise too_slow()
         now, boot_s = self._clock.now(), self._clock.boot_s()
@@ -160,6 +185,8 @@ class Driver:
         """
         boot_s = self._clock.boot_s()
         taken = [event for event in events if self.faults.rest_s(event, boot_s) <= 0]
+        if self.short_of_space is not None:
+            taken = [event for event in taken if _is_taken_on_a_full_disk(event)]
         if self.not_ready or not taken:
             return False
         try:
@@ -171,6 +198,10 @@ class Driver:
 
     def write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:
         """For what is not the machine's: keys, secrets, refusals; with what the audit chain says about it."""
+        if self.short_of_space is not None:
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(self.short_of_space)
+            return refused
         head = self._trail.head
         return self._submit([*statements, *self._trail.link(drafts)], head, self.seq)
 
@@ -211,6 +242,39 @@ class Driver:
             await self._clock.sleep(AUDIT_TAGS_S)
             if self.machine.desk.guard.has_readers:
                 self.post(h.TagsDue())
+
+    async def keep_reserve(self) -> None:
+        """Until cancelled: on a full disk there is room left to stop work; see `store.reserve`."""
+        while True:
+            with self.survived("keeping a reserve on the disk"):
+                await self.look_at_space()
+            await self._clock.sleep(RESERVE_EVERY_S)
+
+    async def look_at_space(self) -> None:
+        try:
+            await asyncio.to_thread(self._database.renew_reserve)
+        except OSError as error:
+            full = storage_error(error, self._database.path)
+            if full.code != "E1002":
+                raise
+            if self.short_of_space is None:
+                _log.error("%s: no new work until there is space; work can be stopped", full.message)
+                self.short_of_space = full
+                await self._committer.drain()
+                self._database.save_space(True)
+            return
+        if self.short_of_space is not None:
+            await self._committer.drain()
+            self._database.save_space(False)
+            self.short_of_space = None
+            self.post(h.Noted("store.recovered", self._hub.id, "there is space on the disk again"))
+            self.plan_placement()
+
+    async def until_ready(self, timeout_s: float) -> None:
+        """A fault or a full disk is over, or the time is."""
+        until_s = self._clock.monotonic_s() + timeout_s
+        while self.not_ready and self._clock.monotonic_s() < until_s:
+            await self._clock.sleep(LOOK_AGAIN_S / 10)
 
     async def wait_for_event(self, after: int, timeout_s: float) -> None:
         if self.seq_stored > after:
@@ -257,7 +321,7 @@ class Driver:
     def _place(self) -> None:
         self._placement_planned = False
         desk = self.machine.desk
-        if self.not_ready or not (desk.scheduler.queue or desk.set_aside):
+        if self.not_ready or self.short_of_space is not None or not (desk.scheduler.queue or desk.set_aside):
             return
         if self.post(h.PlacementDue()) and self.machine.more_to_place:
             self.plan_placement()
@@ -470,6 +534,9 @@ class Driver:
                     await self._committer.drain()
                 if self._committer.failed is not None:
                     await self._clock.sleep(wait_s)
+                    if self._committer.failed.code == "E1002":
+                        self.short_of_space = self._committer.failed  # until the reserve can be renewed
+                        self._database.save_space(True)
                     self._database.write([("UPDATE schema_version SET version = version", ())])
                     self._committer.reset()
                 self._restore()
@@ -495,6 +562,11 @@ class Driver:
         notes, self._notes = dict.fromkeys(self._notes), []
         for note in notes:
             self.post(note)
+
+
+def _is_taken_on_a_full_disk(event: h.Event) -> bool:
+    asks_for_room = isinstance(event, h.PeerSaid) and isinstance(event.message, Ask)
+    return isinstance(event, ON_A_FULL_DISK) and not asks_for_room
 
 
 def _fault_error(event: h.Event, rest_s: float) -> HarchError:

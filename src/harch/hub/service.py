@@ -227,6 +227,7 @@ class HubService(HubWorkloads):
             await self._driver.opened.wait()
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
+            group.create_task(self._driver.keep_reserve())
             group.create_task(self.carbon.run())
             learner = Learner(self._driver, self._database, self._clock)
             for what, run in (
@@ -248,7 +249,9 @@ class HubService(HubWorkloads):
         self._head_file.close()
 
     def ready(self) -> str:
-        return self._driver.not_ready
+        """Why it takes no work, if so."""
+        full = self._driver.short_of_space
+        return self._driver.not_ready or (f"{full.message}: {full.hint}" if full is not None else "")
 
     def is_sentinel(self, token: str) -> bool:
         """Whether this is the key of the hub's own SENTINEL."""

@@ -31,6 +31,8 @@ from harch.workloads.carbon import CarbonWishes
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
+FULL_DISK_S_MAX = 5.0  # how long a stop waits for the hub to see that the disk is full
+
 
 class HubWorkloads:
     """The part of a hub that answers for its work. `peers` tells how the other hubs are."""
@@ -135,12 +137,12 @@ class HubWorkloads:
 
     async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
-        return await self._ask(workload, h.StopAsked(workload.id, reason))
+        return await self._end(workload, h.StopAsked(workload.id, reason))
 
     async def delete(self, ref: str, *, tenant: str | None) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
         if workload.id in self._desk.registry.workloads:
-            return await self._ask(workload, h.StopAsked(workload.id, "deleted", hide=True))
+            return await self._end(workload, h.StopAsked(workload.id, "deleted", hide=True))
         workload.hidden = True
         await self._driver.write([rows.save_workload(workload)], [])
         return workload
@@ -158,6 +160,16 @@ class HubWorkloads:
                 subject, error, country=self._country, tenant=tenant, actor=actor, policy_version=policy
             )
             await self._driver.write([], [draft])
+
+    async def _end(self, workload: Workload, event: h.StopAsked) -> Workload:
+        """Works on a full disk, too: whoever finds it full first tries again from the reserve."""
+        try:
+            return await self._ask(workload, event)
+        except HarchError as error:
+            if error.code != "E1002":
+                raise
+        await self._driver.until_ready(FULL_DISK_S_MAX)
+        return await self._ask(workload, event)
 
     async def _ask(self, workload: Workload, event: h.Event) -> Workload:
         await self._driver.handle(event)

@@ -177,6 +177,7 @@ class FaultyHub:
                 await asyncio.sleep(0.0002)
             if not self.driver.not_ready:
                 try:
+                    await self.driver.look_at_space()  # as its loop does every few seconds
                     await self.driver._committer.drain()
                 except HarchError:  # the disk fails only now
                     continue

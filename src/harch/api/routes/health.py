@@ -83,7 +83,7 @@ async def healthz() -> Response:
 @router.get("/readyz", response_class=PlainTextResponse, summary="200 when work is taken, else 503")
 async def readyz(here: Here) -> Response:
     if not_ready := here.hub.ready():
-        raise HarchError("E0801", not_ready, hint="try again in a moment, unless it says otherwise", retry_after_s=1)
+        raise HarchError("E0801", not_ready, hint="it takes work again when this is over", retry_after_s=1)
     return PlainTextResponse("ready\n")
 
 

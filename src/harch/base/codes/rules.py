@@ -142,7 +142,8 @@ KINDS = (
         "E1002",
         "Storage full",
         507,
-        "The disk of the hub is full. Nothing was stored; running work goes on. Free space, then try again.",
+        "The disk of the hub is full. Nothing was stored; running work goes on, and a small reserve is kept to stop or "
+        "delete work. Free space, then try again.",
     ),
     ErrorKind("E1003", "Storage failed", 503, "The hub's database refused a write. Nothing was acknowledged."),
     ErrorKind("E1004", "Port in use", 500, "Another process listens on this port. HARCH_PORT_BASE moves all ports."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 import threading
 from collections.abc import Iterable
@@ -17,10 +16,13 @@ from harch.hub.happenings import IdempotencyEntry
 from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.store import rows
 from harch.hub.store.migrations import migrate
+from harch.hub.store.reserve import FULL, Reserve
 from harch.hub.store.rows import Statement
 from harch.hub.views import EventRecord, KeyInfo, Role, WorkloadPage, WorkloadQuery
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
+
+PAGE_BYTES = 4096
 
 
 class Database:
@@ -50,6 +52,7 @@ class Database:
             self._guard.release()
             raise
         self._reader_lock, self._writer_lock = threading.Lock(), threading.Lock()
+        self._reserve = Reserve(path)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
@@ -105,6 +108,19 @@ class Database:
             self._reader.close()
         with self._writer_lock:
             self._guard.close(self._writer)
+        self._reserve.close()
+
+    # Space
+
+    def renew_reserve(self) -> None:
+        """Raises OSError if the disk is too full for it; see `reserve`."""
+        (page_count,), (page_bytes,) = self._all("PRAGMA page_count")[0], self._all("PRAGMA page_size")[0]
+        self._reserve.renew(int(page_count) * int(page_bytes))
+
+    def save_space(self, on: bool) -> None:
+        """While nobody writes. On: the log begins anew, and soon again, so that it hardly grows."""
+        few = max(8, self._reserve.bytes_each // PAGE_BYTES // 4)
+        self._guard.empty_log_every(self._writer, few if on else None)
 
     # Reading
 
@@ -237,12 +253,12 @@ class Database:
 def storage_error(error: BaseException, path: Path) -> HarchError:
     """Says what a failed write means for people. A full disk is told apart, because people can mend it."""
     text = str(error)
-    full = "full" in text or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+    full = "full" in text or (isinstance(error, OSError) and error.errno in FULL)
     if full:
         return HarchError(
             "E1002",
             f"no space left for {path.name}",
-            hint=f"free space on the disk of {path.parent}; nothing was stored, running work goes on",
+            hint=f"free space on the disk of {path.parent}; running work goes on, and `harch stop` works",
             retry_after_s=5,
         )
     return HarchError("E1003", f"{path.name}: {text}", hint="`harch doctor` checks the state folder", retry_after_s=5)
