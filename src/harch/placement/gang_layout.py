@@ -25,16 +25,22 @@ RankNodes = Callable[[Kind, Bools], Floats]
 
 
 class Demand:
-    """One task's needs against the room: how many such tasks each node takes, and which node to prefer among equals."""
+    """One task's needs against the room: how many such tasks each node takes, and which node to prefer among equals.
 
-    def __init__(self, room: Room, needs: Resources, slots: Ints, scores: Callable[[], Floats]) -> None:
+    `nodes` are those of the GPU models in question: what is free of other models makes no domain wider for this gang.
+    """
+
+    def __init__(
+        self, room: Room, needs: Resources, slots: Ints, scores: Callable[[], Floats], *, nodes: Bools
+    ) -> None:
         self.room = room
         self.needs = needs
         self.slots = slots
         self._scores = scores
         arrays = room.arrays
         # What is still free on a node, in the unit that the gang competes for: the less, the tighter.
-        self.tightness: Ints = np.where(arrays.available, arrays.gpu_milli_free_sum, 0) if needs.gpus else slots
+        counted = arrays.available & nodes
+        self.tightness: Ints = np.where(counted, arrays.gpu_milli_free_sum, 0) if needs.gpus else slots
         self.watts: Floats | None = np.maximum(room.watts(needs), 1.0) if needs.gpus else None
 
     @cached_property
@@ -42,9 +48,9 @@ class Demand:
         scores = np.maximum(np.nan_to_num(self._scores(), nan=_SCORE_MIN), _SCORE_MIN)
         return np.where(self.slots > 0, scores, 0.0)
 
-    def only(self, slots: Ints) -> Demand:
-        """The same on fewer nodes."""
-        return Demand(self.room, self.needs, slots, self._scores)
+    def only(self, nodes: Bools) -> Demand:
+        """The same on nodes of fewer models."""
+        return Demand(self.room, self.needs, np.where(nodes, self.slots, 0), self._scores, nodes=nodes)
 
     @cached_property
     def rack_tightness(self) -> Ints:

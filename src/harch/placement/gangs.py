@@ -45,7 +45,7 @@ def place_gang(
     for usable in _model_choices(room, request.needs):
         if int(slots[usable].sum()) < tasks:
             continue
-        demand = Demand(room, request.needs, np.where(usable, slots, 0), scores)
+        demand = Demand(room, request.needs, np.where(usable, slots, 0), scores, nodes=usable)
         for level in levels_tried(request):
             for part in _alike_first(demand, request, tasks, level):
                 if (placed := _place_at(part, request, tasks, level)) is not None:
@@ -71,7 +71,7 @@ def _model_choices(room: Room, needs: Resources) -> Iterator[Bools]:
         for model in wanted:
             if model in room.models:
                 yield room.arrays.model == room.models.index(model)
-    yield np.ones(room.arrays.size, np.bool_)
+    yield room.suits(needs)
 
 
 def _alike_first(demand: Demand, request: Request, tasks: int, level: Level) -> Iterator[Demand]:
@@ -80,10 +80,10 @@ def _alike_first(demand: Demand, request: Request, tasks: int, level: Level) -> 
     models = np.unique(room.arrays.model[slots > 0]).tolist()
     together = request.topology.strategy is Strategy.PACK and request.needs.gpus > 0
     if level.rank > Level.NODE.rank and len(models) > 1 and together:
-        alone = {model: np.where(room.arrays.model == model, slots, 0) for model in models}
-        enough = [model for model in models if int(alone[model].sum()) >= tasks]
+        alone = {model: room.arrays.model == model for model in models}
+        enough = [model for model in models if int(slots[alone[model]].sum()) >= tasks]
         if len(enough) > 1:  # the model whose nodes the policy likes best comes first
-            enough.sort(key=lambda model: -float(demand.node_scores[alone[model] > 0].mean()))
+            enough.sort(key=lambda model: -float(demand.node_scores[alone[model] & (slots > 0)].mean()))
         yield from (demand.only(alone[model]) for model in enough)
     yield demand
 

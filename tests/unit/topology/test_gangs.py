@@ -72,6 +72,32 @@ def test_the_tightest_rack_is_used_and_the_wide_ones_stay_whole() -> None:
     assert rows(place(where, 2, Resources(gpus=4, cpus=8), preferred=Level.RACK)) == [4, 5]
 
 
+def mixed_racks() -> Room:
+    """Three racks of a row: 2 H100 nodes and 2 A100 nodes, 3 H100 nodes, 4 A100 nodes."""
+
+    def node(rack: int, number: int, model: GpuModel) -> Node:
+        gpus = tuple(Gpu(f"r{rack}n{number}g{i}", i, model, 0, i // 2, i // 4) for i in range(8))
+        return Node(f"r{rack}n{number}", f"r{rack}", gpus, 64, 512, 100, Provenance.MODELLED)
+
+    racks = tuple(
+        Rack(f"r{rack}", "row", "z", 100, tuple(node(rack, n, H100 if m == "h" else A100) for n, m in enumerate(models)))
+        for rack, models in enumerate(("hhaa", "hhh", "aaaa"))
+    )
+    found = Room(Hub("hub", "Hub", "MA", "MA", 0, 0, 1.2, (CoolingZone("z", 1000),), racks))
+    found.serve(found.row_of, True)
+    return found
+
+
+def test_free_gpus_of_other_models_do_not_make_a_rack_wide() -> None:
+    where = mixed_racks()
+    both = place(where, 2, Resources(gpus=8, gpu_model="h100-80gb"), preferred=Level.RACK)
+    assert rows(both) == [0, 1], "the rack with exactly two H100 nodes; the three of the other stay together"
+    first = place(where, 2, Resources(gpus=8, gpu_models=("h100-80gb", "a100-80gb")), preferred=Level.RACK)
+    assert rows(first) == [0, 1]
+    spread = place(where, 2, Resources(gpus=1, gpu_model="h100-80gb"), strategy=Strategy.SPREAD)
+    assert rows(spread) == [0, 4], "of each rack the first node with such GPUs"
+
+
 def test_never_above_the_required_level() -> None:
     where = room()
     assert place(where, 2, Resources(gpus=4), required=Level.ISLAND) is None
