@@ -75,12 +75,13 @@ def test_the_tightest_rack_is_used_and_the_wide_ones_stay_whole() -> None:
 def mixed_racks() -> Room:
     """Three racks of a row: 2 H100 nodes and 2 A100 nodes, 3 H100 nodes, 4 A100 nodes."""
 
-    def node(rack: int, number: int, model: GpuModel) -> Node:
+    def node(rack: int, number: int, letter: str) -> Node:
+        model = H100 if letter == "h" else A100
         gpus = tuple(Gpu(f"r{rack}n{number}g{i}", i, model, 0, i // 2, i // 4) for i in range(8))
         return Node(f"r{rack}n{number}", f"r{rack}", gpus, 64, 512, 100, Provenance.MODELLED)
 
     racks = tuple(
-        Rack(f"r{rack}", "row", "z", 100, tuple(node(rack, n, H100 if m == "h" else A100) for n, m in enumerate(models)))
+        Rack(f"r{rack}", "row", "z", 100, tuple(node(rack, number, letter) for number, letter in enumerate(models)))
         for rack, models in enumerate(("hhaa", "hhh", "aaaa"))
     )
     found = Room(Hub("hub", "Hub", "MA", "MA", 0, 0, 1.2, (CoolingZone("z", 1000),), racks))
