@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -275,6 +276,55 @@ def test_a_damaged_file_fails_one_query_and_is_set_aside(tmp_path: Path, suffix:
         archive.purge()
     assert unproven.value.code == "E0616"
     archive.close()
+
+
+def _flip(path: Path, rng: random.Random, places: range | None = None) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.choice(places or range(len(data)))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_bit_of_a_file_of_lines_can_change_an_answer_without_a_word(tmp_path: Path, seed: int) -> None:
+    archive = log_archive(tmp_path)
+    texts = [f"request-{place:06d}-done {place * 7919:x}" for place in range(400)]
+    archive.append([LogBatch(labels({"app": "a"}), list(range(400)), texts)])
+    archive.table.flush()
+    needle = LogRequest((), -HOUR_NS, HOUR_NS, (LineFilter(FilterKind.CONTAINS, "request-000123-done"),))
+    whole = lines(archive, EVERYTHING), lines(archive, needle)
+    archive.close()
+    rng = random.Random(seed)
+    path = min((tmp_path / "files").glob("*.parquet" if seed % 2 else "*.index"))
+    size = path.stat().st_size
+    _flip(path, rng, range(size - 1000, size) if seed % 4 == 1 else None)  # the footer of Parquet has no checksum
+    archive = log_archive(tmp_path)
+    for request, expected in zip((needle, EVERYTHING), reversed(whole), strict=True):
+        try:
+            assert lines(archive, request) == expected
+        except HarchError as refused:
+            assert refused.code == "E0613"  # noqa: PT017 - or it is equal
+            break
+    archive.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_bit_of_a_file_of_spans_can_change_an_answer_without_a_word(tmp_path: Path, seed: int) -> None:
+    archive = span_archive(tmp_path)
+    archive.append([span(number) for number in range(200)])
+    archive.table.flush()
+    archive.close()
+    whole = found_spans(tmp_path)
+    rng = random.Random(seed)
+    path = min((tmp_path / "files").glob("*.parquet" if seed % 2 else "*.index"))
+    size = path.stat().st_size
+    if seed % 5 == 0:
+        path.write_bytes(path.read_bytes()[: rng.randrange(size)])
+    else:
+        _flip(path, rng, range(size - 1500, size) if seed % 4 == 1 else None)
+    try:
+        assert found_spans(tmp_path) == whole
+    except HarchError as refused:
+        assert refused.code == "E0613"  # noqa: PT017 - or it is equal
 
 
 def test_a_changed_list_of_files_opens_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from harch.sentinel.archive.damage import DamagedFile, mapped
 from harch.sentinel.archive.gram_kernels import with_all
 from harch.sentinel.archive.grams import bitmap_of
 from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, taken
-from harch.sentinel.archive.parquet import GroupReader
+from harch.sentinel.archive.parquet import GroupReader, ParquetSums, sums_of
 from harch.sentinel.archive.texts import Mask, Texts, sizes_of
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.selection import Codes, Ints
@@ -48,6 +48,7 @@ class _Index(msgspec.Struct, array_like=True, frozen=True):
     run_rows: bytes
     run_starts: bytes
     run_ends: bytes
+    parquet: ParquetSums | None = None  # None: of an older release
 
 
 def write_log_file(stem: Path, rows: LogRows, disk: Disk) -> int:
@@ -64,7 +65,7 @@ def write_log_file(stem: Path, rows: LogRows, disk: Disk) -> int:
     bounds = _group_bounds(sizes_of(ordered.texts))
     parquet = _parquet(ordered, codes, streams, bounds)
     write_file(disk, stem.with_suffix(PARQUET), parquet)
-    index = _index(ordered, codes, streams, bounds)
+    index = _index(ordered, codes, streams, bounds, sums_of(parquet))
     write_file(disk, stem.with_suffix(INDEX), index)
     return len(parquet) + len(index)
 
@@ -109,7 +110,9 @@ def _parquet(rows: LogRows, codes: Codes, streams: Sequence[Labels], bounds: Seq
     return written
 
 
-def _index(rows: LogRows, codes: Codes, streams: tuple[Labels, ...], bounds: Sequence[int]) -> bytes:
+def _index(
+    rows: LogRows, codes: Codes, streams: tuple[Labels, ...], bounds: Sequence[int], parquet: ParquetSums
+) -> bytes:
     columns = [rows.texts, *rows.extras.values()]
     groups = list(pairwise(bounds))
     bitmaps = [bitmap_of([column.slice(begin, end - begin) for column in columns]) for begin, end in groups]
@@ -129,6 +132,7 @@ def _index(rows: LogRows, codes: Codes, streams: tuple[Labels, ...], bounds: Seq
         (last - first + 1).astype(np.int64).tobytes(),
         rows.times[first].tobytes(),
         rows.times[last].tobytes(),
+        parquet,
     )
     head = bytes(cramjam.zstd.compress(msgspec.msgpack.encode(content), 3))
     return b"".join([_MAGIC, len(head).to_bytes(4, "little"), crc32c(head).to_bytes(4, "little"), head, together])
@@ -153,6 +157,9 @@ class LogFile:
         self._bits: Array = np.frombuffer(data, np.uint8)
         self._bitmap_sizes = np.frombuffer(self._index.bitmap_sizes, np.int64)
         self._bitmap_begins = 16 + size + np.cumsum(self._bitmap_sizes) - self._bitmap_sizes
+        if len(data) != 16 + size + int(self._bitmap_sizes.sum()):
+            raise DamagedFile(stem, "its index has another length")
+        self._are_bitmaps_checked = False
         self.run_groups, self.run_streams, self.run_rows, self.run_starts, self.run_ends = (
             np.frombuffer(part, np.int64)
             for part in (
@@ -163,14 +170,24 @@ class LogFile:
                 self._index.run_ends,
             )
         )
-        self._parquet = GroupReader(stem.with_suffix(PARQUET))
+        self._parquet = GroupReader(stem.with_suffix(PARQUET), self._index.parquet)
+        self._stem = stem
 
     def candidates(self, grams: Array) -> Mask:
-        """Which groups may contain what has these grams?"""
+        """Which groups may contain what has these grams? Raises E0613: a bit that is gone would hide lines."""
         out = np.ones(len(self.group_rows), np.bool_)
         if len(grams):
+            self._check_bitmaps()
             with_all(self._bits, self._bitmap_begins, self._bitmap_sizes, grams, out)
         return out
+
+    def _check_bitmaps(self) -> None:
+        """Once, when they are first used: they are a thirtieth of the text."""
+        if not self._are_bitmaps_checked:
+            begin = len(self._bits) - int(self._bitmap_sizes.sum())
+            if crc32c(self._bits[begin:].data) != self._index.bitmaps_checksum:
+                raise DamagedFile(self._stem, "its bitmaps are not what was written")
+            self._are_bitmaps_checked = True
 
     def column(self, group: int, name: str) -> Any:
         """One column of a group. Raises E0613 where its checksum is wrong."""

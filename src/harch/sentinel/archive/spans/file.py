@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from harch.sentinel.archive.damage import DamagedFile, mapped
 from harch.sentinel.archive.logs.file import INDEX, PARQUET
-from harch.sentinel.archive.parquet import GroupReader
+from harch.sentinel.archive.parquet import GroupReader, ParquetSums, sums_of
 from harch.sentinel.archive.spans import rows as columns
 from harch.sentinel.archive.spans.blocks import Coded, GroupFacts, facts_of
 from harch.sentinel.archive.spans.rows import SpanRows
@@ -41,6 +41,7 @@ class _Index(msgspec.Struct, array_like=True, frozen=True):
     root_names: bytes
     traces: int
     traces_checksum: int
+    parquet: ParquetSums | None = None  # None: of an older release
 
 
 def write_span_file(stem: Path, rows: SpanRows, disk: Disk) -> int:
@@ -51,7 +52,7 @@ def write_span_file(stem: Path, rows: SpanRows, disk: Disk) -> int:
     table = table.drop_columns(empty)
     parquet = _parquet(table)
     write_file(disk, stem.with_suffix(PARQUET), parquet)
-    index = _index(table, traces)
+    index = _index(table, traces, sums_of(parquet))
     write_file(disk, stem.with_suffix(INDEX), index)
     return len(parquet) + len(index)
 
@@ -75,7 +76,7 @@ def _parquet(table: Any) -> bytes:
     return written
 
 
-def _index(table: Any, traces: TraceTable) -> bytes:
+def _index(table: Any, traces: TraceTable, parquet: ParquetSums) -> bytes:
     groups = [facts_of(table.slice(begin, GROUP_ROWS)) for begin in range(0, table.num_rows, GROUP_ROWS)]
     known: dict[str, int] = {}
     roots = []
@@ -84,7 +85,7 @@ def _index(table: Any, traces: TraceTable) -> bytes:
         places = np.array([known.setdefault(text, len(known)) for text in coded.dictionary.to_pylist()], np.int32)
         roots.append(places[coded.indices.to_numpy()].tobytes())
     body = b"".join(getattr(traces, name).tobytes() for name in COLUMNS)
-    content = _Index(groups, list(known), roots[0], roots[1], len(traces.high), crc32c(body))
+    content = _Index(groups, list(known), roots[0], roots[1], len(traces.high), crc32c(body), parquet)
     head = bytes(cramjam.zstd.compress(msgspec.msgpack.encode(content), 3))
     padding = bytes(-(16 + len(head)) % 8)
     return b"".join([_MAGIC, len(head).to_bytes(4, "little"), crc32c(head).to_bytes(4, "little"), head, padding, body])
@@ -136,6 +137,8 @@ class SpanFile:
         self.bounds: Ints = np.cumsum([0, *(one.rows for one in self.groups)])
         begin = 16 + size + -(16 + size) % 8
         count = self._index.traces
+        if len(data) != begin + 8 * count * len(COLUMNS):
+            raise DamagedFile(stem, "its index has another length")
         parts: dict[str, Any] = {}
         for place, name in enumerate(COLUMNS):
             kind = np.uint64 if name in _WORDS else np.int64
@@ -145,7 +148,7 @@ class SpanFile:
         self.traces = TraceTable(**parts)
         self._services = np.frombuffer(self._index.root_services, np.int32)
         self._names = np.frombuffer(self._index.root_names, np.int32)
-        self._parquet = GroupReader(stem.with_suffix(PARQUET), _NUMBERED)
+        self._parquet = GroupReader(stem.with_suffix(PARQUET), self._index.parquet, _NUMBERED)
 
     def numbers(self, group: int, name: str) -> Ints:
         found = _CACHE.get((self._number, group, name))
@@ -182,14 +185,14 @@ class SpanFile:
             parts.append(self._parquet.read(group, None).slice(low, high - low))
         return pa.concat_tables(parts)
 
+    def all_rows(self) -> Any:
+        """Of columns as they are, not coded."""
+        return self._parquet.read_all()
+
     def root(self, entry: int) -> tuple[str, str]:
         return self._index.texts[self._services[entry]], self._index.texts[self._names[entry]]
 
 
 def read_span_file(stem: Path) -> SpanRows:
     """All of it, for rewriting."""
-    try:
-        table = pq.read_table(stem.with_suffix(PARQUET), memory_map=True, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as broken:
-        raise DamagedFile(stem, str(broken)) from broken
-    return SpanRows(table.combine_chunks())
+    return SpanRows(SpanFile(stem).all_rows().combine_chunks())
