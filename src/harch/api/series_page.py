@@ -21,6 +21,8 @@ _COOL_C, _HOT_C = 30.0, 68.0  # of a modelled GPU without work and at full load
 _DURATION = "harchos_hub_request_duration_seconds"
 FORECAST_HOURS = (1, 6, 24)
 
+_CLOSED = frozenset({"cordoned", "draining", "retired"})  # on purpose, by an operator
+
 Pairs = Mapping[str, str]
 
 
@@ -125,6 +127,7 @@ def _gpus(figures: HubFigures) -> Iterator[str]:
 def _hub(figures: HubFigures) -> Iterator[str]:
     own = {"job": "harchos-hub", "hub_name": figures.summary.name}
     yield _line("harchos_hub_status", own, 1.0 if figures.summary.status == "ready" else 0.0)
+    yield _line("harchos_hub_closed", own, 1.0 if figures.summary.status in _CLOSED else 0.0)
     for peer in figures.peers:
         if not peer.own and peer.rtt_ms is not None:
             yield _line("harchos_hub_latency_ms", {**own, "peer": peer.hub_id}, peer.rtt_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -12,7 +13,7 @@ from harch.base.listen.gate import ConnectionGate
 from harch.base.set_aside import set_aside_files
 from harch.base.telemetry import Collected, Telemetry
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.views import HubSummary
+from harch.hub.views import HubSummary, PeerView, Sight
 
 DAMAGE_EVERY_S = 60.0  # how often the state folder is looked through
 ENERGY_GAUGES = {
@@ -34,6 +35,11 @@ PIPELINE_GAUGES = {
     "dropped": "What running workers of a stage have dropped or given up.",
     "quarantined": "Events that running workers of a stage have put aside.",
 }
+WORKER_COUNTERS = {
+    "dropped": "What a worker has dropped or given up since its process started.",
+    "quarantined": "Events that a worker has put aside since its process started.",
+}
+ALARMING = frozenset({"sovereignty.violation", "policy.fault", "policy.disagreement", "audit.contradicted"})
 
 _END = b"# EOF\n"  # of a page in OpenMetrics
 
@@ -41,15 +47,21 @@ _END = b"# EOF\n"  # of a page in OpenMetrics
 class HubMetrics:
     """`harch_events_total{kind}` counts every line of the history; gauges are read when somebody asks."""
 
-    def __init__(self, summary: Callable[[], HubSummary]) -> None:
+    def __init__(self, summary: Callable[[], HubSummary], now: Callable[[], datetime]) -> None:
         self._telemetry = Telemetry()
         self._of_tenants = Telemetry()  # what names somebody's pipelines: told to operators alone
-        self._summary = summary
+        self._summary, self._now = summary, now
+        self._last_s: dict[str, float] = {}  # of events that people are alerted of
         meter = self._telemetry.meter
         # Counted in a plain dict and read when asked: this is the hottest counter of a hub.
         self._events: Counter[str] = Counter()
         meter.create_observable_counter(
             "harch_events", callbacks=[self._read_events], description="What happened at this hub, by kind."
+        )
+        meter.create_observable_gauge(
+            "harch_event_last_seconds",
+            callbacks=[lambda _options: [Observation(at_s, {"kind": kind}) for kind, at_s in self._last_s.items()]],
+            description="When an event that people are alerted of happened last, in Unix seconds.",
         )
         gauges: tuple[tuple[str, str, Callable[[HubSummary], Iterable[Observation]]], ...] = (
             ("harch_gpus", "GPUs by model and state (allocated is given to work, not necessarily busy).", _gpus),
@@ -133,6 +145,19 @@ class HubMetrics:
             description="Audit entries that the hub's database once had and lacks: above 0 the hub writes nothing.",
         )
 
+    def watch_peers(self, views: Callable[[], Iterable[PeerView]]) -> None:
+        """Whether each other hub of the federation lives, and nothing else of it; one that has left is not told."""
+
+        def observe(_options: CallbackOptions) -> Iterable[Observation]:
+            alive = {Sight.LINKED: 1, Sight.CUT_OFF: 1, Sight.SUSPECTED: 0, Sight.UNHEARD: 0}
+            return [Observation(alive[one.sight], {"peer": one.hub_id}) for one in views() if one.sight in alive]
+
+        self._telemetry.meter.create_observable_gauge(
+            "harch_peer_alive",
+            callbacks=[observe],
+            description="1 while gossip hears of the hub, from itself or through others.",
+        )
+
     def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""
         meter = self._telemetry.meter
@@ -157,6 +182,23 @@ class HubMetrics:
 
         for name, description in PIPELINE_GAUGES.items():
             meter.create_observable_gauge(f"harch_pipeline_{name}", callbacks=[read(name)], description=description)
+
+    def watch_workers(self, counts: Callable[[], dict[tuple[str, str, str, str], dict[str, int]]]) -> None:
+        """Counters of workers, by pipeline, stage, tenant and worker: a sum over workers would fall when one of them
+        starts anew, and hide what the others lose."""
+        meter = self._of_tenants.meter
+
+        def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            def observe(_options: CallbackOptions) -> Iterable[Observation]:
+                for (pipeline, stage, tenant, worker), values in counts().items():
+                    labels = {"pipeline": pipeline, "stage": stage, "tenant": tenant, "worker": worker}
+                    yield Observation(values[name], labels)
+
+            return observe
+
+        for name, description in WORKER_COUNTERS.items():
+            metric = f"harch_pipeline_worker_{name}"
+            meter.create_observable_counter(metric, callbacks=[read(name)], description=description)
 
     def watch_spans(self, counts: Mapping[str, int]) -> None:
         """What became of spans: sent, dropped because SENTINEL took none for too long, or refused by it."""
@@ -190,6 +232,20 @@ class HubMetrics:
 
     def count(self, kind: str) -> None:
         self._events[kind] += 1
+        if kind in ALARMING:
+            self._last_s[kind] = self._now().timestamp()
+
+    def remember(self, last: Mapping[str, datetime]) -> None:
+        """When events of these kinds happened last, before this process started."""
+        self._last_s |= {kind: at.timestamp() for kind, at in last.items() if kind in ALARMING}
+
+    def watch_nodes(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Nodes by what becomes of work on them: served by an agent, out of service on purpose, or not served."""
+        self._telemetry.meter.create_observable_gauge(
+            "harch_nodes",
+            callbacks=[lambda _options: [Observation(n, {"state": state}) for state, n in counts().items()]],
+            description="Nodes of this hub by state: served, cordoned, unserved.",
+        )
 
     def add(self, collected: Collected) -> None:
         """Metrics that somebody else keeps."""

@@ -30,7 +30,7 @@ from harch.hub.federation.answers import AnswerDesk
 from harch.hub.federation.service import HubFederation
 from harch.hub.federation.telemetry_desk import TelemetryDesk, agreed_country, no_sentinel
 from harch.hub.learning import Learner
-from harch.hub.metrics import HubMetrics
+from harch.hub.metrics import ALARMING, HubMetrics
 from harch.hub.operations import HubOperations
 from harch.hub.pipelines.service import HubPipelines
 from harch.hub.pipelines.surroundings import Surroundings
@@ -40,7 +40,7 @@ from harch.hub.references import HubReferences
 from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
-from harch.hub.summary import list_gpus, summarise
+from harch.hub.summary import list_gpus, nodes_by_state, summarise
 from harch.hub.tracing.watch import Watch
 from harch.hub.views import (
     EventRecord,
@@ -55,6 +55,8 @@ from harch.sovereignty.compiled import Rules
 from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.sovereignty.terrain import terrain_of
 from harch.workloads.lifecycle import Workload
+
+EVENTS_LOOKED_AT = 200_000  # the newest, for when something alarming happened last
 
 
 class HubService(HubWorkloads):
@@ -106,7 +108,8 @@ class HubService(HubWorkloads):
             loss=loss,
         )
         self._agents = AgentDoor(lambda: driver)
-        self._metrics = HubMetrics(self.summary)
+        self._metrics = HubMetrics(self.summary, clock.now)
+        self._metrics.remember(database.last_events(ALARMING, EVENTS_LOOKED_AT))
         self._metrics.watch_damage(state_dir, clock.monotonic_s)
         watch = Watch(self._metrics.count, tracing, hub.id)
         self._metrics.add(watch.waits)
@@ -211,10 +214,13 @@ class HubService(HubWorkloads):
         self._metrics.add_of_tenants(windows)
         self._metrics.watch_energy(self.energy.figures, self.energy.currency)
         self._metrics.watch_pipelines(self.pipelines.figures)
+        self._metrics.watch_workers(self.pipelines.worker_counts)
+        self._metrics.watch_nodes(lambda: nodes_by_state(self._desk))
         self._metrics.watch_links(self.federation.links)
         self._metrics.watch_listeners(gates)
         self._metrics.watch_faults(lambda: driver.faults.total, lambda: len(driver.machine.desk.set_aside))
         self._metrics.watch_records(lambda: self.audit.loss.entries if self.audit.loss is not None else 0)
+        self._metrics.watch_peers(self.federation.views)
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)

@@ -69,6 +69,13 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
     )
 
 
+def nodes_by_state(desk: Desk) -> dict[str, int]:
+    """How many nodes an agent serves, an operator has taken out of service, and nobody serves."""
+    room = desk.scheduler.room
+    cordoned, served = int(room.cordoned.sum()), int(room.arrays.available.sum())
+    return {"served": served, "cordoned": cordoned, "unserved": len(desk.hub.nodes) - served - cordoned}
+
+
 def _tenant(desk: Desk, workload_id: str) -> str | None:
     """None: GPUs held for a bid to another hub."""
     workload = desk.registry.workloads.get(workload_id)

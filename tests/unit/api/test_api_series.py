@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from harch.sentinel.collect.text.page import read_page
 from harch.sentinel.model.labels import METRIC_NAME
 from unit.api.conftest import Client
+from unit.api.fake_hub import FakeHub
 
 
 async def figures(client: Client) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -38,6 +42,18 @@ async def test_the_page_has_the_series_of_the_public_dashboards(operator: Client
     assert [value for _, value in found["harchos_inference_duration_seconds_bucket"]] == [39.0, 40.0]
     by_hub = {pairs["hub"]: (pairs["type"], value) for pairs, value in found["carbon_intensity_gco2_kwh"]}
     assert by_hub == {"dakhla": ("measured", 630.0), "dakar": ("estimated", 512.0)}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("ready", (1, 0)), ("draining", (0, 1)), ("cordoned", (0, 1)), ("error", (0, 0))]
+)
+async def test_a_hub_that_is_closed_on_purpose_says_so(
+    operator: Client, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: str, expected: tuple[int, int]
+) -> None:
+    shown = msgspec.structs.replace(hub.summary(), status=status)
+    monkeypatch.setattr(hub, "summary", lambda: shown)
+    found = await figures(operator)
+    assert (found["harchos_hub_status"][0][1], found["harchos_hub_closed"][0][1]) == expected
 
 
 async def test_modelled_gpus_say_so(operator: Client) -> None:

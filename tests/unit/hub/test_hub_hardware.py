@@ -10,6 +10,7 @@ from harch.hub.explain import explain
 from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.hardware_views import node_states, rack_states, zone_states
 from harch.hub.machine import JobMachine
+from harch.hub.summary import nodes_by_state
 from harch.testing.fleets import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
@@ -48,6 +49,15 @@ def test_a_cordoned_node_is_given_nothing_and_the_reason_names_it(bench: Bench) 
     change(bench, ConditionKind.CORDONED, NODE, None)
     (start,) = bench.place()
     assert start.task.node_id == NODE
+
+
+def test_nodes_are_counted_by_whether_somebody_serves_them_or_took_them_out_of_service() -> None:
+    bench = Bench()
+    nodes = len(bench.hub.nodes)
+    assert nodes_by_state(bench.machine.desk) == {"served": 0, "cordoned": 0, "unserved": nodes}
+    bench.join()
+    change(bench, ConditionKind.CORDONED, NODE, 1)
+    assert nodes_by_state(bench.machine.desk) == {"served": nodes - 1, "cordoned": 1, "unserved": 0}
 
 
 def test_a_hub_whose_nodes_are_all_cordoned_says_so(bench: Bench) -> None:

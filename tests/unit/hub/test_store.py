@@ -77,6 +77,20 @@ def test_a_tenant_sees_its_own_events_and_the_hubs(database: Database) -> None:
     assert [event.seq for event in seen] == [1, 3]
 
 
+def test_the_last_event_of_a_kind_is_found_among_the_newest(database: Database) -> None:
+    kinds = ("audit.contradicted", "policy.fault", "workload.running", "policy.fault", "workload.running")
+    for seq, kind in enumerate(kinds, start=1):
+        at = NOW + timedelta(seconds=seq)
+        event = EventRecord(seq=seq, at=at, kind=kind, subject="s", tenant="", message="m", data={})
+        database.write([rows.save_event(event)])
+    wanted = ("policy.fault", "audit.contradicted", "policy.disagreement")
+    assert database.last_events(wanted, 100) == {
+        "audit.contradicted": NOW + timedelta(seconds=1),
+        "policy.fault": NOW + timedelta(seconds=4),
+    }
+    assert set(database.last_events(wanted, 3)) == {"policy.fault"}
+
+
 def test_a_database_from_the_future_is_refused(tmp_path: Path) -> None:
     Database(tmp_path / "hub.db").close()
     connection = sqlite3.connect(tmp_path / "hub.db")

@@ -138,6 +138,15 @@ class HubPipelines:
 
         return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
 
+    def worker_counts(self) -> dict[tuple[str, str, str, str], dict[str, int]]:
+        """For metrics, by pipeline, stage, tenant and worker, as of the last round."""
+        if self._loop is None:
+            return {}
+        from harch.hub.pipelines.shown import worker_counts_of
+
+        running = self._loop.running.values()
+        return {key: found for one in running for key, found in worker_counts_of(one).items()}
+
     def statuses(self) -> dict[str, tuple[WorkerStatus, ...]]:
         """What the workers of each pipeline last said."""
         return {} if self._loop is None else {name: tuple(one.statuses) for name, one in self._loop.running.items()}

@@ -135,14 +135,32 @@ def _stages(running: RunningPipeline, waiting: Mapping[str, int | None]) -> tupl
                 p50_ms=max((status.latency_ms.get("p50", 0.0) for status in said), default=0.0),
                 p99_ms=max((status.latency_ms.get("p99", 0.0) for status in said), default=0.0),
                 busy=sum(status.busy for status in said) / len(said) if said else 0.0,
-                dropped=sum(counters.get(name, 0) for name in _DROPPED),
-                quarantined=sum(
-                    count for name, count in counters.items() if name.startswith("aside_") and name != _UNSENT
-                ),
+                dropped=_dropped(counters),
+                quarantined=_quarantined(counters),
                 counters=counters,
             )
         )
     return tuple(found)
+
+
+def _dropped(counters: Mapping[str, int]) -> int:
+    return sum(counters.get(name, 0) for name in _DROPPED)
+
+
+def _quarantined(counters: Mapping[str, int]) -> int:
+    return sum(count for name, count in counters.items() if name.startswith("aside_") and name != _UNSENT)
+
+
+def worker_counts_of(running: RunningPipeline) -> dict[tuple[str, str, str, str], dict[str, int]]:
+    """For metrics, by pipeline, stage, tenant and worker; the names are those of `WORKER_COUNTERS`."""
+    record = running.record
+    return {
+        (record.name, one.stage, record.tenant, one.worker): {
+            "dropped": _dropped(one.counters),
+            "quarantined": _quarantined(one.counters),
+        }
+        for one in running.statuses
+    }
 
 
 def figures_of(running: RunningPipeline) -> dict[tuple[str, str, str], dict[str, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,16 @@ class Database:
             (*parameters, limit),
         )
         return [rows.load_event(row) for row in found]
+
+    def last_events(self, kinds: Collection[str], among: int) -> dict[str, datetime]:
+        """When events of these kinds happened last, as far as they are among so many newest of all."""
+        places = ", ".join("?" for _ in kinds)
+        found = self._all(
+            "SELECT kind, MAX(at) FROM events"  # noqa: S608
+            f" WHERE seq > (SELECT MAX(seq) FROM events) - ? AND kind IN ({places}) GROUP BY kind",
+            (among, *kinds),
+        )
+        return {str(kind): datetime.fromisoformat(str(at)) for kind, at in found}
 
     def idempotency_keys(self, since: datetime) -> list[IdempotencyEntry]:
         found = self._all(
