@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from capabilities import CAPABILITIES
 
 TESTS = Path(__file__).parents[2]
 SUITE = """
@@ -124,6 +127,13 @@ def test_what_is_skipped_or_run_against_the_list_fails_the_run(
     got, output = runs.run(suite, listed)
     assert got == code
     assert f"error: skips.txt: {said}" in output
+
+
+def test_ci_installs_packages_of_programs_that_tests_name() -> None:
+    found = re.search(r"^PACKAGES=\((.*)\)$", (TESTS.parent / ".ci" / "run").read_text(), re.MULTILINE)
+    assert found is not None
+    named = {one.how_to_get.rpartition(" ")[2] for one in CAPABILITIES.values() if one.programs}
+    assert set(found[1].split()) <= named
 
 
 def test_a_part_of_the_tests_is_compared_with_its_part_of_the_list(runs: Runs) -> None:
