@@ -60,6 +60,7 @@ def specs(draw: st.DrawFn) -> WorkloadSpec:
             gpu_memory_gb_min=draw(mostly(0, 40, 81)),
             cpus=draw(mostly(1, 8, 40, 113)),
             memory_gb=draw(mostly(1, 200, 3000)),
+            storage_gb=draw(mostly(0, 5000, 12000, 31000)),
         ),
         topology=Topology(
             required=draw(mostly(Level.HUB, *levels)),

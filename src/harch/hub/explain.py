@@ -117,7 +117,7 @@ def _as_if_not_placed(scheduler: Scheduler, request: Request) -> Room:
     room = scheduler.room.copy()
     running = scheduler.running[request.id]
     for slot in running.slots:
-        room.give_back(request.needs, slot, exclusive=request.topology.exclusive)
+        room.give_back(running.request.needs, slot, exclusive=request.topology.exclusive)
     if request.runs_process:
         room.process_slots_free += len(running.slots)
     return room

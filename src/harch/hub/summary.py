@@ -53,7 +53,9 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
         gpus_allocated=_allocated(desk),
         models=models,
         node_max=NodeMaxima(
-            cpus=float(arrays.cpu_milli.max()) / 1000, memory_gb=float(arrays.memory_mib.max()) / MIB_PER_GB
+            cpus=float(arrays.cpu_milli.max()) / 1000,
+            memory_gb=float(arrays.memory_mib.max()) / MIB_PER_GB,
+            storage_gb=float(room.storage_mib.max()) / MIB_PER_GB,
         ),
         nodes_total=len(hub.nodes),
         nodes_up=int(up.sum()),
@@ -66,6 +68,7 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
         process_slots_free=max(room.process_slots_free, 0),
         workloads={state.value: count for state, count in states.items() if not state.is_final},
         agents=len(desk.agents.agents),
+        storage_gb_free=round(float(room.storage_mib_free[up].sum()) / MIB_PER_GB, 3),
     )
 
 

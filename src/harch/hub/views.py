@@ -89,6 +89,7 @@ class NodeMaxima(Struct, frozen=True, kw_only=True):
 
     cpus: float
     memory_gb: float
+    storage_gb: float | None = None  # None: a hub of an earlier version, which does not say
 
 
 class HubSummary(Struct, frozen=True, kw_only=True):
@@ -124,6 +125,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     process_slots_free: int
     workloads: dict[str, int]  # count by state, unfinished ones only
     agents: int
+    storage_gb_free: float | None = None  # as above
 
 
 class Sight(StrEnum):

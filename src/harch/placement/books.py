@@ -5,9 +5,11 @@ Deterministic and without a clock: the same happenings give the same books.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
@@ -78,7 +80,17 @@ class Books:
     def resume(self, request: Request, tasks: tuple[TaskPlacement, ...], *, started_s: float, now_s: float) -> None:
         """Books what already holds GPUs, e.g. after a restart of the hub."""
         slots = tuple(slot_of(self.room, task) for task in tasks)
-        self.book(request, slots, started_s=started_s, now_s=now_s)
+        self.book(self._as_was_counted(request, slots), slots, started_s=started_s, now_s=now_s)
+
+    def _as_was_counted(self, request: Request, slots: tuple[TaskSlot, ...]) -> Request:
+        """Work that was placed before storage was counted keeps its place, and is counted for none if its node has not
+        so much."""
+        needs = request.needs
+        tasks_on = Counter(slot.row for slot in slots)
+        storage_mib = self.room.storage_mib_of(needs)
+        if all(tasks * storage_mib <= self.room.storage_mib_free[row] for row, tasks in tasks_on.items()):
+            return request
+        return replace(request, needs=replace(needs, storage_gb=0))
 
     def book(self, request: Request, slots: tuple[TaskSlot, ...], *, started_s: float, now_s: float) -> None:
         """Gives these slots to the request."""

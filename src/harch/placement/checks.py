@@ -58,12 +58,14 @@ def _node_shape(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     suitable = hub.suitable(request)
     most = max((m.gpus_per_node_max for m in suitable), default=0) if needs.gpus else 0
     fits = needs.gpus <= most and needs.cpus <= hub.cpus_per_node_max and needs.memory_gb <= hub.memory_gb_per_node_max
-    if needs.gpus:
-        fits = fits and hub.slots_empty > 0
+    wants, has = "", ""
+    if needs.storage_gb and hub.storage_gb_per_node_max is not None:
+        fits = fits and needs.storage_gb <= hub.storage_gb_per_node_max
+        wants, has = f", {needs.storage_gb:g} GB of storage", f", {hub.storage_gb_per_node_max:g} GB of storage"
     return (
-        fits,
-        f"a task needs {needs.gpus} GPUs, {needs.cpus:g} cpus, {needs.memory_gb:g} GB; the largest node has "
-        f"{most} suitable GPUs, {hub.cpus_per_node_max:g} cpus, {hub.memory_gb_per_node_max:g} GB",
+        fits and hub.slots_empty > 0,
+        f"a task needs {needs.gpus} GPUs, {needs.cpus:g} cpus, {needs.memory_gb:g} GB{wants}; the largest node has "
+        f"{most} suitable GPUs, {hub.cpus_per_node_max:g} cpus, {hub.memory_gb_per_node_max:g} GB{has}",
         f"split it into tasks of at most {most} GPUs" if needs.gpus > most > 0 else "ask for less per task",
     )
 
@@ -150,7 +152,7 @@ def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     free = sum(m.free for m in hub.suitable(request))
     wanted = hub.wanted(request)
     missing = wanted - hub.slots_now
-    per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus and memory on one node"
+    per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus, memory and storage on one node"
     detail = f"{wanted} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
     fix = f"starts when {missing} more times {per_task} come free"
     if missing > 0 and hub.held_back:

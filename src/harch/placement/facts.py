@@ -44,6 +44,7 @@ class HubFacts:
     models: tuple[ModelFacts, ...]
     cpus_per_node_max: float
     memory_gb_per_node_max: float
+    storage_gb_per_node_max: float | None  # None: not published
     nodes_up: int
     process_slots_total: int
     process_slots_free: int
@@ -137,6 +138,7 @@ def live_facts(
         models=model_facts(room),
         cpus_per_node_max=float(room.arrays.cpu_milli.max()) / 1000,
         memory_gb_per_node_max=float(room.arrays.memory_mib.max()) / 1024,
+        storage_gb_per_node_max=float(room.storage_mib.max()) / 1024,
         nodes_up=int(room.arrays.available.sum()),
         process_slots_total=process_slots_total,
         process_slots_free=room.process_slots_free,

@@ -70,6 +70,8 @@ def allowed_nodes(room: Room, request: Request, reservations: Sequence[Reservati
     allowed = ~room.exclusive_on
     if request.topology.exclusive:
         allowed &= room.tasks_on == 0
+    if request.needs.storage_gb:
+        allowed &= room.has_storage(request.needs)
     if request.needs.gpus and room.power_can_bind:
         allowed &= room.watts_free() >= room.watts(request.needs)
     own = next((kept for kept in reservations if kept.request.id == request.id), None)

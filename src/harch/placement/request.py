@@ -86,6 +86,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         if needs.gpu_fraction is not None:
             each = f"{needs.gpu_fraction:g} of one {model}"
         text = f"{each}, {needs.cpus:g} cpus, {needs.memory_gb:g} GB"
+        text += f", {needs.storage_gb:g} GB of storage" if needs.storage_gb else ""
         text = f"{self.tasks} tasks of {text}" if self.tasks > 1 else text
         wish = self.topology
         if wish.required is not Level.HUB:

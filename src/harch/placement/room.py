@@ -43,6 +43,7 @@ _CHANGING = (
     "served",
     "tasks_on",
     "exclusive_on",
+    "storage_mib_free",
 )
 
 
@@ -67,6 +68,9 @@ class Room:
             for node in hub.nodes
         ]
         self.arrays: NodeArrays = empty_nodes(shapes)
+        # The policy scores without storage: it is a hard limit, and hardly ever the one that binds.
+        self.storage_mib: Ints = np.array([node.storage_gb * MIB_PER_GB for node in hub.nodes], np.int64)
+        self.storage_mib_free: Ints = self.storage_mib.copy()
         self.row_of = {node.id: row for row, node in enumerate(hub.nodes)}
         rack_of = {rack.id: index for index, rack in enumerate(hub.racks)}
         rows = {row: index for index, row in enumerate(dict.fromkeys(rack.row for rack in hub.racks))}
@@ -148,6 +152,16 @@ class Room:
             self._kinds[needs] = kind
         return kind
 
+    @staticmethod
+    def storage_mib_of(needs: Resources) -> int:
+        """What one task takes of the scratch space of its node."""
+        return round(needs.storage_gb * MIB_PER_GB)
+
+    def has_storage(self, needs: Resources) -> Bools:
+        """Nodes with scratch space for one more task."""
+        enough: Bools = self.storage_mib_free >= self.storage_mib_of(needs)
+        return enough
+
     def suits(self, needs: Resources) -> Bools:
         """Nodes whose GPUs are of a wanted model with enough memory; all nodes for tasks without GPUs."""
         kind = self.kind(needs)
@@ -167,6 +181,8 @@ class Room:
         if exclusive:
             usable &= self.tasks_on == 0
         slots = self._slots(kind, arrays.cpu_milli_free, arrays.memory_mib_free)
+        if needs.storage_gb:
+            slots = np.minimum(slots, self.storage_mib_free // max(self.storage_mib_of(needs), 1))
         if kind.gpus:
             slots = np.minimum(slots, gpu_slots(kind, arrays.gpu_milli_free))
             watts = np.maximum(self.watts(needs), 1.0)
@@ -177,6 +193,8 @@ class Room:
         """How many tasks each node would take if nothing ran and everything was whole."""
         arrays, kind = self.arrays, self.kind(needs)
         slots = self._slots(kind, arrays.cpu_milli, arrays.memory_mib)
+        if needs.storage_gb:
+            slots = np.minimum(slots, self.storage_mib // max(self.storage_mib_of(needs), 1))
         if kind.gpus:
             whole = (
                 arrays.gpus * (GPU_MILLI // kind.gpu_milli) if kind.gpu_milli < GPU_MILLI else arrays.gpus // kind.gpus
@@ -208,7 +226,10 @@ class Room:
             raise InvariantBroken("a GPU is given once", self.hub.nodes[row].id, slot.devices)
         if arrays.cpu_milli_free[row] < kind.cpu_milli or arrays.memory_mib_free[row] < kind.memory_mib:
             raise InvariantBroken("capacity is never exceeded", self.hub.nodes[row].id)
-        self._move(kind, slot, -1)
+        storage_mib = self.storage_mib_of(needs)
+        if storage_mib > self.storage_mib_free[row]:
+            raise InvariantBroken("storage is never exceeded", self.hub.nodes[row].id)
+        self._move(kind, slot, -1, storage_mib)
         if exclusive:
             self.exclusive_on[row] = True
 
@@ -220,13 +241,13 @@ class Room:
         over = any(free[d] + withheld[d] > most for d in slot.devices)
         if over or self.tasks_on[row] < 1 or arrays.cpu_milli_free[row] + kind.cpu_milli > arrays.cpu_milli[row]:
             raise InvariantBroken("a GPU is freed once", self.hub.nodes[row].id, slot.devices)
-        self._move(kind, slot, 1)
+        self._move(kind, slot, 1, self.storage_mib_of(needs))
         for device in slot.devices:
             self._withhold(row, device)
         if exclusive and self.tasks_on[row] == 0:
             self.exclusive_on[row] = False
 
-    def _move(self, kind: Kind, slot: TaskSlot, sign: int) -> None:
+    def _move(self, kind: Kind, slot: TaskSlot, sign: int, storage_mib: int) -> None:
         arrays, row = self.arrays, slot.row
         free = arrays.gpu_milli_free[row]
         for device in slot.devices:
@@ -234,6 +255,7 @@ class Room:
         gpu_milli = kind.gpus * kind.gpu_milli
         arrays.cpu_milli_free[row] += sign * kind.cpu_milli
         arrays.memory_mib_free[row] += sign * kind.memory_mib
+        self.storage_mib_free[row] += sign * storage_mib
         self.tasks_on[row] -= sign
         if gpu_milli:
             arrays.gpu_milli_free_sum[row] += sign * gpu_milli

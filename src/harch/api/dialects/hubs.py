@@ -192,7 +192,7 @@ def hub_capacity(summary: HubSummary) -> HubCapacity:
         total_memory_gb=summary.memory_gb_total,
         available_memory_gb=summary.memory_gb_free,
         total_storage_gb=summary.storage_gb_total,
-        available_storage_gb=summary.storage_gb_total,
+        available_storage_gb=summary.storage_gb_total if summary.storage_gb_free is None else summary.storage_gb_free,
     )
 
 

@@ -64,6 +64,7 @@ class HubNow(Struct, frozen=True, array_like=True):
     process_slots_free: int
     workloads: dict[str, int]
     agents: int
+    storage_gb_free: float | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -15,19 +15,26 @@ class Capacity:
     gpu_milli: int
     cpu_milli: int
     memory_mib: int
+    storage_mib: int
 
     @classmethod
     def of(cls, room: Room) -> Capacity:
         arrays = room.arrays
-        return cls(arrays.gpu_milli_total, int(arrays.cpu_milli.sum()), int(arrays.memory_mib.sum()))
+        return cls(
+            arrays.gpu_milli_total,
+            int(arrays.cpu_milli.sum()),
+            int(arrays.memory_mib.sum()),
+            int(room.storage_mib.sum()),
+        )
 
     def share(self, request: Request, tasks: int) -> float:
-        """The largest of its shares of GPUs, CPUs and memory."""
+        """The largest of its shares of GPUs, CPUs, memory and storage."""
         needs = request.needs
         return tasks * max(
             needs.gpus * needs.gpu_milli / max(self.gpu_milli, 1),
             needs.cpus * 1000 / max(self.cpu_milli, 1),
             needs.memory_gb * MIB_PER_GB / max(self.memory_mib, 1),
+            needs.storage_gb * MIB_PER_GB / max(self.storage_mib, 1),
         )
 
 

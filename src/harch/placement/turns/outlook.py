@@ -68,7 +68,7 @@ class Outlook:
         return self._releases.room_after(self._place < ended)
 
     def first_look(self, request: Request, tasks: int, allowed: Bools) -> int | None:
-        """The moment before which it cannot fit; None: never. Power, processes and islands are not looked at."""
+        """The moment before which it cannot fit; None: never. CPUs, memory and GPUs are looked at, nothing else."""
         look = _Look(self.room, self._releases, self._place, request, allowed)
         domain = domains(self.room, request.topology.required)
         # Bisection: more room never makes it fit worse.
@@ -89,7 +89,7 @@ class _Look:
         tasks = tasks[:, self._usable[tasks[1]]]
         order = np.argsort(place[tasks[0]], kind="stable")
         self._task_place = place[tasks[0][order]]
-        _, self._row, self._cpu_milli, self._memory_mib, _ = tasks[:, order]
+        _, self._row, self._cpu_milli, self._memory_mib, *_ = tasks[:, order]
         devices = devices[:, self._usable[devices[1]] & room.healthy[devices[1], devices[2]]]
         order = np.argsort(place[devices[0]], kind="stable")
         self._device_place = place[devices[0][order]]

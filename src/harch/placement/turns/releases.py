@@ -34,7 +34,7 @@ class Releases:
         self._numbers: dict[str, int] = {}
         self.version = 0  # grows with every change
         # Columns; the first of tasks and devices is the number of the holder.
-        self._tasks = _Columns(5, np.int64)  # ..., row, cpu_milli, memory_mib, gpu_milli
+        self._tasks = _Columns(6, np.int64)  # ..., row, cpu_milli, memory_mib, gpu_milli, storage_mib
         self._devices = _Columns(4, np.int64)  # ..., row, device, gpu_milli
         # started_s, promised duration with grace (infinite: none), saved_s, gpu_milli of all tasks, processes, grace_s,
         # place of the class in the order (-1: not preemptible, -2: has ended), restarts
@@ -53,7 +53,8 @@ class Releases:
         number = self._numbers[item.request.id] = len(self._items)
         self._items.append(item)
         kind = self.room.kind(item.request.needs)
-        needs = (kind.cpu_milli, kind.memory_mib, kind.gpu_milli_total)
+        storage_mib = self.room.storage_mib_of(item.request.needs)
+        needs = (kind.cpu_milli, kind.memory_mib, kind.gpu_milli_total, storage_mib)
         self._tasks.append([(number, slot.row, *needs) for slot in item.slots])
         self._devices.append(
             [(number, slot.row, device, kind.gpu_milli) for slot in item.slots for device in slot.devices]
@@ -187,9 +188,10 @@ class Releases:
         room = self.room.copy()
         arrays = room.arrays
         tasks = self._tasks.rows
-        _, row, cpu_milli, memory_mib, gpu_milli = tasks[:, gone[tasks[0]]]
+        _, row, cpu_milli, memory_mib, gpu_milli, storage_mib = tasks[:, gone[tasks[0]]]
         np.add.at(arrays.cpu_milli_free, row, cpu_milli)
         np.add.at(arrays.memory_mib_free, row, memory_mib)
+        np.add.at(room.storage_mib_free, row, storage_mib)
         np.subtract.at(room.tasks_on, row, 1)
         watts: Floats = room.gpu_power_w[row] * gpu_milli / GPU_MILLI
         np.add.at(room.rack_power_w_free, room.rack[row], watts)
