@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.5
 HISTORY_MAX = 8192  # workloads of the past that a starting hub learns from
 
+_LEARNED = "placing by policy %s, learned from %d requests"
+_NOT_LEARNED = "policy %s has seen %d requests and learns from %d on; until then it places by best fit"
+
 _log = logging.getLogger("harch.hub")
 
 
@@ -47,10 +50,14 @@ class Learner:
             room = self._driver.machine.desk.scheduler.room
             for spec in reversed(past):
                 self._policy.observe(room.kind(spec.resources))
-        _log.info("placing by the learned policy, from %d past requests", len(past))
-        while True:
             await self._learn_if_due()
+            history = self._policy.engine.history
+            if not history.learned_at:
+                first = min(history.schedule.first_arrivals, default=history.schedule.every_arrivals)
+                _log.info(_NOT_LEARNED, self._policy.name, history.arrivals, first)
+        while True:
             await self._clock.sleep(LOOK_EVERY_S)
+            await self._learn_if_due()
 
     def _equip(self, scheduler: Scheduler) -> None:
         from harch.placement.learned import LearnedPolicy
@@ -65,9 +72,12 @@ class Learner:
         policy = self._policy
         if policy is None or not policy.learning_due:
             return
+        is_first = not policy.engine.history.learned_at
         prepared = await asyncio.to_thread(prepare, policy.engine.snapshot())
         if policy is self._policy:  # no recovery from disk in between
             policy.engine.adopt(prepared)
+            if is_first:
+                _log.info(_LEARNED, policy.name, policy.engine.history.learned_at)
 
 
 async def _compile() -> None:
