@@ -23,7 +23,7 @@ _log = logging.getLogger("harch.damage")
 def set_aside(path: Path, why: str, *, code: str) -> Path:
     """Renames the file and says so. A second damage of the same file gets a number."""
     earlier = sorted(path.parent.glob(f"{path.name}*{SUFFIX}"), key=lambda one: one.stat().st_mtime_ns)
-    for old in earlier[: len(earlier) + 1 - COPIES_MAX]:
+    for old in earlier[: max(0, len(earlier) + 1 - COPIES_MAX)]:
         _log.warning("%d damaged copies of %s are kept; %s gives way", COPIES_MAX, path.name, old.name)
         old.unlink(missing_ok=True)
     number = 1

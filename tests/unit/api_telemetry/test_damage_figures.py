@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harch.api.telemetry.damage_figures import SERIES, DamageFigures
+from harch.base.errors import HarchError
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch
@@ -47,3 +50,29 @@ def test_what_was_set_aside_is_counted_until_it_is_deleted(tmp_path: Path) -> No
     for kept in tmp_path.rglob("*.damaged"):
         kept.unlink()
     assert set(counts(tmp_path).values()) == {0}
+
+
+def test_a_tenant_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    clock = SimClock()
+    limits = Limits(samples_in_memory_max=1 << 12, series_max=64)
+    stores, archive = StoreFolder(tmp_path, clock, limits, BlockPolicy()), ArchiveFolder(tmp_path, clock)
+    now_ms = int(clock.now().timestamp() * 1000)
+    for tenant in ("a", "b"):
+        stores.store(tenant).append([SeriesBatch(labels({"__name__": "up"}), [now_ms], [1.0])])
+        stores.store(tenant).delete([], 0, 1)
+        archive.logs(tenant).append([LogBatch(labels({"app": "x"}), [now_ms * 1_000_000], ["line"])])
+        archive.logs(tenant).table.flush()
+    archive.close()
+    stores.close()
+    for name in ("tenants/a/blocks/deletions.json", "tenants/a/logs/files.json"):
+        (tmp_path / name).write_bytes(b"rubbish")
+    stores, archive = StoreFolder(tmp_path, clock, limits, BlockPolicy()), ArchiveFolder(tmp_path, clock)
+    assert stores.store("b").head.sample_count == 1
+    assert archive.logs("b").facts()["lines"] == 1
+    for ask in (stores.store, archive.logs):
+        with pytest.raises(HarchError) as refused:
+            ask("a")
+        assert refused.value.code == "E0613"
+    archive.close()
+    stores.close()
+    assert counts(tmp_path) == {"metrics": 1, "logs": 1, "spans": 0, "state": 0}

@@ -55,9 +55,15 @@ def test_every_flipped_byte_is_found_and_only_its_block_is_lost(two_blocks: Path
     for path, content in whole.items():
         for place in range(len(content)):
             broken = bytearray(content)
-            broken[place] ^= int(random.integers(1, 256))
+            flip = int(random.integers(1, 256))
+            broken[place] ^= flip
             path.write_bytes(broken)
             blocks = Blocks.open(two_blocks, disk=QuickDisk())
+            if path.name == "meta.json" and flip.bit_count() == 1:  # one flipped bit is put right
+                assert path.read_bytes() == content
+                assert path.with_name("meta.json.damaged").read_bytes() == broken
+                path.with_name("meta.json.damaged").unlink()
+                continue
             if not blocks.problems():
                 with pytest.raises(HarchError, match=f"E0613.*{FIRST}"):
                     everything(blocks)

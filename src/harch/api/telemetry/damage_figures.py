@@ -26,7 +26,8 @@ class DamageFigures:
     def series(self) -> Sequence[SeriesBatch]:
         """Looks into folders, so it belongs into a thread."""
         counts = {
-            "metrics": sum(len(self._folder.store(name).damaged_files()) for name in self._folder.names()),
+            "metrics": len(self._folder.refused)
+            + sum(len(self._folder.store(name).damaged_files()) for name in self._folder.names()),
             **self._archive.damaged(),
             "state": sum(1 for _ in self._data.glob(f"*{SUFFIX}")),
         }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harch.base.clock import Clock
@@ -16,24 +18,28 @@ from harch.sentinel.store.tenants import TENANTS_MAX, check_tenant
 
 LOGS, SPANS = "logs", "spans"
 
+_log = logging.getLogger(__name__)
+
 
 class ArchiveFolder:
     """All tenants' lines and spans. `StoreFolder` has the lock. A tenant begins with its first request."""
 
     def __init__(self, folder: Path, clock: Clock, settings: ArchiveSettings | None = None) -> None:
-        """Opens what is there, which may take a while. Raises E0613 for a list of files that was changed."""
+        """Opens what is there, which may take a while. What has a damaged list of files is refused when it is asked
+        for, with E0613; others go on."""
         self._tenants_folder, self._clock = folder / "tenants", clock
         self._settings = settings or ArchiveSettings()
         self._memory = SharedMemory(self._settings.memory_bytes_max)
         self._opening = threading.Lock()
         self._logs: dict[str, LogArchive] = {}
         self._spans: dict[str, SpanArchive] = {}
+        self._refused: Counter[str] = Counter()
         self._tenants_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in sorted(self._tenants_folder.iterdir()):
             if (path / LOGS).is_dir():
-                self.logs(path.name)
+                self._try(self.logs, path.name, LOGS)
             if (path / SPANS).is_dir():
-                self.spans(path.name)
+                self._try(self.spans, path.name, SPANS)
 
     def logs(self, tenant: str) -> LogArchive:
         """Raises E0618 for a name that is none, or one tenant too many."""
@@ -68,9 +74,18 @@ class ArchiveFolder:
     def damaged(self) -> Mapping[str, int]:
         """How many files were set aside and are still there."""
         return {
-            LOGS: sum(len(one.table.damaged_files()) for one in tuple(self._logs.values())),
-            SPANS: sum(len(one.table.damaged_files()) for one in tuple(self._spans.values())),
+            LOGS: sum(len(one.table.damaged_files()) for one in tuple(self._logs.values())) + self._refused[LOGS],
+            SPANS: sum(len(one.table.damaged_files()) for one in tuple(self._spans.values())) + self._refused[SPANS],
         }
+
+    def _try(self, opened: Callable[[str], object], tenant: str, what: str) -> None:
+        try:
+            opened(tenant)
+        except HarchError as damage:
+            if damage.code != "E0613":
+                raise
+            self._refused[what] += 1
+            _log.error("%s: %s of tenant %s are not served: %s", damage.code, what, tenant, damage.message)
 
     def maintain(self, tenant: str) -> None:
         """Upkeep of one tenant, for the process to call now and then."""

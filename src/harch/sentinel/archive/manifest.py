@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.sealed import put_right
 from harch.sentinel.archive.entries import Manifest
 from harch.sentinel.store.blocks.disk import Disk, write_file
 
@@ -22,10 +23,14 @@ def read_manifest(folder: Path, disk: Disk) -> Manifest:
     path = folder / MANIFEST
     if not path.exists():
         return Manifest()
-    line, _, checksum = path.read_bytes().partition(b"\n")
+    raw = path.read_bytes()
     try:
-        if checksum != b"%08x\n" % zlib.crc32(line):
-            raise HarchError("E0613", f"the checksum of {MANIFEST} is wrong", hint=f"see {path}")
+        line, is_mended = open_seal(raw)
+    except DamagedContent as damage:
+        raise HarchError("E0613", f"{MANIFEST} is damaged: {damage}", hint=f"see {path}") from damage
+    if is_mended:
+        put_right(path, raw, line)
+    try:
         found = msgspec.json.decode(line, type=Manifest)
     except msgspec.MsgspecError as broken:
         raise HarchError("E0613", f"{MANIFEST} has another form", hint=f"see {path}") from broken
@@ -38,7 +43,6 @@ def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
     """Durable on return: the old list or the new one is there, never a part."""
     if (folder / _NEW).exists():
         disk.remove_file(folder / _NEW)
-    line = msgspec.json.encode(manifest)
-    write_file(disk, folder / _NEW, line + b"\n" + b"%08x\n" % zlib.crc32(line))
+    write_file(disk, folder / _NEW, seal(msgspec.json.encode(manifest)))
     disk.rename(folder / _NEW, folder / MANIFEST)
     disk.sync_folder(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -21,8 +22,14 @@ LOCK = "sentinel.lock"
 _NAME = re.compile(r"[a-zA-Z0-9!_.*'()-]{1,150}")
 
 
+_log = logging.getLogger(__name__)
+
+
 class StoreFolder:
-    """All tenants of one process. A tenant begins with its first request; those on disk are opened at the start."""
+    """All tenants of one process. A tenant begins with its first request; those on disk are opened at the start.
+
+    A tenant whose store is damaged where nobody may read around it is refused, each time it is asked for; others go on.
+    """
 
     def __init__(self, folder: Path, clock: Clock, limits: Limits, policy: BlockPolicy) -> None:
         """Raises E1005 if the folder cannot be used or another process has it. Reads every log, which may take long."""
@@ -30,10 +37,11 @@ class StoreFolder:
         self._lock = _locked(folder)
         self._opening = threading.Lock()
         self._open: dict[str, Database] = {}
+        self._refused: set[str] = set()
         try:
             for path in sorted(self._tenants_folder.iterdir()):
                 if path.is_dir():
-                    self.store(path.name)
+                    self._try(path.name)
         except BaseException:
             self.close()
             raise
@@ -51,7 +59,22 @@ class StoreFolder:
                 folder = self._tenants_folder / tenant
                 blocks = Blocks.open(folder / "blocks", self._policy)
                 self._open[tenant] = Database(folder, blocks, self._clock, limits=self._limits)
+                self._refused.discard(tenant)
             return self._open[tenant]
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Tenants whose stores do not open."""
+        return frozenset(self._refused)
+
+    def _try(self, tenant: str) -> None:
+        try:
+            self.store(tenant)
+        except HarchError as damage:
+            if damage.code != "E0613":
+                raise
+            self._refused.add(tenant)
+            _log.error("%s: the series of tenant %s are not served: %s", damage.code, tenant, damage.message)
 
     def __contains__(self, tenant: object) -> bool:
         return tenant in self._open

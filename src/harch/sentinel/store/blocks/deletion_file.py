@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.sealed import put_right
 from harch.sentinel.store.blocks.deletions import DeletionList
 from harch.sentinel.store.blocks.disk import Disk, write_file
 
@@ -21,10 +22,14 @@ def read_deletions(folder: Path, disk: Disk) -> DeletionList:
     path = folder / DELETIONS_FILE
     if not path.exists():
         return DeletionList()
-    line, _, checksum = path.read_bytes().partition(b"\n")
+    raw = path.read_bytes()
     try:
-        if checksum != b"%08x\n" % zlib.crc32(line):
-            raise HarchError("E0613", f"the checksum of {DELETIONS_FILE} is wrong", hint=f"see {path}")
+        line, is_mended = open_seal(raw)
+    except DamagedContent as damage:
+        raise HarchError("E0613", f"{DELETIONS_FILE} is damaged: {damage}", hint=f"see {path}") from damage
+    if is_mended:
+        put_right(path, raw, line)
+    try:
         return msgspec.json.decode(line, type=DeletionList)
     except msgspec.MsgspecError as broken:
         raise HarchError("E0613", f"{DELETIONS_FILE} has another form", hint=f"see {path}") from broken
@@ -34,8 +39,7 @@ def write_deletions(folder: Path, deletions: DeletionList, disk: Disk) -> None:
     """Durable on return: the old list or the new one is there, never a part."""
     _remove_unfinished(folder, disk)
     new = folder / _NEW_FILE
-    line = msgspec.json.encode(deletions)
-    write_file(disk, new, line + b"\n" + b"%08x\n" % zlib.crc32(line))
+    write_file(disk, new, seal(msgspec.json.encode(deletions)))
     disk.rename(new, folder / DELETIONS_FILE)
     disk.sync_folder(folder)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.sealed import put_right
 from harch.sentinel.store.blocks.damage import DamagedBlock
 
 META_FILE = "meta.json"
@@ -70,18 +71,21 @@ def block_name(sequence: int) -> str:
 
 
 def meta_bytes(meta: BlockMeta) -> bytes:
-    line = msgspec.json.encode(meta)
-    return line + b"\n" + b"%08x\n" % zlib.crc32(line)
+    return seal(msgspec.json.encode(meta))
 
 
 def read_meta(block: Path) -> BlockMeta:
     """Raises DamagedBlock for a file that is not as it was written, E0614 for one of another version."""
+    path = block / META_FILE
     try:
-        line, checksum = (block / META_FILE).read_bytes().split(b"\n", 1)
-    except (OSError, ValueError) as broken:
+        raw = path.read_bytes()
+        line, is_mended = open_seal(raw)
+    except OSError as broken:
         raise DamagedBlock(block, f"{META_FILE} is not readable") from broken
-    if checksum != b"%08x\n" % zlib.crc32(line):
-        raise DamagedBlock(block, f"the checksum of {META_FILE} is wrong")
+    except DamagedContent as broken:
+        raise DamagedBlock(block, f"the checksum of {META_FILE} is wrong") from broken
+    if is_mended:
+        put_right(path, raw, line)
     try:
         version = msgspec.json.decode(line)["version"]
         if version != VERSION:

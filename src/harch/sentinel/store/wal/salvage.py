@@ -255,7 +255,7 @@ def _set_aside(path: Path) -> Path:
     if not kept.exists():
         os.link(path, kept)
         others = [one for one in damaged_files(path.parent) if one != kept]
-        for old in others[: len(others) + 1 - DAMAGED_FILES_MAX]:
+        for old in others[: max(0, len(others) + 1 - DAMAGED_FILES_MAX)]:
             _log.warning("%d damaged files are kept; %s gives way", DAMAGED_FILES_MAX, old.name)
             old.unlink()
         sync_folder(path.parent)
