@@ -13,13 +13,13 @@ import time
 from harch.base.clock import SystemClock
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
 from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec
-from harch.pipelines.sense.inputs.tcp import frame
+from harch.pipelines.sense.inputs.tcp import frame, key_frame
 from harch.pipelines.sense.source_settings import TcpSource
 from harch.pipelines.wire.header import BatchHeader, check_payload, pack_batch, unpack_header
 from harch.pipelines.wire.schema import SHIPPED
 from harch.pipelines.workers.puller import Puller, acknowledge
 from pipelines_generator import Phase, payloads
-from pipelines_world import MIB, BenchPipeline, pipeline, queue_share
+from pipelines_world import KEY, MIB, BenchPipeline, pipeline, queue_share
 from verdict import Verdict
 
 GOAL_M = 10.0
@@ -74,6 +74,7 @@ async def durable_pipeline(seconds: float) -> None:
         made = payloads(SHIPPED["compact"], table.batch, 1_000, table)
         host, port = (await world.endpoint("source", "fast")).removeprefix("tcp://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(key_frame(KEY))
         began_s, seq = time.monotonic(), 0
         while time.monotonic() - began_s < seconds:
             seq += 1

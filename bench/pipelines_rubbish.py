@@ -21,7 +21,7 @@ from harch.pipelines.client.errors import TooLarge
 from harch.pipelines.sense.source_settings import HttpSource, MqttSource
 from harch.testing.ports import free_port
 from pipelines_generator import Phase
-from pipelines_world import BenchPipeline, pipeline
+from pipelines_world import KEY, BenchPipeline, pipeline
 from verdict import Verdict
 
 BATCH = 10_000
@@ -114,7 +114,7 @@ async def over_http(world: BenchPipeline) -> tuple[Counter[str], dict[str, bool]
     lines = "\n".join(json.dumps(row) for row in broken).encode()
     explained: dict[str, bool] = {}
     reasons: Counter[str] = Counter()
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=30, headers={"x-api-key": KEY}) as client:
         for _ in range(GOOD_ROWS // len(good)):
             answer = await client.post(url, json=good)
             if answer.status_code != 202:

@@ -18,11 +18,12 @@ from msgspec import Struct, structs
 from harch.pipelines.act.settings import ActionSettings, ActSettings, HttpSink
 from harch.pipelines.client.options import ClientOptions
 from harch.pipelines.engine.layout import Limits
+from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import CheckpointSettings, SenseLimits, SenseSettings, WindowSettings
 from harch.pipelines.sense.source_settings import Source
 from harch.pipelines.think.settings import BatchingSettings, ModelSettings, ThinkSettings
-from harch.pipelines.workers.config import StageName
+from harch.pipelines.workers.config import SourceOptions, StageName
 from harch.pipelines.workers.deployment import LaneSizes
 from harch.pipelines.workers.local import LocalPipeline
 from harch.pipelines.workers.parts import PipelineParts
@@ -31,6 +32,7 @@ from pipelines_generator import Phase, Timetable, Told
 from pipelines_mlp import ANYWHERE_IN_MOROCCO, write_version
 
 MIB = 1 << 20
+KEY = secrets.token_urlsafe(24)  # of every source that listens
 HERE = Path(__file__).parent
 DEVICES, METRICS = 256, 2
 STATISTICS = ("count", "mean", "min", "max")  # of two metrics: the eight inputs of the model
@@ -87,6 +89,7 @@ def parts_of(
         model_tags={"mlp": ANYWHERE_IN_MOROCCO},
         lane="hot",
         sizes=SIZES,
+        source=SourceOptions(keys_sha256={source.name: key_digest(KEY) for source in sources}),
     )
 
 

@@ -63,6 +63,7 @@ class World:
     def __init__(self, hub: HubProcess, hook: Webhook, folder: Path) -> None:
         self.hub, self.hook, self.folder = hub, hook, folder
         self.file = folder / "pipeline.yaml"
+        self.key = ""
         self.sent = 0  # events for actions that need nobody's word
         self.at_ms = round(SystemClock().now().timestamp() * 1000)
         self.text = PIPELINE.replace("SINK", hook.url)
@@ -104,12 +105,16 @@ class World:
     def pid(self, stage: str) -> int:
         return next(int(one["pid"]) for one in self.show()["workers"] if one["stage"] == stage)
 
+    def post(self, url: str, rows: list[dict[str, Any]]) -> httpx.Response:
+        self.key = self.key or str(self.harch("key", "fields", "web")["key"])
+        return httpx.post(f"{url}/v1/events", json=rows, headers={"x-api-key": self.key}, timeout=20)
+
     def send(self, url: str, *, value: float = 0.5) -> None:
         """One event per device, a window after the last ones, which closes theirs. Straight to the source, which takes
         events also while the hub is away; again until it says yes."""
         self.at_ms += 1000
         rows = [{"ts": self.at_ms, "device": device, "v0": value} for device in DEVICES]
-        until(lambda: httpx.post(f"{url}/v1/events", json=rows, timeout=20).status_code == 202, "the source says yes")
+        until(lambda: self.post(url, rows).status_code == 202, "the source says yes")
         self.sent += len(rows) if value < 10 else 0
 
     def told(self, expected: int) -> None:

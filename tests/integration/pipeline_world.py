@@ -23,6 +23,7 @@ from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.pull import stored_seq
 from harch.pipelines.engine.layout import Limits
 from harch.pipelines.engine.streams import ConsumerSpec
+from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import CheckpointSettings, SenseSettings, WindowSettings
@@ -30,7 +31,7 @@ from harch.pipelines.sense.source_settings import HttpSource, TcpSource
 from harch.pipelines.think.settings import BatchingSettings, ModelSettings, RuntimeKind, ThinkSettings, VersionSettings
 from harch.pipelines.wire.columns import decode_columns
 from harch.pipelines.wire.header import BatchHeader, check_payload, unpack_header
-from harch.pipelines.workers.config import LeaseSettings, StageName
+from harch.pipelines.workers.config import LeaseSettings, SourceOptions, StageName
 from harch.pipelines.workers.deployment import LaneSizes
 from harch.pipelines.workers.local import LocalPipeline
 from harch.pipelines.workers.parts import PipelineParts
@@ -41,6 +42,8 @@ from harch.sovereignty.terrain import Site
 
 MIB = 1 << 20
 DEVICES = 12
+KEY = "a-key-of-the-tests-alone"
+SHOWN = {"x-api-key": KEY}
 WINDOW_S = 0.5
 LIMITS = Limits(memory_bytes_max=64 * MIB, file_bytes_max=512 * MIB)
 SIZES = LaneSizes(
@@ -114,6 +117,7 @@ def parts_of(sink_url: str, *, workers: dict[StageName, int] | None = None, part
         model_tags={"dryness": MOROCCO},
         sizes=SIZES,
         leases=LeaseSettings(ttl_s=3.0, poll_s=0.1),
+        source=SourceOptions(keys_sha256={"web": key_digest(KEY), "fast": key_digest(KEY)}),
         status_every_s=0.2,
     )
 
@@ -236,7 +240,7 @@ class PipelineWorld:
     async def post(self, client: httpx.AsyncClient, url: str, rows: list[dict[str, object]]) -> bool:
         """True if the source said yes to all of them."""
         try:
-            answer = await client.post(f"{url}/v1/events", json=rows, timeout=20)
+            answer = await client.post(f"{url}/v1/events", json=rows, headers=SHOWN, timeout=20)
         except httpx.HTTPError:
             return False
         if answer.status_code != 202 or answer.json()["rejected"]:
@@ -258,7 +262,7 @@ class PipelineWorld:
         async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(httpx.HTTPError):
-                    answer = await client.post(f"{url}/v1/events", json=rows, timeout=20)
+                    answer = await client.post(f"{url}/v1/events", json=rows, headers=SHOWN, timeout=20)
                     if answer.status_code == 202:
                         return end_ns + round(1e9)
                 await asyncio.sleep(0.1)

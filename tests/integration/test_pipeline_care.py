@@ -119,11 +119,13 @@ class World:
         times = [self.at_ms + 100 * (number + 1) for number in range(moments)]
         self.at_ms = times[-1]
         rows = [{"ts": at_ms, "device": meter, "v0": 1.0} for at_ms in times for meter in METERS]
-        until(lambda: self._posted(url, rows), "the source says yes")
+        with self.hub.client() as client:
+            key = client.get(f"/v1/pipelines/{name}/key", params={"source": "web"}).json()["key"]
+        until(lambda: self._posted(url, key, rows), "the source says yes")
         return len(rows)
 
-    def _posted(self, url: str, rows: list[dict[str, Any]]) -> bool:
-        return httpx.post(f"{url}/v1/events", json=rows, timeout=20).status_code == 202
+    def _posted(self, url: str, key: str, rows: list[dict[str, Any]]) -> bool:
+        return httpx.post(f"{url}/v1/events", json=rows, headers={"x-api-key": key}, timeout=20).status_code == 202
 
     def results(self, name: str, after: int = 0) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from hub_pipeline_world import Webhook, until
 from journey_world import DEVICES, World
@@ -171,7 +170,7 @@ def test_more_room_carries_the_state_over_and_added_devices_restart_nothing(worl
 
     def taken() -> bool:
         row = {"ts": world.at_ms, "device": "field-3", "v0": 0.5}
-        return not httpx.post(f"{url}/v1/events", json=[row], timeout=20).json()["rejected"]
+        return not world.post(url, [row]).json()["rejected"]
 
     until(taken, "the source knows the new device")
     world.sent += 1

@@ -91,7 +91,8 @@ class World:
                 {"ts": first_ms + 1000 * number, "device": device, "v0": value}
                 for device, value in (("room-1", 4.0), ("room-2", 20.0))
             ]
-            answer = httpx.post(f"{url}/v1/events", json=rows, timeout=20)
+            shown = {"x-api-key": self.harch("key", name)["key"]}
+            answer = httpx.post(f"{url}/v1/events", json=rows, headers=shown, timeout=20)
             assert answer.status_code == 202, answer.text
         return first_ms
 
@@ -213,3 +214,28 @@ async def _listened(world: World, name: str, messages: int) -> list[tuple[str, b
     finally:
         await client.close()
     return heard
+
+
+def test_only_the_key_that_the_cli_prints_opens_a_source_and_renewing_it_ends_the_old_one(world: World) -> None:
+    url = until(lambda: world.source("seen"), "seen runs")
+    command = [sys.executable, "-m", "harch", "pipeline", "key", "seen", "web"]
+    printed = subprocess.run(command, env=world.hub.environment, capture_output=True, text=True, check=True, timeout=60)
+    old = printed.stdout.strip()
+    row = [{"ts": round(SystemClock().now().timestamp() * 1000), "device": "room-1", "v0": 4.0}]
+
+    def status(key: str, at: str = url) -> int:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        try:
+            return httpx.post(f"{at}/v1/events", json=row, headers=headers, timeout=20).status_code
+        except httpx.HTTPError:
+            return 0  # its worker is being replaced
+
+    assert (status(""), status(world.hub.key), status(old)) == (401, 401, 202)
+    with world.hub.client() as client:
+        assert client.post("/v1/pipelines/seen/events", json=row).status_code == 202, "the hub knows the key"
+    new = world.harch("key", "seen", "--renew")["key"]
+    assert new != old
+    until(lambda: status(new, world.source("seen") or url) == 202, "the source knows the new key")
+    assert status(old, world.source("seen")) == 401
+    with world.hub.client() as client:
+        until(lambda: client.post("/v1/pipelines/seen/events", json=row).status_code == 202, "so does the hub")

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from msgspec import structs
 from nats_world import free_ports, until
-from pipeline_world import DEVICES, PipelineWorld, broker, fields, version
+from pipeline_world import DEVICES, KEY, SHOWN, PipelineWorld, broker, fields, version
 
+from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.inputs.tcp import frame
+from harch.pipelines.sense.inputs.tcp import frame, key_frame
 from harch.pipelines.sense.source_settings import FileSource, MqttSource, NatsSource
 from harch.pipelines.wire.columns import Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
@@ -66,7 +67,7 @@ async def test_kill_9_of_every_worker_and_server_in_turn_loses_and_repeats_nothi
 
 async def test_a_new_model_and_new_sense_workers_under_load_then_a_drain_that_leaves_nothing(tmp_path: Path) -> None:
     def with_endpoint(parts: PipelineParts) -> PipelineParts:
-        return structs.replace(parts, thinking=ThinkOptions(endpoint=True))
+        return structs.replace(parts, thinking=ThinkOptions(endpoint=True, endpoint_key_sha256=key_digest(KEY)))
 
     async with fields(tmp_path, with_endpoint, workers={"source": 1, "sense": 2, "think": 1, "act": 1}) as world:
         pipeline = world.pipeline
@@ -96,7 +97,8 @@ async def test_a_new_model_and_new_sense_workers_under_load_then_a_drain_that_le
         assert details["model.dryness@2"] == "active"
         inference = (await world.status("think-0")).endpoints["inference"]
         async with httpx.AsyncClient() as client:
-            assert (await client.get(f"{inference}/v2/health/ready")).status_code == 200
+            assert (await client.get(f"{inference}/v2/health/ready")).status_code == 401
+            assert (await client.get(f"{inference}/v2/health/ready", headers=SHOWN)).status_code == 200
         await pipeline.drain("source")
         await pipeline.drain("sense")
         bucket = NatsBucket(pipeline.engine.admin.client, pipeline.parts.names.state_bucket)
@@ -114,7 +116,12 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
     async with fields(tmp_path, on_file, workers=workers, partitions=1, synced_act=False) as world:
         host, port = (await world.address("fast")).removeprefix("tcp://").split(":")
         url = await world.address("web")
+        stranger, unknown = await asyncio.open_connection(host, int(port))
+        unknown.write(key_frame("another key") + frame(_batch(world, 1)))
+        assert b"E0102" in await stranger.read(), "and that is all it hears"
+        unknown.close()
         _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(key_frame(KEY))
         sent = 0
         for seq in range(1, 41):
             writer.write(frame(_batch(world, seq)))
@@ -128,7 +135,7 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
                 await world.pipeline.workers["fused-0"].kill()
             await asyncio.sleep(0.05)
         _, other = await asyncio.open_connection(host, int(port))
-        other.write(b"\xff" * 64)  # a length that cannot be one ends that connection, and no other
+        other.write(key_frame(KEY) + b"\xff" * 64)  # a length that cannot be one ends that connection, and no other
         async with world.feeding():
             await until(lambda: world.accepted >= 10 * DEVICES, "the lane goes on")
 
@@ -144,6 +151,7 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
         assert source.counters["aside_unknown_device"] == 4
         assert source.counters["aside_bad_value"] == 4
         assert source.counters["aside_bad_frame"] >= 1
+        assert source.counters["aside_unauthorised"] == 9, "one connection, and two requests of each round of rubbish"
         await until(lambda: len(world.sink.carried_out) > DEVICES, "actions are carried out")
         assert len({(body["device"], key) for key, body in world.sink.carried_out.items()}) == len(
             world.sink.carried_out
@@ -194,9 +202,11 @@ async def _rubbish(world: PipelineWorld, url: str) -> None:
     now_ms = world.now_ns() // 1_000_000
     rows = [{"ts": now_ms, "device": "nobody", "v0": 1.0}, {"ts": now_ms, "device": "field-1", "v0": "wet"}]
     async with httpx.AsyncClient() as client:
-        answer = await client.post(f"{url}/v1/events", json=rows, timeout=20)
+        for keys in ({}, {"x-api-key": "another key"}):
+            assert (await client.post(f"{url}/v1/events", json=rows, headers=keys, timeout=20)).status_code == 401
+        answer = await client.post(f"{url}/v1/events", json=rows, headers=SHOWN, timeout=20)
         assert answer.json()["reasons"] == {"unknown_device": 1, "bad_value": 1}
-        broken = await client.post(f"{url}/v1/events", content=b"\x00not json", timeout=20)
+        broken = await client.post(f"{url}/v1/events", content=b"\x00not json", headers=SHOWN, timeout=20)
         assert broken.status_code in (202, 400, 422)
 
 

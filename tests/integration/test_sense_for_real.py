@@ -11,10 +11,11 @@ from amqtt.broker import Broker
 
 from harch.base.clock import SystemClock
 from harch.base.egress import Guard
+from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.devices import DeviceTable
 from harch.pipelines.sense.edge import Edge, Permit
 from harch.pipelines.sense.inputs.mqtt import MqttInput
-from harch.pipelines.sense.inputs.tcp import TcpInput, frame
+from harch.pipelines.sense.inputs.tcp import TcpInput, frame, key_frame
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantine
 from harch.pipelines.sense.source_settings import MqttSource
@@ -27,6 +28,7 @@ from unit.pipelines.sense.sense_world import batch_of, settings_of, stage_of, ta
 SETTINGS = settings_of()
 FORMAT = RowFormat(values={"v0": "value"})
 PATIENCE_S = 30.0
+KEY = "a-key-of-the-tests-alone"
 
 
 def make_intake(bytes_max: int = 1 << 20) -> Intake:
@@ -112,15 +114,15 @@ async def until_subscribed(
 
 async def test_batches_over_a_socket_arrive_and_a_broken_stream_harms_only_itself() -> None:
     intake = make_intake(bytes_max=8 << 20)
-    listener = TcpInput(intake, connections_max=2)
+    listener = TcpInput(intake, key_sha256=key_digest(KEY), connections_max=2)
     task = asyncio.create_task(listener.run())
     host, port = await asyncio.wait_for(listener.address, PATIENCE_S)
     _, good = await asyncio.open_connection(host, port)
     messages = [batch_of(seq, [(0.1 * seq, 0, 0, 1.0)]) for seq in range(1, 6)]
-    good.write(b"".join(frame(message) for message in messages[:2]) + frame(b"x" * 64))
+    good.write(key_frame(KEY) + b"".join(frame(message) for message in messages[:2]) + frame(b"x" * 64))
     for junk in (b"\xff" * 64, b"\x00" * 64, frame(messages[0])[:50]):
         _, bad = await asyncio.open_connection(host, port)
-        bad.write(junk)
+        bad.write(key_frame(KEY) + junk)
         bad.write_eof()
         expected = intake.quarantine.counts.get("bad_frame", 0) + 1
         await until(lambda wanted=expected: intake.quarantine.counts.get("bad_frame", 0) == wanted)
@@ -148,14 +150,32 @@ async def test_batches_over_a_socket_arrive_and_a_broken_stream_harms_only_itsel
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_socket_reads_nothing_before_the_key_and_says_why_it_ends() -> None:
+    intake = make_intake()
+    listener = TcpInput(intake, key_sha256=key_digest(KEY))
+    task = asyncio.create_task(listener.run())
+    host, port = await asyncio.wait_for(listener.address, PATIENCE_S)
+    batch = frame(batch_of(1, [(0.1, 0, 0, 1.0)]))
+    beginnings = (batch, key_frame("another key") + batch, key_frame("") + batch, frame(KEY.encode()) + batch)
+    for number, beginning in enumerate(beginnings, 1):
+        reader, stranger = await asyncio.open_connection(host, port)
+        stranger.write(beginning)
+        assert b'"code":"E0102"' in await asyncio.wait_for(reader.read(), PATIENCE_S)
+        stranger.close()
+        assert intake.quarantine.counts == {"unauthorised": number}
+    assert not intake.get_nowait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_full_intake_makes_the_sender_of_a_socket_wait() -> None:
     message = batch_of(1, [(0.1, 0, 0, 1.0)] * 1000)
     intake = make_intake(bytes_max=3 * len(message))
-    listener = TcpInput(intake)
+    listener = TcpInput(intake, key_sha256=key_digest(KEY))
     task = asyncio.create_task(listener.run())
     host, port = await asyncio.wait_for(listener.address, PATIENCE_S)
     _, writer = await asyncio.open_connection(host, port)
-    writer.write(frame(message) * 50)
+    writer.write(key_frame(KEY) + frame(message) * 50)
     await until(lambda: not intake.has_room(len(message)))
     taken = 0
     async with asyncio.timeout(PATIENCE_S):

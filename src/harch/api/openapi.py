@@ -65,6 +65,7 @@ from harch.hub.pipelines.views import (
     ReplayRun,
     ReplayView,
     ResultsView,
+    SourceKeyView,
 )
 from harch.hub.policy.service import PolicyStatus
 from harch.hub.views import GpuView, HubSummary
@@ -196,6 +197,7 @@ _SCHEMAS: tuple[Any, ...] = (
     ReplayRun,
     ReplayView,
     ResultsView,
+    SourceKeyView,
 )
 
 _SUBMIT: dict[str, Any] = {

@@ -17,6 +17,7 @@ from harch.hub.pipelines.views import (
     ReplayRun,
     ReplayView,
     ResultsView,
+    SourceKeyView,
 )
 from harch.hub.views import LogPage
 
@@ -113,6 +114,12 @@ class PipelinePort(Protocol):
     async def scale(
         self, name: str, counts: dict[str, int | None], *, tenant: str | None, actor: str
     ) -> PipelineView: ...
+
+    async def source_key(
+        self, name: str, source: str, *, tenant: str | None, actor: str, renew: bool = False
+    ) -> SourceKeyView:
+        """The key that senders of a listening source show; the only such source if none is named."""
+        ...
 
     async def drain(self, name: str, *, tenant: str | None, actor: str) -> PipelineView: ...
 

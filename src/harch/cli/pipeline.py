@@ -78,7 +78,7 @@ def show(name: str, hub: str | None, as_json: bool) -> None:
     if one.trouble:
         click.echo(clean(f"trouble: {one.trouble}"))
     for source, url in sorted(one.sources.items()):
-        click.echo(clean(f"source {source}: {url}"))
+        click.echo(clean(f"source {source}: {url} (`harch pipeline key {name} {source}` prints its key)"))
     rows = [
         (w.worker, w.health, w.pid or "-", w.starts, f"{w.memory_bytes / 2**20:.0f} MB", w.trouble or "-")
         for w in found.workers
@@ -95,6 +95,23 @@ def show(name: str, hub: str | None, as_json: bool) -> None:
         click.echo(clean(f"{way}: {border.state}, {counts}{'; ' + border.detail if border.detail else ''}"))
     for version in found.versions[:10]:
         click.echo(clean(f"version {version.version} of {version.applied_at} by {version.applied_by}"))
+
+
+@command.command("key")
+@click.argument("name")
+@click.argument("source", required=False, default="")
+@click.option("--renew", is_flag=True, help="Make another key; the old one is refused from then on.")
+@remote_options
+def key(name: str, source: str, renew: bool, hub: str | None, as_json: bool) -> None:
+    """Print the key that senders of a source show, as `X-API-Key`.
+
+    SOURCE may be left out where only one source listens.
+    """
+    from harch.cli.output import clean, emit_json
+
+    with connect(hub) as client:
+        found = client.pipelines.source_key(name, source, renew=renew)
+    emit_json(found) if as_json else click.echo(clean(found.key))
 
 
 @command.command("scale")

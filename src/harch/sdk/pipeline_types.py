@@ -163,6 +163,18 @@ class PipelineResults(Struct, frozen=True, kw_only=True):
     subject: str = ""
 
 
+class PipelineSourceKey(Struct, frozen=True, kw_only=True):
+    """What senders of a source show, as `X-API-Key`. `address` is empty until the source is served."""
+
+    pipeline: str
+    source: str
+    key: str
+    address: str = ""
+
+    def __repr__(self) -> str:
+        return f"PipelineSourceKey({self.pipeline}/{self.source})"
+
+
 class PipelineReplayRun(Struct, frozen=True, kw_only=True):
     """A replay of events. `state`: running, done, stopped or failed. `new`: commands that the ledger did not know."""
 

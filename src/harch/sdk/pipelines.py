@@ -24,6 +24,7 @@ from harch.sdk.pipeline_types import (
     PipelineReplay,
     PipelineReplayRun,
     PipelineResults,
+    PipelineSourceKey,
 )
 
 PIECE_BYTES = 512 * 1024
@@ -83,6 +84,11 @@ class PipelineOperations:
     def results(self, name: str, after: int) -> Operation[PipelineResults]:
         request = Request("GET", f"{_path(name)}/results", {"after": str(after)})
         return decoded((yield from exchange(request, self.retry)), PipelineResults)
+
+    def source_key(self, name: str, source: str, renew: bool) -> Operation[PipelineSourceKey]:
+        params = {"source": source} if source else {}
+        request = Request("POST" if renew else "GET", f"{_path(name)}/key", params)
+        return decoded((yield from exchange(request, self.retry)), PipelineSourceKey)
 
     def approvals(self, name: str) -> Operation[tuple[PipelineAction, ...]]:
         return decoded((yield from exchange(Request("GET", f"{_path(name)}/approvals"), self.retry)), ActionPage).items
@@ -178,6 +184,10 @@ class Pipelines:
         """What a pipeline without ACT made, behind number `after` of its lane; negative: so many before the end."""
         return self._run(self._ops.results(name, after))
 
+    def source_key(self, name: str, source: str = "", *, renew: bool = False) -> PipelineSourceKey:
+        """The key that senders of a listening source show; of the only one, if none is named. `renew` makes another."""
+        return self._run(self._ops.source_key(name, source, renew))
+
     def approvals(self, name: str) -> tuple[PipelineAction, ...]:
         return self._run(self._ops.approvals(name))
 
@@ -255,6 +265,9 @@ class AsyncPipelines:
 
     async def results(self, name: str, *, after: int = -20) -> PipelineResults:
         return await self._run(self._ops.results(name, after))
+
+    async def source_key(self, name: str, source: str = "", *, renew: bool = False) -> PipelineSourceKey:
+        return await self._run(self._ops.source_key(name, source, renew))
 
     async def approvals(self, name: str) -> tuple[PipelineAction, ...]:
         return await self._run(self._ops.approvals(name))

@@ -50,11 +50,26 @@ async def test_operators_apply_users_send_events_and_viewers_look(
         ("POST", "/pipelines/fields/dead/x/replay", {}),
         ("DELETE", "/pipelines/fields/dead/x", None),
         ("POST", "/pipelines/fields/replay", {}),
+        ("GET", "/pipelines/fields/key", None),
+        ("POST", "/pipelines/fields/key", None),
     ]
     for method, path, sent in forbidden:
         refused = await user.request(method, path, json=sent)
         assert (refused.status_code, refused.json()["code"]) == (403, "E0103"), path
     assert (await viewer.post("/pipelines/fields/events", json=[])).status_code == 403
+
+
+async def test_operators_see_and_renew_the_key_of_a_source(desk: Desk, operator: Client) -> None:
+    await operator.post("/pipelines", json={"file": text()})
+    first = (await operator.get("/pipelines/fields/key")).json()
+    assert (first["source"], first["key"][:4]) == ("web", "hpk_")
+    assert (await operator.get("/pipelines/fields/key", params={"source": "web"})).json() == first
+    renewed = (await operator.post("/pipelines/fields/key")).json()
+    assert renewed["key"] != first["key"]
+    assert (await operator.get("/pipelines/fields/key")).json() == renewed
+    unknown = await operator.get("/pipelines/fields/key", params={"source": "nothing"})
+    assert (unknown.status_code, unknown.json()["code"]) == (400, "E0201")
+    assert (await operator.get("/pipelines/none/key")).status_code == 404
 
 
 async def test_a_refusal_names_every_edge_and_mistakes_name_their_lines(desk: Desk, operator: Client) -> None:

@@ -69,6 +69,7 @@ class Desk:
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder, self.clock = folder, clock
+        self.secrets: dict[str, str] = {}
         self.drafts: list[Draft] = []
         self.notes: list[tuple[str, str, str]] = []
         self.database = Database(folder / "hub.db")
@@ -83,7 +84,7 @@ class Desk:
             database=self.database,
             write=self._write,
             note=lambda kind, subject, message: self.notes.append((kind, subject, message)),
-            open_secrets=lambda tenant, names: {},
+            open_secrets=lambda tenant, names: {name: self.secrets[name] for name in names if name in self.secrets},
         )
 
     def _write(self, statements: list[Statement], drafts: list[Draft]) -> asyncio.Future[None]:

@@ -20,6 +20,7 @@ from harch.hub.pipelines.views import (
     PipelineList,
     PipelineView,
     ReplayView,
+    SourceKeyView,
 )
 
 router = APIRouter(tags=["pipelines"])
@@ -130,6 +131,32 @@ async def scale_pipeline(request: Request, name: str, caller: Operator, here: He
     new = await read_json(request, here, NewScale)
     pipelines = here.hub.pipelines
     return reply(await pipelines.scale(name, new.workers, tenant=tenant_scope(caller), actor=caller.key_id))
+
+
+@router.get(
+    "/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Shows the key that senders of a source show"
+)
+async def get_source_key(
+    name: str,
+    caller: Operator,
+    here: Here,
+    source: Annotated[str, Query(max_length=64, description="Which source; the only one that listens if absent.")] = "",
+) -> Response:
+    """Who asked is in the audit chain; the key is not."""
+    tenant, actor = tenant_scope(caller), caller.key_id
+    return reply(await here.hub.pipelines.source_key(name, source, tenant=tenant, actor=actor))
+
+
+@router.post("/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Makes another key for a source")
+async def renew_source_key(
+    name: str,
+    caller: Operator,
+    here: Here,
+    source: Annotated[str, Query(max_length=64, description="Which source; the only one that listens if absent.")] = "",
+) -> Response:
+    """The source's worker is replaced; from then on the old key is refused."""
+    tenant, actor = tenant_scope(caller), caller.key_id
+    return reply(await here.hub.pipelines.source_key(name, source, tenant=tenant, actor=actor, renew=True))
 
 
 @router.post("/pipelines/{name}/drain", responses=answers(PipelineView), summary="Lets a pipeline finish and rest")

@@ -13,6 +13,7 @@ from harch.hub.pipelines import drafts, planning, records
 from harch.hub.pipelines.files import digests, missing
 from harch.hub.pipelines.loop import PipelineLoop
 from harch.hub.pipelines.shown import apply_view
+from harch.hub.pipelines.source_keys import check_secrets
 from harch.hub.pipelines.state_change import lost_state
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.pipelines.views import ApplyView
@@ -54,7 +55,7 @@ async def prepare(
     database: Database,
     country: str,
 ) -> Prepared:
-    """Raises E0907, E0711, E0712, E0757, E0705, E0747, E0748, E0776; E0713 if a file of a model is not here."""
+    """Raises E0907, E0711, E0712, E0757, E0705, E0747, E0748, E0776, E0306; E0713 if a file of a model is not here."""
     ground, folder, named = loop.ground, loop.pipeline_folder(spec.name) / "files", planning.files_named(spec)
     if before is not None and before.wish is Wish.REMOVE:
         raise HarchError("E0711", f"`{spec.name}` is being removed", hint="apply it again when it is gone")
@@ -65,6 +66,8 @@ async def prepare(
         raise HarchError("E0711", f"`{spec.name}` is still draining", hint=hint)
     known = (planning.spec_of(before), before.released) if before is not None else None
     released = released_exports(spec, ground.jurisdictions, asked.authorities, now=asked.now, before=known)
+    secrets = loop.secrets_of(asked.tenant, planning.plain(spec))
+    check_secrets(spec, secrets)
     planned = await asyncio.to_thread(
         planning.plan,
         spec,
@@ -72,7 +75,7 @@ async def prepare(
         before,
         released=released,
         drop_state=asked.drop_state,
-        variables=loop.secrets_of(asked.tenant, planning.plain(spec)),
+        variables=secrets,
     )
     if (spec.exports or spec.imports) and not loop.borders.is_possible:
         raise HarchError(

@@ -235,10 +235,11 @@ class HubBorders:
         )
 
     async def _deliver(self, pipeline: RunningPipeline, source: str, body: bytes, kind: str) -> bytes:
-        addresses = [one.endpoints[source] for one in pipeline.statuses if source in one.endpoints]
+        said = [one for one in pipeline.statuses if one.stage == "source"]
+        addresses = [one.endpoints[source] for one in said if source in one.endpoints]
         if not addresses:
             raise HarchError("E0751", f"the source `{source}` is not served yet", hint="it is tried again")
-        return await forward(addresses[0], body, kind)
+        return await forward(addresses[0], body, kind, pipeline.source_keys.get(source, ""))
 
     def _may_receive(self, lane: Lane, tag: Tag) -> bool:
         """This hub's own rules on what another one would send, and that the pipeline here permits no more than it."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from harch.base.errors import HarchError
 from harch.hub.pipelines import drafts, files, planning
 from harch.hub.pipelines.action_audit import Write
-from harch.hub.pipelines.intake import forward, source_address
+from harch.hub.pipelines.intake import forward, served_source
 from harch.hub.pipelines.logs import read_page
 from harch.hub.pipelines.loop import PipelineLoop
 from harch.hub.pipelines.pipeline import RunningPipeline
@@ -47,7 +47,9 @@ class PipelineData:
     async def take_events(self, name: str, source: str, body: bytes, content_type: str, *, tenant: str | None) -> bytes:
         """Gives a body to an HTTP source of the pipeline and answers what that said."""
         sources = (await self._view(self._find(name, tenant))).sources
-        return await forward(source_address(sources, source, name), body, content_type)
+        running = self._running(name, tenant)
+        found = served_source(sources, source, name)
+        return await forward(sources[found], body, content_type, running.source_keys.get(found, ""))
 
     async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage:
         """A page of what one worker printed. Raises E0710."""

@@ -15,6 +15,8 @@ DRAINED = "pipeline.drained"
 REMOVED = "pipeline.removed"
 REPLAYED = "pipeline.replayed"
 EVENTS_REPLAYED = "pipeline.events_replayed"
+KEY_SHOWN = "pipeline.key_shown"
+KEY_RENEWED = "pipeline.key_renewed"
 LETTER_REPLAYED = "action.replayed"
 LETTER_DROPPED = "action.dropped"
 
@@ -61,6 +63,11 @@ def replayed(record: PipelineRecord, counts: dict[str, int], *, by: str) -> Draf
 
 def events_replayed(record: PipelineRecord, file: str, *, again: bool, by: str) -> Draft:
     return _of(record, EVENTS_REPLAYED, {"file": file, "again": again}, by, ())
+
+
+def source_key(record: PipelineRecord, kind: str, source: str, *, by: str) -> Draft:
+    """Who has seen or renewed a key; never the key."""
+    return _of(record, kind, {"source": source, "revision": record.key_revisions.get(source, 0)}, by, ())
 
 
 def letter(record: PipelineRecord, kind: str, cmd_id: str, *, by: str, not_carried_out: bool = False) -> Draft:

@@ -26,6 +26,7 @@ from harch.hub.pipelines.own_servers import OwnServers
 from harch.hub.pipelines.pipeline import RunningPipeline
 from harch.hub.pipelines.planning import Ground, Planned, plan, secrets_named, spec_of
 from harch.hub.pipelines.promotion import Promotion
+from harch.hub.pipelines.source_keys import SourceKeys
 from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.values import PipelineRecord, Wish
 from harch.hub.store.database import Database
@@ -73,6 +74,7 @@ class PipelineLoop:
         self._open_secrets = open_secrets
         alerts = Alerts(note)
         keys = KeyFolder(folder / "engine" / "keys")
+        self.source_keys = SourceKeys(keys)
         self._place = self._engine_place(settings, country, keys)
         self.engine = HubEngine(
             country,
@@ -213,6 +215,7 @@ class PipelineLoop:
                     released=record.released,
                     variables=self.secrets_of(record.tenant, record.spec),
                 )
+                keys = self.source_keys.of(record, planned.spec, self.secrets_of(record.tenant, record.spec))
             except HarchError as error:
                 if self.troubles.get(name) != error.message:
                     self.troubles[name] = error.message
@@ -220,20 +223,29 @@ class PipelineLoop:
                 self.running.pop(name, None)
                 continue
             self.troubles.pop(name, None)
-            self._take(record, planned, running)
+            self._take(record, planned, keys, running)
 
     def secrets_of(self, tenant: str, spec: dict[str, Any]) -> dict[str, str]:
         """Those that sources and sinks name, as far as they are stored."""
         return self._open_secrets(tenant, secrets_named(spec))
 
-    def _take(self, record: PipelineRecord, planned: Planned, running: RunningPipeline | None) -> None:
+    def _take(
+        self, record: PipelineRecord, planned: Planned, keys: dict[str, str], running: RunningPipeline | None
+    ) -> None:
         folder = self.pipeline_folder(record.name)
         environment = {"PYTHONPATH": str(folder / "files"), **self.secrets_of(record.tenant, record.spec)}
         if running is not None:
-            running.take(record, planned, environment)
+            running.take(record, planned, environment, keys)
             return
         self.running[record.name] = RunningPipeline(
-            record, planned, self.ground, folder, engine=self.engine, clock=self._clock, environment=environment
+            record,
+            planned,
+            self.ground,
+            folder,
+            engine=self.engine,
+            clock=self._clock,
+            environment=environment,
+            source_keys=keys,
         )
 
     async def _deploy(self) -> None:

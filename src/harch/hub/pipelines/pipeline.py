@@ -18,6 +18,7 @@ from harch.hub.pipelines.logs import LOGS, forget_old
 from harch.hub.pipelines.planning import Ground, Planned, parts_of, secrets_named
 from harch.hub.pipelines.promotion import Promotion, decide
 from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster, sense_before_source
+from harch.hub.pipelines.source_keys import digests
 from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
 from harch.pipelines.client.errors import NatsError, as_harch_error
 from harch.pipelines.engine.keys import write_secret
@@ -58,6 +59,7 @@ class RunningPipeline:
         engine: HubEngine,
         clock: Clock,
         environment: dict[str, str],
+        source_keys: dict[str, str],
     ) -> None:
         self.folder = folder
         self.statuses: list[WorkerStatus] = []
@@ -68,14 +70,17 @@ class RunningPipeline:
         self._assignment: Assignment | None = None
         self._told_policy = self._told_models = self._told_devices = self._state_version = 0
         self.roster = self._read_roster()
-        self.take(record, planned, environment)
+        self.take(record, planned, environment, source_keys)
         self.scale: dict[str, StageScale] = first_scale(planned.spec)
         self._canaries_s: dict[str, float] = {}
 
-    def take(self, record: PipelineRecord, planned: Planned, environment: dict[str, str]) -> None:
-        """What is wanted from now on."""
+    def take(
+        self, record: PipelineRecord, planned: Planned, environment: dict[str, str], source_keys: dict[str, str]
+    ) -> None:
+        """What is wanted from now on. `source_keys`: what senders show, by source; workers get digests."""
         self.record, self.planned, self._environment = record, planned, environment
-        self.parts = parts_of(record, planned, self._ground, str(self.folder / FILES))
+        self.source_keys = source_keys
+        self.parts = parts_of(record, planned, self._ground, str(self.folder / FILES), digests(source_keys))
         self.names = self.parts.names
 
     @property
@@ -83,9 +88,10 @@ class RunningPipeline:
         return is_at_rest(self.roster)
 
     def environment_of(self, stage: str) -> dict[str, str]:
-        """Where code of its models is; secrets of sinks for ACT alone, and of sources for those."""
+        """Where code of its models is; secrets of sinks for ACT alone, and of sources for those. Keys of senders are
+        not among them: a worker knows their digests."""
         part = self.record.spec.get({"act": "act", "source": "sense"}.get(stage, "")) or {}
-        own = ("PYTHONPATH", *secrets_named(part))
+        own = ("PYTHONPATH", *secrets_named(part, leaving_out="key_secret"))
         return {name: value for name, value in self._environment.items() if name in own}
 
     def access(self, stage: str) -> tuple[EngineAccess, EngineAccess]:

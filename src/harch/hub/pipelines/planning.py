@@ -201,7 +201,14 @@ def policy_table(spec: PipelineSpec, deployment: Deployment, ground: Ground, rec
     return structs.replace(parts.policy, version=version)
 
 
-def parts_of(record: PipelineRecord, planned: Planned, ground: Ground, model_folder: str) -> PipelineParts:
+def parts_of(
+    record: PipelineRecord,
+    planned: Planned,
+    ground: Ground,
+    model_folder: str,
+    keys_sha256: Mapping[str, str] | None = None,
+) -> PipelineParts:
+    """`keys_sha256`: by source that listens, the digest of its key. One without takes nothing."""
     found = parts_at(
         planned.spec,
         planned.deployment,
@@ -222,6 +229,7 @@ def parts_of(record: PipelineRecord, planned: Planned, ground: Ground, model_fol
         enrichment=record.enrichment,
         model_tags=tags,
         trace_share=ground.trace_share,
+        source=structs.replace(found.source, keys_sha256=dict(keys_sha256 or {})),
         egress=Egress(places=ground.jurisdictions.places, sinks=dict(proof.sinks), sources=dict(proof.sources)),
     )
 
@@ -250,14 +258,15 @@ def first_record(planned: Planned, ground: Ground, *, tenant: str, version: int,
     return structs.replace(record, policy_version=table.version, policy_bits=table.bits)
 
 
-def secrets_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
+def secrets_named(spec: Mapping[str, Any], *, leaving_out: str = "") -> tuple[str, ...]:
     """Names of secrets that sources and sinks read: `env:NAME` anywhere, and what stands in `…_secret` or `…_env`."""
     found: dict[str, None] = {}
 
     def look(value: object, key: str = "") -> None:
         if isinstance(value, dict):
             for name, inner in value.items():
-                look(inner, str(name))
+                if name != leaving_out:
+                    look(inner, str(name))
         elif isinstance(value, list | tuple):
             for inner in value:
                 look(inner)

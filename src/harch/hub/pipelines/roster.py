@@ -16,7 +16,7 @@ SHARED_OUT = ("act",)  # each has a fixed share of the devices, so another numbe
 
 class Member(Struct, frozen=True, kw_only=True):
     """One worker. `slot` of `slots` is its share where a stage is shared out; `leaving` ones drain and go. `access` is
-    a digest of what it may reach, which can change while the file stays the same."""
+    a digest of whom it may reach and who may reach it, which can change while the file stays the same."""
 
     name: str
     stage: str

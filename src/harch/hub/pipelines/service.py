@@ -27,6 +27,7 @@ from harch.hub.pipelines.views import (
     PipelineDetails,
     PipelineList,
     PipelineView,
+    SourceKeyView,
     VersionView,
 )
 from harch.hub.policy.service import Note, Write
@@ -250,6 +251,32 @@ class HubPipelines:
     async def remove(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
         """Stops it and deletes its streams, state and files. What its ledger has goes too; the audit chain stays."""
         return await self._wish(name, Wish.REMOVE, tenant, actor)
+
+    async def source_key(
+        self, name: str, source: str, *, tenant: str | None, actor: str, renew: bool = False
+    ) -> SourceKeyView:
+        """What senders of a source show. `renew` makes another key; the old one ends when the source's worker has been
+        replaced. Raises E0201 for a source that does not listen, E0711 for one whose key is a secret."""
+        from harch.hub.pipelines import drafts, planning
+        from harch.hub.pipelines.source_keys import made_for
+
+        async with self._changing:
+            record = self._find(name, tenant)
+            found = made_for(planning.spec_of(record), source)
+            if renew:
+                revisions = {**record.key_revisions, found: record.key_revisions.get(found, 0) + 1}
+                record = structs.replace(record, key_revisions=revisions)
+                await self._keep(record, drafts.source_key(record, drafts.KEY_RENEWED, found, by=actor))
+                self._note("pipeline.key_renewed", name, f"source {found}, by {actor}")
+            else:
+                await self._write([], [drafts.source_key(record, drafts.KEY_SHOWN, found, by=actor)])
+        loop = self._open()
+        return SourceKeyView(
+            pipeline=name,
+            source=found,
+            key=loop.source_keys.made(record, found),
+            address=(await self._view(record)).sources.get(found, ""),
+        )
 
     async def _wish(self, name: str, wish: Wish, tenant: str | None, actor: str) -> PipelineView:
         from harch.hub.pipelines import drafts

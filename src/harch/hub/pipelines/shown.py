@@ -181,7 +181,8 @@ def figures_of(running: RunningPipeline) -> dict[tuple[str, str, str], dict[str,
 
 
 def _sources(running: RunningPipeline) -> dict[str, str]:
-    return {name: url for status in running.statuses for name, url in status.endpoints.items()}
+    said = [status for status in running.statuses if status.stage == "source"]
+    return {name: url for status in said for name, url in status.endpoints.items()}
 
 
 def _models(running: RunningPipeline) -> dict[str, str]:

@@ -41,6 +41,7 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     enrichment: dict[str, dict[str, float]] = {}
     loose_files: dict[str, str] = {}  # hashes of modules that the file names without one, as workers were given them
     released: tuple[str, ...] = ()  # exports whose looser tag was signed when they were applied
+    key_revisions: dict[str, int] = {}  # of sources whose key was made anew: how often
     created_at: str = ""
     applied_at: str = ""
     applied_by: str = ""

@@ -132,6 +132,15 @@ class ApplyView(Struct, frozen=True, kw_only=True):
     files_missing: tuple[str, ...] = ()
 
 
+class SourceKeyView(Struct, frozen=True, kw_only=True):
+    """What senders of a source show. `address` is empty until the source is served."""
+
+    pipeline: str
+    source: str
+    key: str
+    address: str = ""
+
+
 class FileView(Struct, frozen=True, kw_only=True):
     path: str
     sha256: str

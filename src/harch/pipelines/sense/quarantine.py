@@ -27,6 +27,7 @@ EXPLANATIONS = {
     "unreadable": "This is not JSON, CSV or Arrow of the expected form.",
     "bad_topic": "The MQTT topic does not fit any of the source's topics.",
     "bad_frame": "The bytes on the socket are not length-framed batches. The connection was closed.",
+    "unauthorised": "The sender did not show the key of the source. Nothing was read.",
     "too_many_connections": "As many connections as allowed are open. This one was closed.",
     "intake_full": "The stage is behind, and the input cannot make its sender wait. The message was not taken.",
     "broker_lost": "The connection to the broker ended. It is tried again.",

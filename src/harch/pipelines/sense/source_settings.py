@@ -10,6 +10,8 @@ from harch.pipelines.wire.header import PRIORITY_MAX
 from harch.pipelines.wire.rows import RowFormat
 
 Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
+# The secret whose value senders show; absent: the hub makes a key, which `harch pipeline key` prints.
+SecretName = Annotated[str, Meta(max_length=128)]
 Seconds = Annotated[float, Meta(ge=0, le=30 * 86_400)]
 
 
@@ -20,8 +22,9 @@ class _Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class HttpSource(_Source, frozen=True, kw_only=True, tag="http"):
-    """POST of JSON, NDJSON, Arrow or ready-made batches."""
+    """POST of JSON, NDJSON, Arrow or ready-made batches, on loopback, by whoever shows the source's key."""
 
+    key_secret: SecretName = ""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     body_bytes_max: Annotated[int, Meta(ge=1024, le=64 << 20)] = 8 << 20
     rows: RowFormat = RowFormat()
@@ -56,10 +59,12 @@ class FileSource(_Source, frozen=True, kw_only=True, tag="file"):
 
 
 class TcpSource(_Source, frozen=True, kw_only=True, tag="tcp"):
-    """Ready-made batches over a socket: the fast lane without a broker."""
+    """Ready-made batches over a socket of loopback, behind the source's key: the fast lane without a broker."""
 
+    key_secret: SecretName = ""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     connections_max: Annotated[int, Meta(ge=1, le=4096)] = 64
 
 
+Listening = HttpSource | TcpSource
 Source = HttpSource | MqttSource | NatsSource | FileSource | TcpSource

@@ -72,15 +72,15 @@ class SourceOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     synced: bool = False
     kept_s: Annotated[float, Meta(ge=0)] = 0.0  # how long accepted events are kept to be replayed; 0: not at all
     kept_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 1 << 30
-    host: str = "127.0.0.1"
-    api_keys_sha256: tuple[str, ...] = ()  # of keys that HTTP senders may show; empty: loopback senders need none
+    keys_sha256: dict[str, str] = {}  # by source that listens: digest of the key that its senders show; none, nobody
 
 
 class ThinkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`endpoint`: also serve inference requests (Open Inference Protocol) on this host, at a free port if it is 0."""
+    """`endpoint`: also serve inference requests (Open Inference Protocol) on loopback, at a free port if it is 0, to
+    whoever shows the key of this digest."""
 
     endpoint: bool = False
-    endpoint_host: str = "127.0.0.1"
+    endpoint_key_sha256: str = ""
     endpoint_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     deliveries_max: Annotated[int, Meta(ge=1, le=1000)] = 8  # then the message goes to the dead lane
 

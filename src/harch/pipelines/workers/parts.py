@@ -132,10 +132,12 @@ def worker_config(
 
 
 def access_digest(parts: PipelineParts, stage: str) -> str:
-    """Whom a worker of this stage may reach; empty if nobody outside. Another digest is another worker: an operator who
-    takes a place back wants no worker to go on with it."""
-    about = egress_of(parts, stage)
-    return "" if about == Egress() else hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()[:16]
+    """Whom a worker of this stage may reach, and who may reach it; empty if nobody. Another digest is another worker:
+    an operator who takes a place or a key back wants no worker to go on with it."""
+    about = (egress_of(parts, stage), parts.source.keys_sha256 if stage == "source" else {})
+    return (
+        "" if about == (Egress(), {}) else hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()[:16]
+    )
 
 
 def egress_of(parts: PipelineParts, stage: str) -> Egress:

@@ -23,7 +23,7 @@ from harch.pipelines.workers.puller import Puller, acknowledge, deliveries, give
 from harch.pipelines.workers.shell import Report, Shell
 from harch.pipelines.workers.status import Latency
 from harch.pipelines.workers.thinker import Busy, OutputMessage
-from harch.pipelines.workers.web import serve
+from harch.pipelines.workers.web import keyed, serve
 
 HOT_MAX = 1024  # messages of the hot lane that wait; beyond it the oldest goes, and is counted
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 2.0
@@ -186,8 +186,8 @@ class ThinkWorker:
 
     async def _serve(self) -> None:
         options = self._config.thinking
-        app = inference_app(self._models.service)
-        async with serve(app, options.endpoint_host, options.endpoint_port) as address:
+        app = keyed(inference_app(self._models.service), options.endpoint_key_sha256)
+        async with serve(app, options.endpoint_port) as address:
             self._endpoint = address
             await asyncio.get_running_loop().create_future()
 

@@ -18,6 +18,7 @@ from sense_world import T0, batch_of, rows_of, settings_of, stage_of, take
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
+from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.devices import DeviceTable
 from harch.pipelines.sense.edge import Edge, Permit
 from harch.pipelines.sense.inputs.file import FileInput
@@ -39,6 +40,7 @@ DEVICES = DeviceTable(SETTINGS.devices, SETTINGS.devices_max, SETTINGS.metrics)
 READER = RowReader(SCHEMA, DEVICES, FORMAT)
 ROW = {"ts": T0 // 1_000_000, "device": "pump-1", "metric": "flow", "value": 2.5}
 PATIENCE_S = 30.0
+KEY = "a-key-of-the-tests-alone"
 
 
 def make_edge(name: str = "in") -> Edge:
@@ -64,9 +66,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def http_client(intake: Intake, **changed: Any) -> httpx.AsyncClient:
-    options: dict[str, Any] = {"body_bytes_max": 100_000, "authorize": lambda headers: True, **changed}
+    options: dict[str, Any] = {"body_bytes_max": 100_000, "key_sha256": key_digest(KEY), **changed}
     app = HttpInput(make_edge(), READER, FORMAT, intake, SystemClock(), **options)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://sense")
+    transport = httpx.ASGITransport(app=app)
+    return httpx.AsyncClient(transport=transport, base_url="http://sense", headers={"x-api-key": KEY})
 
 
 async def test_http_takes_good_rows_and_explains_the_others() -> None:
@@ -103,8 +106,9 @@ async def test_http_takes_arrow_and_ready_made_batches() -> None:
 async def test_http_turns_away_what_is_too_much_and_takes_nothing_of_it() -> None:
     intake = make_intake(bytes_max=150)
     edge = make_edge()
-    app = HttpInput(edge, READER, FORMAT, intake, SystemClock(), body_bytes_max=1000, authorize=lambda headers: True)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://sense") as client:
+    app = HttpInput(edge, READER, FORMAT, intake, SystemClock(), body_bytes_max=1000, key_sha256=key_digest(KEY))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sense", headers={"x-api-key": KEY}) as client:
         assert (await client.post("/v1/events", json=ROW)).status_code == 202
         full = await client.post("/v1/events", json=[ROW] * 5)
         assert (full.status_code, full.json()["code"], full.headers["retry-after"]) == (429, "E0742", "1")
@@ -139,7 +143,7 @@ async def test_http_answers_mistakes_with_code_and_hint(method: str, path: str, 
 @pytest.mark.parametrize("length", [b"\xb2", b"9" * 5000, b"-1", b"", b"1e9"])
 async def test_http_is_not_misled_by_a_false_length(length: bytes) -> None:
     intake = make_intake()
-    app = HttpInput(make_edge(), READER, FORMAT, intake, SystemClock(), body_bytes_max=1000, authorize=lambda _: True)
+    app = HttpInput(make_edge(), READER, FORMAT, intake, SystemClock(), body_bytes_max=1000, key_sha256=key_digest(KEY))
     bodies = [json.dumps(ROW).encode(), b" " * 2000]
     for body, status in zip(bodies, (202, 413), strict=True):
         sent: list[Any] = []
@@ -150,17 +154,52 @@ async def test_http_is_not_misled_by_a_false_length(length: bytes) -> None:
         async def send(message: Any, sent: list[Any] = sent) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": "/v1/events", "headers": [(b"content-length", length)]}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/events",
+            "headers": [(b"content-length", length), (b"x-api-key", KEY.encode())],
+        }
         await app(scope, receive, send)
         assert sent[0]["status"] == status
 
 
-async def test_http_without_the_right_key_reads_no_body() -> None:
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, "E0101"),
+        ({"x-api-key": ""}, "E0101"),
+        ({"authorization": "Basic eDp5"}, "E0101"),
+        ({"x-api-key": "another key"}, "E0102"),
+        ({"x-api-key": KEY[:-1]}, "E0102"),
+        ({"x-api-key": KEY + "x"}, "E0102"),
+        ({"authorization": "Bearer another"}, "E0102"),
+        ({"x-api-key": key_digest(KEY)}, "E0102"),  # what workers know opens nothing
+    ],
+)
+async def test_http_without_the_right_key_reads_no_body(headers: dict[str, str], code: str) -> None:
     intake = make_intake()
-    async with http_client(intake, authorize=lambda headers: headers.get("x-api-key") == "k") as client:
+
+    async def never() -> AsyncIterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    async with http_client(intake) as client:
+        client.headers.pop("x-api-key")
+        refused = await client.post("/v1/events", content=never(), headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (401, code)
+        assert "harch pipeline key" in refused.json()["hint"]
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert intake.quarantine.counts == {"unauthorised": 1}
+        for right in ({"x-api-key": KEY}, {"authorization": f"Bearer {KEY}"}):
+            assert (await client.post("/v1/events", json=ROW, headers=right)).status_code == 202
+    assert events_in(intake.get_nowait()) == 2
+
+
+async def test_a_source_that_was_given_no_key_takes_nothing() -> None:
+    async with http_client(make_intake(), key_sha256="") as client:
         assert (await client.post("/v1/events", json=ROW)).status_code == 401
-        assert (await client.post("/v1/events", json=ROW, headers={"x-api-key": "k"})).status_code == 202
-    assert events_in(intake.get_nowait()) == 1
+        assert (await client.post("/v1/events", json=ROW, headers={"x-api-key": ""})).status_code == 401
 
 
 # MQTT

@@ -1,7 +1,7 @@
 """How do events come in over HTTP? POST of JSON, NDJSON, Arrow or ready-made batches; an ASGI application of one path.
 
 202 means that the rows are on their way to the stage, with what was left out and why; 429 that there is no room now,
-and nothing of the body was taken.
+and nothing of the body was taken; 401 that the source's key was not shown, and nothing of the body was read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from msgspec.structs import asdict
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
+from harch.pipelines.listener_keys import check_headers
 from harch.pipelines.sense.edge import Edge, Prepared
 from harch.pipelines.sense.intake import Intake
+from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.wire.arrow import read_arrow
 from harch.pipelines.wire.header import check_payload, unpack_header
@@ -32,7 +34,6 @@ _EXAMPLES_SHOWN = 10
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Authorize = Callable[[Mapping[str, str]], bool]  # the headers of a request
 
 
 class _Left(Struct, frozen=True):
@@ -49,7 +50,7 @@ class _Taken(Struct, frozen=True, kw_only=True):
 
 
 class HttpInput:
-    """The application. Whoever serves it decides on port and TLS; `authorize` says whose requests are taken."""
+    """The application. Whoever serves it decides on port and TLS; requests are taken from whoever shows the key."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class HttpInput:
         clock: Clock,
         *,
         body_bytes_max: int,
-        authorize: Authorize,
+        key_sha256: str,
     ) -> None:
         self._edge = edge
         self._reader = reader
@@ -68,7 +69,7 @@ class HttpInput:
         self._intake = intake
         self._clock = clock
         self._body_bytes_max = body_bytes_max
-        self._authorize = authorize
+        self._key_sha256 = key_sha256
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,18 +84,18 @@ class HttpInput:
             status = error.kind.status
             answer = {"code": error.code, "message": error.message, "hint": error.hint, **error.meta}
         extra = [(b"retry-after", str(RETRY_AFTER_S).encode())] if status == 429 else []
+        extra += [(b"www-authenticate", b"Bearer")] if status == 401 else []
         body = msgspec.json.encode(answer)
         start = {"type": "http.response.start", "status": status}
         await send({**start, "headers": [(b"content-type", b"application/json"), *extra]})
         await send({"type": "http.response.body", "body": body})
 
     async def _post(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> _Taken:
+        self._check_key(headers)
         if scope["path"] != "/v1/events":
             raise HarchError("E0207", f"`{scope['path'][:100]}` is not a path of this input", hint="POST /v1/events")
         if scope["method"] != "POST":
             raise HarchError("E0208", f"{scope['method']} is not possible here", hint="POST /v1/events")
-        if not self._authorize(headers):
-            raise HarchError("E0102", "the key of this request is not known to the pipeline", hint="send X-API-Key")
         body = await self._body(headers, receive)
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind == BATCH_TYPE:
@@ -105,6 +106,13 @@ class HttpInput:
             raise self._full()
         self._edge.commit(prepared, self._intake.quarantine)
         return _answer(prepared)
+
+    def _check_key(self, headers: Mapping[str, str]) -> None:
+        try:
+            check_headers(headers, self._key_sha256)
+        except HarchError as error:
+            self._intake.quarantine.add(Quarantined("unauthorised", error.message, self._edge.source))
+            raise
 
     def _rows(self, kind: str, body: bytes) -> Rows:
         if kind in NDJSON_TYPES:

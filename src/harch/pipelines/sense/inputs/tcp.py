@@ -1,5 +1,6 @@
 """How do ready-made batches come in without a broker? Over a socket: four bytes of length, then one message, and so on.
 
+The first message of a connection is the source's key; without it nothing more is read, and the connection ends.
 A message that cannot be used costs itself only, because its length was right. A length that cannot be one means that
 the stream is lost: the connection is closed, and the source starts anew. When the stage is behind, nothing is read, so
 that the sender's own socket fills up.
@@ -10,14 +11,19 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import msgspec
+
 from harch.base.listen.accept import listen_for_streams
 from harch.base.listen.gate import ConnectionGate
+from harch.pipelines.listener_keys import HINT, KEY_CHARS_MAX, LOOPBACK, is_key
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.wire.header import HEADER_BYTES, MESSAGE_BYTES_MAX
 
 LENGTH_BYTES = 4
 IDLE_S_MAX = 300.0
+KEY_S_MAX = 10.0  # from the connection to its key
+KEY_MARK = b"HKEY"
 _READ_AHEAD_BYTES = 1 << 20
 
 
@@ -26,22 +32,28 @@ def frame(message: bytes) -> bytes:
     return len(message).to_bytes(LENGTH_BYTES, "little") + message
 
 
-class TcpInput:
-    """Listens on loopback unless told otherwise; anybody who can connect can send, so keep it inside."""
+def key_frame(key: str) -> bytes:
+    """What a sender sends first."""
+    return frame(KEY_MARK + key.encode())
 
-    def __init__(self, intake: Intake, *, host: str = "127.0.0.1", port: int = 0, connections_max: int = 64) -> None:
+
+class TcpInput:
+    """Listens on loopback; takes batches from whoever shows the key of this digest."""
+
+    def __init__(self, intake: Intake, *, key_sha256: str, port: int = 0, connections_max: int = 64) -> None:
         self._intake = intake
-        self._host, self._port = host, port
+        self._key_sha256 = key_sha256
+        self._port = port
         self._connections_max = connections_max
         self.connections = 0
         self.address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        sock = socket.create_server((self._host, self._port))
+        sock = socket.create_server((LOOPBACK, self._port))
         gate = ConnectionGate(f"source on port {self._port}")
         listener = listen_for_streams(sock, gate, self._serve, read_ahead_bytes=_READ_AHEAD_BYTES)
         try:
-            self.address.set_result((self._host, listener.port))
+            self.address.set_result((LOOPBACK, listener.port))
             await asyncio.get_running_loop().create_future()
         finally:
             listener.close()
@@ -51,6 +63,10 @@ class TcpInput:
         try:
             if self.connections > self._connections_max:
                 self._set_aside("too_many_connections", f"{self._connections_max} connections are open already")
+            elif not await self._shows_key(reader):
+                self._set_aside("unauthorised", "the connection does not begin with the source's key")
+                told = {"code": "E0102", "message": "the first message is not the key of this source", "hint": HINT}
+                writer.write(frame(msgspec.json.encode(told)))
             else:
                 await self._read(reader)
         except TimeoutError:
@@ -63,6 +79,18 @@ class TcpInput:
         finally:
             self.connections -= 1
             writer.close()
+
+    async def _shows_key(self, reader: asyncio.StreamReader) -> bool:
+        try:
+            async with asyncio.timeout(KEY_S_MAX):
+                size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "little")
+                if not len(KEY_MARK) <= size <= len(KEY_MARK) + KEY_CHARS_MAX:
+                    return False
+                shown = await reader.readexactly(size)
+        except (TimeoutError, asyncio.IncompleteReadError):
+            return False
+        key = shown.removeprefix(KEY_MARK).decode("utf-8", "replace")
+        return shown.startswith(KEY_MARK) and is_key(key, self._key_sha256)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
