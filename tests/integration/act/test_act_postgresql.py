@@ -120,3 +120,17 @@ def test_without_its_package_postgresql_says_what_it_needs(monkeypatch: pytest.M
     with pytest.raises(HarchError) as caught:
         SqlSink(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
     assert caught.value.code == "E0776"
+
+
+async def test_lists_of_hosts_and_sockets_lead_to_the_same_server(postgres: Postgres) -> None:
+    (await connected(postgres)).close()
+    urls = (
+        f"postgresql://postgres@localhost:1,127.0.0.1:{postgres.port}/postgres",
+        f"postgresql://postgres@nobody.example/postgres?hostaddr=127.0.0.1&port={postgres.port}",
+        f"postgresql://postgres@/postgres?host={postgres.folder}&port={postgres.port}",
+    )
+    for number, url in enumerate(urls):
+        sink = SqlSink(Settings(url=url, statement="SELECT 1", timeout_s=30.0))
+        assert (await sink.prepare(order(number))).refusal == ""
+        assert (await sink.execute(order(number), lambda: "")).effect is Effect.YES, url
+        await sink.close()

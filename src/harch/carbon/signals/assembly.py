@@ -10,6 +10,7 @@ import httpx
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.http_address import http_address
 from harch.carbon.signals import config as files
 from harch.carbon.signals.board import SignalBoard, SourcePlan
 from harch.carbon.signals.config import CarbonConfig, WebEntry
@@ -183,13 +184,12 @@ def _web(name: str, entry: WebEntry, world: Surroundings) -> WebReader:
 def _address(name: str, url: str) -> str:
     """Without a slash at its end. A user or password in it is refused: it would end up in logs."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise HarchError("E0220", f"sources.{name}.url: is no address", hint="write e.g. https://host/path") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
-        raise HarchError(
-            "E0220", f"sources.{name}.url: must be http or https, without user and password", hint="use key_file"
-        )
+        http_address(url)
+    except ValueError as error:
+        hint = "write e.g. https://host/path"
+        raise HarchError("E0220", f"sources.{name}.url: {error}", hint=hint) from None
+    if httpx.URL(url).userinfo:
+        raise HarchError("E0220", f"sources.{name}.url: must be without user and password", hint="use key_file")
     return url.rstrip("/")
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError
+from harch.base.hosts import read_host
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.nkeys import public_key, sign
 from harch.pipelines.client.protocol import BUFFER_BYTES, PAYLOAD_BYTES_MAX, Info
@@ -81,17 +82,17 @@ def parse_address(url: str) -> Address:
     """`nats://host:port` or `tls://host:port`. Credentials in an address end up in logs, so they are refused."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     try:
-        port = parts.port or PORT_DEFAULT
+        host, port = read_host(parts.hostname or ""), parts.port or PORT_DEFAULT
     except ValueError:
-        port = -1
-    wrong = parts.scheme not in ("nats", "tls") or not parts.hostname or port < 1 or parts.path not in ("", "/")
+        host, port = "", -1
+    wrong = parts.scheme not in ("nats", "tls") or not host or port < 1 or parts.path not in ("", "/")
     if parts.username is not None or parts.password is not None:
         raise HarchError(
             "E0201", "the address of the message engine holds credentials", hint="keep them in a file of mode 0600"
         )
     if wrong:
         raise HarchError("E0201", f"`{url[:80]}` is not an address of a message engine", hint="nats://host:4222")
-    return Address(parts.hostname or "", port, parts.scheme == "tls")
+    return Address(host, port, parts.scheme == "tls")
 
 
 def connect_line(options: ClientOptions, info: Info) -> bytes:
