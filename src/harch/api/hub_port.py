@@ -260,6 +260,10 @@ class HubPort(Protocol):
 
     async def workloads(self, query: WorkloadQuery) -> WorkloadPage: ...
 
+    def unheard_s(self, workload: Workload) -> float | None:
+        """How long nothing was heard of work that another hub runs, if that is long; else None."""
+        ...
+
     async def replace_spec(
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str
     ) -> Workload:

@@ -51,6 +51,13 @@ def command(watch: bool, interval: float, hub: str | None, as_json: bool) -> int
             return INTERRUPTED_EXIT_CODE
 
 
+def _work(view: Hub) -> str:
+    """What it owns, wherever that runs; and what is here for others, who count it as theirs."""
+    guests = sum(view.summary.guests.values()) if view.summary is not None else 0
+    words = f" + {guests} guest{'s' if guests > 1 else ''}" if guests else ""
+    return f"{view.active_workloads}{words}"
+
+
 def _show(hubs: list[Hub]) -> None:
     from harch.cli.output import age_text, note, table
 
@@ -61,7 +68,7 @@ def _show(hubs: list[Hub]) -> None:
             view.standing or (view.status if view.reachable else "no answer"),  # an older hub says less
             "unknown" if view.age_s is None else f"{view.capacity.available_gpus} of {view.capacity.total_gpus}",
             view.provenance or "-",
-            view.active_workloads,
+            _work(view),
             age_text(view.age_s),
             "-" if view.rtt_ms is None else f"{view.rtt_ms:.1f} ms",
             view.endpoint or "-",

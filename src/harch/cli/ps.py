@@ -61,7 +61,7 @@ def command(
                 else:
                     if watch:
                         click.clear()
-                    _show(page, hubs=everywhere or guests, limit=limit)
+                    _show(page, hubs=everywhere or guests, guests=guests, limit=limit)
                 if not watch:
                     return 0
                 time.sleep(_WATCH_EVERY_S)
@@ -107,7 +107,7 @@ def _everywhere(client: Client, limit: int, *, status: str | None, tenant: str |
             return replace(page, items=items[:limit])
 
 
-def _show(page: Page[Workload] | FederationPage, *, hubs: bool, limit: int) -> None:
+def _show(page: Page[Workload] | FederationPage, *, hubs: bool, guests: bool, limit: int) -> None:
     from harch.base.clock import SystemClock
     from harch.cli.follow import elapsed_s
     from harch.cli.output import age_text, note, since_text, table
@@ -132,7 +132,7 @@ def _show(page: Page[Workload] | FederationPage, *, hubs: bool, limit: int) -> N
                 since_text(workload.metadata.created_at, now),
                 "-" if ran_s is None else age_text(ran_s),
                 workload.tenant,
-                workload.error_message or _held(workload),
+                workload.error_message or _unheard(workload, guests=guests) or _held(workload),
             )
         )
     where = (*(("OWNER",) if hubs else ()), *(("RUNS AT",) if lent else ()))
@@ -151,6 +151,15 @@ def _silence(hub: SilentHub) -> str:
     counted = ", ".join(f"{count} {state}" for state, count in sorted(hub.workloads.items())) or "no work"
     known = f"{age_text(hub.age_s)} ago it had {counted}" if hub.age_s is not None else "nothing is known of it"
     return f"{clean(hub.hub_id)} is not in this list ({clean(hub.why)}); {known}"
+
+
+def _unheard(workload: Workload, *, guests: bool) -> str:
+    """In the list of all hubs, a guest is told by its runner only where its owner does not answer."""
+    from harch.cli.output import age_text, clean
+
+    if workload.unheard_s is not None:
+        return f"not heard of for {age_text(workload.unheard_s)} from {clean(workload.runner_hub)}"
+    return "its owner does not answer" if workload.guest and not guests else ""
 
 
 def _held(workload: Workload) -> str:

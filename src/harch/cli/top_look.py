@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from harch.sdk import Event, Hub, Workload
     from harch.sdk.carbon_types import PowerView
     from harch.sdk.pipeline_types import Pipeline
+    from harch.sdk.types import HubSummary
 
 GRID, FACILITY = "grid-average-lifecycle", "facility-power"
 RUNNING, WAITING = ("running", "scheduled"), ("pending",)
@@ -108,8 +110,16 @@ class Look(Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...] = ()
 
 
+def _at_hub(summary: HubSummary) -> Mapping[str, int]:
+    """Its own work and that of others, without what others run for it."""
+    here = Counter(summary.workloads)
+    here.subtract(summary.lent)
+    here.update(summary.guests)
+    return here
+
+
 def hub_line(hub: Hub, power: PowerView | None, telemetry_lag_s: float | None) -> HubLine:
-    by_state: Mapping[str, int] = hub.summary.workloads if hub.summary is not None else {}
+    by_state = _at_hub(hub.summary) if hub.summary is not None else {}
     known = power.power if power is not None else None
     grid = known.figure(GRID) if known is not None else None
     measured = known is not None and known.figure(FACILITY).evidence == "measured"

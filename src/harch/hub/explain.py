@@ -151,12 +151,7 @@ def _verdict(
         ended = workload.error_message or "all tasks ended well"
         return Verdict.FINISHED, f"{workload.state} at {workload.runner_hub or name}: {ended}"
     if workload is not None and workload.leased:
-        given = desk.spill.given[workload.id]
-        return (
-            Verdict.PLACED,
-            f"{workload.state} at {workload.runner_hub} under lease, epoch {workload.epoch}; "
-            f"{workload.runner_hub} was last heard {desk.boot_s - given.heard_s:.0f} s ago",
-        )
+        return Verdict.PLACED, _lent(desk, workload)
     if workload is not None and workload.is_placed:
         stopping = f"; stopping: {workload.stop_reason}" if workload.stop_reason else ""
         return (
@@ -190,6 +185,19 @@ def _verdict(
     return (
         Verdict.MUST_WAIT,
         f"waits at {name} ({failed.rule}): {failed.detail}; {failed.nearest_fix}{also}",
+    )
+
+
+def _lent(desk: Desk, workload: Workload) -> str:
+    board, runner = desk.spill, workload.runner_hub
+    given = board.given[workload.id]
+    text = f"{workload.state} at {runner} under lease, epoch {workload.epoch}"
+    if board.unheard_s(workload, desk.boot_s) is None:
+        return f"{text}; {runner} was last heard {given.silent_s(desk.boot_s):.0f} s ago"
+    left_s = max(0.0, given.heard_s + board.terms.owner_waits_s(workload.lease_s) - desk.boot_s)
+    return (
+        f"{text}, as far as is known: nothing was heard of it for {given.silent_s(desk.boot_s):.0f} s; if that lasts, "
+        f"its lease has surely ended in {left_s:.0f} s, and it is decided here again"
     )
 
 

@@ -65,7 +65,8 @@ class HubMetrics:
         )
         gauges: tuple[tuple[str, str, Callable[[HubSummary], Iterable[Observation]]], ...] = (
             ("harch_gpus", "GPUs by model and state (allocated is given to work, not necessarily busy).", _gpus),
-            ("harch_workloads", "Unfinished workloads by state.", _workloads),
+            ("harch_workloads", "Unfinished workloads of this hub by state, wherever they run.", _workloads),
+            ("harch_guests", "Unfinished workloads of other hubs that are here, by state.", _guests),
             ("harch_agents", "Agents that are connected.", lambda s: [Observation(s.agents)]),
             ("harch_nodes_up", "Nodes that an agent serves.", lambda s: [Observation(s.nodes_up)]),
             (
@@ -276,6 +277,10 @@ def _gpus(summary: HubSummary) -> Iterable[Observation]:
         labels = {"hub": summary.hub_id, "model": model.model, "provenance": summary.provenance}
         yield Observation(model.free, {**labels, "state": "free"})
         yield Observation(model.total - model.free, {**labels, "state": "not_free"})
+
+
+def _guests(summary: HubSummary) -> Iterable[Observation]:
+    return [Observation(count, {"hub": summary.hub_id, "state": state}) for state, count in summary.guests.items()]
 
 
 def _workloads(summary: HubSummary) -> Iterable[Observation]:

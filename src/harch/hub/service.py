@@ -158,7 +158,9 @@ class HubService(HubWorkloads):
             summary=self.summary,
             signals=lambda: self.carbon.said() | self.pipelines.said(),
             answers=AnswerDesk(
+                hub_id=hub.id,
                 list_work=self.workloads,
+                unheard_s=self.unheard_s,
                 find=self._any_workload,
                 read_log=self._agents.read_log,
                 telemetry=TelemetryDesk(

@@ -12,8 +12,9 @@ from harch.hub.views import GpuView, HubSummary, ModelCapacity, NodeMaxima
 from harch.placement.facts import model_facts
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.room import MIB_PER_GB
+from harch.workloads.lifecycle import State
 
-_state_of = attrgetter("state")
+_kind_of = attrgetter("state", "guest", "leased")
 
 
 def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime, now: datetime, url: str) -> HubSummary:
@@ -32,7 +33,8 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
         )
         for m in model_facts(room)
     ]
-    states = Counter(map(_state_of, desk.registry.workloads.values()))  # may be many: no loop of our own
+    # May be many: no loop of our own over all of them.
+    counted = Counter(map(_kind_of, desk.registry.workloads.values()))
     return HubSummary(
         hub_id=hub.id,
         name=hub.name,
@@ -66,10 +68,20 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
         storage_gb_total=float(sum(node.storage_gb for node in hub.nodes)),
         process_slots_total=desk.agents.process_slots,
         process_slots_free=max(room.process_slots_free, 0),
-        workloads={state.value: count for state, count in states.items() if not state.is_final},
+        workloads=_by_state(counted, guest=False),
         agents=len(desk.agents.agents),
         storage_gb_free=round(float(room.storage_mib_free[up].sum()) / MIB_PER_GB, 3),
+        lent=_by_state(counted, guest=False, leased=True),
+        guests=_by_state(counted, guest=True),
     )
+
+
+def _by_state(counted: Counter[tuple[State, bool, bool]], *, guest: bool, leased: bool | None = None) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for (state, is_guest, is_leased), count in counted.items():
+        if not state.is_final and is_guest is guest and leased in (None, is_leased):
+            found[state.value] += count
+    return dict(found)
 
 
 def nodes_by_state(desk: Desk) -> dict[str, int]:

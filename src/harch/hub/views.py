@@ -123,9 +123,11 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     storage_gb_total: float
     process_slots_total: int
     process_slots_free: int
-    workloads: dict[str, int]  # count by state, unfinished ones only
+    workloads: dict[str, int]  # unfinished work that it owns, by state, wherever it runs: over hubs each counts once
     agents: int
     storage_gb_free: float | None = None  # as above
+    lent: dict[str, int] = {}  # of `workloads`, what other hubs run
+    guests: dict[str, int] = {}  # of other hubs, here for them: each is among the `workloads` of its owner
 
 
 class Sight(StrEnum):

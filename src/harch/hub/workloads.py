@@ -101,6 +101,10 @@ class HubWorkloads:
     async def workloads(self, query: WorkloadQuery) -> WorkloadPage:
         return await asyncio.to_thread(self._database.workloads, query)
 
+    def unheard_s(self, workload: Workload) -> float | None:
+        """How long nothing was heard of work that another hub runs, if that is long; else None."""
+        return self._desk.spill.unheard_s(workload, self._clock.boot_s())
+
     async def replace_spec(
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str = HUB
     ) -> Workload:

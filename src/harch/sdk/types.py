@@ -73,6 +73,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     modelled: bool = False  # no process runs; its GPUs are held for `modelled_duration_s`
     carbon: CarbonChoice | None = None  # what was decided about its power, and promised
     trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
+    unheard_s: float | None = None  # how long nothing was heard of it at its runner, if that is long
     stopping: bool = False  # asked to stop; the status changes when the last task has ended
 
     @property
@@ -200,7 +201,9 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     process_slots_total: int = 0
     process_slots_free: int = 0
     agents: int = 0
-    workloads: dict[str, int] = {}  # count by state, of those that have not ended
+    workloads: dict[str, int] = {}  # unfinished work that it owns, by state, wherever it runs
+    lent: dict[str, int] = {}  # of those, what other hubs run
+    guests: dict[str, int] = {}  # of other hubs, here for them
 
 
 class Hub(Struct, frozen=True, kw_only=True):

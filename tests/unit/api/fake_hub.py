@@ -271,6 +271,9 @@ class FakeHub:
         self.emit("workload.submitted", workload.id, tenant)
         return workload, True
 
+    def unheard_s(self, workload: Workload) -> float | None:
+        return 400.0 if workload.leased else None
+
     async def workload(self, ref: str, *, tenant: str | None) -> Workload:
         for workload in reversed(self.store.values()):
             if ref in {workload.id, workload.spec.name} and tenant in {None, workload.tenant}:

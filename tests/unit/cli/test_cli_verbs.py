@@ -394,6 +394,28 @@ def test_ps_of_all_hubs_names_owner_runner_and_who_did_not_answer(harch: Harch, 
     assert [one["hub_id"] for one in document["silent_hubs"]] == ["abidjan", "casablanca"]
 
 
+def test_ps_says_of_which_work_nothing_was_heard_for_long_and_whose_owner_is_silent(
+    harch: Harch, hub: HubDouble
+) -> None:
+    unheard = workload(hub_id="dakhla", runner_hub="dakar", unheard_s=420.0)
+    hub.on("GET /workloads", page(unheard))
+    assert "not heard of for 7 min from dakar" in harch("ps").stdout
+    guest = workload(hub_id="dakar", runner_hub="dakhla", guest=True)
+    hub.on("GET /workloads", {**page(guest), "silent_hubs": [], "complete": True})
+    assert "its owner does not answer" in harch("ps", "--all").stdout
+    hub.on("GET /workloads", page(guest))
+    assert "does not answer" not in harch("ps", "--guests").stdout
+
+
+def test_hubs_count_their_own_work_and_guests_apart(harch: Harch, hub: HubDouble) -> None:
+    own, other = HUBS["items"]
+    with_guests = {**own, "active_workloads": 5, "summary": {"guests": {"running": 2}}}
+    hub.on("GET /hubs", {"items": [with_guests, {**other, "active_workloads": 3}], "total": 2})
+    lines = harch("hubs").stdout.splitlines()
+    assert "5 + 2 guests" in lines[1]
+    assert "guest" not in lines[2]
+
+
 def test_ps_shows_where_lent_work_runs_and_guests_only_when_asked(harch: Harch, hub: HubDouble) -> None:
     hub.on("GET /workloads", page(workload(hub_id="dakhla", runner_hub="dakar")))
     assert "RUNS AT" in harch("ps").stdout

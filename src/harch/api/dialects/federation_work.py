@@ -79,7 +79,7 @@ def row_view(row: WorkRow) -> WorkloadView:
         hub_id=row.owner_hub,
         runner_hub=row.runner_hub,
         epoch=row.epoch,
-        guest=False,
+        guest=row.guest,
         tenant=row.tenant,
         scheduling_class=row.turn_class,
         attempt=row.attempt,
@@ -95,4 +95,5 @@ def row_view(row: WorkRow) -> WorkloadView:
         completed_at=None,
         error_message=row.note or None,
         retry_count=0,
+        unheard_s=row.unheard_s,
     )

@@ -61,6 +61,7 @@ class WorkloadView(Struct, frozen=True, kw_only=True):
     carbon: CarbonChoice | None = None  # what was decided about its power, and promised; see `spec.carbon` for wishes
     carbon_metrics: None = None
     trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
+    unheard_s: float | None = None  # how long nothing was heard of it at its runner, if that is long
 
 
 class TerraformWorkload(Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ class TerraformWorkload(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-def workload_view(workload: Workload, here: str = "") -> WorkloadView:
+def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None = None) -> WorkloadView:
     """`here`: the hub that shows it, which matters for guests only."""
     spec = workload.spec
     placement = workload.runner_placement if workload.runner_hub else workload.placement
@@ -122,6 +123,7 @@ def workload_view(workload: Workload, here: str = "") -> WorkloadView:
         retry_count=workload.restarts,
         carbon=workload.carbon,
         trace_id=trace.trace_id.hex() if trace is not None else "",
+        unheard_s=unheard_s,
     )
 
 

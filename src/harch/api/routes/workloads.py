@@ -111,7 +111,7 @@ async def list_workloads(
         labels=labels_asked(request),
     )
     found = await here.hub.workloads(query)
-    views = [workload_view(workload, here.hub.hub_id) for workload in found.items]
+    views = [workload_view(one, here.hub.hub_id, unheard_s=here.hub.unheard_s(one)) for one in found.items]
     return reply(page_of(views, total=found.total, page=page, per_page=per_page))
 
 
@@ -248,6 +248,6 @@ async def _tenant_asked(here: Context, caller: Principal, asked: str | None, *, 
 
 
 def _shown(request: Request, here: Context, workload: Workload) -> Response:
-    return reply(
-        terraform_workload(workload) if speaks_terraform(request) else workload_view(workload, here.hub.hub_id)
-    )
+    if speaks_terraform(request):
+        return reply(terraform_workload(workload))
+    return reply(workload_view(workload, here.hub.hub_id, unheard_s=here.hub.unheard_s(workload)))

@@ -17,6 +17,7 @@ from harch.hub.federation.messages import (
     Question,
     TelemetryAsked,
     WorkAsked,
+    WorkRow,
     WorkTold,
 )
 from harch.hub.federation.telemetry_desk import TelemetryDesk
@@ -34,16 +35,22 @@ class ReadLog(Protocol):
 
 
 class AnswerDesk:
-    """`list_work` and `find` read what this hub has, `read_log` asks its agents."""
+    """`list_work` and `find` read what this hub has, `read_log` asks its agents.
+
+    `unheard_s`: how long nothing was heard of work that another hub runs, if that is long.
+    """
 
     def __init__(
         self,
         *,
+        hub_id: str,
         list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
+        unheard_s: Callable[[Workload], float | None],
         find: Callable[[str], Awaitable[Workload]],
         read_log: ReadLog,
         telemetry: TelemetryDesk,
     ) -> None:
+        self._hub_id, self._unheard_s = hub_id, unheard_s
         self._list_work, self._find, self._read_log, self._telemetry = list_work, find, read_log, telemetry
 
     async def answer(self, hub_id: str, question: Question) -> Answer:
@@ -59,14 +66,20 @@ class AnswerDesk:
         except HarchError as error:
             return NotTold(number=question.number, code=error.code, message=error.message, hint=error.hint)
 
-    async def own_work(self, *, tenant: str | None, limit: int) -> WorkloadPage:
+    async def own_work(self, *, tenant: str | None, limit: int, number: int = 0) -> WorkTold:
         """The newest unfinished work that this hub owns."""
-        return await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=limit))
+        page = await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=limit))
+        rows = tuple(row_of(workload, unheard_s=self._unheard_s(workload)) for workload in page.items)
+        return WorkTold(number=number, rows=rows, total=page.total)
+
+    async def guests(self, *, tenant: str | None, limit: int) -> list[WorkRow]:
+        """The newest unfinished work of other hubs that is here."""
+        page = await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=limit, guests=True))
+        return [row_of(workload, runner=self._hub_id) for workload in page.items]
 
     async def _work(self, question: WorkAsked) -> WorkTold:
-        page = await self.own_work(tenant=question.tenant, limit=max(1, min(question.limit, ROWS_MAX)))
-        rows = tuple(row_of(workload) for workload in page.items)
-        return WorkTold(number=question.number, rows=rows, total=page.total)
+        limit = max(1, min(question.limit, ROWS_MAX))
+        return await self.own_work(tenant=question.tenant, limit=limit, number=question.number)
 
     async def _log(self, hub_id: str, question: LogAsked) -> LogTold:
         workload = await self._find(question.workload_id)

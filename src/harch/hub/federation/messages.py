@@ -47,6 +47,8 @@ class WorkRow(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     stopping: bool = False
     modelled: bool = False
     note: str = ""
+    guest: bool = False  # told by its runner, because its owner does not answer
+    unheard_s: float | None = None  # how long its owner has heard nothing of it, if that is long
 
 
 class WorkAsked(Struct, frozen=True, kw_only=True, tag="work.asked"):

@@ -65,6 +65,8 @@ class HubNow(Struct, frozen=True, array_like=True):
     workloads: dict[str, int]
     agents: int
     storage_gb_free: float | None = None
+    lent: dict[str, int] = {}
+    guests: dict[str, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode

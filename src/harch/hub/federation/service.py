@@ -108,8 +108,9 @@ class HubFederation:
     async def work(self, *, tenant: str | None) -> FederationWork:
         """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
         own = await self._answers.own_work(tenant=tenant, limit=ROWS_MAX)
+        guests = await self._answers.guests(tenant=tenant, limit=ROWS_MAX)
         questions = self._runtime.questions if self._runtime is not None else Questions(lambda hub_id, message: False)
-        return await gather_work(own, self.views(), questions, tenant=tenant)
+        return await gather_work(own, guests, self.views(), questions, tenant=tenant)
 
     async def ask_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
         """Another hub's answer about its telemetry, as it came. Raises E0697 or E0698 with that hub's reason."""

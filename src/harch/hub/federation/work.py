@@ -1,4 +1,7 @@
-"""What runs in the whole federation? Every hub tells of the work that it owns; who does not answer is named."""
+"""What runs in the whole federation? Every hub tells of the work that it owns; who does not answer is named.
+
+Work that is here for a hub that does not answer is told by this one: it runs, whoever can be asked about it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from msgspec import Struct
 from harch.base.errors import HarchError
 from harch.hub.federation.messages import WorkAsked, WorkRow, WorkTold
 from harch.hub.federation.questions import Questions
-from harch.hub.views import PeerView, Sight, WorkloadPage
+from harch.hub.views import PeerView, Sight
 from harch.workloads.lifecycle import Workload
 
 NODES_SHOWN_MAX = 8
@@ -34,8 +37,8 @@ class FederationWork(Struct, frozen=True, kw_only=True):
     silent: list[SilentHub]
 
 
-def row_of(workload: Workload) -> WorkRow:
-    """As its owner tells it."""
+def row_of(workload: Workload, *, runner: str = "", unheard_s: float | None = None) -> WorkRow:
+    """As its owner tells it, or the hub that has it for its owner (`runner`)."""
     spec, resources = workload.spec, workload.spec.resources
     placement = workload.runner_placement if workload.runner_hub else workload.placement
     return WorkRow(
@@ -48,7 +51,7 @@ def row_of(workload: Workload) -> WorkRow:
         turn_class=spec.turn_class,
         created_at=workload.created_at,
         updated_at=workload.updated_at,
-        runner_hub=workload.runner_hub or (workload.owner_hub if placement else ""),
+        runner_hub=runner or workload.runner_hub or (workload.owner_hub if placement else ""),
         nodes=tuple(sorted({task.node_id for task in placement}))[:NODES_SHOWN_MAX],
         epoch=workload.epoch,
         attempt=workload.attempt,
@@ -59,23 +62,28 @@ def row_of(workload: Workload) -> WorkRow:
         stopping=bool(workload.stop_as),
         modelled=spec.modelled_duration_s is not None,
         note=workload.error_message[:NOTE_CHARACTERS_MAX],
+        guest=bool(runner),
+        unheard_s=unheard_s,
     )
 
 
 async def gather_work(
-    own: WorkloadPage, peers: Iterable[PeerView], questions: Questions, *, tenant: str | None
+    own: WorkTold, guests: Iterable[WorkRow], peers: Iterable[PeerView], questions: Questions, *, tenant: str | None
 ) -> FederationWork:
     """Asks every linked hub at once; each has the same two seconds."""
     others = [peer for peer in peers if not peer.own and peer.sight not in (Sight.STRANGER, Sight.RETIRED)]
     answers = await asyncio.gather(*(_ask(questions, peer, tenant) for peer in others))
-    rows, total = [row_of(workload) for workload in own.items], own.total
-    silent = []
-    for answer in answers:
+    rows, total = list(own.rows), own.total
+    silent, answered = [], set[str]()
+    for peer, answer in zip(others, answers, strict=True):
         if isinstance(answer, SilentHub):
             silent.append(answer)
         else:
+            answered.add(peer.hub_id)
             rows += answer.rows
             total += answer.total
+    left = [row for row in guests if row.owner_hub not in answered]
+    rows, total = rows + left, total + len(left)
     rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
     return FederationWork(rows=rows, total=total, silent=silent)
 

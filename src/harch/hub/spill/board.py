@@ -17,6 +17,9 @@ from harch.placement.plan import Assignment
 from harch.placement.request import Request
 from harch.workloads.lifecycle import Workload
 
+SILENT_SHARE = (
+    0.5  # of its lease: a peer renews after a third, so work of which nobody heard for longer is said to be so
+)
 FIRST_TRY_S = 0.1  # work that waits longer than a round of placement takes is offered to others
 RETRY_S, RETRY_S_MAX = 1.0, 10.0
 
@@ -38,6 +41,11 @@ class GivenLease:
     epoch: int
     heard_s: float  # when the peer last had our word
     grant: Grant | None = None
+    told_s: float = -math.inf  # when the peer last told anything of it
+
+    def silent_s(self, boot_s: float) -> float:
+        """How long nothing has been heard of it."""
+        return boot_s - max(self.heard_s, self.told_s)
 
 
 @dataclass(slots=True)
@@ -87,6 +95,12 @@ class Board:
     _due: list[tuple[float, str]] = field(default_factory=list)
     _tries: dict[str, int] = field(default_factory=dict)
     _numbers: int = 0
+
+    def unheard_s(self, workload: Workload, boot_s: float) -> float | None:
+        """How long nothing was heard of own work that another hub runs, if that is long; else None."""
+        given = self.given.get(workload.id)
+        silent_s = 0.0 if given is None else given.silent_s(boot_s)
+        return silent_s if silent_s > SILENT_SHARE * workload.lease_s else None
 
     def number(self) -> int:
         self._numbers += 1

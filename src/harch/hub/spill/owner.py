@@ -70,7 +70,7 @@ def granted(desk: Desk, hub_id: str, answer: Granted) -> None:
     for lease in answer.taken:
         given = _given(desk, hub_id, lease)
         if given is not None:
-            given.grant = None
+            given.grant, given.told_s = None, desk.boot_s
     for lease, why in answer.refused:
         if _given(desk, hub_id, lease) is not None:
             workload = desk.registry.workloads[lease.workload_id]
@@ -81,7 +81,9 @@ def granted(desk: Desk, hub_id: str, answer: Granted) -> None:
 def reported(desk: Desk, hub_id: str, message: Reports) -> None:
     booked: list[Lease] = []
     for report in message.reports:
-        if _given(desk, hub_id, report.lease) is not None:
+        given = _given(desk, hub_id, report.lease)
+        if given is not None:
+            given.told_s = desk.boot_s
             workload = desk.registry.workloads[report.lease.workload_id]
             returns.heard(desk, workload, report)
             _remind(desk, workload, report)
