@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from harch.base.errors import HarchError
-from harch.base.seal import DamagedContent, mended, seal, unseal
+from harch.base.seal import LINE, DamagedContent
 from harch.base.set_aside import SUFFIX, set_aside
 
 _log = logging.getLogger("harch.damage")
@@ -18,14 +18,14 @@ def read_sealed(path: Path) -> bytes:
     for damage that cannot be put right, after the file was set aside."""
     raw = path.read_bytes()
     try:
-        content = unseal(raw)
+        content = LINE.unseal(raw)
     except DamagedContent as damage:
-        found = mended(raw)
+        found = LINE.mended(raw)
         if found is None:
             kept = set_aside(path, str(damage), code="E1030")
             raise HarchError("E1030", f"{path} is damaged: {damage}", hint=f"see {kept}") from damage
     else:
-        found = mended(raw) if content is raw else content  # the seal itself may be hit
+        found = LINE.mended(raw) if content is raw else content  # the seal itself may be hit
         if found is None or found is content:
             return content
     put_right(path, raw, found)
@@ -35,7 +35,7 @@ def read_sealed(path: Path) -> bytes:
 def put_right(path: Path, raw: bytes, content: bytes) -> None:
     """Writes what a file should hold, and keeps what it held."""
     path.with_name(f"{path.name}{SUFFIX}").write_bytes(raw)
-    rewrite(path, seal(content))
+    rewrite(path, LINE.seal(content))
     _log.error("E1030: a flipped bit in %s was put right", path)
 
 

@@ -184,18 +184,14 @@ async def _tell(config: AgentConfig, url: str, shipper: Shipper | None) -> None:
 
 def _running(state_dir: Path) -> Iterator[RunningTask]:
     """The tasks of the agent, by their files."""
-    import msgspec
-
     from harch.execution.environment import WORKLOAD_TYPE
-    from harch.execution.taskdir import LaunchSpec, RunningRecord, key_of
+    from harch.execution.taskdir import TaskDir, key_of
     from harch.sentinel.node.tasks import RunningTask
 
     for record in (state_dir / "tasks").glob("*/running.json"):
         key = key_of(record.parent.name)
-        try:
-            running = msgspec.json.decode(record.read_bytes(), type=RunningRecord)
-            launched = msgspec.json.decode((record.parent / "spec.json").read_bytes(), type=LaunchSpec)
-        except (OSError, msgspec.MsgspecError):
+        running, launched = TaskDir(record.parent).facts().running, TaskDir(record.parent).launch_spec()
+        if running is None or launched is None:
             continue  # it has just ended
         if key is not None and not (record.parent / "ended.json").exists():
             yield RunningTask(key.workload_id, running.pid, launched.env.get(WORKLOAD_TYPE, ""))

@@ -7,6 +7,7 @@ import json
 import os
 import time
 
+from harch.base.seal import FIELD
 from harch.execution import kernel
 
 RECORD_BYTES = 4096  # reserved on disk at the start, so that a full disk cannot swallow the end
@@ -26,8 +27,8 @@ class Records:
         record |= {"started_at": _wall_s(), "sandbox": sandbox}
         # Not synced: after a power cut nothing runs, whatever this file says. On a full disk the line below must do.
         with contextlib.suppress(OSError):
-            with open("running.tmp", "w", encoding="utf-8") as file:
-                json.dump(record, file)
+            with open("running.tmp", "wb") as file:
+                file.write(FIELD.seal(json.dumps(record).encode()))
             os.rename("running.tmp", "running.json")
         _tell({"state": "running", **record})
 
@@ -44,7 +45,7 @@ class Records:
         record |= {"detail": detail[:DETAIL_CHARS_MAX], "log_bytes_dropped": log_bytes_dropped}
         with contextlib.suppress(OSError):
             fd = os.open("ended.tmp", os.O_WRONLY | os.O_CREAT, 0o600)
-            data = json.dumps(record).encode()
+            data = FIELD.seal(json.dumps(record).encode())
             os.pwrite(fd, data, 0)
             os.ftruncate(fd, len(data))
             os.fsync(fd)

@@ -1,13 +1,22 @@
 """Where does a task's output go? Into a capped, rotating log whose offsets count every byte ever written.
 
-Standard library only: the supervisor imports this at each task's start.
+Beside each segment stands a file of checksums, one for each write. What does not agree with them is left out when the
+log is read, like output that was rotated away: the offsets stay true. Standard library only: the supervisor imports
+this at each task's start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import struct
+import zlib
 
 TAIL_BYTES = 2048
+_SUMS = ".sums"
+_SUM = struct.Struct("<IIII")  # where in the segment it begins, its length, its checksum; and one of these three
+_SAID_MAX = 1000
+_WRITE_BYTES_MAX = 1 << 20  # larger ones are cut, so that no reader has to look far for the end of one
 
 
 class Spool:
@@ -22,7 +31,7 @@ class Spool:
         self.tail = b""  # the last words, which often say why a start failed
         self._folder, self._segment_bytes, self._segments_max = folder, segment_bytes, segments_max
         self._segments: list[str] = []
-        self._fd = -1
+        self._fd = self._sums_fd = -1
         self._left_bytes = 0
 
     def write(self, data: bytes) -> None:
@@ -32,32 +41,40 @@ class Spool:
             try:
                 if self._left_bytes <= 0:
                     self._rotate()
-                count = os.write(self._fd, view[: self._left_bytes])
+                count = os.write(self._fd, view[: min(self._left_bytes, _WRITE_BYTES_MAX)])
             except OSError:
                 self.dropped_bytes += len(view)
                 self.offset += len(view)
                 self._left_bytes = 0  # the rest goes to a new segment, named by the offset after the gap
                 return
+            with contextlib.suppress(OSError):  # output without a checksum is better than none
+                begin = self._segment_bytes - self._left_bytes
+                os.write(self._sums_fd, _entry(begin, count, zlib.crc32(view[:count])))
             self.offset += count
             self._left_bytes -= count
             view = view[count:]
 
     def _rotate(self) -> None:
         while len(self._segments) >= self._segments_max:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._segments[0] + _SUMS)
             os.unlink(self._segments[0])
             del self._segments[0]
         name = f"{self._folder}/{self.offset:020d}"
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._left_bytes = fd, self._segment_bytes
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        fd = os.open(name, flags, 0o600)
+        for old in (self._fd, self._sums_fd):
+            if old >= 0:
+                os.close(old)
+        self._fd, self._sums_fd, self._left_bytes = fd, -1, self._segment_bytes
         self._segments.append(name)
+        self._sums_fd = os.open(name + _SUMS, flags, 0o600)
 
 
 def read_spool(folder: str, offset: int, bytes_max: int) -> tuple[int, bytes, int]:
     """Up to `bytes_max` from `offset` (negative: from the end) as (offset of the data, data, offset of the end).
 
-    What was rotated away or dropped is skipped: the data then starts later than asked for.
+    What was rotated away or dropped, or is damaged, is skipped: the data then starts later than asked for.
     """
     try:
         names = sorted(name for name in os.listdir(folder) if name.isdecimal())
@@ -66,19 +83,23 @@ def read_spool(folder: str, offset: int, bytes_max: int) -> tuple[int, bytes, in
     segments = [(int(name), f"{folder}/{name}") for name in names]
     if not segments:
         return 0, b"", 0
-    end = segments[-1][0] + _size(segments[-1][1])
+    end = segments[-1][0] + max(_size(segments[-1][1]), _written_bytes(segments[-1][1]))
     start = max(0, end + offset) if offset < 0 else min(offset, end)
     found, data = start, b""
     for first, path in segments:
         position = start if not data and first < start else first
         if data and first != found + len(data):
             break  # a gap: the reader comes back for what follows it
-        piece = _read(path, position - first, bytes_max - len(data))
-        if piece and not data:
-            found = position
-        data += piece
-        if len(data) >= bytes_max:
+        begin, piece, is_cut = _read(path, position - first, bytes_max - len(data))
+        if data and piece and first + begin != found + len(data):
             break
+        if piece and not data:
+            found = first + begin
+        data += piece
+        if len(data) >= bytes_max or (is_cut and data):
+            break
+    if not data and start < end:
+        found = end  # what is missing will not come
     return found, data, end
 
 
@@ -89,10 +110,100 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read(path: str, position: int, bytes_max: int) -> bytes:
+def _written_bytes(path: str) -> int:
+    """Where the last write that has a checksum ends."""
+    count = _size(path + _SUMS) // _SUM.size
+    last = _sum_before(path, count, 0)
+    return last[1] + last[2] if last else 0
+
+
+def _read(path: str, position: int, bytes_max: int) -> tuple[int, bytes, bool]:
+    """(where the data begins, data, whether something that should follow it is missing)."""
+    wanted_end = position + bytes_max
+    sums = _sums(path, position, wanted_end)
+    if not sums:
+        return position, _pread(path, position, bytes_max), False
+    first = min(position, sums[0][0])
+    content = _pread(path, first, max(wanted_end, sums[-1][0] + sums[-1][1]) - first)
+    bad = []
+    for begin, length, checksum in sums:
+        if zlib.crc32(content[begin - first : begin - first + length]) != checksum:
+            bad.append((begin, begin + length))
+            _say(path, begin, length)
+    for begin, end in bad:
+        if begin <= position < end:
+            position = end
+        elif begin > position:
+            return position, content[position - first : min(begin, wanted_end) - first], begin < wanted_end
+    return position, content[position - first : max(position, wanted_end) - first], False
+
+
+def _sums(path: str, begin: int, end: int) -> list[tuple[int, int, int]]:
+    """Checksums of all writes that have something between these places. Found by halving: there may be very many."""
+    count = _size(path + _SUMS) // _SUM.size
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        known = _sum_before(path, middle + 1, low)
+        if known is None:
+            break
+        if known[1] + known[2] <= begin:
+            low = middle + 1
+        else:
+            high = known[0]
+    found: list[tuple[int, int, int]] = []
+    while low < count:
+        entries = _pread(path + _SUMS, low * _SUM.size, 256 * _SUM.size)
+        for at in range(0, len(entries) - _SUM.size + 1, _SUM.size):
+            entry = _sum_in(entries[at : at + _SUM.size])
+            if entry is not None and entry[0] >= end:
+                return found
+            if entry is not None and entry[0] + entry[1] > begin:
+                found.append(entry)
+        low += 256
+    return found
+
+
+def _entry(begin: int, length: int, checksum: int) -> bytes:
+    head = struct.pack("<III", begin, length, checksum)
+    return head + struct.pack("<I", zlib.crc32(head))
+
+
+def _sum_in(entry: bytes) -> tuple[int, int, int] | None:
+    """None: the entry is damaged itself, so nothing can be said about what it stood for."""
+    if len(entry) < _SUM.size:
+        return None
+    begin, length, checksum, own = _SUM.unpack(entry)
+    return (begin, length, checksum) if zlib.crc32(entry[:12]) == own else None
+
+
+def _sum_before(path: str, place: int, first: int) -> tuple[int, int, int] | None:
+    """The last sound entry before a place, as (its place, begin, length)."""
+    while place > first:
+        place -= 1
+        entry = _sum_in(_pread(path + _SUMS, place * _SUM.size, _SUM.size))
+        if entry is not None:
+            return place, entry[0], entry[1]
+    return None
+
+
+_said: set[tuple[str, int]] = set()
+
+
+def _say(path: str, begin: int, length: int) -> None:
+    """Once for each damage; readers come again and again."""
+    import logging  # not for supervisors, who never read
+
+    if (path, begin) not in _said and len(_said) < _SAID_MAX:
+        _said.add((path, begin))
+        text = "E1030: %d bytes of output from byte %d of %s on are not as they were written, and left out"
+        logging.getLogger("harch.damage").error(text, length, begin, path)
+
+
+def _pread(path: str, position: int, size: int) -> bytes:
     try:
-        with open(path, "rb") as segment:
-            segment.seek(position)
-            return segment.read(bytes_max)
+        with open(path, "rb") as file:
+            file.seek(position)
+            return file.read(size)
     except FileNotFoundError:  # rotated away since it was listed
         return b""

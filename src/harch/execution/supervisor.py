@@ -17,6 +17,7 @@ import sys
 if __name__ == "__main__":  # isolated mode has no path to us; the standard library stays first
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from harch.base.seal import FIELD
 from harch.execution.records import Records
 from harch.execution.watch import Watch
 
@@ -34,8 +35,8 @@ def main(task_dir: str) -> int:
     records = Records()
     try:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
-        with open("spec.json", encoding="utf-8") as file:
-            spec = json.load(file)
+        with open("spec.json", "rb") as file:
+            spec = json.loads(FIELD.unseal(file.read()))
         records.reserve()
         started = os.open("started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.fsync(started)
@@ -46,6 +47,9 @@ def main(task_dir: str) -> int:
         # Nothing ran. Without a marker on disk the promise "at most once" would not hold, so nothing may.
         code = "E1002" if error.errno == errno.ENOSPC else "E0307"
         records.end("not_started", detail=f"{code} the task folder cannot be written: {error.strerror}")
+        return EXIT_REFUSED
+    except ValueError as damage:
+        records.end("not_started", detail=f"E1030 what to run is not as it was written: {damage}")
         return EXIT_REFUSED
     Watch(spec, records).run()
     return 0

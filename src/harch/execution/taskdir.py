@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
 import re
@@ -21,6 +22,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from harch.base.seal import FIELD, DamagedContent
+from harch.base.set_aside import SUFFIX, set_aside
 from harch.execution import kernel
 from harch.execution.lease_watch import LEASE_FILE, later_deadline
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
@@ -28,6 +31,7 @@ from harch.workloads.lifecycle import ExitReason
 
 _Record = TypeVar("_Record", bound=Struct)
 ABOUT = "about.json"
+_log = logging.getLogger("harch.damage")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -169,15 +173,15 @@ class TaskDir:
         return _read(self.path / "spec.json", LaunchSpec)
 
     def write_launch_spec(self, spec: LaunchSpec) -> None:
-        write_atomically(self.path / "spec.json", msgspec.json.encode(spec))
+        write_atomically(self.path / "spec.json", FIELD.seal(msgspec.json.encode(spec)))
 
     def write_output_record(self, record: OutputRecord) -> None:
         """Not synced: after a power cut it may be missing, and then nobody is told whose output it was."""
         (self.path / "log").mkdir(mode=0o700)
-        (self.path / "log" / ABOUT).write_bytes(msgspec.json.encode(record))
+        (self.path / "log" / ABOUT).write_bytes(FIELD.seal(msgspec.json.encode(record)))
 
     def write_stop(self, order: StopOrder) -> None:
-        write_atomically(self.path / "stop.json", msgspec.json.encode(order))
+        write_atomically(self.path / "stop.json", FIELD.seal(msgspec.json.encode(order)))
 
     def extend_lease(self, until_s: float) -> None:
         """For the supervisor to find. Not synced: after a power cut nothing runs whose lease could matter."""
@@ -209,7 +213,7 @@ class TaskDir:
             signal=end.signal,
             detail=end.detail,
         )
-        write_atomically(self.path / "ended.json", msgspec.json.encode(record))
+        write_atomically(self.path / "ended.json", FIELD.seal(msgspec.json.encode(record)))
 
     def lock_held(self) -> bool:
         """Does a supervisor live? Only for folders that have started: the test takes the lock for a moment."""
@@ -264,8 +268,20 @@ def read_output_record(log: Path) -> OutputRecord | None:
 
 
 def _read(path: Path, kind: type[_Record]) -> _Record | None:
-    """The record; none if it is missing or torn, which only a power cut can do to it."""
+    """The record; none if it is missing or torn, which only a power cut can do to it, or damaged, which is said."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (FileNotFoundError, msgspec.DecodeError):
+        raw = path.read_bytes()
+    except FileNotFoundError:
         return None
+    try:
+        return msgspec.json.decode(FIELD.unseal(raw), type=kind)
+    except (DamagedContent, msgspec.DecodeError) as damage:
+        content = FIELD.mended(raw)
+        if content is None:
+            if raw:
+                set_aside(path, f"is damaged: {damage}", code="E1030")
+            return None
+    _log.error("E1030: a flipped bit in %s was put right", path)
+    path.with_name(f"{path.name}{SUFFIX}").write_bytes(raw)
+    write_atomically(path, FIELD.seal(content))
+    return msgspec.json.decode(content, type=kind)

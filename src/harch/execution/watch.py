@@ -13,6 +13,7 @@ import select
 import signal
 import time
 
+from harch.base.seal import FIELD
 from harch.execution import kernel
 from harch.execution.lease_watch import LeaseWatch
 from harch.execution.records import DETAIL_CHARS_MAX, Records
@@ -162,8 +163,9 @@ class Watch:
             self._resume()
 
     def _stop_asked(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError), open("stop.json", encoding="utf-8") as file:
-            return dict(json.load(file))
+        # ValueError: one that is damaged still says that it must stop.
+        with contextlib.suppress(OSError, ValueError), open("stop.json", "rb") as file:
+            return dict(json.loads(FIELD.unseal(file.read())))
         return {"reason": "stopped", "grace_s": self._spec["stop_grace_s"]}  # a bare SIGTERM, e.g. by an operator
 
     def _resume(self) -> None:

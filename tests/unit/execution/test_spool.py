@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,61 @@ def test_what_was_not_dropped_after_a_gap_is_still_read(tmp_path):
     assert log.dropped_bytes == 4
     assert read_spool(str(tmp_path), 0, 100) == (0, b"before", 15)
     assert read_spool(str(tmp_path), 6, 100) == (10, b"after", 15)
+
+
+def _all(folder: str) -> dict[int, bytes]:
+    found, position = {}, 0
+    while True:
+        offset, data, end = read_spool(folder, position, 50)
+        if not data:
+            assert offset == end
+            return found
+        found[offset] = data
+        position = offset + len(data)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 7))
+def test_no_bit_of_a_log_can_change_without_being_left_out(place, bit):
+    with tempfile.TemporaryDirectory() as folder:
+        log = Spool(folder, 200, 4)
+        everything = b""
+        for number in range(30):
+            data = b"line %d of this task\n" % number
+            log.write(data)
+            everything += data
+        files = sorted(Path(folder).iterdir())
+        path = files[place % len(files)]
+        content = bytearray(path.read_bytes())
+        content[place % len(content)] ^= 1 << bit
+        path.write_bytes(content)
+        kept = sum(len(data) for data in _all(folder).values())
+        for offset, data in _all(folder).items():
+            assert everything[offset : offset + len(data)] == data
+        assert kept >= len(everything) - 2 * 24
+
+
+@given(st.integers(0, 199))
+def test_output_that_is_cut_off_is_known_to_be_missing(left):
+    with tempfile.TemporaryDirectory() as folder:
+        log = Spool(folder, 400, 4)
+        for number in range(10):
+            log.write(b"line %d of this task\n" % number)
+        os.truncate(os.path.join(folder, f"{0:020d}"), left)
+        offset, data, end = read_spool(folder, 0, 1000)
+        assert (offset, end) == (0 if data else 200, 200)
+        assert data == b"".join(b"line %d of this task\n" % number for number in range(left // 20))
+        assert read_spool(folder, len(data), 1000) == (200, b"", 200)
+
+
+def test_damage_is_said_once(tmp_path, caplog):
+    log = Spool(str(tmp_path), 400, 4)
+    for number in range(10):
+        log.write(b"line %d of this task\n" % number)
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"line 3", b"wine 3"))
+    for _ in range(3):
+        assert b"wine" not in read_spool(str(tmp_path), 0, 1000)[1]
+    assert caplog.text.count("E1030: 20 bytes of output from byte 60") == 1
 
 
 def test_a_missing_log_is_empty(tmp_path):

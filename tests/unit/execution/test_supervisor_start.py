@@ -28,13 +28,14 @@ def supervise(folder, *flags):
     return subprocess.run(command, capture_output=True, text=True, check=False, env={})
 
 
-def test_it_imports_nothing_but_the_standard_library_and_its_own_six_modules(tmp_path):
+def test_it_imports_nothing_but_the_standard_library_its_own_six_modules_and_the_seal(tmp_path):
     (tmp_path / "spec.json").write_text(json.dumps({**SPEC, "cwd": str(tmp_path)}))
     done = supervise(tmp_path, "-X", "importtime")
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
     ours = {name for name in modules if name.split(".")[0] == "harch"}
     own = {"kernel", "lease", "lease_watch", "records", "spool", "watch"}
-    assert ours == {"harch", "harch.execution", *(f"harch.execution.{name}" for name in own)}
+    own_paths = {f"harch.execution.{name}" for name in own}
+    assert ours == {"harch", "harch.base", "harch.base.seal", "harch.execution", *own_paths}
     assert {name.split(".")[0] for name in modules} - {"harch", "imported package"} <= sys.stdlib_module_names | {
         "zipimport"
     }

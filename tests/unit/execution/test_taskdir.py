@@ -64,6 +64,28 @@ def test_a_torn_record_counts_as_missing(tmp_path):
     assert TaskDir(tmp_path).facts() == Facts(False, None, None)
 
 
+@pytest.mark.parametrize("place", range(0, 120, 7))
+def test_a_flipped_bit_in_how_a_task_ended_changes_nothing(tmp_path, caplog, place):
+    end = TaskEnded(key=KEY, reason=ExitReason.EXITED, at=NOW, exit_code=1, detail="x")
+    TaskDir(tmp_path).write_end(end)
+    before, path = TaskDir(tmp_path).facts(), tmp_path / "ended.json"
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1
+    path.write_bytes(data)
+    assert TaskDir(tmp_path).facts() == before
+    assert "E1030" in caplog.text
+    assert (tmp_path / "ended.json.damaged").read_bytes() == data
+
+
+def test_a_record_that_is_damaged_beyond_repair_is_kept_and_not_believed(tmp_path, caplog):
+    TaskDir(tmp_path).write_end(TaskEnded(key=KEY, reason=ExitReason.EXITED, at=NOW, exit_code=1))
+    path = tmp_path / "ended.json"
+    path.write_bytes(path.read_bytes().replace(b'"exit_code":1', b'"exit_code":0,"signal":3'))
+    assert TaskDir(tmp_path).facts() == Facts(False, None, None)
+    assert (tmp_path / "ended.json.damaged").exists()
+    assert "E1030" in caplog.text
+
+
 def test_names_of_folders_lead_back_to_keys():
     assert key_of(folder_name(KEY)) == KEY
     assert [key_of(name) for name in ("x", "a.b.c", "a.1", "..1.2")] == [None] * 4

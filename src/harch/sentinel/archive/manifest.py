@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.seal import LINE, DamagedContent
 from harch.base.sealed import put_right
 from harch.sentinel.archive.entries import Manifest
 from harch.sentinel.store.blocks.disk import Disk, write_file
@@ -25,7 +25,7 @@ def read_manifest(folder: Path, disk: Disk) -> Manifest:
         return Manifest()
     raw = path.read_bytes()
     try:
-        line, is_mended = open_seal(raw)
+        line, is_mended = LINE.open(raw)
     except DamagedContent as damage:
         raise HarchError("E0613", f"{MANIFEST} is damaged: {damage}", hint=f"see {path}") from damage
     if is_mended:
@@ -43,6 +43,6 @@ def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
     """Durable on return: the old list or the new one is there, never a part."""
     if (folder / _NEW).exists():
         disk.remove_file(folder / _NEW)
-    write_file(disk, folder / _NEW, seal(msgspec.json.encode(manifest)))
+    write_file(disk, folder / _NEW, LINE.seal(msgspec.json.encode(manifest)))
     disk.rename(folder / _NEW, folder / MANIFEST)
     disk.sync_folder(folder)

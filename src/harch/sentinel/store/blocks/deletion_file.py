@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.seal import LINE, DamagedContent
 from harch.base.sealed import put_right
 from harch.sentinel.store.blocks.deletions import DeletionList
 from harch.sentinel.store.blocks.disk import Disk, write_file
@@ -24,7 +24,7 @@ def read_deletions(folder: Path, disk: Disk) -> DeletionList:
         return DeletionList()
     raw = path.read_bytes()
     try:
-        line, is_mended = open_seal(raw)
+        line, is_mended = LINE.open(raw)
     except DamagedContent as damage:
         raise HarchError("E0613", f"{DELETIONS_FILE} is damaged: {damage}", hint=f"see {path}") from damage
     if is_mended:
@@ -39,7 +39,7 @@ def write_deletions(folder: Path, deletions: DeletionList, disk: Disk) -> None:
     """Durable on return: the old list or the new one is there, never a part."""
     _remove_unfinished(folder, disk)
     new = folder / _NEW_FILE
-    write_file(disk, new, seal(msgspec.json.encode(deletions)))
+    write_file(disk, new, LINE.seal(msgspec.json.encode(deletions)))
     disk.rename(new, folder / DELETIONS_FILE)
     disk.sync_folder(folder)
 

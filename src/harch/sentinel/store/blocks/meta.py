@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.base.seal import DamagedContent, open_seal, seal
+from harch.base.seal import LINE, DamagedContent
 from harch.base.sealed import put_right
 from harch.sentinel.store.blocks.damage import DamagedBlock
 
@@ -71,7 +71,7 @@ def block_name(sequence: int) -> str:
 
 
 def meta_bytes(meta: BlockMeta) -> bytes:
-    return seal(msgspec.json.encode(meta))
+    return LINE.seal(msgspec.json.encode(meta))
 
 
 def read_meta(block: Path) -> BlockMeta:
@@ -79,7 +79,7 @@ def read_meta(block: Path) -> BlockMeta:
     path = block / META_FILE
     try:
         raw = path.read_bytes()
-        line, is_mended = open_seal(raw)
+        line, is_mended = LINE.open(raw)
     except OSError as broken:
         raise DamagedBlock(block, f"{META_FILE} is not readable") from broken
     except DamagedContent as broken:
