@@ -36,7 +36,7 @@ async def apply(desk: Desk, *changes: tuple[str, str], tenant: str = "t") -> Pip
 def running(desk: Desk) -> RunningPipeline:
     """As the loop of the hub takes it up; nothing is started."""
     loop = desk.pipelines._open()
-    loop._learn()
+    loop._learn(None)
     return loop.running["fields"]
 
 
@@ -125,6 +125,6 @@ async def test_a_secret_that_is_gone_stops_the_pipeline_instead_of_opening_it(de
     await apply(desk, OWN)
     restarted = desk.again()
     loop = restarted.pipelines._open()
-    loop._learn()
+    loop._learn(None)
     assert not loop.running
     assert "WEB_KEY" in loop.troubles["fields"]
