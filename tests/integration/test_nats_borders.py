@@ -42,6 +42,8 @@ from harch.sovereignty.in_force import jurisdictions_in_force
 from harch.testing.fleets import tiny_fleet
 from unit.pipelines.engine.test_borders import TAG
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 CLOCK = SystemClock()
 MOROCCO = (
     "{process_in: [MA], rest_in: [MA], classification: internal, encrypt_at_rest: false, encrypt_in_transit: false}"

@@ -28,6 +28,8 @@ from harch.pipelines.workers.names import names_of
 from harch.sovereignty.gates import Action, Violation
 from unit.hub_pipelines.pipeline_samples import ground, spec
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 NAMES = names_of("MA", "fields")
 EVERY_STREAM = {
     NAMES.features_stream,

@@ -22,6 +22,8 @@ from harch.pipelines.engine.settings import parse_settings
 from harch.pipelines.engine.user_tokens import user_token
 from harch.pipelines.engine.users import CONTROLLER, StageGrant, stage_user
 
+pytestmark = pytest.mark.uses("bubblewrap")
+
 
 def place_of(text: str, folder: Path) -> OutsideCluster:
     settings = parse_settings(text.encode())

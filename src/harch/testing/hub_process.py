@@ -21,7 +21,7 @@ from harch.execution.process_record import found_running
 from harch.fleet.file import parse_fleet
 from harch.testing.ports import free_port_base
 
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 60.0
 HUBS_OF_PORTS = 2  # the gang ports of two hubs are enough for four agents
 
 

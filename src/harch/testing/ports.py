@@ -24,7 +24,7 @@ BLOCK = 100
 # Up to those that hubs give to their message engines. Few kernels are set to hand out ports below.
 FIRST_PORT, END_PORT = 10_000, engine_ports.FIRST_PORT
 HUBS_MAX = 5
-FEDERATIONS_HELD_MAX = 3  # of a size, per process; then the one that was taken first and is silent is taken again
+FEDERATIONS_HELD_MAX = 3  # of a size, per process; then the one that was taken first and is silent comes again
 SINGLE_BLOCKS_HELD_MAX = 8
 
 
@@ -52,7 +52,10 @@ def free_port_base(hubs: int = HUBS_MAX) -> int:
                 held.remove(base)
                 held.append(base)
                 return base
-    held.append(_take_blocks(offsets))
+    try:
+        held.append(_take_blocks(offsets))
+    except OSError:  # many runs at a time: where nobody listens is enough for gangs, which hardly any test has
+        held.append(_take_blocks(offsets[:1]))
     return held[-1]
 
 

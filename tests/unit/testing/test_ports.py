@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from harch.testing import ports
 TAKE = """
 import sys
 from harch.testing.ports import free_port_base, free_ports
-print(free_port_base(), *free_ports(5), flush=True)
+print(free_port_base(1), *free_ports(5), flush=True)
 sys.stdin.read()
 """
 
@@ -37,11 +37,11 @@ def listening(port: int) -> contextlib.closing[socket.socket]:
     return contextlib.closing(socket.create_server(("127.0.0.1", port)))
 
 
-def used_by(base: int) -> set[int]:
-    """All ports of five hubs that start with this base."""
+def used_by(base: int, hubs: int) -> set[int]:
+    """All ports of so many hubs that start with this base."""
     made = Ports(base)
-    listened = {of(hub) for hub in range(5) for of in (made.api, made.telemetry, made.peer)}
-    gangs = {port for hub in range(5) for port in range(made.gang_range(hub)[0], made.gang_range(hub)[1] + 1)}
+    listened = {of(hub) for hub in range(hubs) for of in (made.api, made.telemetry, made.peer)}
+    gangs = {port for hub in range(hubs) for port in range(made.gang_range(hub)[0], made.gang_range(hub)[1] + 1)}
     return listened | gangs
 
 
@@ -57,14 +57,14 @@ def test_processes_that_choose_at_the_same_time_get_different_ports() -> None:
         for process in running:
             assert process.stdout is not None
             base, *single = map(int, process.stdout.readline().split())
-            given.append(used_by(base) | set(single))
+            given.append(used_by(base, 1) | set(single))
         assert len(set.union(*given)) == sum(map(len, given)), "nothing is listened on yet, and nothing is given twice"
         for process in running:
             process.communicate("")
 
 
 def test_ports_are_outside_of_those_that_the_kernel_and_message_engines_get(taken: ports._Taken) -> None:
-    given = used_by(ports.free_port_base()) | set(ports.free_ports(200))
+    given = used_by(ports.free_port_base(), 5) | set(ports.free_ports(200))
     kernels = engine_ports.first_kernel_port()
     assert max(given) < min(kernels, engine_ports.FIRST_PORT) or kernels < engine_ports.FIRST_PORT
 
@@ -105,3 +105,17 @@ def test_engines_get_ports_that_the_kernel_does_not_hand_out_where_there_are_eno
     assert len(set(found)) == 50
     if is_outside:
         assert all(engine_ports.FIRST_PORT <= port < engine_ports.END_PORT for port in found)
+
+
+def test_where_many_runs_hold_ports_a_federation_still_gets_a_base_of_its_own(
+    taken: ports._Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = ports._take_blocks
+
+    def scarce(offsets: Sequence[int]) -> int:
+        if len(offsets) > 1:
+            raise OSError("no free ports")
+        return take(offsets)
+
+    monkeypatch.setattr(ports, "_take_blocks", scarce)
+    assert len({ports.free_port_base() for _ in range(3)}) == 3

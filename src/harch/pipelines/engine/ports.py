@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 
 HOST = "127.0.0.1"
-FIRST_PORT, END_PORT = 26_000, 32_768
+FIRST_PORT, END_PORT = 30_000, 32_768
 CHOICE_MIN = 1_000  # with fewer ports to choose from, the kernel chooses
 _KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
