@@ -166,11 +166,15 @@ class Driver:
                     break
                 self._watch.handled(event, done, now)
                 effects += done
+            if refusal is not None and not effects:
+                raise refusal
             stored = self._carry_out(effects, now)
         except InvariantBroken as broken:
             self._broken(broken)
             raise
         except Exception as error:
+            if error is refusal:
+                raise
             raise self._failed(event, error) from error
         if refusal is not None:
             raise refusal
