@@ -43,16 +43,47 @@ def test_a_record_that_was_cut_off_is_dropped_and_the_next_one_follows_the_whole
         again.close()
 
 
-def test_damage_anywhere_else_ends_the_telling(tmp_path: Path) -> None:
-    path = tmp_path / "told"
+def two_records(path: Path) -> bytes:
     first = MemoryFile(path)
     for members in (range(5), range(5, 10)):
         assert tell(first.memory, members)
         first.keep()
-    broken = bytearray(path.read_bytes())
-    broken[12] ^= 0xFF
+    first.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("place", [0, 5, 12, -1, -9])
+def test_a_flipped_bit_is_put_right_and_said(tmp_path: Path, place: int, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "told"
+    whole = two_records(path)
+    broken = bytearray(whole)
+    broken[place] ^= 4
     path.write_bytes(broken)
-    with pytest.raises(HarchError, match="damaged at byte 0") as damaged:
+    again = MemoryFile(path)
+    assert path.read_bytes() == whole
+    assert not tell(again.memory, range(6))
+    assert "E0698" in caplog.text
+    assert (tmp_path / "told.damaged").read_bytes() == broken
+
+
+@pytest.mark.parametrize("cut", [1, 30])
+def test_a_lost_end_of_what_was_told_is_restored(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "told"
+    whole = two_records(path)
+    path.write_bytes(whole[:-cut])
+    MemoryFile(path).close()
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("place", [12, -1])
+def test_damage_that_cannot_be_put_right_ends_the_telling(tmp_path: Path, place: int) -> None:
+    """Also in the last record: without its guard nobody knows whether its answer left."""
+    path = tmp_path / "told"
+    broken = bytearray(two_records(path))
+    path.with_suffix(".guard").unlink()
+    broken[place] ^= 0xFF
+    path.write_bytes(broken)
+    with pytest.raises(HarchError, match="damaged at byte") as damaged:
         MemoryFile(path)
     assert damaged.value.code == "E0698"
 

@@ -175,6 +175,23 @@ def test_a_spool_keeps_order_over_a_restart_and_stays_below_its_limit(tmp_path: 
     assert (len(again), again.dropped) == (0, 1)
 
 
+def test_a_body_that_is_not_as_it_was_written_is_set_aside_and_never_sent(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for body in (b"first body", b"second body"):
+        spool.add(body)
+    (tmp_path / "000000000000.rw").write_bytes(b"of an older release")
+    path = next(tmp_path.glob("000000000001-*.rw"))
+    path.write_bytes(b"firsT body")
+    again = Spool(tmp_path)
+    sent = []
+    while (body := again.oldest()) is not None:
+        sent.append(body)
+        again.take()
+    assert sent == [b"of an older release", b"second body"]
+    assert again.dropped == 1
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"firsT body"
+
+
 class _Sensor:
     def read(self) -> Iterator[Reading]:
         yield Reading(series("load"), 1.0)

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from harch.base.errors import HarchError
+from harch.base.seal import LINE
+from harch.base.sealed import read_sealed
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.own_logs.line import LEVEL, TEXT_MAX, Line, level_in, masked
 
@@ -61,9 +64,9 @@ class Following:
 
     def __post_init__(self) -> None:
         try:
-            found = json.loads(self.file.read_bytes())
+            found = json.loads(read_sealed(self.file))
             self._positions = {str(name): int(at) for name, at in found.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError, HarchError):
             self._positions = {}  # it is told from the start again: twice is better than not at all
 
     def is_finished(self, name: str) -> bool:
@@ -97,7 +100,7 @@ class Following:
             return
         part = self.file.with_suffix(".part")
         try:
-            part.write_text(json.dumps(self._positions))
+            part.write_bytes(LINE.seal(json.dumps(self._positions).encode()))
             os.replace(part, self.file)
             self._changed = False
         except OSError:

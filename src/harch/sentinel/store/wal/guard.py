@@ -43,7 +43,7 @@ class GuardWriter:
     """Follows one segment while it grows. Raises OSError where the disk refuses; the segment is sound without it."""
 
     def __init__(self, segment: Path) -> None:
-        self._number = int(segment.stem)
+        self._number = _number(segment)
         self._stripe = 0
         self._parity = np.zeros((LANES, BLOCK), np.uint8)
         self._touched: set[int] = set()
@@ -128,6 +128,11 @@ def _lane_of(block: int) -> tuple[int, int]:
     return block // STRIPE_BLOCKS, block % LANES
 
 
+def _number(segment: Path) -> int:
+    """So that the guard of another segment is not taken for this one's."""
+    return int(segment.stem) if segment.stem.isdigit() else crc32c(segment.stem.encode())
+
+
 def read_guard(segment: Path) -> Guard | None:
     """None: there is none, or it is damaged itself."""
     try:
@@ -138,7 +143,7 @@ def read_guard(segment: Path) -> Guard | None:
     if len(raw) < _HEAD.size + _CHECK.size or _CHECK.unpack_from(raw, _HEAD.size)[0] != crc32c(head):
         return None
     magic, number, synced = _HEAD.unpack(head)
-    if magic != _MAGIC or number != int(segment.stem):
+    if magic != _MAGIC or number != _number(segment):
         return None
     parity = np.frombuffer(raw[_PARITY_AT:], np.uint8)
     stripes = -(-synced // _STRIPE)
