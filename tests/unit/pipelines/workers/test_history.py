@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +35,8 @@ SENSE = SenseSettings(
 
 def history(folder: Path, *, accepted: dict[int, int] | None = None, **limits: float) -> History:
     age_s, size = limits.get("age_s", DAY_S), int(limits.get("bytes_max", 1 << 30))
-    return History(folder, age_s_max=age_s, bytes_max=size, accepted=accepted or {}, now_ms=MS)
+    now_ms = int(limits.get("now_ms", MS))
+    return History(folder, age_s_max=age_s, bytes_max=size, accepted=accepted or {}, now_ms=now_ms)
 
 
 def seqs(folder: Path) -> list[int]:
@@ -73,6 +77,54 @@ def test_the_oldest_go_first_by_age_and_size_and_it_is_known_since_when_all_is_t
     late = history(tmp_path / "late", accepted={7: 100})  # keeping was switched on in mid-life
     late.close()
     assert complete_from_ms(tmp_path / "late") == MS
+
+
+def five_pieces(folder: Path) -> list[Path]:
+    kept = history(folder, age_s=160.0)
+    for number in range(1, 41):
+        kept.append(MS + 2_000 * number, [batch(number, [0, 1])])
+    kept.close()
+    return sorted(folder.glob("*.log"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_bit_of_what_is_kept_can_change_without_a_word(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    pieces = five_pieces(tmp_path)
+    assert len(pieces) > 3
+    before = list(read_history(tmp_path))
+    rng = random.Random(seed)
+    path = rng.choice(pieces)
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    after, complete = list(read_history(tmp_path)), complete_from_ms(tmp_path)
+    assert all(kept in before for kept in after)
+    assert len(after) >= len(before) - 1, "what follows is read"
+    assert "E1030" in caplog.text
+    assert path.with_name(f"{path.name}.damaged").exists()
+    assert [kept for kept in before if kept.at_ms >= complete] == [kept for kept in after if kept.at_ms >= complete]
+    again = history(tmp_path, accepted={7: 40}, now_ms=MS + 90_000)
+    again.append(MS + 100_000, [batch(41, [0])])
+    again.close()
+    assert list(read_history(tmp_path))[:-1] == after, "nothing else is cut off"
+
+
+@pytest.mark.parametrize("which", [0, 2, -1])
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.99])
+def test_a_lost_end_is_known_and_what_is_complete_begins_behind_it(
+    tmp_path: Path, which: int, left: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    pieces = five_pieces(tmp_path)
+    before = list(read_history(tmp_path))
+    path = pieces[which]
+    os.truncate(path, int(left * path.stat().st_size))
+    history(tmp_path, accepted={7: 40}, now_ms=MS + 90_000).close()
+    after, complete = list(read_history(tmp_path)), complete_from_ms(tmp_path)
+    assert len(after) < len(before)
+    assert "E1030" in caplog.text
+    assert [kept for kept in before if kept.at_ms >= complete] == [kept for kept in after if kept.at_ms >= complete]
 
 
 def stage() -> SenseStage:
