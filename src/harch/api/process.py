@@ -202,7 +202,7 @@ async def _serve_until(
 
     try:
         async with asyncio.TaskGroup() as group:
-            app = create_app(service, tracing=tracing)
+            app = create_app(service, tracing=tracing, clock=service.clock)
             group.create_task(serve_api(app, config.host, config.port, gate=gate, listening=on_listening))
             group.create_task(service.run())
             group.create_task(keep_sentinel())

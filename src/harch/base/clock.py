@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 # Systems without it have no such suspend either, or none that we could see. `execution.kernel` reads the same clock.
@@ -41,6 +42,14 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+
+
+def machine_boot_id() -> str:
+    """Which boot of which machine the boot clock counts for; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def epoch_ms(moment: datetime) -> int:

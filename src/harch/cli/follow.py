@@ -87,4 +87,5 @@ def elapsed_s(workload: Workload) -> float | None:
     """How long it has run, or ran."""
     if workload.started_at is None:
         return None
-    return ((workload.completed_at or SystemClock().now()) - workload.started_at).total_seconds()
+    ran_s = ((workload.completed_at or SystemClock().now()) - workload.started_at).total_seconds()
+    return max(0.0, ran_s)  # this machine's clock may be behind the hub's

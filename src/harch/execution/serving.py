@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
+from harch.base.steady import SteadyClock
 from harch.base.tracing.tracer import Tracing
 from harch.execution import cgroups, sandbox
 from harch.execution.admission import Premises
@@ -48,7 +49,7 @@ async def serve(config: AgentConfig, *, stop: asyncio.Event | None = None, traci
 
 
 async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, spans: TaskSpans | None) -> None:
-    clock = SystemClock()
+    clock = SteadyClock(SystemClock())
     hidden = tuple(_real(folder) for folder in (state.root, state.secrets, *config.hide))
     shared = tuple(_real(folder) for folder in config.share)
     box = sandbox.choose(config.sandbox, state.trash)

@@ -9,6 +9,7 @@ import heapq
 from datetime import UTC, datetime
 from enum import IntEnum
 
+from harch.base.elapsed import Adopted, elapsed
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import PauseTask, ResumeTask, StartTask, StopTask, TaskKey, TaskSpec
 from harch.federation.offers import Lease, Order, OrderKind
@@ -60,6 +61,7 @@ class Desk:
         self.admission = Admission(fleet, hub.id)
         self.policy_version = POLICY_BUILTIN  # in force now; every audited decision names it
         self.now = datetime.min.replace(tzinfo=UTC)
+        self.adopted: tuple[Adopted, ...] = ()
         self.boot_s = 0.0  # for leases: how long, whatever the time
         self.spill = Board()
         self.carbon = CarbonMemory()
@@ -96,6 +98,14 @@ class Desk:
         """The own or borrowed work that a round was at when it failed; empty if that is not known."""
         found = self.subject or self.scheduler.subject
         return found if found in self.registry.workloads else ""
+
+    def set_jumps(self, adopted: tuple[Adopted, ...]) -> None:
+        """Times that the clock was set, and stayed so: durations are told without them."""
+        self.adopted = self.registry.adopted = adopted
+
+    def elapsed_s(self, since: datetime) -> float:
+        """How long ago that really was."""
+        return elapsed(since, self.now, self.adopted).total_seconds()
 
     def finish(self) -> list[h.Effect]:
         return [*(h.Save(workload) for workload in self._dirty.values()), *self._effects]

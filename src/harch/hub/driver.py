@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.steady import SteadyClock
 from harch.carbon.planning.settings import PlanSettings
 from harch.execution.protocol import HubMessage, StartTask, TaskEnded
 from harch.federation.leases import LeaseTerms
@@ -93,7 +93,7 @@ class Driver:
         settings: TurnSettings | None,
         database: Database,
         trail: AuditTrail,
-        clock: Clock,
+        clock: SteadyClock,
         send: Callable[[str, HubMessage], None],
         send_peer: Callable[[str, SpillMessage], None],
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
@@ -149,6 +149,7 @@ class Driver:
         if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
             raise too_slow()
         now, boot_s = self._clock.now(), self._clock.boot_s()
+        self.machine.desk.set_jumps(self._clock.adopted)
         for event in events:
             if (rest_s := self.faults.rest_s(event, boot_s)) > 0:
                 raise _fault_error(event, rest_s)

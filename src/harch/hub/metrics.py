@@ -159,6 +159,13 @@ class HubMetrics:
             description="1 while gossip hears of the hub, from itself or through others.",
         )
 
+    def watch_clock(self, offset_s: Callable[[], float]) -> None:
+        self._telemetry.meter.create_observable_gauge(
+            "harch_clock_offset_s",
+            callbacks=[lambda _options: [Observation(offset_s())]],
+            description="By how much the wall clock was set and is not believed yet; 0 while it is.",
+        )
+
     def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""
         meter = self._telemetry.meter

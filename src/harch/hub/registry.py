@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
+from harch.base.elapsed import Adopted, elapsed
 from harch.base.errors import HarchError
 from harch.hub.happenings import IdempotencyEntry, Submitted
 from harch.workloads.lifecycle import Workload
@@ -33,6 +34,7 @@ class Registry:
         self._by_name: dict[tuple[str, str], str] = {}
         self._finished: deque[str] = deque()
         self._keys: OrderedDict[tuple[str, str], IdempotencyEntry] = OrderedDict()
+        self.adopted: tuple[Adopted, ...] = ()  # jumps of the clock: windows are of real time
 
     def add(self, workload: Workload) -> None:
         self.workloads[workload.id] = workload
@@ -65,7 +67,7 @@ class Registry:
         """The id of the workload that this submission repeats, or None. Raises if it contradicts an earlier one."""
         if event.idempotency_key is not None:
             entry = self._keys.get((event.tenant, event.idempotency_key))
-            if entry is not None and now - entry.created_at < IDEMPOTENCY_WINDOW:
+            if entry is not None and elapsed(entry.created_at, now, self.adopted) < IDEMPOTENCY_WINDOW:
                 if entry.digest != request_digest(event.spec, event.annotations):
                     raise HarchError(
                         "E0206",
@@ -78,7 +80,7 @@ class Registry:
         if holder is None or (holder.state.is_final and event.idempotency_key is not None):
             return None  # with a key, the caller tells retries from new work; a finished name is free again
         same = holder.spec == event.spec and holder.annotations == event.annotations
-        if same and now - holder.created_at < RETRY_WINDOW:
+        if same and elapsed(holder.created_at, now, self.adopted) < RETRY_WINDOW:
             return holder.id
         if holder.state.is_final:
             return None
@@ -89,7 +91,8 @@ class Registry:
         while self._finished:
             workload = self.workloads.get(self._finished[0])
             if workload is not None:
-                if now - workload.created_at < RETRY_WINDOW and len(self._finished) <= FINISHED_MAX:
+                age = elapsed(workload.created_at, now, self.adopted)
+                if age < RETRY_WINDOW and len(self._finished) <= FINISHED_MAX:
                     return
                 del self.workloads[workload.id]
                 name = (workload.tenant, workload.spec.name)

@@ -41,6 +41,7 @@ from harch.hub.sentinel_door import SentinelDoor
 from harch.hub.sessions import AgentLink
 from harch.hub.store.database import Database
 from harch.hub.summary import list_gpus, nodes_by_state, summarise
+from harch.hub.time_keeping import TimeKeeper, open_clock
 from harch.hub.tracing.watch import Watch
 from harch.hub.views import (
     EventRecord,
@@ -88,6 +89,7 @@ class HubService(HubWorkloads):
     ) -> None:
         self._sentinel = sentinel
         gates = gates or Gates()
+        clock = self.clock = open_clock(clock, state_dir)
         self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
         self.started_at: datetime = clock.now()
         database = Database(state_dir / "hub.db")
@@ -226,12 +228,15 @@ class HubService(HubWorkloads):
         if tracing is not None:
             self._metrics.watch_spans(tracing.counts)
         self.operations = HubOperations(driver, database, self._any_workload, self.federation)
+        self._time = TimeKeeper(clock, state_dir, hub.id, self._note)
+        self._metrics.watch_clock(lambda: clock.offset_s)
         self.references = HubReferences(database, lambda: self._desk.catalog, self.workload)
 
     async def run(self) -> None:
         """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.federation.run())
+            group.create_task(self._time.run())
             await self._driver.opened.wait()
             group.create_task(self._driver.keep_placing())
             group.create_task(self._driver.keep_auditing())
@@ -253,6 +258,7 @@ class HubService(HubWorkloads):
         await self.carbon.close()
         self.energy.close()
         await self._driver.close()
+        self._time.leave()
         self._database.close()
         self._head_file.close()
 

@@ -25,12 +25,17 @@ class SimClock:
             raise ValueError("the start needs a time zone, e.g. tzinfo=UTC")
         self._start = start.astimezone(UTC)
         self._elapsed_s = 0.0
+        self._wall_offset_s = 0.0
         self.boot_offset_s, self.boot_rate = boot_offset_s, boot_rate
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._elapsed_s)
+        return self._start + timedelta(seconds=self._elapsed_s + self._wall_offset_s)
+
+    def set_wall(self, delta_s: float) -> None:
+        """Somebody sets the wall clock by so many seconds; no time passes."""
+        self._wall_offset_s += delta_s
 
     def monotonic_s(self) -> float:
         return self._elapsed_s

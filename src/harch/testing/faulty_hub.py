@@ -17,6 +17,7 @@ from random import Random
 from types import FrameType, TracebackType
 
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.steady import SteadyClock
 from harch.execution.protocol import HubMessage
 from harch.federation.leases import LeaseTerms
 from harch.federation.offers import SpillMessage
@@ -127,7 +128,7 @@ class FaultyHub:
             settings=None,
             database=self.database,
             trail=AuditTrail(self.world.hub.id, self.database, self.clock),
-            clock=self.clock,
+            clock=SteadyClock(self.clock),
             send=self._send,
             send_peer=self._send_peer,
             open_secrets=self._open_secrets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,18 @@ def test_ps_shows_state_size_and_reason(harch: Harch, hub: HubDouble) -> None:
     assert "\x1b" not in result.stdout
     assert "2 of 9" in result.stderr
     assert hub.asked[0].params == {"page": "1", "per_page": "2", "active": "true"}
+
+
+def test_ps_never_shows_a_negative_time(harch: Harch, hub: HubDouble) -> None:
+    later = "2199-01-01T00:00:00Z"  # the hub's clock is ahead of this machine's
+    ahead = workload("running", started_at=later)
+    ahead["metadata"]["created_at"] = later
+    odd = workload("completed", started_at=later, completed_at="2198-12-31T23:00:00Z")
+    hub.on("GET /workloads", page(ahead, odd))
+    shown = harch("ps", "-a")
+    assert shown.exit_code == 0
+    assert shown.stdout.count("0.0 s") >= 3
+    assert not re.search(r"(?<!\S)-\d", shown.stdout)
 
 
 def test_ps_reads_as_many_pages_as_it_needs(harch: Harch, hub: HubDouble) -> None:

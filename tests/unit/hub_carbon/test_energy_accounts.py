@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,138 @@ async def test_a_full_disk_keeps_the_interval_until_there_is_room(
     assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(0,)]
     await bench.look(30)
     assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(1,)]
+
+
+# The wall clock is set
+
+HOUR_S = 3600.0
+
+
+async def charged(bench: Bench, job: Workload) -> float:
+    return sum(piece.kwh for piece in (await bench.hub.carbon.why(job.id, tenant=None)).pieces)
+
+
+def spans(bench: Bench) -> list[tuple[datetime, datetime]]:
+    """What is booked: no interval may overlap another."""
+    rows = ledger_rows.current_rows(bench.hub._database)
+    return sorted({(row.charge.interval.start, row.charge.interval.end) for row in rows})
+
+
+def assert_in_order(found: list[tuple[datetime, datetime]]) -> None:
+    assert all(before[1] <= after[0] for before, after in pairwise(found))
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S, 7 * HOUR_S])
+async def test_a_clock_that_is_wrong_for_a_moment_charges_nothing_and_nobody_waits(bench: Bench, jump_s: float) -> None:
+    first = await bench.start("first")
+    await bench.look(30)
+    bench.clock.set_wall(jump_s)
+    second = await bench.start("second")  # begins while the clock is wrong
+    await bench.look(30)
+    bench.clock.jump(18)
+    bench.clock.set_wall(-jump_s)
+    await bench.look(12)
+    third = await bench.start("third")  # and one afterwards
+    await bench.look(30)
+    await bench.end(first)
+    for job, ran_s in ((first, 120), (second, 90), (third, 30)):
+        assert await charged(bench, job) == pytest.approx(bench.kwh(job, ran_s), rel=0.02)
+    for _ in range(12):
+        await bench.look(30)
+    assert_in_order(spans(bench))
+    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+async def test_a_clock_that_stays_where_it_was_set_is_charged_by_the_time_that_passed(
+    bench: Bench, jump_s: float
+) -> None:
+    job = await bench.start("job")
+    await bench.look(60)
+    bench.clock.set_wall(jump_s)
+    for _ in range(20):  # it is believed after five minutes
+        await bench.look(30)
+    late = await bench.start("late")
+    for _ in range(4):
+        await bench.look(30)
+    assert await charged(bench, job) == pytest.approx(bench.kwh(job, 780), rel=0.01)
+    assert await charged(bench, late) == pytest.approx(bench.kwh(late, 120), rel=0.01)
+    assert_in_order(spans(bench))
+    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_a_restart_while_the_clock_is_wrong_neither_charges_twice_nor_waits(
+    tmp_path: Path, clock: SimClock, jump_s: float, comes_back: bool
+) -> None:
+    first = Bench(service(tmp_path, clock), clock)
+    await first.hub._driver.handle(h.AgentJoined(first.agent.hello(), 1))
+    await first.look(1)
+    job = await first.start("job")
+    await first.look(40)
+    clock.set_wall(jump_s)
+    await first.look(20)
+    await first.hub.close()
+    clock.jump(20)
+    second = Bench(service(tmp_path, clock), clock)
+    await second.hub._driver.handle(h.AgentJoined(second.agent.hello(), 1))
+    await second.look(10)
+    if comes_back:
+        clock.set_wall(-jump_s)
+    new = await second.start("new")
+    for _ in range(16):
+        await second.look(30)
+    assert await charged(second, job) == pytest.approx(second.kwh(job, 570), rel=0.01)
+    assert await charged(second, new) == pytest.approx(second.kwh(new, 480), rel=0.01)
+    assert_in_order(spans(second))
+    await second.hub.close()
+    third = Bench(service(tmp_path, clock), clock)  # once more, after it was settled either way
+    await third.hub._driver.handle(h.AgentJoined(third.agent.hello(), 1))
+    await third.look(30)
+    again = await third.start("again")
+    await third.look(30)
+    assert await charged(third, job) == pytest.approx(third.kwh(job, 630), rel=0.01)
+    assert await charged(third, again) == pytest.approx(third.kwh(again, 30), rel=0.05)
+    assert_in_order(spans(third))
+    await third.hub.close()
+
+
+async def test_a_set_clock_is_said_once_and_shown_while_it_is_not_believed(bench: Bench) -> None:
+    keeper = bench.hub._time
+
+    async def kinds() -> list[str]:
+        await bench.hub._driver.write([], [])
+        found = await bench.hub.events(after=0, limit=999, tenant=None, subject=None, kind="clock")
+        return [event.kind for event in found]
+
+    keeper.look()
+    bench.clock.set_wall(HOUR_S)
+    for _ in range(3):
+        bench.clock.jump(1)
+        keeper.look()
+    assert await kinds() == ["clock.stepped"]
+    assert "harch_clock_offset_s 3600" in bench.hub.metrics_text().decode()
+    bench.clock.set_wall(-HOUR_S)
+    keeper.look()
+    assert await kinds() == ["clock.stepped", "clock.back"]
+    assert "harch_clock_offset_s 0" in bench.hub.metrics_text().decode()
+    bench.clock.set_wall(-HOUR_S)
+    keeper.look()
+    bench.clock.jump(301)
+    keeper.look()
+    assert await kinds() == ["clock.stepped", "clock.back", "clock.stepped", "clock.adopted"]
+
+
+async def test_windows_and_run_times_are_of_real_time(bench: Bench) -> None:
+    first = await bench.start("first")
+    bench.clock.set_wall(HOUR_S)
+    bench.hub._time.look()
+    bench.clock.jump(301)
+    bench.hub._time.look()  # believed from now on
+    registry, desk = bench.hub._driver.machine.desk.registry, bench.hub._driver.machine.desk
+    again = h.Submitted("wl_again", "acme", first.spec)
+    await bench.hub._driver.handle(h.TagsDue())
+    assert registry.earlier_submission(again, bench.hub.clock.now()) == first.id  # five minutes ago, not 65
+    assert first.started_at is not None
+    assert desk.elapsed_s(first.started_at) == pytest.approx(301, abs=1)

@@ -37,6 +37,15 @@ def test_news_waits_for_the_group_interval_and_nothing_new_for_the_repeat_interv
     assert [one.why for one in world.run(20 * MINUTE)] == [Why.REPEAT]
 
 
+def test_a_clock_that_is_set_back_makes_no_group_wait_for_its_old_future():
+    world = DeskWorld()
+    world.fire(alertname="Down", instance="a")
+    world.run(MINUTE)
+    world.now_ms -= HOUR
+    world.fire(alertname="Down", instance="b")
+    assert [one.why for one in world.run(5 * MINUTE)] == [Why.NEW_ALERTS]
+
+
 def test_an_alert_that_waited_elsewhere_is_told_at_once_in_a_new_group_and_in_turn_in_an_old_one():
     world = DeskWorld()
 

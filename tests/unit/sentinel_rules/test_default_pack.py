@@ -67,6 +67,7 @@ TROUBLES = {
     "AuditTailLost": [f"harch_audit_entries_lost{{{HUB}}} 0x60 12x60"],
     "HubDown": ['up{job="harchos",hub_name="h"} 0x120'],
     "HubNotReady": [f"harchos_hub_status{{{HUB}}} 0x120"],
+    "ClockSet": [f"harch_clock_offset_s{{{HUB}}} 0x100 3600x20"],
     "NoAgents": [f"harch_agents{{{HUB}}} 0x120"],
     "NodesLost": [
         f'harch_nodes{{{HUB},state="served"}} 10x80 7x40',
@@ -117,6 +118,7 @@ WELL = [
     'up{job="node",instance="i"} 1x120',
     f"harchos_hub_status{{{HUB}}} 1x120",
     f"harch_audit_entries_lost{{{HUB}}} 0x120",
+    f"harch_clock_offset_s{{{HUB}}} 0x120",
     f"harch_agents{{{HUB}}} 1x120",
     f'harch_nodes{{{HUB},state="served"}} 10x80 9x40',
     f'harch_nodes{{{HUB},state="unserved"}} 0x80 1x40',

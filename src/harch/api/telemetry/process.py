@@ -43,6 +43,7 @@ from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
 from harch.base.listen.gate import ConnectionGate
 from harch.base.listen.limits import limits_from_env, raise_descriptor_limit
+from harch.base.steady import SteadyClock
 from harch.base.tenants import DEFAULT_TENANT
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.collect.scrape.config import SentinelConfig, read_config
@@ -84,7 +85,7 @@ async def serve_sentinel(
 
     `recorded` is called when a hub that starts anew would find this process.
     """
-    clock = SystemClock()
+    clock = SteadyClock(SystemClock())
     sys.setswitchinterval(SWITCH_S)
     raise_descriptor_limit()
     gate = ConnectionGate("telemetry", limits_from_env())

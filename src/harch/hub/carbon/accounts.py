@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from harch.base.clock import Clock
+from msgspec import structs
+
+from harch.base.elapsed import elapsed
+from harch.base.steady import DRIFT_MAX, STEP_S_MIN, SteadyClock
 from harch.carbon.ledger.accounting import account
 from harch.carbon.ledger.chain import Booked, LedgerRow, book
 from harch.carbon.ledger.charge import Charge
@@ -21,10 +25,11 @@ from harch.hub.carbon.views import HubPower
 from harch.hub.driver import Driver
 from harch.hub.store import ledger_rows
 from harch.hub.store.database import Database
-from harch.workloads.lifecycle import State
+from harch.workloads.lifecycle import State, Workload
 
 EVENTS_PER_READ = 5000
 UNBOOKED_MAX = 48  # intervals that wait for the disk; beyond, the oldest are lost and the log says so
+JUMP_MIN = timedelta(seconds=STEP_S_MIN)  # a smaller one is the clock being put right
 GAP_MAX = timedelta(days=1)  # how long a hub may have been away and still charge work that ran on
 NOT_BOOKED = 0  # the place of a charge whose interval is still open
 
@@ -35,7 +40,7 @@ class Accounts:
     def __init__(
         self,
         hub: Hub,
-        clock: Clock,
+        clock: SteadyClock,
         database: Database,
         driver: Driver,
         said: Callable[[], Mapping[str, HubPower]],
@@ -47,24 +52,80 @@ class Accounts:
         self._seq = driver.seq
         self._works: dict[tuple[str, int], Work] = {}  # of what is present, by attempt
         self._seen: set[str] = set()  # at the last look
+        self._started: set[str] = set()  # since then, by the hub's history
         self._peers: Mapping[str, HubPower] = {}
         self._whole = whole_of(hub)
         self.load_kw = load_kw({}, self._whole)  # of the whole hub, without cooling, estimated
         self._meter: WorkMeter | None = None
+        self._ahead = timedelta(0)  # how far the labels of intervals are ahead of the clock, after it was set back
+        self._looked = (clock.now(), clock.boot_s())
         self._waiting: deque[ClosedInterval] = deque(maxlen=UNBOOKED_MAX)
 
     async def look(self, signals: HubSignals) -> None:
         """Meters up to now, and books what is over."""
-        now = self._clock.now().replace(microsecond=0)
-        started = await asyncio.to_thread(self._started_since)
-        present = self._present()
-        self.load_kw, self._peers = load_kw(present, self._whole), self._said()
+        self._started |= await asyncio.to_thread(self._started_since)
+        clock_now, boot_s = self._clock.now(), self._clock.boot_s()
         if self._meter is None:
-            self._meter = WorkMeter(await asyncio.to_thread(self._begin, present, now), self._whole)
-        if now <= self._meter.last:
+            self._meter = await self._opened(clock_now, boot_s)
+        meter, leap = self._meter, self._leap(clock_now, boot_s)
+        self._looked = clock_now, boot_s
+        now = (clock_now + self._ahead).replace(microsecond=0)
+        until = now - leap
+        before, present = self._works, self._present(clock_now, meter.last, until)
+        self.load_kw, self._peers = load_kw(present, self._whole), self._said()
+        if until <= meter.last and not leap:
             return
-        self._waiting.extend(self._meter.look(now, present, self._ended(started, present), signals))
+        ended = self._ended(present, before, clock_now, (meter.last, until))
+        sample = replace(signals, taken_at=min(signals.taken_at + self._ahead, until))
+        self._waiting.extend(meter.look(until, present, ended, sample))
+        if leap:
+            self._leap_to(now, leap)
         await self.book()
+
+    async def _opened(self, clock_now: datetime, boot_s: float) -> WorkMeter:
+        """Goes on where the ledger ends, if work that ran then still runs; else it begins now."""
+        until, booked_at = await asyncio.to_thread(self._last_booked)
+        # What was booked ahead of its time stays so: a ledger cannot go back.
+        behind = timedelta(0) if until is None else until - clock_now
+        was_ahead = timedelta(0) if until is None or booked_at is None else until - booked_at
+        self._ahead = max(timedelta(0), behind, was_ahead)
+        self._looked = clock_now, boot_s
+        now = (clock_now + self._ahead).replace(microsecond=0)
+        if until is None:
+            return WorkMeter(now, self._whole)
+        ran_on = any(work.started_at < until for work, _ in self._present(clock_now, None, now).values())
+        if not ran_on and behind < self._ahead:
+            self._ahead, self._works = max(timedelta(0), behind), {}  # nothing ran: nothing hangs on those labels
+            now = (clock_now + self._ahead).replace(microsecond=0)
+        begins = until if ran_on and now - until <= GAP_MAX else max(until, now)
+        return WorkMeter(begins, self._whole)
+
+    def _leap(self, clock_now: datetime, boot_s: float) -> timedelta:
+        """By how much the labels of intervals have to leap, because the clock was set since the last look.
+
+        The energy of a time is that of its real length, by the boot clock. A clock that was set ahead, and stays so,
+        leaves hours out, in which nothing was used. One that was set back would label hours twice: labels stay ahead.
+        """
+        looked_at, looked_s = self._looked
+        passed = timedelta(seconds=max(0.0, boot_s - looked_s))
+        jump = clock_now - looked_at - passed
+        if abs(jump) <= JUMP_MIN + DRIFT_MAX * passed:
+            return timedelta(0)
+        ahead = self._ahead - jump
+        self._ahead = max(timedelta(0), ahead)
+        leap = max(timedelta(0), -ahead)
+        return timedelta(seconds=round(leap.total_seconds()))
+
+    def _leap_to(self, now: datetime, leap: timedelta) -> None:
+        """The next interval begins now; what was used before is charged up to the leap."""
+        meter = self._meter
+        if meter is not None and meter.open_interval() is not None:
+            self._waiting.append(meter.close())
+        self._meter = WorkMeter(now, self._whole)
+        self._works = {
+            key: structs.replace(work, started_at=work.started_at + leap, submitted_at=work.submitted_at + leap)
+            for key, work in self._works.items()
+        }
 
     async def close(self) -> None:
         """Books the open interval: what was used is not forgotten with the process."""
@@ -124,16 +185,23 @@ class Accounts:
     def _past_charges(self, start: datetime, end: datetime) -> Iterator[Charge]:
         return (row.charge for row in ledger_rows.current_rows(self._database, start, end))
 
-    def _begin(self, present: Mapping[str, tuple[Work, State]], now: datetime) -> datetime:
-        """Where the ledger ends, if work that ran then still runs; else now."""
-        until = ledger_rows.head(self._database).until
-        ran_on = until is not None and any(work.started_at < until for work, _ in present.values())
-        if until is None:
-            return now
-        # A clock that was set back must not charge an hour twice.
-        return until if until > now or (ran_on and now - until <= GAP_MAX) else now
+    def _last_booked(self) -> tuple[datetime | None, datetime | None]:
+        """Where the ledger ends, and when its last row was written."""
+        until, last = ledger_rows.head(self._database).until, ledger_rows.last_row(self._database)
+        return until, None if last is None else last.booked_at
 
-    def _present(self) -> dict[str, tuple[Work, State]]:
+    def _work(self, workload: Workload, now: datetime, earliest: datetime | None, latest: datetime) -> Work | None:
+        """With its times as labels; `latest` is that of now. New work has begun since the last look, at `earliest`."""
+        work = work_of(workload, self._nodes)
+        if work is None:
+            return None
+        started = latest - elapsed(work.started_at, now, self._clock.adopted)
+        if earliest is not None:
+            started = max(started, earliest)
+        submitted = min(started, latest - elapsed(work.submitted_at, now, self._clock.adopted))
+        return structs.replace(work, started_at=started, submitted_at=submitted)
+
+    def _present(self, now: datetime, earliest: datetime | None, latest: datetime) -> dict[str, tuple[Work, State]]:
         """What holds GPUs here at this moment, own work and guests."""
         desk = self._driver.machine.desk
         works: dict[tuple[str, int], Work] = {}
@@ -143,7 +211,7 @@ class Accounts:
             if workload is None:
                 continue
             key = (workload.id, workload.attempt)
-            work = self._works.get(key) or work_of(workload, self._nodes)
+            work = self._works.get(key) or self._work(workload, now, earliest, latest)
             if work is not None:
                 works[key] = work
                 present[workload.id] = (work, workload.state)
@@ -163,16 +231,24 @@ class Accounts:
             if len(found) < EVENTS_PER_READ:
                 return started
 
-    def _ended(self, started: set[str], present: Mapping[str, tuple[Work, State]]) -> list[Run]:
+    def _ended(
+        self,
+        present: Mapping[str, tuple[Work, State]],
+        before: Mapping[tuple[str, int], Work],
+        now: datetime,
+        between: tuple[datetime, datetime],
+    ) -> list[Run]:
         """Work that ran since the last look and does so no more: seen then, or begun since."""
         registry = self._driver.machine.desk.registry.workloads
+        earliest, latest = between
         gone: list[Run] = []
-        for job in (started | self._seen) - present.keys():
+        for job in (self._started | self._seen) - present.keys():
             workload = registry.get(job)
             if workload is None or (workload.runner_hub and not workload.guest) or workload.completed_at is None:
                 continue
-            work = work_of(workload, self._nodes)
+            work = before.get((workload.id, workload.attempt)) or self._work(workload, now, earliest, latest)
             if work is not None:
-                gone.append(Run(work, work.started_at, workload.completed_at))
-        self._seen = set(present)
+                end = max(latest - elapsed(workload.completed_at, now, self._clock.adopted), earliest)
+                gone.append(Run(work, min(work.started_at, end), end))
+        self._seen, self._started = set(present), set()
         return gone

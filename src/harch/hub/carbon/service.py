@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.steady import SteadyClock
 from harch.carbon.forecasts.history import NothingKnown
 from harch.carbon.signals.board import ROUND_S
 from harch.carbon.signals.sites import Site
@@ -66,7 +66,7 @@ class HubCarbon:
         fleet: Fleet,
         hub: Hub,
         folder: Path,
-        clock: Clock,
+        clock: SteadyClock,
         database: Database,
         driver: Driver,
         peers: Callable[[], list[PeerView]],

@@ -128,7 +128,7 @@ def _interrupt(desk: Desk, workload: Workload, decision: Decision, plan: HubPlan
     memory, before = desk.carbon, workload.carbon
     if workload.started_at is None or plan.attempts.get(workload.id) != workload.attempt:
         return
-    ran_s = max((desk.now - workload.started_at).total_seconds(), 0.0)
+    ran_s = desk.elapsed_s(workload.started_at)
     if not memory.may_move(desk.boot_s) or not is_movable(desk, workload, ran_s):
         return
     known = before or CarbonChoice(action="", decided_at=desk.now, hub_id=desk.hub.id)

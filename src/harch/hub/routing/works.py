@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from harch.base.elapsed import elapsed
 from harch.carbon.planning.margins import SCARCE_MARGIN_S, scarcity
 from harch.carbon.planning.outlook import Pool
 from harch.carbon.planning.settings import AppliesTo, PlanSettings
@@ -146,7 +147,8 @@ def waiting_work(
 def running_work(desk: Desk, workload: Workload, pools: Pools, *, now: datetime) -> FlexibleWork:
     """Own work that runs, here or at a peer; movable only if it says that it goes on from what it saved."""
     here = workload.runner_hub if workload.leased else desk.hub.id
-    ran_s = (now - workload.started_at).total_seconds() if workload.started_at is not None else 0.0
+    started_at = workload.started_at
+    ran_s = elapsed(started_at, now, desk.adopted).total_seconds() if started_at is not None else 0.0
     may_move = is_movable(desk, workload, ran_s)
     hubs, wait_s = frozenset({here}), 0.0
     if may_move:
@@ -169,7 +171,7 @@ def is_movable(desk: Desk, workload: Workload, ran_s: float) -> bool:
         return False
     moved_at = workload.carbon.moved_at if workload.carbon is not None else None
     again_s = settings.planning.move_again_after_s
-    return moved_at is None or (desk.now - moved_at).total_seconds() >= again_s
+    return moved_at is None or desk.elapsed_s(moved_at) >= again_s
 
 
 def _flexible(

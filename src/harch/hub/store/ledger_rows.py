@@ -43,6 +43,11 @@ def head(database: Database) -> LedgerHead:
     return LedgerHead(int(seq), str(hash_), datetime.fromisoformat(str(until)))
 
 
+def last_row(database: Database) -> LedgerRow | None:
+    found = database.query("SELECT entry FROM carbon_ledger ORDER BY seq DESC LIMIT 1")
+    return decode_row(found[0][0]) if found else None
+
+
 def current_rows(
     database: Database,
     start: datetime = _BEGIN,

@@ -88,5 +88,5 @@ class Watch:
     def _waited(self, workload: Workload, now: datetime) -> None:
         trace = read_header(workload.trace) if workload.trace else None
         trace_id = trace.trace_id.hex() if trace is not None else ""
-        waited_s = (now - workload.created_at).total_seconds()
+        waited_s = max(0.0, (now - workload.created_at).total_seconds())
         self.waits.observe(waited_s, trace_id=trace_id, at_s=now.timestamp() if trace_id else 0.0)

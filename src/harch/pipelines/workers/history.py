@@ -251,7 +251,7 @@ def _record_at(raw: bytes, at: int) -> _Found | None:
 
 def _is_of_size(raw: bytes, at: int, message: bytes) -> bool:
     _, at_ms, checksum = _HEAD.unpack_from(raw, at)
-    return _checksum(len(message), at_ms, message) == checksum
+    return bool(_checksum(len(message), at_ms, message) == checksum)
 
 
 def _next_record(raw: bytes, after: int) -> int:
@@ -269,7 +269,7 @@ def _is_torn(raw: bytes, at: int) -> bool:
     if at + _HEAD.size > len(raw):
         return True
     size, _, _ = _HEAD.unpack_from(raw, at)
-    return size <= MESSAGE_BYTES_MAX and at + _HEAD.size + size > len(raw)
+    return bool(size <= MESSAGE_BYTES_MAX and at + _HEAD.size + size > len(raw))
 
 
 def _old_records(raw: bytes) -> Iterator[_Found]:

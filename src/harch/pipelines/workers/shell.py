@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from harch.base.clock import Clock, SystemClock
 from harch.base.egress import Guard
 from harch.base.errors import HarchError
+from harch.base.steady import SteadyClock
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
 from harch.pipelines.client.protocol import Message
@@ -78,7 +79,7 @@ class Shell:
     def __init__(self, config: WorkerConfig, *, clock: Clock | None = None) -> None:
         self.config = config
         self.names = config.names
-        self.clock = clock or SystemClock()
+        self.clock = clock or SteadyClock(SystemClock())
         self.process = os.environ.get(TOKEN) or secrets.token_hex(6)
         self.client = AioClient(config.engine.options(config.worker), clock=self.clock)
         self.act_client = AioClient(config.act_engine.options(config.worker), clock=self.clock)

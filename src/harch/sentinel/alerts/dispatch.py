@@ -77,7 +77,9 @@ class Dispatcher:
         """The groups whose time has come; each gets its next time. Empty groups are forgotten."""
         found: list[Flush] = []
         for address, group in list(self._groups.items()):
-            if group.next_flush_ms > now_ms:
+            longest_ms = max(group.route.group_wait_ms, group.route.group_interval_ms)
+            # A time further away than any pause was set before the clock was set back: it would never come.
+            if now_ms < group.next_flush_ms <= now_ms + longest_ms:
                 continue
             if not group.alerts:
                 del self._groups[address]

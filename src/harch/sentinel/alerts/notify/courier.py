@@ -66,26 +66,28 @@ class Courier:
 
     async def _carry(self, delivery: Delivery) -> None:
         attempt = 0
+        # By the boot's own seconds: a clock that is set ahead must not drop what waits.
+        deadline_s = self._clock.monotonic_s() + max(0, delivery.deadline_ms - self._now_ms()) / 1000
         while True:
-            await self._wait_for_token(delivery)
+            await self._wait_for_token(delivery, deadline_s)
             attempt += 1
             self.counts[delivery.receiver, "attempts"] += 1
             try:
                 await self.sender.send(delivery)
             except HarchError as error:
                 wait_ms = pause_ms(attempt)
-                if not error.meta.get("retry") or self._now_ms() + wait_ms > delivery.deadline_ms:
+                if not error.meta.get("retry") or self._clock.monotonic_s() + wait_ms / 1000 > deadline_s:
                     raise
                 await self._clock.sleep(wait_ms / 1000)
             else:
                 return
 
-    async def _wait_for_token(self, delivery: Delivery) -> None:
+    async def _wait_for_token(self, delivery: Delivery, deadline_s: float) -> None:
         if len(self._buckets) > RECEIVERS_MAX:
             self._buckets.clear()
         bucket = self._buckets.setdefault(delivery.receiver, Bucket())
-        while wait_ms := bucket.wait_ms(self._now_ms()):
-            if self._now_ms() + wait_ms > delivery.deadline_ms:
+        while wait_ms := bucket.wait_ms(round(self._clock.monotonic_s() * 1000)):
+            if self._clock.monotonic_s() + wait_ms / 1000 > deadline_s:
                 raise HarchError(
                     "E0650", f"{delivery.receiver} gets more notifications than it may", hint="group by fewer labels"
                 )
