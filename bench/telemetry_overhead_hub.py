@@ -91,7 +91,8 @@ class BenchHub:
         self.driver = self.service._driver
         hub = fleet.hubs[0]
         self.agent = QuietAgent(SimAgent("bench", hub.country, tuple(node.id for node in hub.nodes), 10_000))
-        self._tasks = [asyncio.create_task(self.service.attach_agent(self.agent)), asyncio.create_task(self.beat())]
+        serving = self.service.attach_agent(self.agent, key_id="key_agent")
+        self._tasks = [asyncio.create_task(serving), asyncio.create_task(self.beat())]
         self._number = 0
 
     async def open(self) -> None:

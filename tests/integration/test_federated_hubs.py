@@ -99,7 +99,7 @@ class LiveHub:
         self.agent = NearAgent(SimAgent(f"{self._hub.id}-agent", self._hub.country))
         self._tasks = [
             asyncio.create_task(self.service.run()),
-            asyncio.create_task(self.service.attach_agent(self.agent)),
+            asyncio.create_task(self.service.attach_agent(self.agent, key_id="key_agent")),
         ]
 
     async def stop(self) -> None:

@@ -19,9 +19,8 @@ _log = logging.getLogger("harch.api")
 class WebSocketLink:
     """An `AgentLink` over ASGI. Frames are binary; anything else ends the connection."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, key_id: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
-        self.key_id = key_id
         self.peer = f"{client[0]}:{client[1]}" if client else "unknown"
         self._receive = receive
         self._send = send
@@ -67,9 +66,9 @@ async def connect_agent(hub: HubPort, scope: Scope, receive: Receive, send: Send
         await refuse_websocket(error, send, request_id)
         return
     await send({"type": "websocket.accept"})
-    link = WebSocketLink(scope, receive, send, principal.key_id)
+    link = WebSocketLink(scope, receive, send)
     try:
-        await hub.attach_agent(link)
+        await hub.attach_agent(link, key_id=principal.key_id)
     except ConnectionError:
         _log.info("agent %s (key %s) disconnected", link.peer, principal.key_id)
     finally:

@@ -9,6 +9,7 @@ from typing import Protocol
 from harch.api.federation_port import FederationPort
 from harch.api.pipeline_port import PipelinePort
 from harch.api.power_port import CarbonPort, EnergyPort
+from harch.hub.agent_keys import AgentKey
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.hub.closing import HubClosure
 from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
@@ -157,7 +158,17 @@ class OperationsPort(Protocol):
 class CredentialsPort(Protocol):
     """API keys, and the secrets of tenants. Neither is ever shown again."""
 
-    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]: ...
+    async def create_key(
+        self, *, name: str, tenant: str, role: Role, actor: str, agent_id: str = "", node_ids: tuple[str, ...] = ()
+    ) -> tuple[KeyInfo, str]:
+        """`agent_id`: the agent that a key of that role is for, with its nodes; else the first one that uses it."""
+        ...
+
+    def agents_of(self, key_id: str) -> tuple[AgentKey, ...]: ...
+
+    async def release_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo:
+        """Forgets whose key it is: the next agent that shows it has it."""
+        ...
 
     async def keys(self, tenant: str | None) -> list[KeyInfo]: ...
 
@@ -316,12 +327,8 @@ class HubPort(Protocol):
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage: ...
 
-    async def attach_agent(self, link: AgentLink) -> None:
-        """Runs until the connection ends."""
-        ...
-
-    def agents_of_key(self, key_id: str) -> list[str]:
-        """The agents that connected with this key since the hub started."""
+    async def attach_agent(self, link: AgentLink, *, key_id: str) -> None:
+        """Runs until the connection ends. `key_id` is the key that it was opened with."""
         ...
 
     def metrics_text(self, *, openmetrics: bool = False, of_tenants: bool = False) -> bytes:

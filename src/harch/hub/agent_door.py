@@ -6,30 +6,40 @@ import asyncio
 from collections.abc import Callable
 
 from harch.base.errors import HarchError
-from harch.execution.protocol import AgentMessage, Heartbeat, Hello, HubMessage, TaskEnded, TaskKey, TaskStarted
+from harch.execution.protocol import (
+    AgentMessage,
+    Heartbeat,
+    Hello,
+    HubMessage,
+    Refused,
+    TaskEnded,
+    TaskKey,
+    TaskStarted,
+)
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
+from harch.hub.credentials import HubCredentials
 from harch.hub.driver import Driver
 from harch.hub.faults import REST_S_MAX
 from harch.hub.sessions import AgentLink, Session
 from harch.hub.views import LogPage
 from harch.workloads.lifecycle import Workload
 
-AGENTS_PER_KEY_MAX = 10_000
-
 
 class AgentDoor:
     """All agents on the line. `driver` comes as a question, because the driver itself sends through this door."""
 
-    def __init__(self, driver: Callable[[], Driver]) -> None:
+    def __init__(self, driver: Callable[[], Driver], credentials: HubCredentials) -> None:
         self._driver = driver
+        self._credentials = credentials
+        credentials.on_revoked = self._key_revoked
         self._sessions: dict[str, Session] = {}
         self._opened = 0
-        self._agents_of_key: dict[str, set[str]] = {}
 
-    async def attach(self, link: AgentLink) -> None:
-        """Runs until the connection ends."""
+    async def attach(self, link: AgentLink, *, key_id: str) -> None:
+        """Runs until the connection ends. `key_id` is the key that it was opened with."""
         self._opened += 1
-        session = Session(link, self._opened)
+        session = Session(link, self._opened, key_id)
         why = "the connection failed"
         try:
             why = await session.run(self._joined, self._said)
@@ -37,10 +47,6 @@ class AgentDoor:
             if session.hello is not None and self._sessions.get(session.hello.agent_id) is session:
                 del self._sessions[session.hello.agent_id]
                 self._driver().post(h.AgentLeft(session.hello.agent_id, session.number, why))
-
-    def agents_of_key(self, key_id: str) -> list[str]:
-        """The agents that joined with this key, also those that have left: their telemetry may come later."""
-        return sorted(self._agents_of_key.get(key_id, ()))
 
     def send(self, agent_id: str, message: HubMessage) -> None:
         session = self._sessions.get(agent_id)
@@ -76,27 +82,37 @@ class AgentDoor:
         if driver.not_ready:
             session.close(f"the hub is not ready: {driver.not_ready}")
             return
+        # First of all: who is not that agent must not take the place of the one that is.
+        if error := self._credentials.agent_refusal(session.key_id, hello.agent_id, hello.node_ids):
+            session.send(Refused(error.code, f"{error.message}; {error.hint}"))
+            driver.post(h.AgentBarred(hello.agent_id, drafts.agent_refused(hello.agent_id, hello.country, error)))
+            return
         older = self._sessions.get(hello.agent_id)
         if older is not None and older is not session:
             older.close("the agent has connected anew")
         self._sessions[hello.agent_id] = session
-        known = self._agents_of_key.setdefault(session.link.key_id, set())
-        if len(known) < AGENTS_PER_KEY_MAX:
-            known.add(hello.agent_id)
         if not driver.post(h.AgentJoined(hello, session.number)):
             session.close("the hub failed when it joined; it is welcome again in a moment")
+        joined = driver.machine.desk.agents.agents.get(hello.agent_id)
+        if joined is not None and joined.session == session.number:
+            self._credentials.agent_came(session.key_id, hello.agent_id, hello.node_ids)
         driver.plan_placement()
+
+    def _key_revoked(self, key_id: str) -> None:
+        for session in list(self._sessions.values()):
+            if session.key_id == key_id:
+                session.close("its key is no longer valid")
 
     def _said(self, session: Session, messages: list[AgentMessage]) -> None:
         """What one frame reported goes to disk together."""
         driver = self._driver()
-        if session.hello is None or driver.not_ready:
-            return
+        if session.hello is None or driver.not_ready or self._sessions.get(session.hello.agent_id) is not session:
+            return  # one that was refused, or whose place another connection of the same agent has taken
         events: list[h.Event] = []
         for message in messages:
             match message:
                 case TaskStarted():
-                    events.append(h.TaskStartSeen(message.key))
+                    events.append(h.TaskStartSeen(message.key, session.hello.agent_id))
                 case Heartbeat(boot_s):
                     driver.heard_clock(session.hello.agent_id, boot_s)
                 case TaskEnded():

@@ -90,6 +90,13 @@ class AgentJoined(Struct, frozen=True, gc=False):
     session: int  # tells a new connection of an agent from an old one that has not yet been noticed to be dead
 
 
+class AgentBarred(Struct, frozen=True, gc=False):
+    """Somebody came with a key that is not this agent's."""
+
+    agent_id: str
+    draft: Draft
+
+
 class AgentLeft(Struct, frozen=True, gc=False):
     agent_id: str
     session: int
@@ -98,6 +105,7 @@ class AgentLeft(Struct, frozen=True, gc=False):
 
 class TaskStartSeen(Struct, frozen=True, gc=False):
     key: TaskKey
+    agent_id: str = ""  # who says so
 
 
 class TaskEndSeen(Struct, frozen=True, gc=False):
@@ -204,6 +212,7 @@ Event = (
     | DataRetagged
     | TagsDue
     | AgentJoined
+    | AgentBarred
     | AgentLeft
     | TaskStartSeen
     | TaskEndSeen

@@ -70,6 +70,9 @@ class KeyRing:
             raise HarchError("E0308", f"no API key has the id `{key_id}`", hint="`GET /v1/auth/keys` lists them")
         return info
 
+    def is_valid(self, key_id: str) -> bool:
+        return key_id in self._infos and not self._infos[key_id].revoked
+
     def all(self, tenant: str | None) -> list[KeyInfo]:
         return [info for info in self._infos.values() if tenant is None or info.tenant == tenant]
 

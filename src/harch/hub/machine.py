@@ -93,10 +93,12 @@ class JobMachine:
                 asks.submit(desk, event)
             case h.PlacementDue():
                 self._place()
-            case h.TaskStartSeen(key):
-                reports.task_started(desk, key)
-            case h.TaskEndSeen():
-                reports.task_ended(desk, event)
+            case h.TaskStartSeen(key, agent_id):
+                if not reports.is_of_another(desk, key, agent_id):
+                    reports.task_started(desk, key)
+            case h.TaskEndSeen(agent_id, end):
+                if not reports.is_of_another(desk, end.key, agent_id):
+                    reports.task_ended(desk, event)
             case h.StopAsked():
                 asks.stop(desk, event)
             case h.PauseAsked(workload_id):
@@ -115,6 +117,8 @@ class JobMachine:
                 data_asks.sweep(desk)
             case h.AgentJoined():
                 reports.agent_joined(desk, event)
+            case h.AgentBarred():
+                reports.agent_barred(desk, event)
             case h.AgentLeft():
                 reports.agent_left(desk, event)
             case h.SpillDue():

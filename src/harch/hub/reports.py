@@ -15,6 +15,13 @@ REFUSALS = ("E0902", "E0907")  # how an agent begins its no about data
 STRAY_GRACE_S = 5.0  # for tasks that an agent runs and the hub does not want
 
 
+def is_of_another(desk: Desk, key: TaskKey, agent_id: str) -> bool:
+    """Whether the task is at a node of another agent that is connected: that one tells of it, and nobody else."""
+    workload = desk.current(key)
+    node = next((task.node_id for task in workload.placement if task.rank == key.rank), "") if workload else ""
+    return bool(agent_id) and desk.agents.agent_of_node.get(node, agent_id) != agent_id
+
+
 def task_started(desk: Desk, key: TaskKey) -> None:
     workload = desk.current(key)
     if workload is None:
@@ -99,6 +106,11 @@ def agent_joined(desk: Desk, event: h.AgentJoined) -> None:
     desk.note("agent.joined", hello.agent_id, f"serves {len(nodes)} nodes, {hello.process_slots} processes")
     desk.audit(drafts.agent_joined(hello.agent_id, hello.country, nodes=len(nodes)))
     _reconcile(desk, hello.agent_id, set(nodes), {task.key: task.running for task in hello.tasks})
+
+
+def agent_barred(desk: Desk, event: h.AgentBarred) -> None:
+    desk.note("agent.refused", event.agent_id, "came with a key that is not its own")
+    desk.audit(event.draft)
 
 
 def agent_left(desk: Desk, event: h.AgentLeft) -> None:

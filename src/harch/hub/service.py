@@ -109,7 +109,7 @@ class HubService(HubWorkloads):
             release=lambda: driver.release(),
             loss=loss,
         )
-        self._agents = AgentDoor(lambda: driver)
+        self._agents = AgentDoor(lambda: driver, self.credentials)
         self._metrics = HubMetrics(self.summary, clock.now)
         self._metrics.remember(database.last_events(ALARMING, EVENTS_LOOKED_AT))
         self._metrics.watch_damage(state_dir, clock.monotonic_s)
@@ -320,12 +320,9 @@ class HubService(HubWorkloads):
 
     # Agents
 
-    async def attach_agent(self, link: AgentLink) -> None:
-        """Runs until the connection ends."""
-        await self._agents.attach(link)
-
-    def agents_of_key(self, key_id: str) -> list[str]:
-        return self._agents.agents_of_key(key_id)
+    async def attach_agent(self, link: AgentLink, *, key_id: str) -> None:
+        """Runs until the connection ends. `key_id` is the key that it was opened with."""
+        await self._agents.attach(link, key_id=key_id)
 
     async def read_log(
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int

@@ -34,11 +34,6 @@ class AgentLink(Protocol):
     @property
     def peer(self) -> str: ...
 
-    @property
-    def key_id(self) -> str:
-        """Of the key that the agent showed."""
-        ...
-
     async def receive(self) -> bytes: ...
 
     async def send(self, frame: bytes) -> None: ...
@@ -47,8 +42,9 @@ class AgentLink(Protocol):
 class Session:
     """One connection of one agent."""
 
-    def __init__(self, link: AgentLink, number: int) -> None:
+    def __init__(self, link: AgentLink, number: int, key_id: str) -> None:
         self.link = link
+        self.key_id = key_id
         self.number = number
         self.hello: Hello | None = None
         self._outbox: list[HubMessage] = []
@@ -129,6 +125,8 @@ class Session:
                     if future is not None and not future.done():
                         future.set_result(message)
                 elif isinstance(message, Hello):
+                    if self.hello is not None:
+                        raise ConnectionError("said twice who it is")
                     self.hello = message
                     joined(self, message)
                 else:

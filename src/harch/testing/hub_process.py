@@ -88,7 +88,7 @@ class HubProcess:
     def start_agent(self, name: str) -> None:
         number = list(self._nodes_of).index(name)
         first = self.port_base + 1000 + number * 100
-        words = ["--hub-url", self.url, "--key-file", str(self.home / self.hub_id / "agent.key"), "--id", name]
+        words = ["--hub-url", self.url, "--key-file", str(self._key_file(name)), "--id", name]
         words += ["--country", self.summary()["country"], "--state-dir", str(self.home / name)]
         words += ["--gang-ports", f"{first}-{first + 99}", "--hide", str(self.home)]
         words += self._agent_options
@@ -97,6 +97,18 @@ class HubProcess:
         for node in self._nodes_of[name]:
             words += ["--node", node]
         self.agents[name] = self._spawn("agent", "serve", *words)
+
+    def _key_file(self, name: str) -> Path:
+        """The first agent has the key that the hub writes; a key belongs to one agent, so others get their own."""
+        if name == next(iter(self._nodes_of)):
+            return self.home / self.hub_id / "agent.key"
+        path = self.home / f"{name}.key"
+        if not path.exists():
+            with self.client() as client:
+                answer = client.post("/v1/auth/keys", json={"name": name, "role": "agent", "agent_id": name})
+            path.touch(0o600)
+            path.write_text(answer.raise_for_status().json()["key"])
+        return path
 
     def add_agent(self, name: str, *node_ids: str) -> None:
         """One more agent, for these nodes (all if none is named); returns when the hub has it."""

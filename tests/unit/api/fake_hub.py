@@ -10,6 +10,7 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
+from harch.hub.agent_keys import AgentKey
 from harch.hub.carbon.plan_view import CarbonPlanView
 from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
 from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PastHour, PowerView
@@ -212,6 +213,7 @@ class FakeHub:
         self.federation = FakeFederation(self)
         self.carbon = FakeCarbon()
         self.energy = FakeEnergy()
+        self.agent_keys: list[AgentKey] = []
         self.key_infos = {
             role.value: KeyInfo(
                 id=f"key_{role.value}", name=role.value, tenant="acme", role=role, prefix="hsk_", created_at=START
@@ -465,12 +467,23 @@ class FakeHub:
         end = first + len(data)
         return LogPage(offset=first, next_offset=end, data=data, eof=self.log_eof and end >= len(self.log))
 
-    async def create_key(self, *, name: str, tenant: str, role: Role, actor: str) -> tuple[KeyInfo, str]:
+    async def create_key(
+        self, *, name: str, tenant: str, role: Role, actor: str, agent_id: str = "", node_ids: tuple[str, ...] = ()
+    ) -> tuple[KeyInfo, str]:
+        if agent_id:
+            self.agent_keys.append(AgentKey(key_id=f"key_{name}", agent_id=agent_id, node_ids=node_ids))
         token = f"hsk_{name}_0123456789abcdef"
         info = KeyInfo(id=f"key_{name}", name=name, tenant=tenant, role=role, prefix=token[:8], created_at=self.now())
         self.key_infos[name] = info
         self.principals[token] = Principal(key_id=info.id, name=name, tenant=tenant, role=role)
         return info, token
+
+    def agents_of(self, key_id: str) -> tuple[AgentKey, ...]:
+        return tuple(one for one in self.agent_keys if one.key_id == key_id)
+
+    async def release_key(self, key_id: str, *, tenant: str | None, actor: str) -> KeyInfo:
+        self.agent_keys = [one for one in self.agent_keys if one.key_id != key_id]
+        return next(info for info in self.key_infos.values() if info.id == key_id)
 
     async def keys(self, tenant: str | None) -> list[KeyInfo]:
         return [info for info in self.key_infos.values() if tenant in {None, info.tenant}]
@@ -493,10 +506,7 @@ class FakeHub:
         if self.secrets.pop((tenant, name), None) is None:
             raise HarchError("E0306", f"no secret is called `{name}`")
 
-    def agents_of_key(self, key_id: str) -> list[str]:
-        return [f"agent-of-{key_id}"]
-
-    async def attach_agent(self, link: AgentLink) -> None:
+    async def attach_agent(self, link: AgentLink, *, key_id: str) -> None:
         while True:
             frame = await link.receive()
             self.frames.append(frame)

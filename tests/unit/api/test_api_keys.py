@@ -85,3 +85,19 @@ async def test_a_wrong_secret_is_refused_without_repeating_it(user: Client, name
     answer = await user.put(f"/secrets/{name}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (400, "E0201")
     assert "vvv" not in answer.text
+
+
+async def test_a_key_for_an_agent_names_it_and_can_be_freed(admin: Client) -> None:
+    body = {"name": "gpu-1", "role": "agent", "agent_id": "gpu-1", "node_ids": ["n1"]}
+    made = (await admin.post("/auth/keys", json=body)).json()
+    assert made["agents"] == ["gpu-1"]
+    freed = await admin.delete(f"/auth/keys/{made['id']}/agents")
+    assert (freed.status_code, freed.json()["agents"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"name": "x", "agent_id": "a"}, {"name": "x", "role": "agent", "node_ids": ["n1"]}],
+)
+async def test_only_keys_of_agents_belong_to_agents(admin: Client, body: dict[str, object]) -> None:
+    assert (await admin.post("/auth/keys", json=body)).json()["code"] == "E0201"

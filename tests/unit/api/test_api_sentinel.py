@@ -22,6 +22,14 @@ async def test_keys_are_known_by_role_and_tenant(operator: Client, role: Role) -
     assert told["key_id"]
 
 
+async def test_sentinel_learns_which_agents_a_key_belongs_to(operator: Client, admin: Client) -> None:
+    """What the key sends is believed about them alone."""
+    made = await admin.post("/auth/keys", json={"name": "n7", "role": "agent", "agent_id": "node-7"})
+    token = made.json()["key"]
+    assert (await operator.post("/sentinel/callers", json={"key": token})).json()["agents"] == ["node-7"]
+    assert (await operator.post("/sentinel/callers", json={"key": KEYS[Role.USER]})).json()["agents"] == []
+
+
 async def test_a_key_of_nobody_is_not_known(operator: Client) -> None:
     assert (await operator.post("/sentinel/callers", json={"key": "hsk_nobody"})).status_code == 404
 

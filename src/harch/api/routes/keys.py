@@ -10,12 +10,14 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from harch.api.dialects.pages import Page, cut
-from harch.api.routes.context import PER_PAGE, Admin, Here, PageNumber, PerPage, Viewer, read_json, reply
+from harch.api.routes.context import PER_PAGE, Admin, Context, Here, PageNumber, PerPage, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.views import KeyInfo, Role
 
 router = APIRouter(tags=["auth"])
+
+NODES_MAX = 1000  # of one agent
 
 # Scopes are the JavaScript client's word for what we call a role.
 _ROLE_OF_SCOPE = {"read": Role.VIEWER, "write": Role.USER, "operate": Role.OPERATOR, "admin": Role.ADMIN}
@@ -29,13 +31,19 @@ _SCOPES_OF_ROLE = {
 
 
 class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`role`, or `scopes` from which it follows; `user` if neither is given."""
+    """`role`, or `scopes` from which it follows; `user` if neither is given.
+
+    A key with the role `agent` belongs to the agent `agent_id`, and with `node_ids` for these nodes only; without it to
+    the agent that uses it first.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     tenant: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     role: Role | None = None
     scopes: list[str] | None = None
     expires_in_days: float | None = None
+    agent_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    node_ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=128)]], Meta(max_length=NODES_MAX)] = []
 
 
 class KeyView(Struct, frozen=True, kw_only=True):
@@ -50,6 +58,7 @@ class KeyView(Struct, frozen=True, kw_only=True):
     created_at: datetime
     last_used_at: datetime | None
     revoked: bool
+    agents: list[str] = []  # whose key it is, of one with the role `agent`
     expires_at: None = None
     key: str | None = None
 
@@ -97,7 +106,7 @@ async def whoami(caller: Viewer, here: Here) -> Response:
             email="",
             plan="self-hosted",
             created_at=own.created_at if own else here.hub.started_at,
-            api_keys=[_view(info) for info in shown],
+            api_keys=[_view(here, info) for info in shown],
         )
     )
 
@@ -117,12 +126,14 @@ async def verify(caller: Viewer) -> Response:
 
 @router.get("/auth/api-keys", responses=answers(Page[KeyView]), summary="Lists the keys of all tenants")
 async def list_keys(_: Admin, here: Here, page: PageNumber = 1, per_page: PerPage = PER_PAGE) -> Response:
-    return reply(cut([_view(info) for info in await here.hub.credentials.keys(None)], page=page, per_page=per_page))
+    return reply(
+        cut([_view(here, info) for info in await here.hub.credentials.keys(None)], page=page, per_page=per_page)
+    )
 
 
 @router.get("/auth/keys", responses=answers(list[KeyView]), summary="The same as a plain array")
 async def list_keys_plain(_: Admin, here: Here) -> Response:
-    return reply([_view(info) for info in await here.hub.credentials.keys(None)])
+    return reply([_view(here, info) for info in await here.hub.credentials.keys(None)])
 
 
 @router.post(
@@ -140,10 +151,19 @@ async def create_key(request: Request, caller: Admin, here: Here) -> Response:
             hint="leave `expires_in_days` out, and revoke the key when it is no longer needed",
             field="expires_in_days",
         )
+    role = _role(asked)
+    if (asked.agent_id or asked.node_ids) and (role is not Role.AGENT or not asked.agent_id):
+        hint = "leave them out, or give role `agent` and the agent's id"
+        raise HarchError("E0201", "`agent_id` and `node_ids` are for keys of agents", hint=hint, field="agent_id")
     info, key = await here.hub.credentials.create_key(
-        name=asked.name, tenant=asked.tenant or caller.tenant, role=_role(asked), actor=caller.key_id
+        name=asked.name,
+        tenant=asked.tenant or caller.tenant,
+        role=role,
+        actor=caller.key_id,
+        agent_id=asked.agent_id or "",
+        node_ids=tuple(asked.node_ids),
     )
-    return reply(_view(info, key), status=201)
+    return reply(_view(here, info, key), status=201)
 
 
 @router.delete("/auth/api-keys/{key_id}", responses=answers(RevokedKey), summary="Revokes a key")
@@ -151,6 +171,14 @@ async def create_key(request: Request, caller: Admin, here: Here) -> Response:
 async def revoke_key(key_id: str, caller: Admin, here: Here) -> Response:
     info = await here.hub.credentials.revoke_key(key_id, tenant=None, actor=caller.key_id)
     return reply(RevokedKey(id=info.id, revoked=info.revoked))
+
+
+@router.delete("/auth/api-keys/{key_id}/agents", responses=answers(KeyView), summary="Frees an agent's key")
+@router.delete("/auth/keys/{key_id}/agents", responses=answers(KeyView), summary="Frees an agent's key")
+async def release_key(key_id: str, caller: Admin, here: Here) -> Response:
+    """It belongs to the next agent that shows it; agents that are connected with it connect anew."""
+    info = await here.hub.credentials.release_key(key_id, tenant=None, actor=caller.key_id)
+    return reply(_view(here, info))
 
 
 def _role(asked: KeyRequest) -> Role:
@@ -170,7 +198,7 @@ def _role(asked: KeyRequest) -> Role:
     return max((_ROLE_OF_SCOPE[scope] for scope in asked.scopes), key=ranks.index)
 
 
-def _view(info: KeyInfo, key: str | None = None) -> KeyView:
+def _view(here: Context, info: KeyInfo, key: str | None = None) -> KeyView:
     return KeyView(
         id=info.id,
         name=info.name,
@@ -181,5 +209,6 @@ def _view(info: KeyInfo, key: str | None = None) -> KeyView:
         created_at=info.created_at,
         last_used_at=info.last_used_at,
         revoked=info.revoked,
+        agents=[one.agent_id for one in here.hub.credentials.agents_of(info.id)],
         key=key,
     )

@@ -98,7 +98,7 @@ async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
     found = here.hub.authenticate(shown.key)
     if found is None:
         raise HarchError("E0308", "no key of this hub")
-    agents = here.hub.agents_of_key(found.key_id) if found.role is Role.AGENT else []
+    agents = [one.agent_id for one in here.hub.credentials.agents_of(found.key_id)] if found.role is Role.AGENT else []
     known = KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id, name=found.name, agents=agents)
     return reply(known)
 

@@ -63,6 +63,15 @@ KINDS = (
         409,
         "The hub's state folder already holds the keys of a federation. They are never overwritten.",
     ),
+    ErrorKind(
+        "E0115",
+        "Key belongs to another agent",
+        403,
+        "A key with the role `agent` belongs to the agent that used it first, or for which it was made, with the nodes "
+        "that it named then. Another agent needs a key of its own, so that one node cannot pass for another. An admin "
+        "frees a key with `DELETE /v1/auth/keys/ID/agents`; the next agent that shows it has it then.",
+        EXIT_REFUSED,
+    ),
     # E02: what did you say?
     ErrorKind(
         "E0201", "Input not valid", 400, "A field is missing, unknown, of the wrong type or out of range.", EXIT_USAGE

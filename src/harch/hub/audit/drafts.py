@@ -75,6 +75,10 @@ def key_changed(kind: str, key_id: str, *, name: str, tenant: str, role: str, ac
     return Draft(kind, key_id, "done", actor=actor, authority=tenant_of(tenant), details=details)
 
 
+def key_bound(key_id: str, agent_id: str, *, nodes: int) -> Draft:
+    return Draft(audit.KEY_BOUND, key_id, "done", details={"agent": agent_id, "nodes": nodes})
+
+
 def secret_changed(kind: str, name: str, *, tenant: str, actor: str) -> Draft:
     return Draft(kind, name, "done", actor=actor, authority=tenant_of(tenant))
 

@@ -9,9 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harch.base.clock import iso
 from harch.base.errors import HarchError
 from harch.base.sqlite_guard import SqliteGuard
+from harch.hub.agent_keys import AgentKey
 from harch.hub.happenings import IdempotencyEntry
 from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.store import rows
@@ -254,6 +257,13 @@ class Database:
                 str(digest),
             )
             for key_id, digest, name, tenant, role, prefix, created_at, last_used_at, revoked in found
+        ]
+
+    def agent_keys(self) -> list[AgentKey]:
+        found = self._all("SELECT key_id, agent_id, node_ids FROM agent_keys ORDER BY key_id, agent_id")
+        return [
+            AgentKey(key_id=key_id, agent_id=agent_id, node_ids=msgspec.json.decode(nodes, type=tuple[str, ...]))
+            for key_id, agent_id, nodes in found
         ]
 
     def secrets(self) -> list[tuple[str, str, bytes]]:

@@ -108,6 +108,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # How far the actions of a pipeline are in the audit chain: a number of its stream.
         "CREATE TABLE pipeline_audited (pipeline TEXT PRIMARY KEY, seq INTEGER NOT NULL)",
     ),
+    (
+        # `node_ids` is JSON. A key that was made before belongs to all agents that have been seen: they may share it.
+        """CREATE TABLE agent_keys (
+            key_id TEXT NOT NULL, agent_id TEXT NOT NULL, node_ids TEXT NOT NULL, PRIMARY KEY (key_id, agent_id))""",
+        """INSERT INTO agent_keys (key_id, agent_id, node_ids)
+            SELECT DISTINCT api_keys.id, events.subject, '[]' FROM api_keys, events
+            WHERE api_keys.role = 'agent' AND api_keys.revoked = 0 AND events.kind = 'agent.joined'""",
+    ),
 )
 
 

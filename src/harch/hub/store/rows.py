@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harch.base.clock import iso
+from harch.hub.agent_keys import AgentKey
 from harch.hub.happenings import IdempotencyEntry
 from harch.hub.views import EventRecord, KeyInfo
 from harch.workloads.lifecycle import Workload
@@ -134,6 +135,18 @@ def save_api_key(info: KeyInfo, digest: str) -> Statement:
             int(info.revoked),
         ),
     )
+
+
+def save_agent_key(one: AgentKey) -> Statement:
+    return (
+        "INSERT INTO agent_keys (key_id, agent_id, node_ids) VALUES (?, ?, ?)"
+        " ON CONFLICT (key_id, agent_id) DO UPDATE SET node_ids = excluded.node_ids",
+        (one.key_id, one.agent_id, msgspec.json.encode(one.node_ids).decode()),
+    )
+
+
+def drop_agent_keys(key_id: str) -> Statement:
+    return "DELETE FROM agent_keys WHERE key_id = ?", (key_id,)
 
 
 def save_secret(tenant: str, name: str, sealed: bytes) -> Statement:
