@@ -34,7 +34,7 @@ def read_sealed(path: Path) -> bytes:
 
 def put_right(path: Path, raw: bytes, content: bytes) -> None:
     """Writes what a file should hold, and keeps what it held."""
-    path.with_name(f"{path.name}{SUFFIX}").write_bytes(raw)
+    rewrite(path.with_name(f"{path.name}{SUFFIX}"), raw)
     rewrite(path, LINE.seal(content))
     _log.error("E1030: a flipped bit in %s was put right", path)
 

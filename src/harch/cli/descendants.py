@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from harch.base.clock import Clock
+from harch.base.seal import LINE, DamagedContent
 from harch.execution.kernel import adopt_orphans, children_of, kill_process, read_text, start_ticks
 
 LOOK_S = 0.05
@@ -98,9 +99,9 @@ def recorded(state_dir: Path) -> Iterator[int]:
     for pattern in _RECORDS:
         for path in state_dir.glob(pattern):
             try:
-                record = msgspec.json.decode(path.read_bytes()[:_RECORD_BYTES_MAX], type=_Record)
+                record = msgspec.json.decode(LINE.unseal(path.read_bytes()[:_RECORD_BYTES_MAX]), type=_Record)
                 is_ours = os.stat(f"/proc/{record.pid}").st_uid == os.geteuid()
-            except (OSError, msgspec.MsgspecError):
+            except (OSError, msgspec.MsgspecError, DamagedContent):
                 continue
             if (
                 is_ours

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 import subprocess
 from pathlib import Path
@@ -13,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
+from harch.base.sealed import read_sealed, rewrite
 from harch.execution.kernel import has_exited, kill_process, start_ticks
-
-RECORD_BYTES_MAX = 4096
 
 
 class ProcessRecord(Struct, frozen=True):
@@ -92,20 +91,14 @@ class RunningProcess:
 def write_record(path: Path, record: ProcessRecord) -> None:
     """Whole or not at all, and never readable by others, not even for a moment."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(record))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    rewrite(path, LINE.seal(msgspec.json.encode(record)))
 
 
 def found_running(record_path: Path) -> RunningProcess | None:
     """The process of an earlier start, if it still runs. A stale or damaged record is nothing."""
     try:
-        record = msgspec.json.decode(record_path.read_bytes()[:RECORD_BYTES_MAX], type=ProcessRecord)
-    except (FileNotFoundError, msgspec.DecodeError):
+        record = msgspec.json.decode(read_sealed(record_path), type=ProcessRecord)
+    except (FileNotFoundError, msgspec.DecodeError, HarchError):
         return None
     return RunningProcess(record, None) if record.is_alive else None
 

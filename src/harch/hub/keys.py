@@ -96,7 +96,7 @@ def ensure_key_file(path: Path) -> str:
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
         draft.unlink()
-    token = path.read_text().strip()
+    token = path.read_bytes().decode(errors="replace").strip()
     if not token.startswith(KEY_PREFIX) or len(token) < 20:
         raise HarchError("E1005", f"{path} holds no API key", hint="remove the file; the next start writes a new one")
     return token

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
+from harch.base.sealed import read_sealed, rewrite
 
 SECRET_BYTES_MAX = 64 * 1024
 SECRETS_MAX = 10_000
+
+_log = logging.getLogger("harch.damage")
 
 
 class SecretBox:
     """Sealed values by tenant and name. Values leave it only towards the agent that runs a task naming them."""
 
     def __init__(self, key_file: Path, stored: Iterable[tuple[str, str, bytes]]) -> None:
-        self._fernet = Fernet(_key(key_file))
         self._sealed = {(tenant, name): sealed for tenant, name, sealed in stored}
+        self._fernet = Fernet(_key(key_file, list(self._sealed.values())))
 
     def seal(self, value: str) -> bytes:
         if len(value.encode()) > SECRET_BYTES_MAX:
@@ -50,16 +54,39 @@ class SecretBox:
                 )
 
     def open(self, tenant: str, names: Iterable[str]) -> dict[str, str]:
-        """Missing ones are left out: the task finds no file, and says so itself."""
-        sealed = {name: self._sealed.get((tenant, name)) for name in names}
-        return {name: self._fernet.decrypt(value).decode() for name, value in sealed.items() if value is not None}
+        """Missing ones are left out, and those that the key does not open: the task finds no file, and says so."""
+        found = {}
+        for name in names:
+            if (sealed := self._sealed.get((tenant, name))) is not None:
+                try:
+                    found[name] = self._fernet.decrypt(sealed).decode()
+                except (InvalidToken, UnicodeDecodeError):
+                    _log.error("E1030: secret `%s` of tenant `%s` was sealed with another key", name, tenant)
+        return found
 
 
-def _key(path: Path) -> bytes:
+def _key(path: Path, sealed: list[bytes]) -> bytes:
+    """The key of the file, made at the first start. The file has a seal: half of a Fernet key only decrypts, and a
+    wrong one opens one secret of 256 all the same, as rubbish."""
     if not path.exists():
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(Fernet.generate_key())
-            file.flush()
-            os.fsync(file.fileno())
-    return path.read_bytes()
+        rewrite(path, LINE.seal(Fernet.generate_key()))
+    key = read_sealed(path)
+    if not _opens(key, []):
+        hint = "restore it from a copy: secrets cannot be opened without it"
+        raise HarchError("E1030", f"{path} holds no key", hint=hint)
+    if not _opens(key, sealed):
+        _log.error("E1030: %s is not the key that stored secrets were sealed with: set them anew, or restore it", path)
+    elif path.read_bytes() == key:  # of an older release
+        rewrite(path, LINE.seal(key))
+    return key
+
+
+def _opens(key: bytes, sealed: list[bytes]) -> bool:
+    """Whether it is a key at all, and opens these."""
+    try:
+        fernet = Fernet(key)
+        for one in sealed:
+            fernet.decrypt(one).decode()
+    except (ValueError, InvalidToken):
+        return False
+    return True

@@ -10,6 +10,8 @@ import msgspec
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
+from harch.base.sealed import read_sealed
 from harch.federation.identity.authority import Authority
 from harch.federation.identity.certificates import fingerprint
 from harch.federation.identity.folder import IdentityFolder, write_private
@@ -116,7 +118,7 @@ class JoinDesk:
 
 def _stored(folder: IdentityFolder) -> list[StoredInvitation]:
     try:
-        return msgspec.json.decode(folder.invitations_file.read_bytes(), type=list[StoredInvitation])
+        return msgspec.json.decode(read_sealed(folder.invitations_file), type=list[StoredInvitation])
     except FileNotFoundError:
         return []
     except (OSError, msgspec.DecodeError) as error:
@@ -126,4 +128,4 @@ def _stored(folder: IdentityFolder) -> list[StoredInvitation]:
 
 
 def _write(folder: IdentityFolder, stored: list[StoredInvitation]) -> None:
-    write_private(folder.invitations_file, msgspec.json.encode(stored))
+    write_private(folder.invitations_file, LINE.seal(msgspec.json.encode(stored)))

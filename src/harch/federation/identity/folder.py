@@ -21,10 +21,12 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from harch.base.config import Home
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
+from harch.base.sealed import read_sealed
 from harch.federation.identity.members import SignedMember
 
 _FOLDER = "federation"
@@ -62,7 +64,7 @@ class IdentityFolder:
 
     def members(self) -> list[SignedMember]:
         with self._readable(self._members):
-            return msgspec.json.decode(self._members.read_bytes(), type=list[SignedMember])
+            return msgspec.json.decode(read_sealed(self._members), type=list[SignedMember])
 
     def state_key(self) -> Ed25519PrivateKey:
         return self._key(self._state_key)
@@ -74,7 +76,13 @@ class IdentityFolder:
         return self.state_key()
 
     def authority_key(self) -> Ed25519PrivateKey:
-        return self._key(self._authority_key)
+        """Raises E1005 for one that is not the authority's: what it signs nobody would believe."""
+        key = self._key(self._authority_key)
+        with self._readable(self._authority_key):
+            named = x509.load_der_x509_certificate(self.authority()).public_key()
+            if named.public_bytes(Encoding.Raw, PublicFormat.Raw) != key.public_key().public_bytes_raw():
+                raise ValueError("another key than the certificate's")
+        return key
 
     def write_authority(self, certificate: bytes, key: Ed25519PrivateKey) -> None:
         self._write_key(self._authority_key, key)
@@ -88,7 +96,7 @@ class IdentityFolder:
         write_private(self.hub_file, secret + _pem(certificate))
 
     def write_members(self, records: Iterable[SignedMember]) -> None:
-        write_private(self._members, msgspec.json.format(msgspec.json.encode(list(records))))
+        write_private(self._members, LINE.seal(msgspec.json.format(msgspec.json.encode(list(records)))))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

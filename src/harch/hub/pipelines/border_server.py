@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import Clock
+from harch.base.sealed import read_sealed
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.engine.binary import find_nats_server
 from harch.pipelines.engine.borders import USER, HubBorder, LinkPlan, border_layout
 from harch.pipelines.engine.config import EngineSecrets, server_config
-from harch.pipelines.engine.keys import KeyFolder, write_secret
+from harch.pipelines.engine.keys import KeyFolder, write_state
 from harch.pipelines.engine.layout import Server
 from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.ports import free_ports
@@ -100,8 +101,8 @@ class BorderServer:
     def _kept_ports(self) -> _Ports:
         path = self._folder / "ports.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Ports)
+            return msgspec.json.decode(read_sealed(path), type=_Ports)
         except (FileNotFoundError, msgspec.MsgspecError):
             ports = _Ports(*free_ports(3))
-            write_secret(path, msgspec.json.encode(ports).decode())
+            write_state(path, msgspec.json.encode(ports))
             return ports

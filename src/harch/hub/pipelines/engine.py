@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.hub.pipelines.engine_place import EnginePlace
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
@@ -21,7 +22,7 @@ from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.audit import DomainPolicy
 from harch.pipelines.engine.auditor import StreamAuditor
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.keys import KeyFolder, write_secret
+from harch.pipelines.engine.keys import KeyFolder, write_state
 from harch.pipelines.engine.layout import Domain, Layout
 from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
 from harch.pipelines.engine.users import CONTROLLER, StageGrant, juris_root, stage_user
@@ -153,13 +154,13 @@ class HubEngine:
                 for grant in share.grants:
                     self._keys.forget(grant.user_name)
         if found:
-            write_secret(self._where_file, self.place.where)
+            write_state(self._where_file, self.place.where.encode())
         else:
             self._where_file.unlink(missing_ok=True)
 
     def _check_where(self) -> None:
         """Raises E0747 where engine.toml was changed under pipelines: nobody carries streams from engine to engine."""
-        before = self._where_file.read_text() if self._where_file.exists() else self.place.where
+        before = read_sealed(self._where_file).decode() if self._where_file.exists() else self.place.where
         if before != self.place.where:
             raise HarchError(
                 "E0747",

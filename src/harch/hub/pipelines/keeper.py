@@ -22,8 +22,9 @@ from msgspec import Struct
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.base.private_files import keep_files_private
+from harch.base.sealed import read_sealed
 from harch.execution.sandbox import Sandbox, choose, mode_named
-from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.keys import write_state
 from harch.pipelines.workers.process import WorkerEvent, WorkerProcess
 
 ORDERS, REPORT, LOCK = "orders.json", "report.json", "keeper.lock"
@@ -102,10 +103,10 @@ class Keeper:
             stat = (self._folder / ORDERS).stat()
             if (stat.st_ino, stat.st_mtime_ns) == self._seen:
                 return None
-            orders = msgspec.json.decode((self._folder / ORDERS).read_bytes(), type=Orders)
+            orders = msgspec.json.decode(read_sealed(self._folder / ORDERS), type=Orders)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, HarchError) as error:
             log.error("the orders cannot be read: %s", type(error).__name__)
             return None
         self._seen = (stat.st_ino, stat.st_mtime_ns)
@@ -159,7 +160,7 @@ class Keeper:
         report = Report(kept)
         if report != self._reported:
             with contextlib.suppress(OSError):  # a full disk; the next change is told again
-                write_secret(self._folder / REPORT, msgspec.json.encode(report).decode())
+                write_state(self._folder / REPORT, msgspec.json.encode(report))
                 self._reported = report
 
     def _kept(self, name: str, process: WorkerProcess, *, stopping: bool = False) -> Kept:

@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
 from harch.execution.sandbox import choose, workers_mode
 from harch.hub.pipelines.keeper import ORDERS, REPORT, STOP_GRACE_S, Kept, Orders, Report, WorkerOrder
-from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.keys import write_state
 
 RECORD, OUTPUT = "keeper.pid", "keeper.log"
 OUTPUT_BYTES_MAX = 16 << 20
@@ -57,7 +58,7 @@ class WorkerKeeper:
         """These workers and no others. Starts the keeper if it does not run; without workers none is started."""
         orders = Orders(workers)
         if orders != self._ordered:
-            write_secret(self._folder / ORDERS, msgspec.json.encode(orders).decode())
+            write_state(self._folder / ORDERS, msgspec.json.encode(orders))
             self._ordered = orders
         if not self._is_there() and workers:
             self._process = self._launch()
@@ -67,8 +68,8 @@ class WorkerKeeper:
         if not self._is_there():
             return {}
         try:
-            return msgspec.json.decode((self._folder / REPORT).read_bytes(), type=Report).workers
-        except (OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(read_sealed(self._folder / REPORT), type=Report).workers
+        except (OSError, msgspec.MsgspecError, HarchError):
             return {}
 
     async def stop(self) -> None:

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.pipelines.engine.binary import find_nats_server
 from harch.pipelines.engine.config import EngineSecrets, server_config
-from harch.pipelines.engine.keys import KeyFolder, write_secret
+from harch.pipelines.engine.keys import KeyFolder, write_state
 from harch.pipelines.engine.layout import Layout, Limits, Server
 from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.ports import free_ports
@@ -135,7 +136,7 @@ class OwnServers:
     def _ports(self, domain: str) -> tuple[_Ports, ...]:
         path = self._folder / domain / "ports.json"
         with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-            found = msgspec.json.decode(path.read_bytes(), type=tuple[_Ports, ...] | _Ports)
+            found = msgspec.json.decode(read_sealed(path), type=tuple[_Ports, ...] | _Ports)
             kept = (found,) if isinstance(found, _Ports) else found
             if len(kept) == self.servers:
                 return kept
@@ -147,5 +148,5 @@ class OwnServers:
         each = 3 if self.servers > 1 else 2
         numbers = free_ports(each * self.servers)
         made = tuple(_Ports(*numbers[first : first + each]) for first in range(0, len(numbers), each))
-        write_secret(path, msgspec.json.encode(made if self.servers > 1 else made[0]).decode())
+        write_state(path, msgspec.json.encode(made if self.servers > 1 else made[0]))
         return made

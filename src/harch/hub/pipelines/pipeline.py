@@ -10,6 +10,7 @@ import msgspec
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.hub.pipelines.autoscale import StageScale, first_scale, next_scale
 from harch.hub.pipelines.draining import draining_wishes, is_at_rest
 from harch.hub.pipelines.engine import HubEngine
@@ -21,7 +22,7 @@ from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_
 from harch.hub.pipelines.source_keys import digests
 from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
 from harch.pipelines.client.errors import NatsError, as_harch_error
-from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.keys import write_state
 from harch.pipelines.workers.assignment import NOBODY, Assignment, reassigned
 from harch.pipelines.workers.bucket import NatsBucket, Unreachable
 from harch.pipelines.workers.config import EngineAccess, write_config
@@ -117,7 +118,7 @@ class RunningPipeline:
             if member not in self.roster.members and not member.leaving:
                 self._write_config(member)
         if after != self.roster:
-            write_secret(self.folder / "roster.json", msgspec.json.encode(after).decode())
+            write_state(self.folder / "roster.json", msgspec.json.encode(after))
             there = {member.name for member in after.members}
             for member in self.roster.members:
                 if member.name not in there:
@@ -299,9 +300,9 @@ class RunningPipeline:
 
     def _read_roster(self) -> Roster:
         try:
-            return msgspec.json.decode((self.folder / "roster.json").read_bytes(), type=Roster)
+            return msgspec.json.decode(read_sealed(self.folder / "roster.json"), type=Roster)
         except FileNotFoundError:
             return Roster()
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, HarchError):
             log.error("the roster in %s is damaged; all workers are started anew", self.folder)
             return Roster()

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.execution.sandbox import Sandbox, choose, workers_mode
 from harch.hub.pipelines.files import checked_path
 from harch.hub.pipelines.logs import LOGS
@@ -89,7 +90,7 @@ class Replays:
         order = folder / f"{run}.config.json"
         if not run.isalnum() or not order.is_file():
             raise HarchError("E0710", f"`{name}` has no replay `{run[:32]}`", hint="runs are kept for a while only")
-        asked = msgspec.json.decode(order.read_bytes(), type=_Asked).replay
+        asked = msgspec.json.decode(read_sealed(order), type=_Asked).replay
         result = _result(folder, run)
         known = self._running.get(name)
         is_alive = known is not None and known.run == run and known.process.returncode is None
@@ -178,8 +179,8 @@ class _Asked(Struct, frozen=True):
 
 def _result(folder: Path, run: str) -> ReplayResult:
     """What the run has told so far."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / f"{run}.json").read_bytes(), type=ReplayResult)
+    with contextlib.suppress(OSError, msgspec.MsgspecError, HarchError):
+        return msgspec.json.decode(read_sealed(folder / f"{run}.json"), type=ReplayResult)
     return ReplayResult()
 
 

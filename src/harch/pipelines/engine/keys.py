@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.nkeys import new_user_seed, public_key
 
@@ -63,6 +64,11 @@ def read_secret(path: Path) -> str:
         if os.fstat(file.fileno()).st_mode & 0o077:
             raise HarchError("E0704", f"{path} may be read by others", hint=f"remove it, or chmod 600 {path}")
         return file.read(_SEED_CHARS_MAX).strip()
+
+
+def write_state(path: Path, content: bytes) -> None:
+    """The same for what HarchOS writes for itself, under a seal: `harch.base.sealed.read_sealed` reads it."""
+    write_secret(path, LINE.seal(content).decode())
 
 
 def write_secret(path: Path, text: str) -> None:

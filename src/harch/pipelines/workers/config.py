@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
-from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.keys import write_state
 from harch.pipelines.engine.users import inbox_of
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
@@ -162,7 +163,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def write_config(path: Path, config: WorkerConfig) -> None:
     """Whole or not at all, readable by its owner only."""
-    write_secret(path, msgspec.json.encode(config).decode())
+    write_state(path, msgspec.json.encode(config))
 
 
 def read_config(path: Path) -> WorkerConfig:
@@ -172,7 +173,7 @@ def read_config(path: Path) -> WorkerConfig:
             raise HarchError("E0750", f"{path} may be read by others", hint=f"chmod 600 {path}")
         if path.stat().st_size > CONFIG_BYTES_MAX:
             raise HarchError("E0750", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="is it a configuration?")
-        return msgspec.json.decode(path.read_bytes(), type=WorkerConfig)
+        return msgspec.json.decode(read_sealed(path), type=WorkerConfig)
     except OSError as error:
         raise HarchError("E0750", f"{path} cannot be read: {error.strerror}", hint="the hub writes it") from error
     except msgspec.MsgspecError as error:

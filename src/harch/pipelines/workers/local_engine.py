@@ -12,13 +12,14 @@ from msgspec import Struct, structs
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
+from harch.base.sealed import read_sealed
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError, as_harch_error
 from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.engine.binary import find_nats_server
 from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.keys import KeyFolder, write_secret
+from harch.pipelines.engine.keys import KeyFolder, write_state
 from harch.pipelines.engine.layout import Domain, Layout, Limits, Server
 from harch.pipelines.engine.log_lines import EngineEvent
 from harch.pipelines.engine.ports import free_ports
@@ -202,10 +203,10 @@ def _with_inputs(parts: PipelineParts, grants: tuple[StageGrant, ...]) -> tuple[
 
 def _ports(path: Path) -> _Ports:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Ports)
-    except (FileNotFoundError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_sealed(path), type=_Ports)
+    except (FileNotFoundError, msgspec.MsgspecError, HarchError):
         pass
     numbers = free_ports(_PORTS)
     ports = _Ports((numbers[0], numbers[1]), (numbers[2], numbers[3]))
-    write_secret(path, msgspec.json.encode(ports).decode())
+    write_state(path, msgspec.json.encode(ports))
     return ports

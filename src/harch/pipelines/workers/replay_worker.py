@@ -18,7 +18,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.act.command import Command
 from harch.pipelines.act.decisions import Planner, decision_batch
 from harch.pipelines.act.store_nats import NatsLedger
-from harch.pipelines.engine.keys import write_secret
+from harch.pipelines.engine.keys import write_state
 from harch.pipelines.sense.edge import Permit
 from harch.pipelines.sense.features import FeatureBatch, encode_features, feature_schema, rule_names
 from harch.pipelines.think.messages import as_outputs, decode_outputs
@@ -204,7 +204,7 @@ class ReplayWorker:
             self._write()
 
     def _write(self) -> None:
-        write_secret(Path(self._order.result_file), msgspec.json.encode(self._result).decode())
+        write_state(Path(self._order.result_file), msgspec.json.encode(self._result))
 
 
 def _shown(command: Command) -> ShownCommand:
