@@ -3,7 +3,10 @@ is told to stop leaves nothing running."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from harch.api.sentinel_child import record_of
+from harch.execution.kernel import children_of
+from harch.execution.process_record import found_running
 from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.hub_and_sentinel import HubAndSentinel, descendants_of_home, eventually
+from harch.testing.hub_and_sentinel import SENTINEL_WITHIN_S, HubAndSentinel, descendants_of_home, eventually
+from harch.testing.hub_process import free_port_base
 
 pytestmark = pytest.mark.timeout(600)  # kernels may have to be compiled first
 
@@ -60,6 +67,25 @@ def test_a_hub_that_dies_is_noticed_by_its_sentinel_and_finds_it_again(world: Hu
     assert descendants_of_home(tmp_path) == []
 
 
+def test_a_hub_that_is_stopped_before_it_was_ready_stops_the_one_that_it_would_have_taken_over(
+    world: HubAndSentinel,
+) -> None:
+    world.kill_hub()
+    assert world.sentinel_pid
+    starting = world._spawn("hub", "serve", "dakhla", "--fleet", str(world.fleet))
+    lock = world.state_dir / "hub.lock"
+    eventually(lambda: _is_held_by(lock, starting.pid), "the hub's lock", PATIENCE_S)
+    starting.send_signal(signal.SIGTERM)
+    starting.wait(60)
+    assert world.sentinel_pid == 0
+
+
+def _is_held_by(lock: Path, pid: int) -> bool:
+    inode = lock.stat().st_ino
+    rows = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return any(int(row[4]) == pid and int(row[5].rsplit(":", 1)[1]) == inode for row in rows if row[4].isdecimal())
+
+
 def test_another_way_to_be_set_up_replaces_the_one_that_ran_on(world: HubAndSentinel) -> None:
     before = world.sentinel_pid
     world.kill_hub()
@@ -76,3 +102,31 @@ def test_a_hub_whose_port_is_taken_starts_no_sentinel(world: HubAndSentinel, tmp
     assert second.wait(60) != 0
     assert world.sentinel_pid == before
     assert httpx.get(f"{world.sentinel_url}/-/healthy", timeout=30).status_code == 200
+
+
+def test_after_harch_up_has_stopped_nothing_is_left_running(tmp_path: Path) -> None:
+    """Not even the SENTINEL of a hub that was killed in the moment before."""
+    fleet, home = tmp_path / "fleet.toml", tmp_path / "home"
+    fleet.write_text(TINY_FLEET_TOML)
+    own = {"HARCH_HOME": str(home), "HARCH_PORT_BASE": str(free_port_base()), "HARCH_SENTINEL": "on"}
+    with (tmp_path / "log").open("wb") as log:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "harch", "up", "--fleet", str(fleet)],
+            env={**os.environ, **own},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        found = eventually(lambda: found_running(record_of(home / "dakhla")), "SENTINEL", SENTINEL_WITHIN_S)
+        (hub,) = (
+            pid for pid in children_of(up.pid) if b"hub\0serve\0dakhla" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+        os.kill(hub, signal.SIGKILL)
+        eventually(lambda: hub not in children_of(up.pid), "the end of the hub", 60)
+        assert found.record.is_alive
+        up.send_signal(signal.SIGINT)
+        assert up.wait(120) == 0, (tmp_path / "log").read_text()
+        assert descendants_of_home(home) == []
+    finally:
+        up.kill()
+        up.wait()

@@ -43,7 +43,16 @@ from harch.api.routes.pipelines import (
 )
 from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
-from harch.api.routes.sentinel import HubsAround, KeyKnown, KeyShown, QuestionFor, RecordsHeard, RecordsTold
+from harch.api.routes.sentinel import (
+    HubsAround,
+    KeyKnown,
+    KeyShown,
+    KeysRemembered,
+    KeysValid,
+    QuestionFor,
+    RecordsHeard,
+    RecordsTold,
+)
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
 from harch.base.errors import REGISTRY, HarchError
@@ -79,6 +88,8 @@ _SCHEMAS: tuple[Any, ...] = (
     HubsAround,
     KeyKnown,
     KeyShown,
+    KeysRemembered,
+    KeysValid,
     QuestionFor,
     RecordsHeard,
     RecordsTold,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harch.api.app import create_app
-from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild, is_kept
+from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild, is_kept, stop_left_over
 from harch.api.server import serve_api
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
@@ -156,6 +156,8 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
         try:
             await _adopt_keys(service, config)
             await _serve_until(stop, service, config, listening, tracing, gates.gate("api"), is_told_to_stop)
+            if is_told_to_stop():
+                await stop_left_over(config.state_dir)  # one that this hub had no time to take over
         finally:
             await service.close()
             if shipper is not None:

@@ -78,6 +78,9 @@ class HubCredentials:
         self.on_revoked(key_id)
         return revoked
 
+    def revoked_count(self) -> int:
+        return self._keys.revoked_count
+
     # Agents
 
     def agents_of(self, key_id: str) -> tuple[AgentKey, ...]:

@@ -64,6 +64,11 @@ class KeyRing:
     def forget(self, revoked: KeyInfo) -> None:
         self.remember(revoked, self._digests[revoked.id])
 
+    @property
+    def revoked_count(self) -> int:
+        """Grows with every revocation: who remembers keys asks anew when it has."""
+        return len(self._infos) - len(self._principals)
+
     def find(self, key_id: str, *, tenant: str | None) -> KeyInfo:
         info = self._infos.get(key_id)
         if info is None or (tenant is not None and info.tenant != tenant):

@@ -51,6 +51,17 @@ class HubAndSentinel(HubProcess):
         headers = {"Authorization": f"Bearer {key or self.key}"}
         return httpx.Client(base_url=self.sentinel_url, headers=headers, timeout=30, trust_env=False)
 
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        """For a hub: longer than usual, because SENTINEL needs the cores at the same time."""
+
+        def answers() -> bool:
+            try:
+                return ready()
+            except httpx.HTTPError:
+                return False
+
+        eventually(answers, "the hub", SENTINEL_WITHIN_S)
+
     def wait_for_sentinel(self) -> None:
         eventually(self._is_serving, "SENTINEL", SENTINEL_WITHIN_S)
 
@@ -125,7 +136,7 @@ class JobLoad(_Load):
 
     def missing(self) -> set[str]:
         """Acknowledged jobs that the hub does not know."""
-        known: set[str] = set()
+        wanted, known = set(self.acknowledged), set[str]()  # what is acknowledged from now on may be on no page
         page = 1
         while True:
             answer = self._client.get("/v1/workloads", params={"page": page, "per_page": 100})
@@ -133,7 +144,7 @@ class JobLoad(_Load):
             told = answer.json()
             known |= {str(item["id"]) for item in told["items"]}
             if not told["pagination"]["has_next"]:
-                return set(self.acknowledged) - known
+                return wanted - known
             page += 1
 
 

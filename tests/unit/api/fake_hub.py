@@ -238,6 +238,9 @@ class FakeHub:
     def authenticate(self, token: str) -> Principal | None:
         return self.principals.get(token)
 
+    def revoked_count(self) -> int:
+        return sum(info.revoked for info in self.key_infos.values())
+
     def is_sentinel(self, token: str) -> bool:
         return token == KEYS[Role.OPERATOR]
 

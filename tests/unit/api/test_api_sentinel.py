@@ -10,7 +10,7 @@ import pytest
 from harch.hub.views import Role
 from harch.sentinel.federated.messages import Question
 from unit.api.conftest import Client
-from unit.api.fake_hub import KEYS
+from unit.api.fake_hub import KEYS, FakeHub
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.USER, Role.AGENT, Role.OPERATOR])
@@ -34,12 +34,23 @@ async def test_a_key_of_nobody_is_not_known(operator: Client) -> None:
     assert (await operator.post("/sentinel/callers", json={"key": "hsk_nobody"})).status_code == 404
 
 
+async def test_keys_that_were_revoked_are_told_apart(operator: Client, hub: FakeHub) -> None:
+    hub.key_infos["user"] = msgspec.structs.replace(hub.key_infos["user"], revoked=True)
+    asked = {"key_ids": ["key_user", "key_viewer", "key_of_nobody"]}
+    told = (await operator.post("/sentinel/callers/valid", json=asked)).json()
+    assert told == {"key_ids": ["key_viewer"]}
+    assert (await operator.post("/sentinel/alert-records", json={})).json()["revoked"] == 1
+    too_many = {"key_ids": ["k"] * 1025}
+    assert (await operator.post("/sentinel/callers/valid", json=too_many)).status_code == 400
+
+
 async def test_what_the_two_say_to_each_other_is_for_no_other_key(user: Client, admin: Client) -> None:
     """An admin's neither: records would come in past the check of who made a silence."""
     for somebody in (user, admin):
         assert (await somebody.post("/sentinel/callers", json={"key": KEYS[Role.ADMIN]})).status_code == 403
         assert (await somebody.post("/sentinel/alert-records", json={})).status_code == 403
         assert (await somebody.get("/sentinel/hubs")).status_code == 403
+        assert (await somebody.post("/sentinel/callers/valid", json={"key_ids": []})).status_code == 403
 
 
 async def test_figures_that_name_pipelines_take_an_operators_key(
@@ -58,6 +69,7 @@ async def test_records_are_exchanged_as_they_are(operator: Client) -> None:
     told = (await operator.post("/sentinel/alert-records", json={"records": sent})).json()
     assert [base64.b64decode(one) for one in told["records"]] == [b"from a peer", b"a silence"]
     assert told["position"] == 2
+    assert told["revoked"] == 0
     assert (await operator.post("/sentinel/alert-records", json={"records": "§"})).status_code == 400
 
 

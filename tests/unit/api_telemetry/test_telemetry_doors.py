@@ -12,8 +12,9 @@ import pytest
 from harch.api.telemetry.access import (
     ALONE,
     ANSWER_S,
-    BELIEVED_S_MAX,
     FRESH_S,
+    LATELY_S,
+    OUTAGE_S_MAX,
     Caller,
     HubDoor,
     OpenDoor,
@@ -34,6 +35,11 @@ def hub(answers: Answers, clock: SimClock | None = None) -> tuple[HubDoor, list[
 
     def handle(request: httpx.Request) -> httpx.Response:
         assert request.headers["x-api-key"] == "own-token"
+        if request.url.path.endswith("/valid"):
+            answer = answers.get("/valid", httpx.Response(404))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         key = json.loads(request.content)["key"]
         asked.append(key)
         answer = answers.get(key, httpx.Response(404))
@@ -124,7 +130,7 @@ async def test_while_the_hub_is_away_keys_that_it_knew_stay_good_for_a_while(
     door, asked = hub(answers, clock)
     await caller(door, "u")
     answers |= {"u": silence, "v": silence}
-    await clock.advance(BELIEVED_S_MAX - 1)
+    await clock.advance(OUTAGE_S_MAX - 1)
     asked.clear()
     for _ in range(5):
         assert (await caller(door, "u")).tenant == "acme"
@@ -136,6 +142,50 @@ async def test_while_the_hub_is_away_keys_that_it_knew_stay_good_for_a_while(
     with pytest.raises(HarchError) as refusal:
         await caller(door, "u")
     assert refusal.value.code == "E0802"
+
+
+async def test_a_key_that_the_hub_knew_long_before_it_fell_silent_is_not_believed() -> None:
+    clock = SimClock()
+    answers: Answers = {"u": known("user")}
+    door, _ = hub(answers, clock)
+    await caller(door, "u")
+    await clock.advance(LATELY_S)
+    await door.hub_heard(0)  # it lives, and was not asked about the key any more
+    answers["u"] = httpx.ConnectError("gone")
+    assert (await caller(door, "u")).tenant == "acme"
+    await clock.advance(1)
+    await door.hub_heard(0)
+    with pytest.raises(HarchError, match="does not answer"):
+        await caller(door, "u")
+
+
+@pytest.mark.parametrize(
+    ("said", "stays_good"),
+    [
+        (httpx.Response(200, json={"key_ids": ["key_v"]}), {"v"}),
+        (httpx.Response(500), set()),
+        (httpx.ConnectError("gone"), set()),
+        (httpx.Response(200, json=[]), set()),
+    ],
+)
+async def test_a_revocation_is_heard_of_without_a_question_about_the_key(
+    said: httpx.Response | Exception, stays_good: set[str]
+) -> None:
+    """Also when the hub falls silent right after it; the other keys stay good, if the hub still says so."""
+    shown = {key: httpx.Response(200, json={"role": "user", "tenant": "t", "key_id": f"key_{key}"}) for key in "uv"}
+    answers: Answers = {**shown, "/valid": said}
+    door, _ = hub(answers)
+    await door.hub_heard(0)
+    for key in "uv":
+        await caller(door, key)
+    await door.hub_heard(1)
+    answers |= dict.fromkeys("uv", httpx.ConnectError("gone"))
+    for key in "uv":
+        if key in stays_good:
+            await caller(door, key)
+        else:
+            with pytest.raises(HarchError, match="does not answer"):
+                await caller(door, key)
 
 
 @pytest.mark.parametrize("status", [401, 403])

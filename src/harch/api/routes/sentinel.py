@@ -22,6 +22,7 @@ from harch.hub.views import Principal, Role, Sight
 from harch.sentinel.federated.messages import Question
 
 MSGPACK = "application/msgpack"
+KEYS_REMEMBERED_MAX = 1024
 
 router = APIRouter(tags=["federation"])
 
@@ -43,11 +44,16 @@ class RecordsTold(Struct, frozen=True, kw_only=True):
 
 
 class RecordsHeard(Struct, frozen=True, kw_only=True):
-    """`position` is the hub's place among those of its country: who comes first, notifies first."""
+    """`position` is the hub's place among those of its country: who comes first, notifies first.
+
+    `revoked` is the number of keys that were revoked so far: when it changes, SENTINEL asks which of those that it
+    remembers are still good.
+    """
 
     records: tuple[str, ...]
     position: int
     tell_all: bool
+    revoked: int = 0
 
 
 class KeyShown(Struct, frozen=True, kw_only=True):
@@ -62,6 +68,18 @@ class KeyKnown(Struct, frozen=True, kw_only=True):
     key_id: str = ""
     name: str = ""
     agents: list[str] = []  # that connected with this key
+
+
+class KeysRemembered(Struct, frozen=True, kw_only=True):
+    """Ids of keys that SENTINEL has been shown."""
+
+    key_ids: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=KEYS_REMEMBERED_MAX)]
+
+
+class KeysValid(Struct, frozen=True, kw_only=True):
+    """Those of them that have not been revoked."""
+
+    key_ids: list[str]
 
 
 class HubAround(Struct, frozen=True, kw_only=True):
@@ -104,6 +122,18 @@ async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
 
 
 @router.post(
+    "/sentinel/callers/valid",
+    responses=answers(KeysValid),
+    openapi_extra=accepts(KeysRemembered),
+    summary="Which of these keys are still good? For the hub's own SENTINEL",
+)
+async def valid(request: Request, _: OwnSentinel, here: Here) -> Response:
+    remembered = await read_json(request, here, KeysRemembered)
+    good = {info.id for info in await here.hub.credentials.keys(None) if not info.revoked}
+    return reply(KeysValid(key_ids=[key_id for key_id in remembered.key_ids if key_id in good]))
+
+
+@router.post(
     "/sentinel/alert-records",
     responses=answers(RecordsHeard),
     openapi_extra=accepts(RecordsTold),
@@ -121,6 +151,7 @@ async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
             records=tuple(base64.b64encode(one).decode() for one in heard.records),
             position=heard.position,
             tell_all=heard.tell_all,
+            revoked=here.hub.credentials.revoked_count(),
         )
     )
 

@@ -23,7 +23,8 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 REMEMBERED_MAX = 1024
 FRESH_S = 3.0  # then the hub is asked again; with the time for an answer, a revoked key is refused within 5 s
 ANSWER_S = 1.5
-BELIEVED_S_MAX = 900.0  # while the hub does not answer, what it said last is believed for so long
+LATELY_S = 900.0  # while the hub does not answer, a key stays good that it knew so shortly before it fell silent,
+OUTAGE_S_MAX = 12 * 3600.0  # for so long
 PAUSE_S = 1.0  # a hub that does not answer is not asked again at once about keys that it knew
 
 
@@ -80,10 +81,10 @@ class TokenDoor:
 
 
 class HubDoor:
-    """Asks the hub whose key it is, again after some seconds.
+    """Asks the hub whose key it is, again after some seconds, and anew when it has revoked one.
 
-    While the hub does not answer, keys that it knew within the last quarter of an hour stay good, so that people can
-    look at what happened; all others are refused, and so is a key that the hub once said is none.
+    While the hub does not answer, keys that it knew shortly before stay good, so that people can look at what happened:
+    nobody can revoke one meanwhile. All others are refused, and so is a key that the hub once said is none.
     """
 
     def __init__(
@@ -102,6 +103,8 @@ class HubDoor:
         self._remembered: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()  # with the time of the answer
         self._asking: dict[bytes, asyncio.Task[Caller]] = {}
         self._silent_until_s = -math.inf
+        self._heard_s = monotonic_s()  # when the hub answered last, to anything
+        self._revoked = 0
 
     async def caller(self, headers: Mapping[str, str]) -> Caller:
         token = token_in(headers)
@@ -114,7 +117,8 @@ class HubDoor:
         age_s = self._monotonic_s() - at_s
         if known is not None and age_s < FRESH_S:
             return known
-        may_believe = known is not None and age_s <= BELIEVED_S_MAX
+        was_known_lately = self._heard_s - at_s <= LATELY_S and self._monotonic_s() - self._heard_s <= OUTAGE_S_MAX
+        may_believe = known is not None and was_known_lately
         if known is not None and may_believe and self._monotonic_s() < self._silent_until_s:
             return known
         try:
@@ -123,6 +127,24 @@ class HubDoor:
             if known is not None and may_believe:
                 return known
             raise HarchError("E0802", silence.why, retry_after_s=5) from silence
+
+    async def hub_heard(self, revoked: int) -> None:
+        """The hub lives, and has revoked so many keys so far. If that are others than before, it says which stay good;
+        without an answer none does."""
+        self._heard_s = self._monotonic_s()
+        if revoked == self._revoked:
+            return
+        asked = {caller.key_id for _, caller in self._remembered.values()}
+        valid: frozenset[str] = frozenset()
+        try:
+            answer = await self._client.post(f"{self._url}/valid", json={"key_ids": sorted(asked)})
+            if answer.status_code == httpx.codes.OK:
+                valid = frozenset(answer.json()["key_ids"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            pass  # nobody is believed on the strength of no answer
+        for digest in [one for one, (_, caller) in self._remembered.items() if caller.key_id in asked - valid]:
+            del self._remembered[digest]
+        self._revoked = revoked
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -143,6 +165,8 @@ class HubDoor:
         except httpx.HTTPError as problem:
             self._silent_until_s = self._monotonic_s() + PAUSE_S
             raise _NoAnswer("the hub that knows the keys does not answer") from problem
+        if answer.status_code < 500:
+            self._heard_s = self._monotonic_s()
         if answer.status_code in {400, 404}:
             self._remembered.pop(digest, None)
             raise HarchError("E0102", "this API key is not known here", hint="each hub has its own keys")

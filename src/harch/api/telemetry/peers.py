@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from collections.abc import Awaitable, Callable
 
 import httpx
 import msgspec
@@ -25,10 +26,16 @@ class AlertPeers:
     """Keeps the shared state of alerts alike at all hubs of a country. `position` says who notifies first."""
 
     def __init__(
-        self, hub_url: str, token: str, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        hub_url: str,
+        token: str,
+        clock: Clock,
+        transport: httpx.AsyncBaseTransport | None = None,
+        on_heard: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_heard` is told with each answer of the hub how many keys it has revoked so far."""
         self._url = f"{hub_url}/v1/sentinel/alert-records"
-        self._clock = clock
+        self._clock, self._on_heard = clock, on_heard
         self._client = httpx.AsyncClient(timeout=5, trust_env=False, transport=transport, headers={"X-API-Key": token})
         self._told = 0  # up to which number of our records the others know
         self._told_all_s = clock.monotonic_s()
@@ -51,8 +58,10 @@ class AlertPeers:
         piece, number = _news(service.desk.shared, self._told)
         answer = await self._client.post(self._url, json={"records": base64.b64encode(piece).decode()})
         answer.raise_for_status()
-        self.heard_s = self._clock.monotonic_s()
         heard = answer.json()
+        self.heard_s = self._clock.monotonic_s()
+        if self._on_heard is not None:
+            await self._on_heard(int(heard.get("revoked", 0)))
         self._told = number
         for text in heard["records"]:
             await service.merge(decode_records(base64.b64decode(text)))

@@ -157,7 +157,9 @@ class Sentinel:
         self._damage = DamageFigures(folder, archive, options.data, clock)
         self._configs = configs
         self._scraping = ScrapePool(clock, self._keep)
-        self._peers = AlertPeers(options.hub_url, token_of(options), clock) if options.hub_url else None
+        self._peers: AlertPeers | None = None
+        if isinstance(door, HubDoor):
+            self._peers = AlertPeers(options.hub_url, token_of(options), clock, on_heard=door.hub_heard)
         self._alerting = Alerting(folder, engine, configs, options.alerts, options.data, clock, self._peers)
         self._federated: Federated | None = None
         if options.hub_url:
