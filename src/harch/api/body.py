@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from harch.api.limits import Limits
 from harch.base.errors import HarchError
+from harch.base.integers import DIGITS_MAX, INT64_MAX
 
 
 def too_large(limits: Limits) -> HarchError:
@@ -23,8 +24,15 @@ def declared_bytes(scope: Scope) -> int:
     """What Content-Length says; 0 if it says nothing."""
     for name, value in scope["headers"]:
         if name == b"content-length":
-            return int(value) if value.isdigit() else 0
+            return bytes_of(value)
     return 0
+
+
+def bytes_of(value: bytes) -> int:
+    """A number that is too long to be read is too large as well."""
+    if not value.isdigit():
+        return 0
+    return int(value) if len(value) <= DIGITS_MAX else INT64_MAX
 
 
 async def read_body(receive: Receive, limits: Limits) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from harch.api.access import identify, require
-from harch.api.body import read_body, too_large
+from harch.api.body import bytes_of, read_body, too_large
 from harch.api.dialects.workload_in import read_workload
 from harch.api.dialects.workload_out import terraform_workload, workload_view
 from harch.api.hub_port import HubPort
@@ -41,7 +41,7 @@ class Submission:
                 agent = value
             elif name == b"idempotency-key":
                 key = value
-            elif name == b"content-length" and value.isdigit() and int(value) > self._limits.body_bytes_max:
+            elif name == b"content-length" and bytes_of(value) > self._limits.body_bytes_max:
                 raise too_large(self._limits)
         principal = require(identify(self._hub, (token or bearer).decode("latin-1").strip()), Role.USER)
         spec, annotations = read_workload(await read_body(receive, self._limits), self._hub)

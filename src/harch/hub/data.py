@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
+from harch.base.integers import Natural64
 from harch.base.rejection import RuleOutcome
 from harch.hub import happenings as h
 from harch.hub.audit import data_drafts
@@ -43,7 +44,7 @@ class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: DataKind = DataKind.DATASET
     tag: dict[str, object] | None = None
     hubs: Annotated[list[str], Meta(max_length=HUBS_MAX)] | None = None
-    size_bytes: Annotated[int, Meta(ge=0)] = 0
+    size_bytes: Natural64 = 0
     sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
     parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError
+from harch.base.integers import Natural64
 from harch.base.rejection import Rejection
 from harch.sovereignty.tags import DataObject, Tag, loosens
 
@@ -27,7 +28,7 @@ class Declassification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An authority lets one object go from its present tag to a looser one. Used once: the revision moves on."""
 
     object_id: str
-    tag_revision: int
+    tag_revision: Natural64
     old: Tag
     new: Tag
     reason: str

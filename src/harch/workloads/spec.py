@@ -154,9 +154,10 @@ class Topology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 class Gang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What a gang accepts when it cannot have all its tasks."""
 
-    tasks_min: Annotated[int | None, Meta(description="Starts with so few after `degrade_after_s`; all if absent.")] = (
-        None
-    )
+    tasks_min: Annotated[
+        Annotated[int, Meta(ge=1, le=TASKS_MAX)] | None,
+        Meta(description="Starts with so few after `degrade_after_s`; all if absent."),
+    ] = None
     degrade_after_s: Annotated[
         float, Meta(ge=0, le=DURATION_S_MAX, description="How long it waits for all of them.")
     ] = 30

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from harch.base.integers import Int64, Natural32, Positive32
 from harch.workloads.carbon import CarbonWishes
 from harch.workloads.spec import (
     DATA_MAX,
@@ -26,8 +27,8 @@ from harch.workloads.spec import (
 CLIENT_SPEC = "harch.dev/client-spec"  # the annotation that keeps what a client wrote in its own words
 
 Word = Annotated[str, Meta(max_length=256)]
-Gpus = Annotated[int, Meta(ge=0)]
-Cores = Annotated[int, Meta(ge=1)]
+Gpus = Natural32
+Cores = Positive32
 Positive = Annotated[float, Meta(gt=0)]
 # Closed sets where the published SDK has an enum: one value outside would make it refuse a whole list of workloads.
 SovereigntyLevel = Literal["strict", "moderate", "minimal"]
@@ -78,7 +79,7 @@ class ClientFields(Struct, kw_only=True, forbid_unknown_fields=True):
     carbon_max_gco2: Positive | UnsetType | None = UNSET
     max_duration_seconds: Annotated[int, Meta(gt=0, le=DURATION_S_MAX)] | UnsetType | None = UNSET
     auto_restart: bool | UnsetType | None = UNSET
-    replicas: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    replicas: Positive32 | UnsetType | None = UNSET
 
 
 class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
@@ -87,7 +88,7 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     name: Name
     type: Word | None = None
     command: Annotated[list[str], Meta(max_length=1024)] | None = None
-    tasks: int | UnsetType = UNSET
+    tasks: Int64 | UnsetType = UNSET
     resources: Resources | UnsetType = UNSET
     env: dict[EnvName, str] | None = None
     secrets: list[EnvName] | UnsetType = UNSET
@@ -104,7 +105,7 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     max_duration_s: Seconds | None = None
     stop_grace_s: float | UnsetType = UNSET
     restart: RestartPolicy | UnsetType = UNSET
-    restarts_max: int | UnsetType = UNSET
+    restarts_max: Int64 | UnsetType = UNSET
     modelled_duration_s: Seconds | None = None
     stay_home: bool | UnsetType = UNSET
     carbon: CarbonWishes | UnsetType = UNSET

@@ -25,6 +25,7 @@ from harch.api.routes.context import (
 from harch.api.schema import accepts, answers
 from harch.api.streams import Stream, StreamEnded
 from harch.base.errors import HarchError
+from harch.base.integers import INT64_MAX
 from harch.hub.audit.table import AuditQuery, AuditRecord
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.sovereignty.audit.keys import KeyStatement
@@ -88,7 +89,9 @@ class LossAccepted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 async def audit(
     _: Operator,
     here: Here,
-    after: Annotated[int | None, Query(ge=0, description="Only later entries; the newest ones if absent.")] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=INT64_MAX, description="Only later entries; the newest ones if absent.")
+    ] = None,
     subject: str | None = None,
     kind: str | None = None,
     data: str | None = None,

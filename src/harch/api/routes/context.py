@@ -19,6 +19,7 @@ from harch.api.streams import Streams
 from harch.api.submit import TERRAFORM_AGENT
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.integers import INT64_MAX, INT64_MIN
 from harch.hub.views import PeerView, Principal, Role
 from harch.placement.query_words import GPU_MODEL_WORDS
 
@@ -72,6 +73,7 @@ Admin = Annotated[Principal, Depends(_admin)]
 PageNumber = Annotated[int, Query(ge=1, le=10**9, description="1 is the first page.")]
 PerPage = Annotated[int, Query(ge=1, le=PER_PAGE_MAX, description="Items per page.")]
 PER_PAGE: int = PER_PAGE_DEFAULT
+Offset = Annotated[int, Query(ge=INT64_MIN, le=INT64_MAX, description="Bytes from the start; negative: from the end.")]
 
 
 def reply(value: Any, status: int = 200) -> Response:

@@ -17,6 +17,7 @@ from harch.api.routes.context import Context, Here, Viewer, reply
 from harch.api.schema import answers
 from harch.api.streams import Stream, StreamEnded, StreamStalled
 from harch.base.errors import HarchError
+from harch.base.integers import INT64_MAX, read_natural
 from harch.hub.views import EventRecord
 
 router = APIRouter(tags=["events"])
@@ -48,7 +49,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
 async def events(
     caller: Viewer,
     here: Here,
-    after: Annotated[int | None, Query(ge=0, description="Only events with a greater `seq`.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=INT64_MAX, description="Only events with a greater `seq`.")] = None,
     subject: str | None = None,
     kind: str | None = None,
     limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE_MAX)] = 100,
@@ -90,13 +91,14 @@ async def _page(here: Context, wanted: EventFilter, after: int | None, limit: in
 
 
 def _start(here: Context, after: int | None, last_event_id: str) -> int:
-    if last_event_id and not last_event_id.isdecimal():
+    seen = read_natural(last_event_id or "0")
+    if seen is None:
         raise HarchError("E0201", "Last-Event-ID is not a number", hint="send the `id` of the last event seen")
     last = here.hub.last_event()
     if after is None and not last_event_id:
         return last
     # A client that remembers more than the hub has met another history: it goes on from what there is.
-    return min(last, max(after or 0, int(last_event_id or 0)))
+    return min(last, max(after or 0, seen))
 
 
 async def _read(here: Context, wanted: EventFilter, after: int, limit: int) -> list[EventRecord]:

@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from harch.api.access import tenant_scope
 from harch.api.limits import LOG_BYTES_PER_PAGE
-from harch.api.routes.context import Context, Here, Viewer
+from harch.api.routes.context import Context, Here, Offset, Viewer
 from harch.api.streams import Stream, StreamEnded
+from harch.base.integers import INT32_MAX
 from harch.hub.views import LogPage
 
 router = APIRouter(tags=["workloads"])
@@ -46,9 +47,9 @@ async def logs(
     ref: str,
     caller: Viewer,
     here: Here,
-    rank: Annotated[int, Query(ge=0)] = 0,
-    attempt: Annotated[int | None, Query(ge=0, description="The newest if absent.")] = None,
-    offset: Annotated[int, Query(description="Bytes from the start; negative: from the end.")] = 0,
+    rank: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
+    attempt: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="The newest if absent.")] = None,
+    offset: Offset = 0,
     follow: bool = False,
 ) -> Response:
     """`X-Log-Offset` and `X-Log-Next-Offset` tell where the page begins and ends, `X-Log-Eof` whether more may come.

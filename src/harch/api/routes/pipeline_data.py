@@ -14,6 +14,7 @@ from harch.api.body import read_body
 from harch.api.routes.context import Here, Operator, User, Viewer, read_json, reply
 from harch.api.routes.pipelines import Done
 from harch.api.schema import accepts, answers
+from harch.base.integers import INT64_MAX
 from harch.hub.pipelines.replay_wish import ReplayWish
 from harch.hub.pipelines.views import FileView, ReplayRun, ResultsView
 
@@ -44,8 +45,8 @@ async def put_file(
     caller: Operator,
     here: Here,
     path: Annotated[str, Query(max_length=512, description="As the pipeline file names it.")],
-    offset: Annotated[int, Query(ge=0)],
-    total: Annotated[int, Query(ge=0, description="Bytes of the whole file.")],
+    offset: Annotated[int, Query(ge=0, le=INT64_MAX)],
+    total: Annotated[int, Query(ge=0, le=INT64_MAX, description="Bytes of the whole file.")],
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="Of the whole file.")],
 ) -> Response:
     """Pieces come in order, each at most as large as a body may be. The last one is answered with the file."""
@@ -110,7 +111,9 @@ async def read_results(
     name: str,
     caller: Viewer,
     here: Here,
-    after: Annotated[int, Query(ge=-200, description="A number of the lane; negative: so many before its end.")] = -20,
+    after: Annotated[
+        int, Query(ge=-200, le=INT64_MAX, description="A number of the lane; negative: so many before its end.")
+    ] = -20,
 ) -> Response:
     """Rows in the order in which windows closed. `next_after` is where to ask next. The lane forgets its oldest."""
     return reply(await here.hub.pipelines.data.results(name, after=after, tenant=tenant_scope(caller)))

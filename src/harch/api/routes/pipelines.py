@@ -11,8 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from harch.api.access import tenant_scope
 from harch.api.limits import LOG_BYTES_PER_PAGE
-from harch.api.routes.context import Here, Operator, Viewer, read_json, reply
+from harch.api.routes.context import Here, Offset, Operator, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
+from harch.base.integers import Int64, Natural64
 from harch.hub.pipelines.views import (
     ActionList,
     ApplyView,
@@ -40,7 +41,7 @@ class NewPipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class NewScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Numbers of workers by stage; null gives a stage back to its load."""
 
-    workers: Annotated[dict[str, int | None], Meta(min_length=1, max_length=8)]
+    workers: Annotated[dict[str, Int64 | None], Meta(min_length=1, max_length=8)]
 
 
 class NewVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +75,7 @@ class LetterReplay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class NewReplay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From a number of the dead lanes, or from a time; all of it if neither is given."""
 
-    from_seq: Annotated[int, Meta(ge=0)] = 0
+    from_seq: Natural64 = 0
     since: datetime | None = None
     dry_run: bool = False
 
@@ -187,7 +188,7 @@ async def worker_log(
     caller: Viewer,
     here: Here,
     worker: Annotated[str, Query(max_length=64, description="E.g. think-0; the pipeline's page lists them.")],
-    offset: Annotated[int, Query(description="Bytes from the start; negative: from the end.")] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """`X-Log-Next-Offset` tells where to ask next."""
     page = await here.hub.pipelines.data.read_log(

@@ -43,7 +43,9 @@ class PublicPlugin:
 
     def sovereignty(self, request: TelemetryRequest, names: Mapping[str, str]) -> Answer:
         told = orjson.loads(self._queries.instant(request, names).body)
-        asked = {str(one["metric"].get(METRIC_NAME, request.one("query"))) for one in told["data"].get("result", [])}
+        # A number alone, such as the answer to `1 + 1`, is no list of series.
+        series = told["data"]["result"] if told["data"].get("resultType") in {"vector", "matrix"} else []
+        asked = {str(one["metric"].get(METRIC_NAME, request.one("query"))) for one in series}
         by_framework = self._vector(request, _COMPLIANCE)
         state = _state([value for _, value in by_framework])
         told["data"]["compliance"] = dict.fromkeys(sorted(asked) or [request.one("query")], state)

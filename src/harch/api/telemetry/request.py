@@ -10,10 +10,12 @@ from urllib.parse import parse_qs
 
 from harch.api.telemetry.access import NOBODY, Caller
 from harch.base.errors import HarchError
+from harch.base.integers import read_natural
 from harch.sentinel.model.durations import parse_duration_ms
 
 PARAMETERS_MAX = 1000
 HUBS_HEADER = "x-harch-hubs"
+_COUNT_MAX = 10**12
 _MS_MAX = 2**53  # beyond it no double tells one millisecond from the next
 
 
@@ -61,9 +63,10 @@ class TelemetryRequest:
         text = self.one(name)
         if not text:
             return default
-        if not text.isdigit() or len(text) > 12:
+        number = read_natural(text)
+        if number is None or number > _COUNT_MAX:
             raise HarchError("E0201", f"`{name}` is a whole number, not `{text[:40]}`", field=name)
-        return int(text)
+        return number
 
 
 def read_parameters(query_string: bytes, form: bytes = b"") -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from harch.base.integers import Int64
 from harch.base.rejection import Rejection
 from harch.sentinel.model.histograms import Histogram
 
@@ -24,20 +25,20 @@ class MetricPart(Struct, frozen=True, kw_only=True, tag="metric"):
     """
 
     expression: str
-    start_ms: int
-    end_ms: int
-    step_ms: int
-    lookback_ms: int = LOOKBACK_MS
+    start_ms: Int64
+    end_ms: Int64
+    step_ms: Int64
+    lookback_ms: Int64 = LOOKBACK_MS
 
 
 class LogPart(Struct, frozen=True, kw_only=True, tag="log"):
     """A LogQL expression on the same kind of grid; `limit` counts for lines, which only pass inside a jurisdiction."""
 
     expression: str
-    start_ns: int
-    end_ns: int
-    step_ns: int
-    limit: int = 0
+    start_ns: Int64
+    end_ns: Int64
+    step_ns: Int64
+    limit: Int64 = 0
     newest_first: bool = True
 
 
@@ -46,10 +47,10 @@ class TracePart(Struct, frozen=True, kw_only=True, tag="trace"):
 
     kind: Literal["search", "trace", "statistics"]
     query: str
-    start_ns: int
-    end_ns: int
+    start_ns: Int64
+    end_ns: Int64
     by: tuple[str, ...] = ()
-    limit: int = 20
+    limit: Int64 = 20
 
 
 Part = MetricPart | LogPart | TracePart

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+from harch.base.integers import Natural64
 from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import encode
 from harch.sovereignty.audit.keys import KeyStatement, public_hex, signature_holds
@@ -27,7 +28,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     hash: str
     hub: str
     key: str
-    seq: int
+    seq: Natural64
 
 
 class SignedCheckpoint(Struct, frozen=True, kw_only=True):
