@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
+from harch.base.errors import HarchError
+from harch.base.seal import LINE, DamagedContent
+from harch.base.sealed import put_right
 from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.model.selection import Ints, LabelColumn, Samples, Selection, SeriesTable
 from harch.sentinel.store.blocks.damage import DamagedBlock
 from harch.sentinel.store.blocks.index_file import IndexFile, SectionCache, map_file
 from harch.sentinel.store.blocks.matching import matching_series
-from harch.sentinel.store.blocks.meta import INDEX_FILE, SAMPLES_FILE, SAMPLES_MAGIC, BlockMeta, read_meta
+from harch.sentinel.store.blocks.meta import INDEX_FILE, META_FILE, SAMPLES_FILE, SAMPLES_MAGIC, VERSION, BlockMeta
 from harch.sentinel.store.blocks.pages import BrokenPage
 from harch.sentinel.store.blocks.reader import PageReader, ReadAnswer, ReadPlan
 
@@ -34,7 +38,7 @@ class Block:
     @staticmethod
     def open(path: Path, cache: SectionCache | None = None) -> Block:
         """Maps the files and checks their frames; pages are checked when they are read."""
-        meta = read_meta(path)
+        meta = _read_meta(path)
         try:
             index_data, samples = map_file(path / INDEX_FILE), map_file(path / SAMPLES_FILE)
             if len(index_data) != meta.index_bytes or len(samples) != meta.samples_bytes:
@@ -133,3 +137,24 @@ class Block:
             return answer()
         except BrokenPage as broken:
             raise DamagedBlock(self.path, str(broken)) from broken
+
+
+def _read_meta(block: Path) -> BlockMeta:
+    """Raises DamagedBlock for a file that is not as it was written, E0614 for one of another version."""
+    path = block / META_FILE
+    try:
+        raw = path.read_bytes()
+        line, is_mended = LINE.open(raw)
+    except OSError as broken:
+        raise DamagedBlock(block, f"{META_FILE} is not readable") from broken
+    except DamagedContent as broken:
+        raise DamagedBlock(block, f"the checksum of {META_FILE} is wrong") from broken
+    if is_mended:
+        put_right(path, raw, line)
+    try:
+        version = msgspec.json.decode(line)["version"]
+        if version != VERSION:
+            raise HarchError("E0614", f"{block.name} has version {version}, this release reads version {VERSION}")
+        return msgspec.json.decode(line, type=BlockMeta)
+    except (msgspec.MsgspecError, KeyError, TypeError) as broken:
+        raise DamagedBlock(block, f"{META_FILE} has another form") from broken

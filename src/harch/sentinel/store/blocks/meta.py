@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
 import msgspec
 
-from harch.base.errors import HarchError
-from harch.base.seal import LINE, DamagedContent
-from harch.base.sealed import put_right
-from harch.sentinel.store.blocks.damage import DamagedBlock
+from harch.base.seal import LINE
 
 META_FILE = "meta.json"
 INDEX_FILE = "index"
@@ -72,24 +68,3 @@ def block_name(sequence: int) -> str:
 
 def meta_bytes(meta: BlockMeta) -> bytes:
     return LINE.seal(msgspec.json.encode(meta))
-
-
-def read_meta(block: Path) -> BlockMeta:
-    """Raises DamagedBlock for a file that is not as it was written, E0614 for one of another version."""
-    path = block / META_FILE
-    try:
-        raw = path.read_bytes()
-        line, is_mended = LINE.open(raw)
-    except OSError as broken:
-        raise DamagedBlock(block, f"{META_FILE} is not readable") from broken
-    except DamagedContent as broken:
-        raise DamagedBlock(block, f"the checksum of {META_FILE} is wrong") from broken
-    if is_mended:
-        put_right(path, raw, line)
-    try:
-        version = msgspec.json.decode(line)["version"]
-        if version != VERSION:
-            raise HarchError("E0614", f"{block.name} has version {version}, this release reads version {VERSION}")
-        return msgspec.json.decode(line, type=BlockMeta)
-    except (msgspec.MsgspecError, KeyError, TypeError) as broken:
-        raise DamagedBlock(block, f"{META_FILE} has another form") from broken
