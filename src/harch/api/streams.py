@@ -1,4 +1,4 @@
-"""How many answers may stay open, and how do they end? Event and log streams share these slots."""
+"""How many answers may stay open, and how do they end? Each kind has slots of its own, shared fairly between keys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from enum import Enum
+from hashlib import sha256
 from typing import Any
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
+from harch.api.access import token_from
 from harch.api.limits import Limits
+from harch.api.slots import NoRoom, Slots
 from harch.base.errors import HarchError
+
+RETRY_AFTER_S = 5
+
+
+class StreamKind(Enum):
+    """Whoever follows events takes no place from those who read the output of their work."""
+
+    EVENTS = "event streams"
+    LOGS = "followed logs"
+    EXPORTS = "exports"
 
 
 class StreamEnded(Exception):
@@ -27,29 +41,33 @@ class Streams:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.active = 0
+        self._slots = {
+            StreamKind.EVENTS: Slots(limits.event_streams_max),
+            StreamKind.LOGS: Slots(limits.log_streams_max),
+            StreamKind.EXPORTS: Slots(limits.exports_max),
+        }
         self._closing = asyncio.Event()
+
+    @property
+    def active(self) -> int:
+        return sum(slots.taken for slots in self._slots.values())
 
     def close(self) -> None:
         self._closing.set()
 
     @asynccontextmanager
-    async def open(self, receive: Receive, send: Send) -> AsyncIterator[Stream]:
-        """One slot for as long as the block lasts. Raises E0403 before anything is sent if all are taken."""
-        if self.active >= self.limits.streams_max:
-            raise HarchError(
-                "E0403",
-                f"{self.limits.streams_max} streams are open already",
-                hint="close one, or poll with `Accept: application/json`",
-                retry_after_s=5,
-            )
-        self.active += 1
+    async def open(self, kind: StreamKind, scope: Scope, receive: Receive, send: Send) -> AsyncIterator[Stream]:
+        """One slot for as long as the block lasts. Before anything is sent, raises E0403 if the caller's key has as
+        many as it may have while others have none, and E0405 if all are taken."""
+        slots, who = self._slots[kind], _key_of(scope)
+        if refused := slots.take(who):
+            raise _refusal(kind, slots, refused)
         gone = asyncio.ensure_future(_gone(receive))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             yield Stream(send, (gone, closing), self.limits)
         finally:
-            self.active -= 1
+            slots.leave(who)
             for task in (gone, closing):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -92,6 +110,20 @@ class Stream:
             task.result()
         finally:
             task.cancel()
+
+
+def _key_of(scope: Scope) -> str:
+    """Tells keys apart without keeping them."""
+    return sha256(token_from(scope["headers"]).encode()).hexdigest()
+
+
+def _refusal(kind: StreamKind, slots: Slots, refused: NoRoom) -> HarchError:
+    poll = "ask for pages instead: `Accept: application/json` for events, no `follow` for logs"
+    if refused is NoRoom.OWN_SHARE:
+        told = f"the {kind.value} of this key take all the room that is not kept for others"
+        return HarchError("E0403", told, hint=f"close one, or {poll}", retry_after_s=RETRY_AFTER_S)
+    told = f"{slots.most} {kind.value} are open already"
+    return HarchError("E0405", told, hint=f"try again later, or {poll}", retry_after_s=RETRY_AFTER_S)
 
 
 async def _gone(receive: Receive) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import httpx
 import msgspec
 import pytest
 
@@ -13,7 +14,7 @@ from harch.hub.views import Role
 from unit.api.conftest import Client
 from unit.api.fake_hub import KEYS, OTHER_TENANT_KEY, FakeHub
 
-QUICK = Limits(streams_max=2, heartbeat_s=0.05, log_poll_s=0.01, stalled_s_max=0.1)
+QUICK = Limits(event_streams_max=2, log_streams_max=2, heartbeat_s=0.05, log_poll_s=0.01, stalled_s_max=0.1)
 
 
 class Watcher:
@@ -118,6 +119,38 @@ async def test_tenants_see_their_own_events_only(quick: Front, hub: FakeHub) -> 
     assert b"mine" not in watcher.text
 
 
+async def test_log_followers_are_not_crowded_out_by_event_streams(hub: FakeHub, user: Client) -> None:
+    app = create_app(hub, limits=Limits(event_streams_max=8, log_streams_max=8, log_poll_s=0.01))
+    workload = (await user.post("/workloads", json={"name": "noisy", "command": ["true"]})).json()["id"]
+    hub.log, hub.log_eof = b"hello", False
+    events = [Watcher(app, "/v1/events") for _ in range(20)]
+    for watcher in events:
+        await watcher.until(lambda watcher=watcher: watcher.status != 0)
+    logs = [Watcher(app, f"/v1/workloads/{workload}/logs", query="follow=true") for _ in range(4)]
+    for watcher in logs:
+        await watcher.until(lambda watcher=watcher: watcher.text == b"hello")
+    statuses = [watcher.status for watcher in events]
+    assert statuses.count(200) == 6  # the last quarter is for others
+    assert statuses.count(429) == 14
+    other = Watcher(app, "/v1/events", headers={"x-api-key": OTHER_TENANT_KEY})
+    await other.until(lambda: b"connected" in other.text)
+    assert quick_json(next(watcher for watcher in events if watcher.status == 429))["code"] == "E0403"
+    for watcher in (*logs, other, *(one for one in events if one.status == 200)):
+        await watcher.leave()
+    assert app.streams.active == 0
+
+
+def quick_json(watcher: Watcher) -> dict[str, object]:
+    return msgspec.json.decode(watcher.text)
+
+
+async def test_a_refused_stream_is_told_when_to_come_back(hub: FakeHub) -> None:
+    app = create_app(hub, limits=Limits(event_streams_max=0))
+    async with Client(transport=httpx.ASGITransport(app), headers={"x-api-key": KEYS[Role.USER]}) as client:
+        answer = await client.get("http://hub/v1/events")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
 async def test_a_quiet_stream_has_a_heartbeat(quick: Front) -> None:
     watcher = Watcher(quick, "/v1/events")
     await watcher.until(lambda: watcher.text.count(b": heartbeat\n\n") >= 2)
@@ -130,7 +163,7 @@ async def test_streams_are_limited_and_their_slots_come_back(quick: Front, hub: 
     await second.until(lambda: bool(second.text))
     third = Watcher(quick, "/v1/events")
     await third.until(lambda: third.ended)
-    assert (third.status, b"E0403" in third.text) == (429, True)
+    assert (third.status, b"E0405" in third.text) == (503, True)
     await first.leave()
     fourth = Watcher(quick, "/v1/events")
     await fourth.until(lambda: b"connected" in fourth.text)

@@ -243,9 +243,8 @@ def test_following_ends_when_the_key_is_revoked() -> None:
     with_app(body, door, clock)
 
 
-@pytest.mark.parametrize("limit", ["TAILS_MAX", "TAILS_PER_TENANT_MAX"])
-def test_only_so_many_follow_at_once(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loki_tail, limit, 1)
+def test_only_so_many_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loki_tail, "TAILS_MAX", 1)
 
     async def body(app: TelemetryApp, _: MemoryLogs) -> None:
         first = Connection(app, {"query": '{app="web"}'})

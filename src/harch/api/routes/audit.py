@@ -23,7 +23,7 @@ from harch.api.routes.context import (
     reply,
 )
 from harch.api.schema import accepts, answers
-from harch.api.streams import Stream, StreamEnded
+from harch.api.streams import Stream, StreamEnded, StreamKind
 from harch.base.errors import HarchError
 from harch.base.integers import INT64_MAX
 from harch.hub.audit.table import AuditQuery, AuditRecord
@@ -216,7 +216,7 @@ class AuditExport(Response):
         self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._here.streams.open(receive, send) as stream:
+        async with self._here.streams.open(StreamKind.EXPORTS, scope, receive, send) as stream:
             await stream.start([(b"content-type", _NDJSON), (b"cache-control", b"no-store")])
             try:
                 await self._write(stream)

@@ -15,7 +15,7 @@ from harch.api.dialects.pages import Pagination, page_of
 from harch.api.limits import EVENTS_PER_PAGE_MAX
 from harch.api.routes.context import Context, Here, Viewer, reply
 from harch.api.schema import answers
-from harch.api.streams import Stream, StreamEnded, StreamStalled
+from harch.api.streams import Stream, StreamEnded, StreamKind, StreamStalled
 from harch.base.errors import HarchError
 from harch.base.integers import INT64_MAX, read_natural
 from harch.hub.views import EventRecord
@@ -118,7 +118,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-        async with self._here.streams.open(receive, send) as stream:
+        async with self._here.streams.open(StreamKind.EVENTS, scope, receive, send) as stream:
             await stream.start(headers)
             try:
                 await stream.write(b": connected\n\n")

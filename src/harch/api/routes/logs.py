@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from harch.api.access import tenant_scope
 from harch.api.limits import LOG_BYTES_PER_PAGE
 from harch.api.routes.context import Context, Here, Offset, Viewer
-from harch.api.streams import Stream, StreamEnded
+from harch.api.streams import Stream, StreamEnded, StreamKind
 from harch.base.integers import INT32_MAX
 from harch.hub.views import LogPage
 
@@ -70,7 +70,7 @@ class FollowedLog(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.encode(), value.encode()) for name, value in _headers(self._first).items()]
-        async with self._source.here.streams.open(receive, send) as stream:
+        async with self._source.here.streams.open(StreamKind.LOGS, scope, receive, send) as stream:
             await stream.start(headers)
             try:
                 await self._follow(stream)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Sequence
 
+from harch.api.slots import NoRoom, Slots
 from harch.api.telemetry.answer import Answer, to_json
 from harch.api.telemetry.loki_request import HOUR_NS, NS, duration_of, limit_of, now_ns, time_ns, wants_categories
 from harch.api.telemetry.loki_results import streams_of
@@ -24,7 +24,6 @@ from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.logs import LogStore, Order
 
 TAILS_MAX = 32
-TAILS_PER_TENANT_MAX = 16
 FOLLOWED_S_MAX = 3600.0
 DELAY_NS_MAX = 5 * NS
 LINES_A_MESSAGE = 1_000
@@ -33,13 +32,13 @@ OVERLAP_S = 5.0  # how long a line that was sent as past may still be told as ne
 
 
 class LokiTail:
-    """Connections that follow logs, at most `TAILS_MAX` at once and `TAILS_PER_TENANT_MAX` a tenant."""
+    """Connections that follow logs, at most `TAILS_MAX` at once. No tenant can take all of them."""
 
     def __init__(self, tenants: LogTenants, engine: LogqlEngine, clock: Clock) -> None:
         self._tenants = tenants
         self._engine = engine
         self._clock = clock
-        self._active: Counter[str] = Counter()
+        self._slots = Slots(TAILS_MAX)
 
     def routes(self) -> list[Route]:
         return [Route(("GET",), _PATH, self.not_a_socket, Work.QUICK)]
@@ -52,13 +51,15 @@ class LokiTail:
 
     async def tail(self, request: TelemetryRequest, socket: Socket) -> None:
         """Until the reader leaves. Raises HarchError for what is wrong before anything was sent."""
-        self._check_room(request.tenant)
-        self._active[request.tenant] += 1
+        if refused := self._slots.take(request.tenant):
+            told = f"{TAILS_MAX} connections follow logs already"
+            if refused is NoRoom.OWN_SHARE:
+                told = "connections of this tenant follow logs in all the room that is not kept for others"
+            raise HarchError("E0688", told, retry_after_s=5)
         try:
             await self._followed(request, socket)
         finally:
-            self._active[request.tenant] -= 1
-            self._active += Counter()  # forgets tenants without any
+            self._slots.leave(request.tenant)
 
     async def _followed(self, request: TelemetryRequest, socket: Socket) -> None:
         query = self._engine.tree(request.needed("query"))
@@ -72,14 +73,6 @@ class LokiTail:
         store = await asyncio.to_thread(self._tenants.logs, request.tenant)
         follower = _Follower(query, store, self._engine, self._clock, socket, categorized=wants_categories(request))
         await follower.run(start_ns, limit, delay_ns / NS)
-
-    def _check_room(self, tenant: str) -> None:
-        """One tenant may not take all the room from others."""
-        if self._active.total() >= TAILS_MAX:
-            raise HarchError("E0688", f"{TAILS_MAX} connections follow logs already", retry_after_s=5)
-        if self._active[tenant] >= TAILS_PER_TENANT_MAX:
-            told = f"{TAILS_PER_TENANT_MAX} connections follow the logs of this tenant already"
-            raise HarchError("E0688", told, retry_after_s=5)
 
 
 class _Follower:

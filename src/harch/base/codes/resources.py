@@ -77,13 +77,26 @@ KINDS = (
         "E0401", "Queue full", 429, "The hub holds as many waiting workloads as its limit allows. Nothing was stored."
     ),
     ErrorKind("E0402", "Budget exceeded", 403, "A carbon or cost budget does not allow this.", EXIT_REFUSED),
-    ErrorKind("E0403", "Too many connections", 429, "The hub serves a limited number of event streams at a time."),
+    ErrorKind(
+        "E0403",
+        "Too many connections",
+        429,
+        "The hub serves a limited number of event streams, of followed logs and of exports at a time. A key that holds "
+        "many gets no more once only the places are left that are kept for keys with few.",
+    ),
     ErrorKind(
         "E0404",
         "Listener full",
         503,
         "As many connections are open as the listener takes, in all or from this address, and all of them are being "
         "served; or too many requests were sent ahead on one connection. The connection is closed.",
+    ),
+    ErrorKind(
+        "E0405",
+        "All streams are taken",
+        503,
+        "As many event streams, followed logs or exports are open as the hub serves of that kind. No kind takes places "
+        "of another. `Retry-After` says when to try again; pages are served meanwhile.",
     ),
     ErrorKind(
         "E0440",
