@@ -21,6 +21,9 @@ def explain(
     desk: Desk, request: Request, peers: list[PeerView], workload: Workload | None, *, may_leave: bool = False
 ) -> Explanation:
     """`workload` None: a dry run of something not submitted. `may_leave`: other hubs may run it."""
+    if workload is not None and workload.id in desk.set_aside and workload.state is State.PENDING:
+        # Nothing is judged here: what made a round fail would make the answer fail.
+        return Explanation(subject=request.id, verdict=Verdict.MUST_WAIT, sentence=_set_aside(desk, workload), hubs=())
     own = _own_hub(desk, request, workload)
     others = [_peer_hub(peer, request) for peer in peers if not peer.own and peer.sight is not Sight.RETIRED]
     verdict, sentence = _verdict(desk, own, others, workload)
@@ -160,8 +163,6 @@ def _verdict(
         )
     if workload is not None and workload.state is State.PAUSED:
         return Verdict.MUST_WAIT, f"held back at {name}: `harch resume {workload.id}` lets it go on"
-    if workload is not None and workload.id in desk.set_aside:
-        return Verdict.MUST_WAIT, _set_aside(desk, workload)
     if workload is not None and workload.carbon is not None and workload.id in desk.carbon.held:
         return Verdict.MUST_WAIT, f"{name} plans: {describe(workload.carbon)}"
     if workload is not None and workload.id in desk.carbon.routes:

@@ -48,15 +48,21 @@ class Watch:
                 self._spans.restored(self._workloads.values())
 
     def recorded(self, record: h.Record, now: datetime) -> None:
-        with self._harmless():
-            self._count(record.kind)
-            workload = self._workloads.get(record.subject)
-            if workload is None:
-                return
-            if record.kind == _SCHEDULED and workload.attempt == 1:
-                self._waited(workload, now)
-            if self._spans is not None and workload.trace:
-                self._spans.recorded(record, workload, epoch_ns(now))
+        try:
+            self._recorded(record, now)
+        except Exception as error:  # noqa: BLE001 - as `_harmless`, which would cost more for every line
+            self._failed(error)
+
+    def _recorded(self, record: h.Record, now: datetime) -> None:
+        kind = record.kind
+        self._count(kind)
+        workload = self._workloads.get(record.subject)
+        if workload is None:
+            return
+        if kind == _SCHEDULED and workload.attempt == 1:
+            self._waited(workload, now)
+        if self._spans is not None and workload.trace:
+            self._spans.recorded(record, workload, epoch_ns(now))
 
     def handled(self, event: h.Event, effects: list[h.Effect], now: datetime) -> None:
         """Before the effects of this event are carried out."""
@@ -81,9 +87,12 @@ class Watch:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - counted, and logged once
-            self.failures += 1
-            if self.failures == 1:
-                _log.error("figures and spans of work are not told", exc_info=error)
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            _log.error("figures and spans of work are not told", exc_info=error)
 
     def _waited(self, workload: Workload, now: datetime) -> None:
         trace = read_header(workload.trace) if workload.trace else None
