@@ -149,7 +149,6 @@ class Driver:
         if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
             raise too_slow()
         now, boot_s = self._clock.now(), self._clock.boot_s()
-        self.machine.desk.set_jumps(self._clock.adopted)
         for event in events:
             if (rest_s := self.faults.rest_s(event, boot_s)) > 0:
                 raise _fault_error(event, rest_s)
@@ -157,6 +156,7 @@ class Driver:
         refusal: HarchError | None = None
         event = events[0]
         try:
+            self.machine.desk.set_jumps(self._clock.adopted)
             for event in events:
                 try:
                     done = self.machine.handle(event, now=now, boot_s=boot_s)

@@ -41,7 +41,7 @@ KINDS: tuple[type[Exception], ...] = (ValueError, KeyError, RuntimeError, Arithm
 # What sees to a fault, and what comes before anything has changed: a second fault in there is another matter.
 _SPARED = {"handle", "post", "has_room", "_failed", "_start_over", "_fault_error", "is_changed", "suspect"}
 _SPARED |= {"fingerprint", "<genexpr>"}  # asked for the cause of a fault; and where errors may have nobody to go to
-_SPARED_FILES = ("/harch/testing/", "/harch/hub/faults.py", "/harch/base/errors.py")
+_SPARED_FILES = ("/harch/testing/", "/harch/hub/faults.py", "/harch/base/errors.py", "/harch/base/steady.py")
 
 
 class Injection:

@@ -19,6 +19,7 @@ from harch.federation import offers as o
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet, Hub
 from harch.hub import happenings as h
+from harch.hub.audit import drafts
 from harch.hub.carbon.hub_hours import HubOutlook
 from harch.hub.carbon.snapshot import STEPS, Snapshot, make_plan
 from harch.hub.catalog import CatalogEntry
@@ -204,6 +205,11 @@ class RandomEvents:
         agent_id = self.random.choice(sorted(self.connected))
         return h.AgentLeft(agent_id, self.connected.pop(agent_id), "cut")
 
+    def agent_barred(self, _machine: JobMachine) -> h.Event | None:
+        agent_id = self.random.choice(sorted(self.agents))
+        refusal = HarchError("E0115", f"the key that agent `{agent_id}` shows belongs to another")
+        return h.AgentBarred(agent_id, drafts.agent_refused(agent_id, self.hub.country, refusal))
+
     def reported(self, _machine: JobMachine) -> h.Event | None:
         for agent_id in sorted(self.connected):
             agent = self.agents[agent_id]
@@ -327,6 +333,7 @@ DRAWS: Mapping[object, tuple[int, Drawn]] = {
     h.TagsDue: (3, lambda _world, _machine: h.TagsDue()),
     h.AgentJoined: (20, RandomEvents.agent_joined),
     h.AgentLeft: (3, RandomEvents.agent_left),
+    h.AgentBarred: (1, RandomEvents.agent_barred),
     h.TaskStartSeen: (2, RandomEvents.started_late),
     h.TaskEndSeen: (40, RandomEvents.ended),
     "reports": (120, RandomEvents.reported),
