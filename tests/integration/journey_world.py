@@ -12,6 +12,7 @@ import httpx
 from hub_pipeline_world import Webhook, until
 
 from harch.base.clock import SystemClock
+from harch.base.sealed import read_sealed
 from harch.testing.hub_process import HubProcess
 
 DEVICES = ("field-0", "field-1", "field-2")
@@ -100,7 +101,7 @@ class World:
         return found[0], found[1], found[2]
 
     def keeper(self) -> int:
-        return int(json.loads((self.hub.home / "dakhla/pipelines/keeper.pid").read_text())["pid"])
+        return int(json.loads(read_sealed(self.hub.home / "dakhla/pipelines/keeper.pid"))["pid"])
 
     def pid(self, stage: str) -> int:
         return next(int(one["pid"]) for one in self.show()["workers"] if one["stage"] == stage)

@@ -17,6 +17,7 @@ import pytest
 from hub_pipeline_world import Webhook, until
 
 from harch.base.clock import SystemClock
+from harch.base.sealed import read_sealed
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.client.protocol import Message
@@ -189,7 +190,7 @@ async def _listened(world: World, name: str, messages: int) -> list[tuple[str, b
     """What a client with the key of readers hears while events are sent."""
     engine = world.hub.home / "dakhla/pipelines/engine"
     user = f"ma-{name}-readers"
-    port = json.loads((engine / "ma/ports.json").read_text())["client"]
+    port = json.loads(read_sealed(engine / "ma/ports.json"))["client"]
     seed = next(path for path in (engine / "keys").iterdir() if path.stem == user).read_text().strip()
     options = ClientOptions(
         servers=(f"nats://127.0.0.1:{port}",),

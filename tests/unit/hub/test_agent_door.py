@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ class Link:
 
 class FakeDriver:
     not_ready = ""
+    machine = SimpleNamespace(desk=SimpleNamespace(agents=SimpleNamespace(agents={})))
 
     def __init__(self, *refuses: type) -> None:
         self.events: list[Any] = []
@@ -55,15 +57,27 @@ class FakeDriver:
         return
 
 
+class AnyKey:
+    """Every key is right, for every agent."""
+
+    on_revoked = None
+
+    def agent_refusal(self, *_: object) -> None:
+        return None
+
+    def agent_came(self, *_: object) -> None:
+        return None
+
+
 def door(driver: Any) -> AgentDoor:
-    return AgentDoor(lambda: driver)
+    return AgentDoor(lambda: driver, AnyKey())  # type: ignore[arg-type]
 
 
 async def test_an_agent_whose_connection_ends_by_an_error_of_ours_has_left() -> None:
     driver = FakeDriver()
     made = door(driver)
     with pytest.raises(ExceptionGroup):
-        await made.attach(Link([HELLO], error=KeyError("nobody foresaw it")))
+        await made.attach(Link([HELLO], error=KeyError("nobody foresaw it")), key_id="k")
     assert [type(event) for event in driver.events] == [h.AgentJoined, h.AgentLeft]
     message: HubMessage = StopTask(KEY, 1.0)
     made.send("one", message)
@@ -72,12 +86,12 @@ async def test_an_agent_whose_connection_ends_by_an_error_of_ours_has_left() -> 
 
 async def test_an_agent_that_the_hub_fails_at_is_sent_away_and_comes_back_later() -> None:
     driver = FakeDriver(h.AgentJoined)
-    await asyncio.wait_for(door(driver).attach(Link([HELLO])), 5)
+    await asyncio.wait_for(door(driver).attach(Link([HELLO]), key_id="k"), 5)
     assert [type(event) for event in driver.events] == [h.AgentJoined, h.AgentLeft]
 
 
 async def test_an_agent_whose_report_was_not_taken_is_asked_to_say_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_door, "REST_S_MAX", 0.0)
     driver = FakeDriver(h.TaskEndSeen)
-    await asyncio.wait_for(door(driver).attach(Link([HELLO], [END])), 5)
+    await asyncio.wait_for(door(driver).attach(Link([HELLO], [END]), key_id="k"), 5)
     assert [type(event) for event in driver.events] == [h.AgentJoined, h.TaskEndSeen, h.AgentLeft]
