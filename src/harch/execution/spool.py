@@ -187,17 +187,25 @@ def _sum_before(path: str, place: int, first: int) -> tuple[int, int, int] | Non
     return None
 
 
-_said: set[tuple[str, int]] = set()
+_said: set[tuple[str, int, int]] = set()
 
 
 def _say(path: str, begin: int, length: int) -> None:
     """Once for each damage; readers come again and again."""
     import logging  # not for supervisors, who never read
 
-    if (path, begin) not in _said and len(_said) < _SAID_MAX:
-        _said.add((path, begin))
+    known = path, _changed_ns(path), begin
+    if known not in _said and len(_said) < _SAID_MAX:
+        _said.add(known)
         text = "E1030: %d bytes of output from byte %d of %s on are not as they were written, and left out"
         logging.getLogger("harch.damage").error(text, length, begin, path)
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_ctime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _pread(path: str, position: int, size: int) -> bytes:

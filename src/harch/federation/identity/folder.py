@@ -20,8 +20,9 @@ from pathlib import Path
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from harch.base.config import Home
 from harch.base.errors import HarchError
@@ -56,7 +57,9 @@ class IdentityFolder:
 
     def authority(self) -> bytes:
         with self._readable(self.authority_file):
-            return x509.load_pem_x509_certificate(self.authority_file.read_bytes()).public_bytes(Encoding.DER)
+            found = x509.load_pem_x509_certificate(self.authority_file.read_bytes())
+            found.verify_directly_issued_by(found)  # by itself: a flipped bit is noticed here, not by peers
+            return found.public_bytes(Encoding.DER)
 
     def certificate(self) -> bytes:
         with self._readable(self.hub_file):
@@ -76,13 +79,7 @@ class IdentityFolder:
         return self.state_key()
 
     def authority_key(self) -> Ed25519PrivateKey:
-        """Raises E1005 for one that is not the authority's: what it signs nobody would believe."""
-        key = self._key(self._authority_key)
-        with self._readable(self._authority_key):
-            named = x509.load_der_x509_certificate(self.authority()).public_key()
-            if named.public_bytes(Encoding.Raw, PublicFormat.Raw) != key.public_key().public_bytes_raw():
-                raise ValueError("another key than the certificate's")
-        return key
+        return self._key(self._authority_key)
 
     def write_authority(self, certificate: bytes, key: Ed25519PrivateKey) -> None:
         self._write_key(self._authority_key, key)
@@ -124,7 +121,7 @@ class IdentityFolder:
             raise HarchError(
                 "E0113", f"{path} is missing", hint="`harch hub init` founds a federation, `harch hub join` enters one"
             ) from error
-        except (OSError, ValueError, msgspec.DecodeError):
+        except (OSError, ValueError, TypeError, InvalidSignature, msgspec.DecodeError):
             raise HarchError(
                 "E1005", f"{path} cannot be used", hint="restore it, or remove the folder and join again"
             ) from None

@@ -7,6 +7,7 @@ away, and nothing is kept twice. What gave way meanwhile is counted and told in 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ PIECE_BYTES = 256 * 1024  # of one source at one look
 LOOK_BYTES = 512 * 1024  # of all of them together: what is left waits for the next look
 SOURCES_MAX = 4096
 _ENDED = -1  # the position of a source that was told to its end
+
+_log = logging.getLogger("harch.damage")
 
 Read = Callable[[int, int], tuple[int, bytes, int, int]]
 
@@ -66,8 +69,11 @@ class Following:
         try:
             found = json.loads(read_sealed(self.file))
             self._positions = {str(name): int(at) for name, at in found.items()}
-        except (OSError, ValueError, AttributeError, TypeError, HarchError):
-            self._positions = {}  # it is told from the start again: twice is better than not at all
+        except FileNotFoundError:
+            self._positions = {}
+        except (OSError, ValueError, AttributeError, TypeError, HarchError) as damage:
+            _log.error("E1030: %s cannot be read, so output is told from its start again: %s", self.file, damage)
+            self._positions = {}  # twice is better than not at all
 
     def is_finished(self, name: str) -> bool:
         return self._positions.get(name) == _ENDED
