@@ -184,16 +184,18 @@ class SqliteGuard:
         size = self._sums.page_size
         there = self._path.stat().st_size // size if self._path.exists() else 0
         missing = [page for page in range(there + 1, self._sums.pages + 1) if page not in in_log]
-        if missing:
-            raise _damaged(self._path, f"{len(missing)} of {self._sums.pages} pages are missing")
         wrong = self._wrong_pages(in_log) if there else {}
-        if len(wrong) <= REPAIRED_PAGES_MAX:
+        if len(wrong) <= REPAIRED_PAGES_MAX and not missing:
             wrong = {page: content for page, content in wrong.items() if not self._repair_page(page, content)}
-        if wrong and self._path.stat().st_mtime_ns == self._sums.mtime_ns:
-            raise _damaged(self._path, f"{len(wrong)} pages are not as they were written, the first is {min(wrong)}")
-        if wrong:
-            _log.error("E1030: another program has changed %s: %d pages", self._path, len(wrong))
-            self._is_foreign = True
+        if not missing and not wrong:
+            return
+        if not there or self._path.stat().st_mtime_ns == self._sums.mtime_ns:
+            found = [f"{len(missing)} are missing"] if missing else []
+            found += [f"{len(wrong)} are not as they were written, the first is {min(wrong)}"] if wrong else []
+            raise _damaged(self._path, f"of its {self._sums.pages} pages {' and '.join(found)}")
+        # Not a disk, which changes no times: a program, or somebody who put a copy back. SQLite looks at the whole.
+        _log.error("E1030: %s was changed by others: %d pages", self._path, len(missing) + len(wrong))
+        self._is_foreign = True
 
     def _wrong_pages(self, in_log: dict[int, int]) -> dict[int, bytes]:
         """Pages that are not as they were written. Those that the log holds are read from there, and do not count."""

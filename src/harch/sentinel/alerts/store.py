@@ -45,30 +45,48 @@ class AlertStore:
     """One writer at a time; calls block for a disk, so they belong into a thread. A write that returned is on disk."""
 
     def __init__(self, path: Path) -> None:
+        """A file that is damaged beyond repair is set aside: alerts that are told twice are better than none."""
         self.path = path
         self._lock = threading.Lock()
-        self._guard = self._guarded()
         try:
-            self._connection = sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
+            try:
+                self._open()
+            except (sqlite3.DatabaseError, HarchError) as damage:
+                if isinstance(damage, sqlite3.OperationalError) or getattr(damage, "code", "E1030") != "E1030":
+                    raise
+                for suffix in ("", "-wal", "-shm", "-sums"):
+                    if (one := path.with_name(path.name + suffix)).exists():
+                        set_aside(one, f"cannot be used: {damage}", code="E1030")
+                self._open()
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+
+    def _open(self) -> None:
+        self._guard = SqliteGuard(self.path)
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
             )
-            path.chmod(0o600)  # comments and labels are nobody else's business
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")  # a silence that a power cut takes back is none
-            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+            self.path.chmod(0o600)  # comments and labels are nobody else's business
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")  # a silence that a power cut takes back is none
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if version > SCHEMA_VERSION:
                 raise HarchError(
-                    "E0652", f"{path.name} was written by a later release", hint="run that release, or move the file"
+                    "E0652",
+                    f"{self.path.name} was written by a later release",
+                    hint="run that release, or move the file",
                 )
-            self._connection.execute(_SCHEMA)
-            self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._guard.attach(self._connection)
-        except (sqlite3.Error, OSError) as error:
-            self._guard.release()
-            raise self._unusable(error) from error
-        except HarchError:
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._guard.attach(connection)
+        except (sqlite3.Error, OSError, HarchError):
+            if connection is not None:
+                connection.close()
             self._guard.release()
             raise
+        self._connection = connection
 
     def load(self) -> Kept:
         kept = Kept(records=[], alerts=[], rules=[])
@@ -109,19 +127,6 @@ class AlertStore:
     def close(self) -> None:
         with self._lock:
             self._guard.close(self._connection)
-
-    def _guarded(self) -> SqliteGuard:
-        """A file that is damaged beyond repair is set aside: alerts that are told twice are better than none."""
-        try:
-            try:
-                return SqliteGuard(self.path)
-            except HarchError as damage:
-                for suffix in ("", "-wal", "-shm", "-sums"):
-                    if (one := self.path.with_name(self.path.name + suffix)).exists():
-                        set_aside(one, damage.message, code=damage.code)
-                return SqliteGuard(self.path)
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def _unusable(self, error: BaseException) -> HarchError:
         return HarchError(
