@@ -51,6 +51,7 @@ class SqliteGuard:
         self._is_foreign = False
         self._pages_max = CHECKPOINT_PAGES
         self._had_content = path.exists() and path.stat().st_size > 0
+        self._trouble = ""
         self.lost_frames = 0  # of the log: acknowledged, and gone
         self._sums = SumsFile(path, _boot_id())
         try:
@@ -92,8 +93,11 @@ class SqliteGuard:
             self._sums.write_position(position, backfilled)
             if position.frames - backfilled >= self._pages_max:
                 self._empty_log(connection, position, "PASSIVE")
+            self._trouble = ""
         except (OSError, sqlite3.Error) as problem:
-            _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+            if self._trouble != str(problem):  # once: it is tried again with each commit
+                _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+            self._trouble = str(problem)
 
     def empty_log_every(self, connection: sqlite3.Connection, pages: int | None) -> None:
         """The log begins anew, and again whenever it holds so many pages, to save space; None: as usual."""

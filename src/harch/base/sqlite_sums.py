@@ -89,6 +89,7 @@ class SumsFile:
             self.is_covering, self.is_damaged = True, False
             self._put(digests)
             self._write_state()
+            self.write_position(WalPosition(), 0, synced=True)
 
     def append(self, digests: dict[int, bytes]) -> None:
         """Durable on return."""
@@ -146,6 +147,8 @@ class SumsFile:
         if os.fstat(self._file).st_size == 0:
             return
         with self._locked():
+            if not any(os.pread(self._file, _RECORDS_AT, 0)):
+                return  # a crash came while the first digests were written
             head = self._read_head(_POSITION, 0)
             self.is_damaged = head is None or not self._read_state() or not self._load_records()
         if head is None or self.is_damaged:

@@ -267,6 +267,17 @@ def test_damaged_sums_cost_a_check_and_are_said(
     assert "x.db-sums is damaged" in caplog.text
 
 
+def test_sums_that_a_crash_left_unfinished_are_begun_again(
+    made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = killed(tmp_path)
+    path.with_name("x.db-sums").write_bytes(bytes(4096) + b"rubbish")
+    again = Guarded(path)
+    assert again.rows() == made.rows()
+    again.close()
+    assert caplog.text == ""
+
+
 def test_two_processes_may_have_it_open(made: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second one, here in the same process, neither compares nor moves what the first one uses."""
     other = Guarded(tmp_path / "live" / "x.db")

@@ -199,6 +199,16 @@ def test_a_damaged_guard_costs_nothing_and_is_said(tmp_path: Path, caplog: pytes
     assert "00000001.guard is damaged" in caplog.text
 
 
+@pytest.mark.parametrize("left", [0, 10_000])
+def test_a_guard_that_a_crash_left_empty_is_no_damage(
+    tmp_path: Path, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    database, path = filled(tmp_path)
+    guard_path(path).write_bytes(bytes(left))
+    assert everything(open_database(tmp_path)) == everything(database)
+    assert caplog.text == ""
+
+
 def test_guards_go_with_their_segments(tmp_path: Path) -> None:
     database, path = filled(tmp_path)
     database.flush()

@@ -48,6 +48,7 @@ class GuardWriter:
         self._parity = np.zeros((LANES, BLOCK), np.uint8)
         self._touched: set[int] = set()
         self._file = os.open(guard_path(segment), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._write_head(0)
 
     def cover(self, parts: Sequence[memoryview | bytes], offset: int) -> None:
         """These bytes of the segment, which begin where the last ones ended, are synced."""
@@ -67,11 +68,14 @@ class GuardWriter:
                 at += length
                 offset += length
         self._write_parity()
-        head = _HEAD.pack(_MAGIC, self._number, offset)
-        os.pwrite(self._file, head + _CHECK.pack(crc32c(head)), 0)
+        self._write_head(offset)
 
     def close(self) -> None:
         os.close(self._file)
+
+    def _write_head(self, synced: int) -> None:
+        head = _HEAD.pack(_MAGIC, self._number, synced)
+        os.pwrite(self._file, head + _CHECK.pack(crc32c(head)), 0)
 
     def _write_parity(self) -> None:
         for lane in self._touched:
@@ -131,6 +135,15 @@ def _lane_of(block: int) -> tuple[int, int]:
 def _number(segment: Path) -> int:
     """So that the guard of another segment is not taken for this one's."""
     return int(segment.stem) if segment.stem.isdigit() else crc32c(segment.stem.encode())
+
+
+def is_damaged_guard(segment: Path) -> bool:
+    """Whether there is one that cannot be read. A crash may leave one that is empty, or whose head is."""
+    try:
+        with guard_path(segment).open("rb") as file:
+            return read_guard(segment) is None and any(file.read(_HEAD.size + _CHECK.size))
+    except OSError:
+        return False
 
 
 def read_guard(segment: Path) -> Guard | None:

@@ -19,7 +19,7 @@ import numpy as np
 from harch.base.set_aside import SUFFIX
 from harch.sentinel.store.bytes_kernels import Array
 from harch.sentinel.store.checksum import crc32c
-from harch.sentinel.store.wal.guard import BLOCK, Guard, guard_path, guarded_numbers, read_guard
+from harch.sentinel.store.wal.guard import BLOCK, Guard, guard_path, guarded_numbers, is_damaged_guard, read_guard
 from harch.sentinel.store.wal.segments import FRAME, MAGIC, frame_end, segment_numbers, segment_path, sync_folder
 
 DAMAGED_FILES_MAX = 16  # of one folder: the newest are kept
@@ -66,7 +66,7 @@ class Segment:
 def read_segment(path: Path, damaged: list[DamagedSegment]) -> Segment:
     """Reads what can be read, cuts a torn end off, and sets aside and notes what is damaged."""
     guard = read_guard(path)
-    if guard is None and guard_path(path).exists():
+    if is_damaged_guard(path):
         _log.error("E0619: %s is damaged; what it guards is read without it", guard_path(path))
     size = path.stat().st_size
     data = _read(path, max(size, guard.synced_bytes if guard else 0))
