@@ -24,6 +24,7 @@ from harch.execution.sandbox import agent_mode, choose
 from harch.federation.identity.founding import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file
+from harch.sovereignty.audit.losses import WAY_OUT
 
 AGENT_STOP_S, HUB_STOP_S, STOP_S_PER_HUB = 20.0, 30.0, 2.0  # many that stop together share the processors
 LEFTOVERS_STOP_S = 5.0
@@ -286,6 +287,9 @@ async def _step(client: httpx.AsyncClient, url: str) -> Step:
         summary = response.json()
         if response.status_code != 200:
             return Step.STARTED
+        if summary["status"] == "error" and WAY_OUT in summary["status_detail"]:
+            click.echo(f"hub {summary['name']}: {summary['status_detail']}", err=True)
+            return Step.READY  # only a person can help it, and needs it to answer
         # A hub that an operator has cordoned, drained or retired is as ready as it will be.
         return Step.READY if summary["agents"] > 0 and summary["status"] != "error" else Step.ANSWERS
     except (httpx.HTTPError, ValueError, KeyError):

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable
 
 import click
+import httpx
 import pytest
 from click.testing import Result
 
 from harch.base.errors import HarchError
 from harch.cli.failure import wants_json
+from harch.cli.federation import _is_ready
 from harch.cli.main import VERBS, root
 
 Harch = Callable[..., Result]
@@ -118,3 +120,22 @@ def test_schema_is_json_with_and_without_the_option(harch: Harch) -> None:
 def test_a_harch_error_reads_the_same_everywhere() -> None:
     error = HarchError("E0301", "no workload", hint="harch ps")
     assert str(error) == "error[E0301]: no workload\n\nhint: harch ps"
+
+
+@pytest.mark.parametrize(
+    ("summary", "is_ready"),
+    [
+        ({"status": "ready", "agents": 1, "status_detail": ""}, True),
+        ({"status": "cordoned", "agents": 1, "status_detail": "by hand"}, True),
+        ({"status": "ready", "agents": 0, "status_detail": ""}, False),
+        ({"status": "error", "agents": 0, "status_detail": "starting"}, False),
+        ({"status": "error", "agents": 0, "status_detail": "records lost; `harch audit accept-loss`"}, True),
+    ],
+)
+async def test_up_goes_on_without_a_hub_that_only_a_person_can_help(
+    summary: dict[str, object], is_ready: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"name": "Dakhla", **summary}))
+    async with httpx.AsyncClient(transport=answer) as client:
+        assert await _is_ready(client, "http://hub") is is_ready
+    assert ("accept-loss" in capsys.readouterr().err) == ("accept-loss" in str(summary["status_detail"]))

@@ -24,7 +24,7 @@ from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, check_offer, sign
 from harch.sovereignty.audit.entry import Draft
 from harch.sovereignty.audit.keys import KeyStatement, draft_of, introduce, public_hex, statement_in
-from harch.sovereignty.audit.losses import AcceptedLoss, Loss, acceptance, find_loss
+from harch.sovereignty.audit.losses import WAY_OUT, AcceptedLoss, Loss, acceptance, find_loss
 
 KEYS_SHOWN_MAX = 50
 KEPT_PER_HUB_MAX = 1000  # a checkpoint covers everything before it, so the newest prove as much as all
@@ -64,7 +64,7 @@ def loss_error(loss: Loss) -> HarchError:
         "E1020",
         f"the hub takes no work and writes nothing: {loss.sentence}",
         hint="restore the database that has it (hub.db with hub.db-wal) and restart the hub, or let an admin say "
-        "`harch audit accept-loss`",
+        f"`{WAY_OUT}`",
         meta={"found_seq": loss.found.seq, "lost_seq": loss.lost.seq},
     )
 

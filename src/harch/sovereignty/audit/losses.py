@@ -15,6 +15,7 @@ from harch.sovereignty.audit.chain import Head
 from harch.sovereignty.audit.entry import LOSS_ACCEPTED, LOSS_SUBJECT, AuditEntry, Draft
 
 WHY_LENGTH_MAX = 500
+WAY_OUT = "harch audit accept-loss"  # what a person can say to it
 
 
 class Loss(Struct, frozen=True, kw_only=True):
