@@ -14,7 +14,7 @@ from click.testing import Result
 
 from harch.base.errors import HarchError
 from harch.cli.failure import wants_json
-from harch.cli.federation import _is_ready
+from harch.cli.federation import Step, _step
 from harch.cli.main import VERBS, root
 
 Harch = Callable[..., Result]
@@ -137,5 +137,5 @@ async def test_up_goes_on_without_a_hub_that_only_a_person_can_help(
 ) -> None:
     answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"name": "Dakhla", **summary}))
     async with httpx.AsyncClient(transport=answer) as client:
-        assert await _is_ready(client, "http://hub") is is_ready
+        assert (await _step(client, "http://hub") is Step.READY) is is_ready
     assert ("accept-loss" in capsys.readouterr().err) == ("accept-loss" in str(summary["status_detail"]))
