@@ -47,7 +47,7 @@ class World:
         self.kept: dict[str, list[float]] = {}
         self.pool = ScrapePool(self.clock, self._keep)
 
-    async def _keep(self, batches: Sequence[SeriesBatch]) -> None:
+    async def _keep(self, batches: Sequence[SeriesBatch], _metadata: object = None, /) -> None:
         for batch in batches:
             self.kept.setdefault(dict(batch.labels)[METRIC_NAME], []).extend(batch.values)  # type: ignore[arg-type]
 

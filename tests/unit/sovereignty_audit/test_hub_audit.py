@@ -149,6 +149,8 @@ async def test_after_a_failed_write_the_chain_goes_on_from_what_is_on_disk(
     for _ in range(100):
         await clock.advance(1)
         await asyncio.sleep(0.01)
+        if not hub._driver.not_ready:
+            await hub._driver.look_at_space()  # as the loop of a running hub does every few seconds
         if not hub.ready():
             break
     await submit(hub, "after")
