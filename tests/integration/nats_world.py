@@ -29,7 +29,7 @@ from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, adv
 from harch.pipelines.engine.users import CONTROLLER, EngineUser, StageGrant, controller_user, inbox_of, stage_user
 from harch.testing.ports import free_ports
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 MIB = 1 << 20
 LIMITS = Limits(memory_bytes_max=64 * MIB, file_bytes_max=256 * MIB)
 SENSE_MA = StageGrant(
