@@ -112,12 +112,11 @@ def test_the_reserve_belongs_to_the_files_and_does_not_change_their_size(tmp_pat
     before = {path.name: path.stat() for path in tmp_path.iterdir() if path.suffix != ".db-shm"}
     database.renew_reserve()
     after = {name: (tmp_path / name).stat() for name in before}
-    if all(after[name].st_blocks == before[name].st_blocks for name in before):
-        pytest.skip("the file system of the temporary folder cannot reserve blocks")
+    can_reserve = any(after[name].st_blocks != before[name].st_blocks for name in before)  # not on every file system
     each = Reserve(tmp_path / "hub.db").bytes_each
     for name in ("hub.db", "hub.db-wal"):
         assert after[name].st_size == before[name].st_size
-        assert after[name].st_blocks * 512 >= after[name].st_size + each
+        assert not can_reserve or after[name].st_blocks * 512 >= after[name].st_size + each
     database.renew_reserve()
     assert os.stat(tmp_path / "hub.db").st_blocks <= after["hub.db"].st_blocks, "it is renewed, not added to"
     database.close()
