@@ -37,8 +37,8 @@ def measure(verdict: Verdict, kills: int = KILLS, seed: int = 20260101) -> None:
         f"{rounds.hub_back_s_max:.1f} s, SENTINEL {rounds.sentinel_back_s_max:.1f} s ({conditions()})",
         file=sys.stderr,
     )
-    verdict.goal("kill -9 of hub and SENTINEL apart from each other", f">= {kills}", rounds.kills)
-    verdict.goal("violations after a kill", "== 0", len(rounds.violations))
+    verdict.goal("kills_of_sentinel_and_hub", f">= {kills}", rounds.kills)
+    verdict.goal("kills_of_sentinel_and_hub_violations", "== 0", len(rounds.violations))
 
 
 def _show(rounds: Rounds, news: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
 """How full does the placement policy keep a fleet, against the best published policy, and how fast does it decide?
 
 Replays the public openb traces (arrivals only, and with departures) beside our own replica of FGD and the published
-figures, measures decisions at 10,000 GPUs, and replays the saturated fleet with gangs and queues (`placement_fleet`).
+figures, measures decisions at 10,000 GPUs, and replays the saturated fleet with gangs and queues (`placement_fleet`)
+and an overloaded hub (`placement_overload`).
 The traces are not part of HarchOS: name their folder with `--data` or HARCH_PLACEMENT_DATA.
 """
 
@@ -34,6 +35,7 @@ from placement_data import (
     trace_file,
 )
 from placement_departures import Outcome, Refused, Setting, depart_and_arrive
+from placement_overload import overload
 from placement_speed import measure
 from verdict import Verdict, conditions
 
@@ -42,7 +44,7 @@ SEEDS = tuple(range(42, 52))  # those of the published figures
 QUICK_HOURS = 48.0  # of the saturated fleet
 LARGE_FLEET_SEEDS = (42, 43, 44)
 TRACE_PARTS = ("allocation", "fleets", "departures", "speed")
-PARTS = (*TRACE_PARTS, *placement_fleet.PARTS)
+PARTS = (*TRACE_PARTS, *placement_fleet.PARTS, "overload")
 DEPARTURE_SEEDS = (110, 111)
 
 
@@ -82,6 +84,8 @@ def main() -> None:
         placement_fleet.topology(verdict, report.line, kept=chosen.kept)
     if "rounds" in chosen.parts:
         placement_fleet.rounds(verdict, report.line)
+    if "overload" in chosen.parts:
+        overload(verdict, report.line)
     if chosen.report:
         chosen.report.write_text("\n".join(report.lines) + "\n")
     verdict.print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,3 +30,10 @@ def test_a_part_that_fails_costs_its_own_goals_and_the_verdict_says_so(tmp_path:
     assert goals["random_events"] == {"name": "random_events", "goal": ">= 20000", "got": None, "met": False}
     assert {goal["met"] for goal in goals.values()} == {False}
     assert {"faults_silent_of_500", "kills_of_sentinel_and_hub_violations"} <= goals.keys()
+
+
+def test_parts_answer_for_the_goals_that_the_verdict_waits_for() -> None:
+    waited_for = set(re.findall(r'\("([a-z_0-9]+)", "[<>=]', (BENCH / "faults.py").read_text()))
+    named = re.compile(r'verdict\.goal\(f?"([^"]+)"')
+    reported = [name for part in BENCH.glob("faults_*.py") for name in named.findall(part.read_text())]
+    assert {name.replace("{count}", "500") for name in reported} == waited_for

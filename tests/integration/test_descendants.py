@@ -24,8 +24,10 @@ DAEMON = '''
 import os, signal, sys, time
 if os.fork(): os._exit(0)
 os.setsid()
+starter = os.getpid()
 if os.fork(): os._exit(0)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while os.getppid() == starter: time.sleep(0.01)  # an orphan speaks
 print(os.getpid(), flush=True)
 time.sleep(1000)
 '''

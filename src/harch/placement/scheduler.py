@@ -13,6 +13,7 @@ The hub's job machine and `harch simulate` drive the same class. One round is si
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +31,8 @@ from harch.placement.turns.making_room import plan_making_room
 from harch.placement.turns.outlook import Outlook
 from harch.placement.turns.preemption import PreemptionPlan, plan_preemption
 from harch.placement.turns.reservations import Reservation, plan_reservation
-from harch.placement.turns.settings import LOWEST_CLASS
+from harch.placement.turns.settings import CLASS_ORDER, LOWEST_CLASS
+from harch.workloads.spec import SchedulingClass
 
 PREEMPTIONS_TRIED_MAX = 2  # per round
 PREEMPT_AGAIN_S = 20.0  # a search for victims costs a millisecond, and what runs changes slowly
@@ -72,16 +74,31 @@ class Scheduler(Books):
         """One round. Deterministic: the same happenings before it give the same plan."""
         self.subject = ""
         preemptions: list[PreemptionPlan] = []
-        kept, vacancies = self.kept, self.vacancies
-        kept.begin_round(lambda request_id: self._may_start(request_id, now_s), now_s)
+        self.kept.begin_round(lambda request_id: self._may_start(request_id, now_s), now_s)
         assignments = [*self._serve_cleared(now_s), *self._serve_kept(now_s)]
         preemptions += self._make_room(now_s)
         tried: set[object] = set()  # shapes for which preemption was considered
+        while len(assignments) < placed_max:
+            additions = self.vacancies.additions
+            assignments += self._pass(now_s, placed_max - len(assignments), tried, preemptions)
+            # Whoever started on nodes that were kept for it has opened the rest of them: others are asked again.
+            if self.vacancies.additions == additions and len(assignments) < placed_max:
+                self.vacancies.clear()
+                return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+        return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
+
+    def _pass(
+        self, now_s: float, placed_max: int, tried: set[object], preemptions: list[PreemptionPlan]
+    ) -> list[Assignment]:
+        """Everybody once, in the order of their turns."""
+        assignments: list[Assignment] = []
+        kept, vacancies = self.kept, self.vacancies
         # Who stays blocked is looked at only if somebody could be stopped for it, or nodes be kept.
         order = self.queue.in_order(
             now_s,
-            lambda waiting: vacancies.may_serve(waiting, kept.by_row, now_s),
+            lambda blocked: vacancies.may_serve_of(blocked, kept.by_row, now_s),
             passed_over=() if kept.looks_at_blocked(now_s) else (LOWEST_CLASS,),
+            idle_classes=lambda: self._idle_classes(tried),
         )
         for request in order:  # 1. heads
             self._look_at(request)
@@ -93,7 +110,7 @@ class Scheduler(Books):
             if assignment is not None:
                 assignments.append(assignment)
                 if len(assignments) >= placed_max:
-                    return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations, complete=False)
+                    break
                 continue
             order.skip_group(blocked=rejected is None and self._waits_for_room_only(request, now_s))
             if rejected is None and may_run_here(self.hub, request):
@@ -110,8 +127,7 @@ class Scheduler(Books):
                         preemptions.append(preemption)
                 if kept.can_keep_more:
                     kept.keep_for(request, now_s)
-        vacancies.clear()
-        return SchedulePlan(tuple(assignments), tuple(preemptions), self.reservations)
+        return assignments
 
     def _look_at(self, request: Request) -> None:
         self.subject = request.id
@@ -170,15 +186,19 @@ class Scheduler(Books):
         return [kept for kept in self.reservations if not kept.yields_to(request)]
 
     def _waits_for_room_only(self, request: Request, now_s: float) -> bool:
-        """Neither time nor processes that end can make it fit: only room that comes free."""
-        if request.runs_process:
-            return False
+        """Time cannot make it fit: only room, or processes, that come free."""
         waited_s = now_s - request.submitted_s
         if request.tasks_min < request.tasks and waited_s < request.degrade_after_s:
             return False
         return waited_s >= self.settings.kept_yields_after_s or not any(
             kept.yields_to(request) for kept in self.reservations
         )
+
+    def _idle_classes(self, tried: set[object]) -> Collection[SchedulingClass]:
+        """Those for which nothing can be done in this round but to place them."""
+        if self.kept.can_keep_more:
+            return ()
+        return (LOWEST_CLASS,) if len(tried) < PREEMPTIONS_TRIED_MAX else CLASS_ORDER
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt. Nobody is stopped on nodes with crippled links while it would help elsewhere."""

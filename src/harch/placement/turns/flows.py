@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from harch.placement.request import Request
 from harch.placement.turns.meter import Meter
+from harch.placement.turns.settings import CLASS_ORDER
 from harch.workloads.spec import SchedulingClass
 
 _DURATION_BUCKETS_PER_OCTAVE = 0.5
@@ -40,11 +41,11 @@ class Group:
     that has begun goes on, and sees every removal.
     """
 
-    __slots__ = ("_entries", "_first", "_live", "again", "blocked")
+    __slots__ = ("_entries", "_first", "_live", "key", "place")
 
-    def __init__(self) -> None:
-        self.blocked = False  # its head did not fit, and nothing that it could use has come free since
-        self.again = False  # its head did not fit, but something that it could use has come free
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.place = -1  # among those whose heads did not fit (`blocked`); -1: is not one of them
         self._entries: list[Waiting] = []
         self._first = 0  # nothing before it is live
         self._live: dict[str, Waiting] = {}
@@ -89,22 +90,33 @@ class Flow:
     turn_class: SchedulingClass
     tenant: str
     weight: float
+    number: int  # no other flow has it
     meter: Meter = field(default_factory=Meter)
     clock_s: float = 0.0  # of its lane, when `meter` was last advanced
     groups: dict[Hashable, Group] = field(default_factory=dict)
+    to_try: dict[Hashable, Group] = field(default_factory=dict)  # those of `groups` that are not blocked
 
     def advance(self, lane_clock_s: float) -> None:
         self.meter.advance(lane_clock_s - self.clock_s, self.weight)
         self.clock_s = lane_clock_s
 
-    def add(self, waiting: Waiting) -> None:
-        self.groups.setdefault(group_key(waiting.request), Group()).add(waiting)
+    def add(self, waiting: Waiting) -> Group:
+        """The group that it waits in."""
+        key = group_key(waiting.request)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = self.to_try[key] = Group(key)
+        group.add(waiting)
+        return group
 
-    def remove(self, request: Request) -> None:
-        key = group_key(request)
-        self.groups[key].remove(request.id)
-        if not self.groups[key]:
-            del self.groups[key]
+    def remove(self, request: Request) -> Group:
+        """The group that it waited in; without anybody else it is forgotten."""
+        group = self.groups[group_key(request)]
+        group.remove(request.id)
+        if not group:
+            del self.groups[group.key]
+            self.to_try.pop(group.key, None)
+        return group
 
 
 @dataclass(slots=True)
@@ -117,11 +129,14 @@ class Lane:
     v_system: float = 0.0  # where flows join
     flows: dict[str, Flow] = field(default_factory=dict)
     backlogged: dict[str, Flow] = field(default_factory=dict)  # those of `flows` that wait
+    flows_made: int = 0
 
     def flow(self, tenant: str, weight: float) -> Flow:
         flow = self.flows.get(tenant)
         if flow is None:
-            flow = Flow(self.turn_class, tenant, weight, clock_s=self.clock_s)
+            self.flows_made += 1
+            number = self.flows_made * len(CLASS_ORDER) + CLASS_ORDER.index(self.turn_class)
+            flow = Flow(self.turn_class, tenant, weight, number, clock_s=self.clock_s)
             self.flows[tenant] = flow
         flow.advance(self.clock_s)
         return flow

@@ -171,6 +171,8 @@ class KeptNodes:
             for row in before.rows
             if row not in start_s or start_s[row] > before.start_s
         )
+        if any(before.processes and before not in reservations for before in self.reservations):
+            self.vacancies.add_processes()
         self.reservations = tuple(reservations)
         self.by_row = {row: kept for kept in reservations for row in kept.rows}
 

@@ -23,13 +23,15 @@ from dataclasses import dataclass
 
 from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
+from harch.placement.policy.shapes import Bools
 from harch.placement.request import Request
 from harch.placement.room import Room
+from harch.placement.turns.blocked import Blocked
 from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting, group_key
 from harch.placement.turns.meter import Capacity, Meter
 from harch.placement.turns.position import Position
 from harch.placement.turns.quotas import QuotaBook
-from harch.placement.turns.round import AgedTurn, Cursor, FlowTurn, LaneTurn, Round
+from harch.placement.turns.round import AgedTurn, FlowTurn, Hopes, LaneTurn, Round
 from harch.placement.turns.settings import CLASS_ORDER, LOWEST_CLASS, TurnSettings
 from harch.workloads.spec import SchedulingClass
 
@@ -48,6 +50,7 @@ class TurnQueue:
     def __init__(self, settings: TurnSettings, room: Room) -> None:
         self.capacity = Capacity.of(room)
         self.settings = settings
+        self._blocked = Blocked(room)
         self._lanes = {turn_class: Lane(turn_class) for turn_class in CLASS_ORDER}
         self._aged = Meter()
         self._aged_backlogged = False
@@ -94,7 +97,7 @@ class TurnQueue:
         self._arrivals += 1
         since_s = now_s if waiting_since_s is None else waiting_since_s
         waiting = Waiting(Rank(-request.priority, since_s, self._arrivals), request)
-        flow.add(waiting)
+        self._follow_head(flow, flow.add(waiting))
         self._waiting[request.id] = waiting
         self._quotas.waits(request, 1)
 
@@ -107,7 +110,7 @@ class TurnQueue:
             request = waiting.request
             lane = self._lanes[request.turn_class]
             flow = lane.flow(request.tenant, self.settings.tenant_weight(request.tenant))
-            flow.remove(request)
+            self._follow_head(flow, flow.remove(request))
             self._quotas.waits(request, -1)
             lane.leave(flow)
 
@@ -144,45 +147,73 @@ class TurnQueue:
         self._quotas.holds(held.request, -held.tasks)
         lane.leave(flow)
 
+    def _follow_head(self, flow: Flow, group: Group) -> None:
+        if group.place >= 0:
+            self._blocked.follow_head(flow, group)
+
+    def _set_blocked(self, flow: Flow, group: Group, blocked: bool) -> None:
+        if blocked and group.place < 0:
+            self._blocked.add(flow, group)
+            del flow.to_try[group.key]
+        elif group.place >= 0 and not blocked:
+            self._blocked.remove(group)
+            flow.to_try[group.key] = group
+
+    def _unblock_all(self) -> None:
+        for places in self._blocked.by_flow(self._blocked.everybody).values():
+            for place in places:
+                group = self._blocked.group_at(place)
+                if group is not None:
+                    self._set_blocked(self._blocked.flow_at(place), group, False)
+
     # Asking
 
     def in_order(
-        self, now_s: float, may_fit: Callable[[Request], bool] | None = None, *, passed_over: Collection[str] = ()
+        self,
+        now_s: float,
+        may_fit: Callable[[Blocked], Bools] | None = None,
+        *,
+        passed_over: Collection[str] = (),
+        idle_classes: Callable[[], Collection[SchedulingClass]] = tuple,
     ) -> Round:
         """One pass over everybody who waits. What it yields may be removed at once; nothing may be added meanwhile.
 
-        `may_fit` says whether a blocked request could use something that has come free; without it, all are tried
-        again. Of those of a flow that stay blocked only the first is in the pass: for its reservation, or for others
-        to make room. It is left out, too, for classes that are `passed_over`.
+        `may_fit` says which of the blocked could use something that has come free; without it, all are tried again.
+        Once somebody else took that, they are left out if there is nothing else to be done for their class
+        (`idle_classes`). Of those of a flow that stay blocked only the first is in the pass: for its reservation, or
+        for others to make room. It is left out, too, for classes that are `passed_over`.
         """
         self._advance(now_s)
-        settings, lookahead_s = self.settings, self.settings.lookahead_s
+        settings, lookahead_s, blocked = self.settings, self.settings.lookahead_s, self._blocked
+        blocked.begin_pass()
+        if may_fit is None:
+            self._unblock_all()
+        hopes = Hopes(blocked, may_fit, idle_classes)
         weights, aged_weight = self._weights()
         since_s_max = now_s - settings.starvation_s
-        aged = AgedTurn(0.0, aged_weight, since_s_max)
+        aged = AgedTurn(0.0, aged_weight, since_s_max, hopes)
         lanes = []
-        has_aged = False
+        turns: dict[int, FlowTurn] = {}
         for lane in self._lanes.values():
             lane_turn = LaneTurn(lane.meter.ahead(lookahead_s, weights[lane.turn_class]), weights[lane.turn_class])
             for flow in lane.backlogged.values():
                 flow.advance(lane.clock_s)
-                flow_turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow.weight)
-                worth, blocked = _worth_a_look(flow, may_fit)
-                if blocked is not None:
-                    has_aged = has_aged or blocked.head.rank.since_s <= since_s_max
-                    if lane.turn_class not in passed_over:
-                        worth.append(blocked)
-                for group in worth:
-                    cursor = Cursor(lane_turn, flow_turn, group)
-                    if cursor.head is not None:
-                        flow_turn.groups.append((cursor.head.rank, cursor))
-                        aged.offer(cursor)
-                if flow_turn.groups:
-                    heapq.heapify(flow_turn.groups)
-                    lane_turn.flows.append((flow_turn.key, flow_turn.groups[0][0], flow_turn))
-            heapq.heapify(lane_turn.flows)
+                turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow, lane_turn, hopes)
+                turns[flow.number] = turn
+                for group in flow.to_try.values():
+                    aged.offer(turn.add(group))
             lanes.append(lane_turn)
-        has_aged = has_aged or bool(aged.groups)
+        hopes.deal_out(turns, aged)
+        if len(passed_over) < len(CLASS_ORDER):
+            for places in blocked.by_flow(blocked.everybody & ~hopes.at_first).values():
+                flow, first = blocked.flow_at(places[0]), blocked.group_at(places[0])
+                if first is not None and flow.turn_class not in passed_over:
+                    aged.offer(turns[flow.number].add(first))
+        for turn in turns.values():
+            turn.begin()
+        for lane_turn in lanes:
+            heapq.heapify(lane_turn.flows)
+        has_aged = aged.has_any or bool((blocked.since_s[blocked.everybody] <= since_s_max).any())
         if has_aged:
             if not self._aged_backlogged:
                 self._aged.join(self._v_now(), settings.memory_s / aged_weight)
@@ -192,7 +223,7 @@ class TurnQueue:
         self._aged_backlogged = has_aged
         aged.key = self._aged.ahead(lookahead_s, aged_weight)
         self._served_as_aged = set()
-        return Round(lanes, aged, self.capacity, lookahead_s, self._served_as_aged)
+        return Round(lanes, aged, self.capacity, lookahead_s, self._served_as_aged, hopes, self._set_blocked)
 
     def quota_rejection(self, request: Request, tasks: int | None = None) -> Rejection | None:
         """Why its tenant may not hold so many tasks more now; all of them, if not said otherwise."""
@@ -288,18 +319,3 @@ class TurnQueue:
     def _join(self, lane: Lane) -> None:
         weights, _ = self._weights()
         lane.meter.join(self._v_now(), self.settings.memory_s / weights[lane.turn_class])
-
-
-def _worth_a_look(flow: Flow, may_fit: Callable[[Request], bool] | None) -> tuple[list[Group], Group | None]:
-    """Those to try, and the first that stays blocked. Thousands may wait: a pass must not cost a try of each."""
-    worth = []
-    first: Group | None = None
-    for group in flow.groups.values():
-        if group.blocked and may_fit is not None and not may_fit(group.head.request):
-            if first is None or group.head.rank < first.head.rank:
-                first = group
-        else:
-            group.again = group.blocked and may_fit is not None
-            group.blocked = False
-            worth.append(group)
-    return worth, first

@@ -27,8 +27,9 @@ import numpy as np
 from harch.placement.policy.shapes import Bools, Floats
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
+from harch.placement.turns.blocked import Blocked
 from harch.placement.turns.outlook import Outlook
-from harch.placement.turns.running import find_slots, is_movable
+from harch.placement.turns.running import MOVABLE_SHARE_MAX, find_slots, is_movable
 from harch.placement.turns.settings import CLASS_ORDER
 
 STAYS_LEAST_S = 3600.0  # whoever will have to leave kept nodes comes only if it can work for so long before
@@ -73,6 +74,20 @@ class Reservation:
         if self.yields_to(candidate):
             return True
         return candidate.id == self.request.id or _is_gone_before(candidate, self, now_s, candidate.stop_grace_s)
+
+    def lets_in_of(self, blocked: Blocked, now_s: float) -> Bools:
+        """The same for everybody who is blocked, by place."""
+        request = self.request
+        own_class = CLASS_ORDER.index(request.turn_class)
+        lasts_s = now_s + blocked.stop_grace_s + blocked.duration_s_max
+        let_in: Bools = (blocked.class_place < own_class) | (lasts_s + self.margin_s <= self.start_s)
+        if self.has_room_made and now_s + STAYS_LEAST_S <= self.start_s:
+            small = blocked.gpu_milli_total <= request.gpu_milli_total * MOVABLE_SHARE_MAX
+            let_in |= blocked.preemptible & (blocked.class_place >= own_class) & small
+        place = blocked.place_of(request.id)
+        if place is not None:
+            let_in[place] = True
+        return let_in
 
     def yields_to(self, candidate: Request) -> bool:
         return CLASS_ORDER.index(candidate.turn_class) < CLASS_ORDER.index(self.request.turn_class)

@@ -3,28 +3,100 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from harch.placement.policy.shapes import Bools
 from harch.placement.request import Request
-from harch.placement.turns.flows import Group, Rank, Waiting
+from harch.placement.turns.blocked import Blocked
+from harch.placement.turns.flows import Flow, Group, Rank, Waiting
 from harch.placement.turns.meter import Capacity
+from harch.placement.turns.settings import CLASS_ORDER
+from harch.workloads.spec import SchedulingClass
 
 
 class Cursor:
     """Where the pass stands in one group. `head` is None when the group is used up or given up."""
 
-    __slots__ = ("_entries", "flow", "group", "head", "lane")
+    __slots__ = ("_entries", "flow", "group", "head", "hopes")
 
-    def __init__(self, lane: LaneTurn, flow: FlowTurn, group: Group) -> None:
-        self.lane = lane
+    def __init__(self, flow: FlowTurn, group: Group, *, hopes: bool) -> None:
         self.flow = flow
         self.group = group
+        self.hopes = hopes  # its head did not fit in an earlier pass, but could use something that came free since
         self._entries: Iterator[Waiting] = iter(group)
         self.head: Waiting | None = next(self._entries, None)
 
     def advance(self) -> None:
         self.head = next(self._entries, None)
+
+
+class Hopes:
+    """Blocked groups that could use what came free, by place. Most lose their hope to the first that takes it.
+
+    What is left to do for a group without hope is to keep nodes for it, or to ask others to leave. While neither can
+    be had for its class, it is left out of the pass: `idle_classes` says for which.
+    """
+
+    def __init__(
+        self,
+        blocked: Blocked,
+        may_fit: Callable[[Blocked], Bools] | None,
+        idle_classes: Callable[[], Collection[SchedulingClass]],
+    ) -> None:
+        self._blocked = blocked
+        self._may_fit = may_fit
+        self._idle_classes = idle_classes
+        self.at_first: Bools = np.zeros_like(blocked.everybody) if may_fit is None else may_fit(blocked)
+        self._now: Bools | None = self.at_first  # None: something was taken since
+        self._cursors: dict[Group, Cursor] = {}
+
+    def deal_out(self, turns: Mapping[int, FlowTurn], aged: AgedTurn) -> None:
+        """Shows each flow its own, and the lane of the aged those that belong there."""
+        if not self.at_first.any():
+            return
+        for number, places in self._blocked.by_flow(self.at_first).items():
+            turns[number].hopeful = places[::-1]
+        aged.hopeful = self._blocked.by_age(self.at_first & (self._blocked.since_s <= aged.since_s_max))[::-1]
+        aged.flows = turns
+
+    def rank(self, place: int) -> Rank | None:
+        """None if there is nobody to be served any more."""
+        group = self._blocked.group_at(place)
+        return None if group is None else group.head.rank
+
+    def cursor(self, turns: Mapping[int, FlowTurn], place: int) -> Cursor | None:
+        """The same for its flow and for the aged."""
+        group = self._blocked.group_at(place)
+        if group is None:
+            return None
+        cursor = self._cursors.get(group)
+        if cursor is None:
+            turn = turns[self._blocked.flow_at(place).number]
+            cursor = self._cursors[group] = Cursor(turn, group, hopes=True)
+        return cursor
+
+    def was_taken(self) -> None:
+        self._now = None
+
+    def is_lost(self, cursor: Cursor) -> bool:
+        """Others took what it could have used, and there is nothing else to be done for it now."""
+        return not self._still()[cursor.group.place] and cursor.flow.flow.turn_class in self._idle_classes()
+
+    def without_lost(self, places: list[int]) -> list[int]:
+        """Those of them for which there is hope, or something else to be done."""
+        idle = np.zeros(len(CLASS_ORDER), np.bool_)
+        idle[[CLASS_ORDER.index(turn_class) for turn_class in self._idle_classes()]] = True
+        numbers = np.array(places, np.int64)
+        left: list[int] = numbers[self._still()[numbers] | ~idle[self._blocked.class_place[numbers]]].tolist()
+        return left
+
+    def _still(self) -> Bools:
+        if self._now is None:
+            self._now = self.at_first if self._may_fit is None else self._may_fit(self._blocked)
+        return self._now
 
 
 # The heaps below are corrected lazily: ranks and keys only grow during a pass, so an outdated entry is found at the
@@ -36,11 +108,29 @@ class FlowTurn:
     """One tenant in this pass. `key` is its virtual time ahead, with what the pass has given it."""
 
     key: float
-    weight: float
+    flow: Flow
+    lane: LaneTurn
+    hopes: Hopes
     groups: list[tuple[Rank, Cursor]] = field(default_factory=list)
+    hopeful: list[int] = field(default_factory=list)  # places that are not in `groups` yet, the first last
+
+    def add(self, group: Group) -> Cursor:
+        cursor = Cursor(self, group, hopes=False)
+        self.groups.append((group.head.rank, cursor))
+        return cursor
+
+    def begin(self) -> None:
+        """All of its groups are known."""
+        heapq.heapify(self.groups)
+        cursor = self.head()
+        if cursor is not None and cursor.head is not None:
+            self.lane.flows.append((self.key, cursor.head.rank, self))
 
     def head(self) -> Cursor | None:
-        while self.groups:
+        while True:
+            self._welcome_next()
+            if not self.groups:
+                return None
             rank, cursor = self.groups[0]
             if cursor.head is None:
                 heapq.heappop(self.groups)
@@ -48,7 +138,19 @@ class FlowTurn:
                 heapq.heapreplace(self.groups, (cursor.head.rank, cursor))
             else:
                 return cursor
-        return None
+
+    def _welcome_next(self) -> None:
+        """Those with hope that come before the others."""
+        while self.hopeful:
+            rank = self.hopes.rank(self.hopeful[-1])
+            if rank is not None and self.groups and self.groups[0][0] < rank:
+                return
+            cursor = self.hopes.cursor({self.flow.number: self}, self.hopeful.pop())
+            if cursor is not None and cursor.head is not None:
+                heapq.heappush(self.groups, (cursor.head.rank, cursor))
+
+    def leave_out_lost(self) -> None:
+        self.hopeful = self.hopes.without_lost(self.hopeful)
 
 
 @dataclass(slots=True)
@@ -79,7 +181,14 @@ class AgedTurn:
     key: float
     weight: float
     since_s_max: float  # who has waited since then or longer is aged
+    hopes: Hopes
     groups: list[tuple[float, int, Cursor]] = field(default_factory=list)
+    hopeful: list[int] = field(default_factory=list)  # places that are not in `groups` yet, the oldest last
+    flows: Mapping[int, FlowTurn] = field(default_factory=dict)  # by number: whose places those are
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self.groups or self.hopeful)
 
     def offer(self, cursor: Cursor) -> None:
         if cursor.head is not None and cursor.head.rank.since_s <= self.since_s_max:
@@ -87,13 +196,27 @@ class AgedTurn:
             heapq.heappush(self.groups, (rank.since_s, rank.arrival, cursor))
 
     def head(self) -> Cursor | None:
-        while self.groups:
+        while True:
+            self._welcome_next()
+            if not self.groups:
+                return None
             _, arrival, cursor = self.groups[0]
             if cursor.head is not None and cursor.head.rank.arrival == arrival:
                 return cursor
             heapq.heappop(self.groups)
             self.offer(cursor)
-        return None
+
+    def _welcome_next(self) -> None:
+        while self.hopeful:
+            rank = self.hopes.rank(self.hopeful[-1])
+            if rank is not None and self.groups and self.groups[0][:2] < rank[1:]:
+                return
+            cursor = self.hopes.cursor(self.flows, self.hopeful.pop())
+            if cursor is not None:
+                self.offer(cursor)
+
+    def leave_out_lost(self) -> None:
+        self.hopeful = self.hopes.without_lost(self.hopeful)
 
 
 class Round:
@@ -104,30 +227,39 @@ class Round:
     """
 
     def __init__(
-        self, lanes: list[LaneTurn], aged: AgedTurn, capacity: Capacity, lookahead_s: float, served_as_aged: set[str]
+        self,
+        lanes: list[LaneTurn],
+        aged: AgedTurn,
+        capacity: Capacity,
+        lookahead_s: float,
+        served_as_aged: set[str],
+        hopes: Hopes,
+        set_blocked: Callable[[Flow, Group, bool], None],
     ) -> None:
         self._lanes = lanes
         self._aged = aged
         self._capacity = capacity
         self._lookahead_s = lookahead_s
         self._served_as_aged = served_as_aged
+        self._hopes = hopes
+        self._set_blocked = set_blocked
         self._last: Cursor | None = None
         self._last_aged = False
 
     @property
     def is_blocked(self) -> bool:
         """True if the last one did not fit in an earlier pass and nothing that it could use has come free since."""
-        return self._last is not None and self._last.group.blocked
+        return self._last is not None and self._last.group.place >= 0 and not self._last.hopes
 
     @property
     def is_again(self) -> bool:
         """True if the last one did not fit in an earlier pass, but could use something that has come free since."""
-        return self._last is not None and self._last.group.again
+        return self._last is not None and self._last.hopes
 
     def skip_group(self, *, blocked: bool = False) -> None:
         """`blocked`: later passes need not try it before something that it could use has come free."""
         if self._last is not None:
-            self._last.group.blocked = blocked
+            self._set_blocked(self._last.flow.flow, self._last.group, blocked)
             self._last.head = None
             self._last = None
 
@@ -136,20 +268,32 @@ class Round:
 
     def __next__(self) -> Request:
         self._count_last()
+        while True:
+            cursor = self._first()
+            if cursor is None or cursor.head is None:
+                raise StopIteration
+            if not (cursor.hopes and self._hopes.is_lost(cursor)):
+                break
+            cursor.head = None
+            (self._aged if self._last_aged else cursor.flow).leave_out_lost()
+        self._last = cursor
+        request = cursor.head.request
+        if self._last_aged:
+            self._served_as_aged.add(request.id)
+        return request
+
+    def _first(self) -> Cursor | None:
+        """Whose turn it is."""
         best: tuple[float, Rank] | None = None
+        first = None
         lanes: tuple[LaneTurn | AgedTurn, ...] = (*self._lanes, self._aged)
         for lane in lanes:
             cursor = lane.head()
             if cursor is not None and cursor.head is not None:
                 key = (lane.key, cursor.head.rank)
                 if best is None or key < best:
-                    best, self._last, self._last_aged = key, cursor, lane is self._aged
-        if self._last is None or self._last.head is None:
-            raise StopIteration
-        request = self._last.head.request
-        if self._last_aged:
-            self._served_as_aged.add(request.id)
-        return request
+                    best, first, self._last_aged = key, cursor, lane is self._aged
+        return first
 
     def _count_last(self) -> None:
         """The one yielded before was not skipped, so it was given its GPUs."""
@@ -158,8 +302,9 @@ class Round:
             return
         request = cursor.head.request
         ahead = self._capacity.share(request, request.tasks) * self._lookahead_s
-        cursor.lane.key += ahead / cursor.lane.weight
-        cursor.flow.key += ahead / cursor.flow.weight
+        cursor.flow.lane.key += ahead / cursor.flow.lane.weight
+        cursor.flow.key += ahead / cursor.flow.flow.weight
         if self._last_aged:
             self._aged.key += ahead / self._aged.weight
+        self._hopes.was_taken()
         cursor.advance()
