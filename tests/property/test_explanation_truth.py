@@ -56,6 +56,7 @@ def specs(draw: st.DrawFn) -> WorkloadSpec:
         resources=Resources(
             gpus=1 if shared else draw(st.sampled_from([8, 4, 4, 8, 2, 1, 3, 0, 9])),
             gpu_fraction=draw(st.sampled_from([0.2, 0.5])) if shared else None,
+            gpu_memory_gb=draw(st.sampled_from([None, 20, 60, 80, 81])) if shared else None,
             gpu_models=draw(mostly((), ("h100-80gb",), ("a100-80gb", "h100-80gb"), ("b200",))),
             gpu_memory_gb_min=draw(mostly(0, 40, 81)),
             cpus=draw(mostly(1, 8, 40, 113)),

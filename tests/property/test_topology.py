@@ -138,7 +138,11 @@ def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> Request:
     gpus = draw(st.sampled_from([0, 1, 1, 2, 4, 4, 8, 8]))
     fraction = draw(st.sampled_from([None, None, 0.25, 0.5])) if gpus == 1 else None
     needs = Resources(
-        gpus=gpus, gpu_fraction=fraction, gpu_models=models if gpus else (), cpus=draw(st.sampled_from([1, 16, 40]))
+        gpus=gpus,
+        gpu_fraction=fraction,
+        gpu_memory_gb=None if fraction is None else draw(st.sampled_from([None, 30, 40, 50, 80])),
+        gpu_models=models if gpus else (),
+        cpus=draw(st.sampled_from([1, 16, 40])),
     )
     strategy = draw(st.sampled_from([Strategy.PACK, Strategy.PACK, Strategy.SPREAD]))
     levels = list(Level) if strategy is Strategy.PACK else [Level.RACK, Level.ROW, Level.HUB]
@@ -175,19 +179,20 @@ def domains(room: Room, slots: tuple[TaskSlot, ...], level: Level) -> set[tuple[
 def fits_somewhere(room: Room, request: Request, level: Level) -> bool:
     """Does any domain of that level hold the whole gang? Counted the slow way, for GPUs of equal power."""
     needs = request.needs
+    milli = needs.gpu_milli_of(BIG.memory_gb)
     slots = room.slots(needs, exclusive=request.topology.exclusive).tolist()
     if level is Level.ISLAND:
         for row, node in enumerate(room.hub.nodes):
             for island in {gpu.island for gpu in node.gpus}:
                 free = room.arrays.gpu_milli_free[row][room.island[row] == island]
                 whole = int((free == 1000).sum()) // max(needs.gpus, 1)
-                here = whole if needs.gpu_fraction is None else int((free // needs.gpu_milli).sum())
+                here = whole if milli == 1000 else int((free // milli).sum())
                 if min(here, slots[row]) >= request.tasks:
                     return True
         return False
     if level is Level.NODE:
         return max(slots) >= request.tasks
-    watts = BIG.power_w * needs.gpus * needs.gpu_milli / 1000
+    watts = BIG.power_w * needs.gpus * milli / 1000
     heat_w = (room.zone_heat_w_max - room.zone_heat_w).tolist()
     groups: dict[object, dict[int, int]] = {}
     for rack, zone in enumerate(room.rack_zone.tolist()):
@@ -303,6 +308,7 @@ def queries(draw: st.DrawFn) -> Query:
         gpus=gpus,
         gpu_fraction=fraction,
         gpu_models=tuple(draw(st.lists(st.sampled_from(["a100-80gb", "h100-80gb", "l4", "card-x"]), unique=True))),
+        gpu_memory_gb=draw(st.none() | amounts) if gpus is None or fraction is not None else None,
         gpu_memory_gb_min=maybe(amounts),  # type: ignore[arg-type]
         cpus=maybe(amounts),  # type: ignore[arg-type]
         memory_gb=maybe(amounts),  # type: ignore[arg-type]
@@ -324,7 +330,25 @@ def test_a_query_survives_being_described_and_parsed(query: Query) -> None:
 
 
 WORDS = [
-    *("8", "0.5", "16", "x", "GPUs", "tasks", "of", "cpus", "GB", "memory", "storage", ">=", "at", "least", ",", "|"),
+    *(
+        "8",
+        "0.5",
+        "16",
+        "x",
+        "GPUs",
+        "tasks",
+        "of",
+        "cpus",
+        "GB",
+        "memory",
+        "storage",
+        ">=",
+        "at",
+        "least",
+        ",",
+        "|",
+        "with",
+    ),
     *("any", "same", "in", "one", "MA", "Morocco", "prefer", "island", "rack", "node", "spread", "over", "exclusive"),
     *("h100-80gb", "or", "and", "é", "'", "\x00", "-"),
 ]

@@ -24,6 +24,7 @@ CLASSES = ("inference", "interactive", "training")
 @click.option("--gpu-model", metavar="MODEL", help="e.g. h100-80gb; `harch gpus --models` lists them.")
 @click.option("--gpu-models", metavar="A|B", help="Any of these models, the first most welcome.")
 @click.option("--gpu-fraction", type=float, metavar="F", help="A share of one GPU, e.g. 0.25.")
+@click.option("--gpu-memory-gb", type=float, metavar="G", help="GB of its GPU's memory that a share gets, e.g. 20.")
 @click.option("--topology", type=click.Choice(LEVELS), help="All its GPUs inside one of these, or it waits.")
 @click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
 @click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
@@ -61,6 +62,7 @@ def command(
     gpu_model: str | None,
     gpu_models: str | None,
     gpu_fraction: float | None,
+    gpu_memory_gb: float | None,
     topology: str | None,
     cpus: float | None,
     memory: float | None,
@@ -106,6 +108,7 @@ def command(
         "gpu_model": gpu_model,
         "gpu_models": gpu_models and [model.strip() for model in gpu_models.split("|")],
         "gpu_fraction": gpu_fraction,
+        "gpu_memory_gb": gpu_memory_gb,
         "cpus": cpus,
         "memory_gb": memory,
     }

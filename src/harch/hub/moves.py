@@ -61,7 +61,8 @@ class Moves:
         for kept in reservations:
             request = kept.request
             waits = request.id in desk.scheduler.queue
-            if waits and request.gpu_milli_total > GPU_MILLI and desk.now_s - request.submitted_s >= after_s:
+            takes_milli = request.tasks * desk.scheduler.room.kind(request.needs).gpu_milli_total
+            if waits and takes_milli > GPU_MILLI and desk.now_s - request.submitted_s >= after_s:
                 self._next_look_s = desk.now_s + LOOK_EVERY_S
                 plan = desk.scheduler.plan_defragmentation(request, now_s=desk.now_s)
                 if plan is not None and plan.pays:

@@ -158,12 +158,12 @@ class HubOperations:
     def _move(self, move: Move) -> MoveView:
         request = move.running.request
         workload = self._desk.registry.workloads[request.id]
-        needs = request.needs
+        each_milli = self._desk.scheduler.room.kind(request.needs).gpu_milli_total
         return MoveView(
             workload_id=request.id,
             name=workload.spec.name,
             tenant=workload.tenant,
-            gpus=len(move.running.slots) * needs.gpus * needs.gpu_milli / 1000,
+            gpus=len(move.running.slots) * each_milli / 1000,
             from_nodes=self._names({slot.row for slot in move.running.slots}),
             to_nodes=self._names({slot.row for slot in move.to}),
             lost_gpu_s=round(move.lost_gpu_s, 1),

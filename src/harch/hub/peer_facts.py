@@ -22,6 +22,7 @@ def published_facts(summary: HubSummary, peer: PeerView, request: Request) -> Hu
         cpus_per_node_max=summary.node_max.cpus,
         memory_gb_per_node_max=summary.node_max.memory_gb,
         storage_gb_per_node_max=summary.node_max.storage_gb,
+        counts_gpu_memory=summary.counts_gpu_memory,
         nodes_up=summary.nodes_up,
         process_slots_total=summary.process_slots_total,
         process_slots_free=summary.process_slots_free,

@@ -73,6 +73,7 @@ def summarise(desk: Desk, *, not_ready: str, version: str, started_at: datetime,
         storage_gb_free=round(float(room.storage_mib_free[up].sum()) / MIB_PER_GB, 3),
         lent=_by_state(counted, guest=False, leased=True),
         guests=_by_state(counted, guest=True),
+        counts_gpu_memory=True,
     )
 
 

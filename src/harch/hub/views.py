@@ -128,6 +128,7 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     storage_gb_free: float | None = None  # as above
     lent: dict[str, int] = {}  # of `workloads`, what other hubs run
     guests: dict[str, int] = {}  # of other hubs, here for them: each is among the `workloads` of its owner
+    counts_gpu_memory: bool = False  # of shares; False: a hub of an earlier version, which cannot read such work
 
 
 class Sight(StrEnum):

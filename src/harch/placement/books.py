@@ -15,7 +15,7 @@ from harch.base.errors import InvariantBroken
 from harch.fleet.model import Hub
 from harch.placement.degradation import Degradation
 from harch.placement.plan import slot_of
-from harch.placement.policy.shapes import Ints
+from harch.placement.policy.shapes import GPU_MILLI, Ints
 from harch.placement.request import Request
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scorers import BestFit, Scorer
@@ -83,9 +83,18 @@ class Books:
         self.book(self._as_was_counted(request, slots), slots, started_s=started_s, now_s=now_s)
 
     def _as_was_counted(self, request: Request, slots: tuple[TaskSlot, ...]) -> Request:
-        """Work that was placed before storage was counted keeps its place, and is counted for none if its node has not
-        so much."""
+        """Work keeps its place, whatever was counted when it was given.
+
+        Before storage was counted: it is counted for none if its node has not so much. Before the fleet file got GPUs
+        with less memory: a share is as large as on the GPUs that it has.
+        """
         needs = request.needs
+        if needs.gpu_memory_gb is not None and slots:
+            memory_gb = min(int(self.room.gpu_memory_gb[slot.row]) for slot in slots)
+            milli = needs.gpu_milli_of(memory_gb)
+            if milli < self.room.kind(needs).gpu_milli:
+                needs = replace(needs, gpu_fraction=milli / GPU_MILLI, gpu_memory_gb=None)
+                request = replace(request, needs=needs)
         tasks_on = Counter(slot.row for slot in slots)
         storage_mib = self.room.storage_mib_of(needs)
         if all(tasks * storage_mib <= self.room.storage_mib_free[row] for row, tasks in tasks_on.items()):

@@ -48,8 +48,10 @@ def _gpu_model(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     suitable = hub.suitable(request)
     has = ", ".join(f"{m.total} x {m.model} ({m.memory_gb} GB)" for m in hub.models)
     wanted = " or ".join(needs.models_wanted) or "any model"
-    if needs.gpu_memory_gb_min:
-        wanted += f" of >= {needs.gpu_memory_gb_min:g} GB"
+    if needs.gpu_memory_gb_needed:
+        wanted += f" of >= {needs.gpu_memory_gb_needed:g} GB"
+    if needs.gpu_memory_gb is not None and not hub.counts_gpu_memory:
+        return False, "is of an earlier version, which does not know `gpu_memory_gb`", "choose another hub"
     return bool(suitable), f"wants {wanted}; has {has}", "ask for one of these models"
 
 

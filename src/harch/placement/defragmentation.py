@@ -143,7 +143,11 @@ def _rehouse(
     everywhere = np.ones(room.arrays.size, np.bool_)
     _take(room, request, slots)
     moves = []
-    for item in sorted(leaving, key=lambda item: (-item.request.gpu_milli_total, item.request.id)):
+
+    def largest_first(item: Running) -> tuple[int, str]:
+        return -item.request.tasks * room.kind(item.request.needs).gpu_milli_total, item.request.id
+
+    for item in sorted(leaving, key=largest_first):
         to = find_slots(room, item.request, len(item.slots), everywhere)
         if to is None:
             return None

@@ -101,7 +101,7 @@ class Degradation:
         needs = request.needs
         if self._is_whole or not needs.gpus:
             return None
-        milli = float(needs.gpus * needs.gpu_milli)
+        milli = float(self._topology.room.kind(needs).gpu_milli_total)
         slowdown = self._slowdown(needs.gpus * tasks)
         uplink_slowdown = self._uplink_slowdown if tasks > 1 else np.ones_like(slowdown)
         burden = Burden(

@@ -44,23 +44,31 @@ def choose_devices(
 
     `device` is the policy's choice for a share of a GPU. `within` is a mask: only devices whose bit is set will do.
     """
-    free_milli = room.arrays.gpu_milli_free[row].tolist()
-    return choose_among(neighbourhoods(room.hub.nodes[row]), free_milli, needs, device=device, within=within)
+    free_milli, kind = room.arrays.gpu_milli_free[row].tolist(), room.kind(needs)
+    near = neighbourhoods(room.hub.nodes[row])
+    return choose_among(near, free_milli, kind.gpus, kind.gpu_milli, device=device, within=within)
 
 
 def choose_among(
-    kind: Neighbourhoods, free_milli: list[int], needs: Resources, *, device: int | None = None, within: int = -1
+    kind: Neighbourhoods,
+    free_milli: list[int],
+    gpus: int,
+    milli: int,
+    *,
+    device: int | None = None,
+    within: int = -1,
 ) -> tuple[int, ...] | None:
-    """The same for a node that is not in a room: `free_milli` says what is free of each device."""
-    if not needs.gpus:
+    """The same for a node that is not in a room: `free_milli` says what is free of each device, and `milli` what is
+    taken of each (`Room.kind`)."""
+    if not gpus:
         return ()
-    if needs.gpu_milli < GPU_MILLI:
-        return _share(kind, free_milli, needs.gpu_milli, device, within)
+    if milli < GPU_MILLI:
+        return _share(kind, free_milli, milli, device, within)
     free = 0
-    for index, milli in enumerate(free_milli):
-        if milli == GPU_MILLI:
+    for index, left in enumerate(free_milli):
+        if left == GPU_MILLI:
             free |= 1 << index
-    return best_devices(kind, free & within, needs.gpus)
+    return best_devices(kind, free & within, gpus)
 
 
 def neighbourhoods(node: Node) -> Neighbourhoods:

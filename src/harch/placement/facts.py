@@ -45,6 +45,7 @@ class HubFacts:
     cpus_per_node_max: float
     memory_gb_per_node_max: float
     storage_gb_per_node_max: float | None  # None: not published
+    counts_gpu_memory: bool  # False: a hub of an earlier version, which knows no memory of shares
     nodes_up: int
     process_slots_total: int
     process_slots_free: int
@@ -77,7 +78,7 @@ class HubFacts:
             model
             for model in self.models
             if (not needs.models_wanted or model.model in needs.models_wanted)
-            and model.memory_gb >= needs.gpu_memory_gb_min
+            and model.memory_gb >= needs.gpu_memory_gb_needed
         )
 
 
@@ -139,6 +140,7 @@ def live_facts(
         cpus_per_node_max=float(room.arrays.cpu_milli.max()) / 1000,
         memory_gb_per_node_max=float(room.arrays.memory_mib.max()) / 1024,
         storage_gb_per_node_max=float(room.storage_mib.max()) / 1024,
+        counts_gpu_memory=True,
         nodes_up=int(room.arrays.available.sum()),
         process_slots_total=process_slots_total,
         process_slots_free=room.process_slots_free,
@@ -211,7 +213,9 @@ def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: 
     needs = request.needs
     if not needs.gpus:
         return request.tasks, request.tasks * (nodes_up > 0)
-    share = GPU_MILLI // needs.gpu_milli  # a share of a GPU fits a free one so many times
+    memory_gb = min((m.memory_gb for m in models), default=0)  # of the smallest that will do, as its room counts
+    milli = needs.gpu_milli_of(memory_gb) if memory_gb else needs.gpu_milli
+    share = GPU_MILLI // milli  # a share of a GPU fits a free one so many times
     empty = sum(m.total // needs.gpus for m in models if m.gpus_per_node_max >= needs.gpus)
     now = sum(count * (free // needs.gpus) for m in models for free, count in enumerate(m.free_shapes, start=1))
     return empty * share, now * share

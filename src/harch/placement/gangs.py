@@ -103,8 +103,9 @@ def _in_island(demand: Demand, request: Request, tasks: int) -> tuple[TaskSlot, 
     if not rows.size:
         return None
     islands = np.arange(int(room.island.max()) + 1)
-    whole = needs.gpu_milli == GPU_MILLI
-    per_device = (free[rows] == GPU_MILLI).astype(np.int64) if whole else free[rows] // needs.gpu_milli
+    milli = room.kind(needs).gpu_milli
+    whole = milli == GPU_MILLI
+    per_device = (free[rows] == GPU_MILLI).astype(np.int64) if whole else free[rows] // milli
     member = room.island[rows][:, None, :] == islands[None, :, None]  # [node, island, device]
     fits = (member * per_device[:, None, :]).sum(axis=2) // (needs.gpus if whole else 1)
     left = (member * free[rows][:, None, :]).sum(axis=2)
@@ -153,17 +154,18 @@ def _in_racks(demand: Demand, request: Request, tasks: int, level: Level) -> tup
 def _slots_on(demand: Demand, request: Request, counts: dict[int, int], within: int = -1) -> tuple[TaskSlot, ...]:
     """Devices for the tasks of each node, task by task: each keeps its own GPUs together."""
     room, needs = demand.room, request.needs
+    milli = room.kind(needs).gpu_milli
     placed: list[TaskSlot] = []
     for row, tasks in counts.items():
         free_milli: list[int] = room.arrays.gpu_milli_free[row].tolist()
         kind = neighbourhoods(room.hub.nodes[row])
         here: list[tuple[int, ...]] = []
         for _ in range(tasks):
-            devices = choose_among(kind, free_milli, needs, within=within)
+            devices = choose_among(kind, free_milli, needs.gpus, milli, within=within)
             if devices is None:
                 raise InvariantBroken("a slot has devices", room.hub.nodes[row].id, request.id)
             for device in devices:
-                free_milli[device] -= needs.gpu_milli
+                free_milli[device] -= milli
             here.append(devices)
         if needs.gpus:
             here = _by_island(here, kind)

@@ -173,8 +173,12 @@ def _wishes(books: Books, request: Request, allowed: Bools, burden: Burden | Non
     if needs.gpus > 1 and request.topology.preferred is Level.ISLAND:
         close = _has_island_for(books.room, needs.gpus)
         wishes = [*(wish & close for wish in wishes), *wishes]
+    kind = books.room.kind(needs)
     kinds = [
-        books.room.kind(needs if model is None else replace(needs, gpu_model=model, gpu_models=())) for model in models
+        kind  # whichever model it gets, it takes as much of it as is booked
+        if model is None
+        else kind._replace(models=books.room.kind(replace(needs, gpu_model=model, gpu_models=())).models)
+        for model in models
     ]
     if burden is None or not burden.crippled.any():
         yield from ((kind, wish) for kind in kinds for wish in wishes)

@@ -1,10 +1,11 @@
 """What do people mean by "8 GPUs, same NVLink island, >= 40 GB, in MA"? The query language of requests.
 
     query     = clause { [","] clause }                      in any order, each at most once
-    clause    = size | memory | level | models | countries | shape
+    clause    = size | memory | share | level | models | countries | shape
     size      = N "tasks" ["of"] | N ["x"] "GPUs" | N ["x"] models | N "x" N "GPUs" | F "GPU"
               | N "cpus" | N unit "memory" | N unit "storage"
     memory    = (">=" | "at least") N unit                   of each GPU
+    share     = "with" N unit                                what a share gets of the memory of its GPU
     level     = ("same" | "in one") domain | "prefer" domain
     domain    = ["NVLink"] "island" | "node" | "rack" | "row" | "hub"
     models    = ["any of" | "of" | "on"] model { "|" model } the first is the most welcome
@@ -34,7 +35,7 @@ from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadS
 GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node
 _PARSED_MAX = 1024  # queries remembered: programs ask the same again and again
 
-_RESOURCES = ("gpus", "gpu_fraction", "gpu_memory_gb_min", "cpus", "memory_gb", "storage_gb")
+_RESOURCES = ("gpus", "gpu_fraction", "gpu_memory_gb", "gpu_memory_gb_min", "cpus", "memory_gb", "storage_gb")
 _TOPOLOGY = ("required", "preferred", "strategy", "exclusive")
 # What a query may say. Whoever changes one of these fields of a workload has given up its query.
 QUERY_FIELDS = frozenset({"tasks", "resources", "topology", "countries_allowed"})
@@ -48,6 +49,7 @@ class Query:
     gpus: int | None = None
     gpu_fraction: float | None = None
     gpu_models: tuple[str, ...] = ()
+    gpu_memory_gb: float | None = None
     gpu_memory_gb_min: float | None = None
     cpus: float | None = None
     memory_gb: float | None = None
@@ -72,6 +74,10 @@ def parse_query(text: str) -> Query:
     query = msgspec.convert(values, Query)
     if query.gpus is not None and query.tasks is None:
         query = msgspec.convert(values | {"tasks": 1}, Query)
+    if query.gpu_memory_gb is not None and query.gpus is not None and query.gpu_fraction is None:
+        raise mistake(
+            1, "`with 20 GB` is what a share gets, as in `0.25 GPU with 20 GB`; a whole GPU comes with all its memory"
+        )
     if query.required in (Level.ISLAND, Level.NODE) and query.strategy is Strategy.SPREAD:
         raise mistake(1, f"`spread` needs several nodes, so it excludes `same {query.required}`")
     if query.required and query.preferred and query.preferred.rank > query.required.rank:
@@ -106,6 +112,7 @@ def describe(query: Query) -> str:
     if query.gpu_models:
         parts.append(f"any of {'|'.join(query.gpu_models)}")
     for value, form in (
+        (query.gpu_memory_gb, "with {} GB"),
         (query.gpu_memory_gb_min, ">= {} GB"),
         (query.cpus, "{} cpus"),
         (query.memory_gb, "{} GB memory"),
@@ -177,6 +184,8 @@ def without_query(spec: WorkloadSpec) -> WorkloadSpec:
         return spec
     query = parse_query(spec.query)
     sizes = {name: None for name in _RESOURCES if getattr(query, name) is not None}
+    if query.gpu_fraction is not None:
+        sizes["gpu_memory_gb"] = None  # has no meaning without a share
     if query.gpu_models:
         sizes |= {"gpu_model": None, "gpu_models": None}
     kept = {name: value for name, value in msgspec.to_builtins(spec.resources).items() if name not in sizes}

@@ -25,8 +25,8 @@ _GB = {"mb": 1 / 1024, "gb": 1.0, "tb": 1024.0}
 _ONE = ("one", "same", "single", "a", "the")
 _COUNTRY_WORDS_MAX = 6
 _CLAUSES = (
-    "a number of GPUs, tasks, cpus or GB; `>= 40 GB`; `same island`; `prefer rack`; `in MA`; `any of MODEL|MODEL`; "
-    "`spread`, `pack` or `exclusive`"
+    "a number of GPUs, tasks, cpus or GB; `>= 40 GB`; `with 20 GB`; `same island`; `prefer rack`; `in MA`; "
+    "`any of MODEL|MODEL`; `spread`, `pack` or `exclusive`"
 )
 
 
@@ -44,6 +44,7 @@ class _Parser:
             ">=": self._gpu_memory,
             "≥": self._gpu_memory,
             "at": self._at_least,
+            "with": self._share_memory,
             "any": self._models_after,
             "of": self._models_after,
             "on": self._models_after,
@@ -109,7 +110,10 @@ class _Parser:
         elif what.word in ("storage", "scratch", "disk"):
             self._say("storage_gb", gigabytes, number)
         else:
-            expected = "`memory` or `storage` after an amount; the memory of a GPU is written `>= 40 GB`"
+            expected = (
+                "`memory` or `storage` after an amount; the memory of a GPU is written `>= 40 GB`, that of a share "
+                "`with 20 GB`"
+            )
             raise self._unexpected(what, expected, ["memory", "storage", "scratch"])
 
     def _at_least(self, token: Token) -> None:
@@ -119,16 +123,20 @@ class _Parser:
         self._gpu_memory(token)
 
     def _gpu_memory(self, token: Token) -> None:
+        self._memory_of_gpus("gpu_memory_gb_min", "`>= 40 GB` is the memory of each GPU", token)
+
+    def _share_memory(self, token: Token) -> None:
+        self._memory_of_gpus("gpu_memory_gb", "`with 20 GB` is what a share gets of the memory of its GPU", token)
+
+    def _memory_of_gpus(self, name: str, meaning: str, token: Token) -> None:
         number, unit = self._next(), self._next()
         if number.kind != "number":
             raise self._unexpected(number, "a number of GB", [])
         if unit.word not in _GB:
             raise self._unexpected(unit, "GB or TB", list(_GB))
-        self._say("gpu_memory_gb_min", float(number.text) * _GB[unit.word], token)
+        self._say(name, float(number.text) * _GB[unit.word], token)
         if self._peek().word in ("memory", "ram"):
-            raise self._unexpected(
-                self._peek(), "nothing: `>= 40 GB` is the memory of each GPU, main memory is `64 GB memory`", []
-            )
+            raise self._unexpected(self._peek(), f"nothing: {meaning}, main memory is `64 GB memory`", [])
         if self._peek().word in ("of", "per", "vram", "gpu"):
             while self._peek().word in ("of", "per", "vram", "gpu", "memory"):
                 self._next()

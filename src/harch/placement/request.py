@@ -77,6 +77,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def gpu_milli_total(self) -> int:
+        """The compute that it asks for: a measure of its size. What it takes of a hub is the room's to say."""
         return self.tasks * self.needs.gpus * self.needs.gpu_milli
 
     def describe(self) -> str:
@@ -85,6 +86,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         each = f"{needs.gpus} x {model}" if needs.gpus else "no GPU"
         if needs.gpu_fraction is not None:
             each = f"{needs.gpu_fraction:g} of one {model}"
+            each += f" with {needs.gpu_memory_gb:g} GB of its memory" if needs.gpu_memory_gb is not None else ""
         text = f"{each}, {needs.cpus:g} cpus, {needs.memory_gb:g} GB"
         text += f", {needs.storage_gb:g} GB of storage" if needs.storage_gb else ""
         text = f"{self.tasks} tasks of {text}" if self.tasks > 1 else text

@@ -133,24 +133,31 @@ class Room:
     # Asking
 
     def kind(self, needs: Resources) -> Kind:
-        """The needs of one task in the units of the policy."""
+        """The needs of one task in the units of the policy; `gpu_milli` is what it takes of each GPU."""
         kind = self._kinds.get(needs)
         if kind is None:
             wanted = needs.models_wanted
             mask = (
                 sum(1 << index for index, model in enumerate(self.models) if model in wanted) if wanted else ANY_MODEL
             )
-            if needs.gpu_memory_gb_min and needs.gpus:
-                enough = {
-                    int(self.arrays.model[row]) for row in np.flatnonzero(self.gpu_memory_gb >= needs.gpu_memory_gb_min)
-                }
-                mask &= sum(1 << index for index in enough)
-            gpu_milli = needs.gpu_milli if needs.gpus else 0
+            if needs.gpu_memory_gb_needed and needs.gpus:
+                rows = np.flatnonzero(self.gpu_memory_gb >= needs.gpu_memory_gb_needed)
+                mask &= sum(1 << index for index in set(self.arrays.model[rows].tolist()))
+            gpu_milli = self._gpu_milli(needs, mask) if needs.gpus else 0
             kind = Kind(round(needs.cpus * 1000), round(needs.memory_gb * MIB_PER_GB), needs.gpus, gpu_milli, mask)
             if len(self._kinds) >= _KINDS_MAX:
                 self._kinds.clear()
             self._kinds[needs] = kind
         return kind
+
+    def _gpu_milli(self, needs: Resources, models: int) -> int:
+        """A share with memory is as large as on the smallest GPU that will do: on larger ones it is given more than it
+        asks for, never less."""
+        if needs.gpu_memory_gb is None:
+            return needs.gpu_milli
+        suits = (np.int64(1) << self.arrays.model) & np.int64(models) != 0
+        # Without any such GPU the size does not matter.
+        return needs.gpu_milli_of(int(self.gpu_memory_gb[suits].min())) if suits.any() else needs.gpu_milli
 
     @staticmethod
     def storage_mib_of(needs: Resources) -> int:
@@ -172,7 +179,7 @@ class Room:
 
     def watts(self, needs: Resources) -> Floats:
         """What the GPUs of one task draw at most, per node."""
-        return self.gpu_power_w.astype(np.float64) * (needs.gpus * needs.gpu_milli / GPU_MILLI)
+        return self.gpu_power_w.astype(np.float64) * (self.kind(needs).gpu_milli_total / GPU_MILLI)
 
     def slots(self, needs: Resources, *, exclusive: bool = False) -> Ints:
         """How many tasks each node takes now. Power and cooling are shared by nodes: each is judged as if alone."""

@@ -126,7 +126,7 @@ class BinPack(_Plain):
 
     def _count(self, start: Start, sign: int) -> None:
         needs = start.request.needs
-        asked = (needs.gpus * needs.gpu_milli, needs.cpus * 1000, needs.memory_gb * MIB_PER_GB)
+        asked = (self.room.kind(needs).gpu_milli_total, needs.cpus * 1000, needs.memory_gb * MIB_PER_GB)
         held = self._held_by.setdefault(self._queue_of(start.request), [0.0, 0.0, 0.0])
         for index, (amount, whole) in enumerate(zip(asked, self._whole, strict=True)):
             held[index] += sign * len(start.slots) * amount / whole

@@ -27,11 +27,12 @@ def fit(
     rows = np.flatnonzero(slots)
     if best:
         rows = rows[np.argsort(room.arrays.gpu_milli_free_sum[rows], kind="stable")]
+    kind = room.kind(request.needs)
     placed: list[TaskSlot] = []
     for row in rows.tolist():
         free_milli = room.arrays.gpu_milli_free[row].tolist()
         for _ in range(min(int(slots[row]), wanted - len(placed))):
-            devices = _devices(free_milli, request.needs.gpus, request.needs.gpu_milli, best=best)
+            devices = _devices(free_milli, kind.gpus, kind.gpu_milli, best=best)
             placed.append(TaskSlot(row, devices))
         if len(placed) == wanted:
             return tuple(placed) if wanted == 1 or _power_holds(room, request, placed) else None

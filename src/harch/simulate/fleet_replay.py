@@ -60,8 +60,7 @@ class Run:
 
     @property
     def gpu_milli(self) -> int:
-        needs = self.job.request.needs
-        return len(self.slots) * needs.gpus * needs.gpu_milli
+        return len(self.slots) * self.site.milli_per_task(self.job.request)
 
 
 @dataclass
@@ -78,12 +77,21 @@ class Site:
     fresh: list[Job] = field(default_factory=list)  # arrived since the last round
     waiting_milli: int = 0  # GPUs that its queue asks for
 
+    def milli_per_task(self, request: Request) -> int:
+        """What one task takes of GPUs here."""
+        return self.policy.room.kind(request.needs).gpu_milli_total
+
+    def waits(self, request: Request, change: int) -> None:
+        """`change` is 1 when it begins to wait here, -1 when it no longer does."""
+        self.waiting_milli += change * request.tasks * self.milli_per_task(request)
+
     def offers(self, request: Request) -> bool:
         """True if its own queue leaves room for the request."""
         if request.countries_allowed and self.hub.country not in request.countries_allowed:
             return False
         room = self.policy.room
-        if int(room.arrays.gpu_milli_free_sum.sum()) - self.waiting_milli < max(request.gpu_milli_total, 1):
+        takes_milli = request.tasks * self.milli_per_task(request)
+        if int(room.arrays.gpu_milli_free_sum.sum()) - self.waiting_milli < max(takes_milli, 1):
             return False
         return int(room.slots(request.needs, exclusive=request.topology.exclusive).sum()) >= request.tasks
 
@@ -171,7 +179,7 @@ class FleetReplay:
         started_s = self._clock.monotonic_s()
         site.policy.submit(request, now_s=now_s)
         self.cost.deciding_s += self._clock.monotonic_s() - started_s
-        site.waiting_milli += request.gpu_milli_total
+        site.waits(request, 1)
         self._ask_for_round(site, now_s)
 
     def _ask_for_round(self, site: Site, now_s: float) -> None:
@@ -202,7 +210,7 @@ class FleetReplay:
         job, tally = self._jobs[start.request.id], self.tally
         request, restarted = job.request, start.request.id in self._left_s
         site.ledger.start(request, start.slots)
-        site.waiting_milli -= request.gpu_milli_total
+        site.waits(request, -1)
         idle_s = self._workload.running.restart_s if restarted else 0.0
         run = Run(job, site, start.slots, now_s, 0.0, idle_s)
         run.ends_s = now_s + idle_s + self._left_s.get(request.id, job.duration_s) / run.pace
@@ -262,7 +270,7 @@ class FleetReplay:
             site = self._sites[name]
             if site.offers(request):
                 home.policy.withdraw(request.id)
-                home.waiting_milli -= request.gpu_milli_total
+                home.waits(request, -1)
                 self._submit(site, request, now_s)
                 self.tally.spilled += 1
                 return

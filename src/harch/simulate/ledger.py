@@ -16,7 +16,17 @@ from harch.placement.request import Request
 from harch.placement.room import TaskSlot
 from harch.workloads.spec import Level
 
-RULES = ("residency", "gpu_twice", "capacity", "gpu_model", "gang_whole", "topology", "power", "started_twice")
+RULES = (
+    "residency",
+    "gpu_twice",
+    "gpu_memory",
+    "capacity",
+    "gpu_model",
+    "gang_whole",
+    "topology",
+    "power",
+    "started_twice",
+)
 _ROUNDING = 1e-6
 
 
@@ -27,6 +37,7 @@ class Ledger:
     hub: Hub
     violations: Counter[str] = field(default_factory=Counter)
     _gpu_milli: dict[tuple[int, int], int] = field(default_factory=dict)
+    _gpu_memory_gb: defaultdict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     _cpus: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     _memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     _rack_w: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -68,6 +79,9 @@ class Ledger:
             self.violations["gang_whole"] += 1
         if any(self._gpu_milli[slot.row, device] > GPU_MILLI for device in slot.devices):
             self.violations["gpu_twice"] += 1
+        memory_gb = node.gpu_model.memory_gb
+        if any(self._gpu_memory_gb[slot.row, device] > memory_gb + _ROUNDING for device in slot.devices):
+            self.violations["gpu_memory"] += 1
         wanted = needs.models_wanted
         if needs.gpus and (
             (wanted and node.gpu_model.name not in wanted) or node.gpu_model.memory_gb < needs.gpu_memory_gb_min
@@ -91,6 +105,9 @@ class Ledger:
         for device in slot.devices:
             key = (slot.row, device)
             self._gpu_milli[key] = self._gpu_milli.get(key, 0) + sign * needs.gpu_milli
+            # By the memory of this very GPU: a share without a word about memory gets its fraction of it.
+            fraction_gb = needs.gpu_milli / GPU_MILLI * node.gpu_model.memory_gb
+            self._gpu_memory_gb[key] += sign * max(fraction_gb, needs.gpu_memory_gb or 0.0)
         self._cpus[slot.row] += sign * needs.cpus
         self._memory_gb[slot.row] += sign * needs.memory_gb
         watts = sign * node.gpu_model.power_w * len(slot.devices) * needs.gpu_milli / GPU_MILLI

@@ -2,7 +2,7 @@
 
 Columns that every row needs: `arrival_s, duration_s, gpus`. Others may be missing or empty: `id, home` (a hub; without
 it jobs go round the hubs in proportion to their GPUs), `tenant, class, tasks, tasks_min, degrade_after_s, gpu_fraction,
-gpu_models` and `countries` (joined by `|`), `cpus, memory_gb, duration_s_max, preemptible`.
+gpu_memory_gb, gpu_models` and `countries` (joined by `|`), `cpus, memory_gb, duration_s_max, preemptible`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COLUMNS = (
     "tasks_min",
     "degrade_after_s",
     "gpu_fraction",
+    "gpu_memory_gb",
     "gpu_models",
     "countries",
     "cpus",
@@ -119,6 +120,7 @@ def _job(row: _Row, fleet: Fleet, homes: _Homes) -> Job:
             gpu_model=models[0] if len(models) == 1 else None,
             gpu_models=models if len(models) > 1 else (),
             gpu_fraction=row.get("gpu_fraction", float, None),
+            gpu_memory_gb=row.get("gpu_memory_gb", _gigabytes, None),
             cpus=row.get("cpus", float, 1.0),
             memory_gb=row.get("memory_gb", float, 1.0),
         )
@@ -145,6 +147,12 @@ def _job(row: _Row, fleet: Fleet, homes: _Homes) -> Job:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split("|") if word.strip())
+
+
+def _gigabytes(text: str) -> float:
+    if not 0 < float(text) < float("inf"):
+        raise ValueError(text)
+    return float(text)
 
 
 def _truth(text: str) -> bool:

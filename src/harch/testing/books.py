@@ -121,7 +121,7 @@ def _who_waits(machine: JobMachine) -> Iterator[str]:
             yield f"{workload.id} is {workload.state} and in the queue"
         if workload.state is State.PENDING and not workload.leased and not _waits_anywhere(machine, workload):
             yield f"{workload.id} is pending and nobody will ever look at it"
-    queue, quotas = desk.scheduler.queue, QuotaBook(desk.scheduler.settings)
+    queue, quotas = desk.scheduler.queue, QuotaBook(desk.scheduler.settings, desk.scheduler.room)
     for key, waiting in queue._waiting.items():
         quotas.waits(waiting.request, 1)
         if key not in desk.registry.workloads:

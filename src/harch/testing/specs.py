@@ -98,6 +98,7 @@ FIELDS: Mapping[type[Any], Mapping[str, Draw]] = {
         "gpu_model": _one_of(None, None, *_MODELS, "unheard-of"),
         "gpu_models": _some((*_MODELS, "unheard-of"), 4),
         "gpu_fraction": _one_of(None, 0.001, 0.25, 0.5, 0.999, 1.0),
+        "gpu_memory_gb": _one_of(None, None, 0.001, 20, 33.3, 60, 80, 1000),
         "gpu_memory_gb_min": _one_of(0, 0, 40, 60.5, 80, 1000),
         "cpus": _one_of(0.001, 0.5, 1, 1, 2, 8, 8, 64, 112, 4096),
         "memory_gb": _one_of(0.0001, 0.5, 1, 1, 8, 256, 256, 2048, 65536),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
+from fractions import Fraction
 from typing import Annotated
 
 import msgspec
@@ -116,6 +118,10 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         Annotated[float, Meta(gt=0, le=1)] | None,
         Meta(description="A share of one GPU, e.g. 0.25; needs `gpus: 1`. Shares are counted in thousandths."),
     ] = None
+    gpu_memory_gb: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="Memory of its GPU that a share gets; its fraction of it if absent; needs `gpu_fraction`."),
+    ] = None
     gpu_memory_gb_min: Annotated[float, Meta(ge=0, description="Least memory of each GPU.")] = 0
     cpus: Annotated[float, Meta(gt=0, le=4096, description="CPU cores of each task.")] = 1
     memory_gb: Annotated[float, Meta(gt=0, le=65536, description="Main memory of each task.")] = 1
@@ -126,11 +132,30 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
             raise ValueError("`gpu_model` and `gpu_models` exclude each other")
         if self.gpu_fraction is not None and self.gpus != 1:
             raise ValueError("`gpu_fraction` is a share of one GPU, so it needs `gpus: 1`")
+        if self.gpu_memory_gb is not None and self.gpu_fraction is None:
+            raise ValueError(
+                "`gpu_memory_gb` is for a share, so it needs `gpu_fraction`: a whole GPU comes with all its memory, "
+                "and `gpu_memory_gb_min` asks for one that has enough"
+            )
 
     @property
     def gpu_milli(self) -> int:
-        """Thousandths of each GPU."""
+        """Thousandths of the compute of each GPU. What is taken of one also depends on its memory: `gpu_milli_of`."""
         return 1000 if self.gpu_fraction is None else max(1, round(self.gpu_fraction * 1000))
+
+    @property
+    def gpu_memory_gb_needed(self) -> float:
+        """Least memory of each GPU, for what it is given of it and for what it asks of the whole."""
+        return max(self.gpu_memory_gb_min, self.gpu_memory_gb or 0)
+
+    def gpu_milli_of(self, memory_gb: float) -> int:
+        """Thousandths that it takes of each GPU with so much memory: the larger of its compute and its memory."""
+        if self.gpu_memory_gb is None:
+            return self.gpu_milli
+        if self.gpu_memory_gb >= memory_gb:
+            return 1000
+        # Rounded up, so that memory is never given twice; in decimals, as floats make 806 of 64.4 of 80 GB.
+        return max(self.gpu_milli, math.ceil(Fraction(repr(self.gpu_memory_gb)) * 1000 / Fraction(memory_gb)))
 
     @property
     def models_wanted(self) -> tuple[str, ...]:

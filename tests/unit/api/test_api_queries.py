@@ -8,7 +8,7 @@ from unit.api.fake_hub import FakeHub
 
 NATIVE = {
     "tasks": 2,
-    "resources": {"gpus": 1, "gpu_fraction": 0.25, "gpu_models": ["h100-80gb", "a100-80gb"]},
+    "resources": {"gpus": 1, "gpu_fraction": 0.25, "gpu_memory_gb": 30.5, "gpu_models": ["h100-80gb", "a100-80gb"]},
     "topology": {"required": "rack", "preferred": "node", "exclusive": True},
     "gang": {"tasks_min": 1, "degrade_after_s": 5.0},
     "scheduling_class": "interactive",
@@ -23,9 +23,18 @@ async def test_every_field_is_taken_and_read_back(user: Client, hub: FakeHub) ->
     assert {name: shown[name] for name in NATIVE} == NATIVE
     spec = hub.store[answer.json()["id"]].spec
     assert spec.topology.required is Level.RACK
+    assert spec.resources.gpu_memory_gb == 30.5
     assert spec.turn_class is SchedulingClass.INTERACTIVE
     again = {name: value for name, value in shown.items() if value is not None}
     assert (await user.put("/workloads/all", json=again)).json()["spec"] == shown
+
+
+async def test_memory_without_a_share_is_refused_with_what_to_do(user: Client) -> None:
+    for resources in ({"gpus": 1, "gpu_memory_gb": 20}, {"gpus": 1, "gpu_fraction": 0.5, "gpu_memory_gb": 0}):
+        answer = await user.post("/workloads", json={"name": "w", "resources": resources})
+        assert (answer.status_code, answer.json()["code"]) == (400, "E0201")
+        assert "gpu_memory_gb" in answer.json()["message"]
+        assert answer.json()["error"]["hint"]
 
 
 async def test_a_query_is_applied_at_submission_and_kept(user: Client, hub: FakeHub) -> None:

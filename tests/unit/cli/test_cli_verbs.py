@@ -132,6 +132,19 @@ def test_run_says_queries_models_shares_levels_and_classes(harch: Harch, hub: Hu
     body = hub.asked[-1].body
     assert body["resources"] == {"gpus": 1, "gpu_fraction": 0.25, "gpu_models": ["h100-80gb", "a100-80gb"]}
     assert body["topology"] == {"required": "node"}
+    harch("run", "-d", "--gpu-fraction", "0.1", "--gpu-memory-gb", "60", "--", "x")
+    assert hub.asked[-1].body["resources"] == {"gpus": 1, "gpu_fraction": 0.1, "gpu_memory_gb": 60.0}
+    asked = len(hub.asked)
+    for wrong, said in (
+        (("--gpus", "1", "--gpu-memory-gb", "60"), "a whole GPU comes with all its memory"),
+        (("--gpu-fraction", "0.1", "--gpu-memory-gb", "-1"), "resources.gpu_memory_gb"),
+    ):
+        result = harch("run", "-d", *wrong, "--", "x")
+        assert result.exit_code == 2
+        assert "error[E0201]" in result.stderr
+        assert said in result.stderr
+        assert "hint: " in result.stderr
+    assert len(hub.asked) == asked, "nothing of it was sent"
 
 
 def test_run_detached_prints_only_the_id_on_stdout(harch: Harch, hub: HubDouble) -> None:

@@ -215,3 +215,18 @@ def test_a_gang_of_shares_inside_one_island_is_admitted_and_starts(bench: Bench)
     assert (too_many.verdict, failed(too_many)[0]) == (Verdict.NEVER_FITS, "domain")
     full = plan(bench, spec("again", tasks=32, resources=shares, topology=Topology(required=Level.ISLAND)))
     assert full.verdict is Verdict.FITS_NOW, "three more islands of eight are free"
+
+
+def test_shares_are_told_with_their_memory_and_wait_for_it(bench: Bench) -> None:
+    needs = Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=60, gpu_model=H100)
+    gpus = sum(len(node.gpus) for node in bench.hub.nodes if node.gpu_model.name == H100)
+    held = [submit(bench, f"share-{number}", resources=needs) for number in range(gpus)]
+    bench.place()
+    assert len({gpu for workload in held for task in workload.placement for gpu in task.gpu_ids}) == gpus
+    told = plan(bench, spec("one-more", resources=needs))
+    assert (told.verdict, failed(told)) == (Verdict.MUST_WAIT, ["capacity"])
+    assert plan(bench, spec("less", resources=Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=20))).verdict == (
+        Verdict.FITS_NOW
+    )
+    never = plan(bench, spec("large", resources=Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=81)))
+    assert (never.verdict, failed(never)[0]) == (Verdict.NEVER_FITS, "gpu_model")

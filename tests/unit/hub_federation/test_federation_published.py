@@ -14,9 +14,13 @@ from harch.federation.links.mesh import LinkStatus
 from harch.hub.federation.published import FIXED, NOW, POLICY, Summaries, said_by
 from harch.hub.federation.sight import peer_view
 from harch.hub.machine import JobMachine
+from harch.hub.peer_facts import published_facts
 from harch.hub.summary import summarise
 from harch.hub.views import HubSummary, Sight
+from harch.placement.checks import first_rejection
+from harch.placement.request import Request
 from harch.testing.fleets import tiny_fleet
+from harch.workloads.spec import Resources, WorkloadSpec
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -67,6 +71,22 @@ def test_what_cannot_be_read_is_not_guessed() -> None:
     assert summaries.of(view({FIXED: said[FIXED]}), MOMENT) is None
     assert summaries.of(view({**said, NOW: b"\xc1"}), MOMENT) is None
     assert summaries.of(view(said), MOMENT) is not None
+
+
+def test_a_hub_of_an_earlier_version_is_known_not_to_count_the_memory_of_shares() -> None:
+    """Such a hub would end the link over a field that it does not know, so it must not be asked."""
+    assert summary().counts_gpu_memory
+    said = said_by(summary(), policy_version="p1")
+    fixed = msgspec.msgpack.decode(said[FIXED])
+    del fixed["counts_gpu_memory"]
+    before = Summaries().of(view({**said, FIXED: msgspec.msgpack.encode(fixed)}), MOMENT)
+    assert before is not None
+    needs = Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=20)
+    request = Request.of("w", WorkloadSpec(name="w", resources=needs))
+    peer = peer_view(view(said), link(up=True), "", Summaries(), MOMENT)
+    for told, rule in ((before, "gpu_model"), (summary(), None)):
+        rejection = first_rejection(request, published_facts(told, peer, request), permanent_only=True)
+        assert (rejection and rejection.rule) == rule
 
 
 def test_a_hub_is_reachable_only_if_it_is_alive_and_linked() -> None:

@@ -189,7 +189,7 @@ jobs = st.lists(
     st.tuples(
         st.sampled_from([0, 1, 2, 4, 8]),
         st.integers(1, 4),
-        st.sampled_from([None, 0.25, 0.5]),
+        st.sampled_from([None, (0.25, None), (0.5, None), (0.1, 60.0), (0.1, 80.0)]),
         st.sampled_from([None, *MODELS]),
         st.sampled_from(list(SchedulingClass)),
         st.booleans(),
@@ -201,13 +201,14 @@ jobs = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(jobs, st.randoms(use_true_random=False))
 def test_whatever_happens_nothing_is_given_twice_and_everything_comes_back(
-    wanted: list[tuple[int, int, float | None, str | None, SchedulingClass, bool]], chance: object
+    wanted: list[tuple[int, int, tuple[float, float | None] | None, str | None, SchedulingClass, bool]], chance: object
 ) -> None:
     made, twin = best_fit(), best_fit()
     total = int(made.room.arrays.gpu_milli_free.sum())
     log: list[list[tuple[str, tuple[str, ...]]]] = [[], []]
     for number, (gpus, tasks, share, model, turn_class, ends) in enumerate(wanted):
-        needs = Resources(gpus=1 if share else gpus, gpu_fraction=share, gpu_model=model)
+        fraction, memory_gb = share or (None, None)
+        needs = Resources(gpus=1 if share else gpus, gpu_fraction=fraction, gpu_memory_gb=memory_gb, gpu_model=model)
         for which, scheduler in enumerate((made, twin)):
             request = ask(f"j{number}", tasks=tasks, resources=needs, scheduling_class=turn_class, now_s=number)
             scheduler.submit(request, now_s=number)

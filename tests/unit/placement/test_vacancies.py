@@ -39,6 +39,7 @@ def request(name: str, needs: Resources, tasks: int = 1, tenant: str = "t") -> R
 NEEDS = st.one_of(
     st.builds(Resources, gpus=st.sampled_from([1, 2, 4, 8]), cpus=st.sampled_from([1.0, 20.0]), gpu_model=st.none()),
     st.builds(Resources, gpus=st.just(1), gpu_fraction=st.sampled_from([0.3, 0.5, 0.8]), cpus=st.just(2.0)),
+    st.builds(Resources, gpus=st.just(1), gpu_fraction=st.just(0.1), gpu_memory_gb=st.sampled_from([20.0, 60.0, 80.0])),
     st.builds(Resources, gpus=st.just(0), cpus=st.sampled_from([8.0, 60.0])),
 )
 STEPS = st.lists(

@@ -133,7 +133,9 @@ def test_the_second_book_notices_every_wrong(fleet: Fleet) -> None:
     book.start(request("part", tasks=3), (TaskSlot(1, (1,)),))
     book.start(request("cpus", needs=Resources(gpus=1, cpus=99)), (TaskSlot(2, (0,)),))
     book.start(request("model", needs=Resources(gpus=1, gpu_model="other")), (TaskSlot(3, (0,)),))
-    assert set(book.violations) == {"started_twice", "gpu_twice", "residency", "gang_whole", "capacity", "gpu_model"}
+    assert set(book.violations) == {
+        *("started_twice", "gpu_twice", "gpu_memory", "residency", "gang_whole", "capacity", "gpu_model")
+    }
     assert set(book.violations.values()) == {1}
 
 

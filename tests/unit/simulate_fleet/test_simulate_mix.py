@@ -59,17 +59,17 @@ def test_a_mistake_in_a_mix_is_named(before: str, after: str, says: str) -> None
 def test_a_trace_is_read_by_the_names_of_its_columns(tmp_path: Path, fleet: Fleet) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(
-        "arrival_s,duration_s,gpus,home,class,countries,gpu_fraction,tasks\n"
-        "60,3600,1,South,inference,SN|MA,0.5,\n"
-        "0,10,1,,,,,4\n"
-        "90000,10,1,,,,,1\n"
+        "arrival_s,duration_s,gpus,home,class,countries,gpu_fraction,gpu_memory_gb,tasks\n"
+        "60,3600,1,South,inference,SN|MA,0.5,20.5,\n"
+        "0,10,1,,,,,,4\n"
+        "90000,10,1,,,,,,1\n"
     )
     work = read_trace(path, fleet, hours=2)
     first, second = work.jobs
     assert (first.request.tasks, first.home, first.request.turn_class) == (4, "north", SchedulingClass.TRAINING)
     assert second.home == "south"
     assert second.request.countries_allowed == ("SN", "MA")
-    assert second.request.needs.gpu_milli == 500
+    assert (second.request.needs.gpu_milli, second.request.needs.gpu_memory_gb) == (500, 20.5)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,9 @@ def test_a_trace_is_read_by_the_names_of_its_columns(tmp_path: Path, fleet: Flee
         ("arrival_s,duration_s,gpus,home\n0,1,1,Mars\n", "no hub of the fleet is called `mars`"),
         ("arrival_s,duration_s,gpus,tasks,tasks_min\n0,1,1,2,3\n", "tasks_min"),
         ("arrival_s,duration_s,gpus,gpu_fraction\n0,1,2,0.5\n", "gpu_fraction"),
+        ("arrival_s,duration_s,gpus,gpu_memory_gb\n0,1,1,20\n", "line 2: .*needs `gpu_fraction`"),
+        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,-1\n", "`gpu_memory_gb` cannot be `-1`"),
+        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,nan\n", "cannot be `nan`"),
         ("arrival_s,duration_s,gpus,id\n0,1,1,a\n0,1,1,a\n", "twice"),
         ("arrival_s,duration_s,gpus\n", "lists no job"),
     ],

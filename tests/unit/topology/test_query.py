@@ -35,6 +35,11 @@ ISLAND_IN_MA = "8 GPUs, same NVLink island, >= 40 GB, in MA"
                 memory_gb=64,
             ),
         ),
+        (
+            "0.25 GPU with 20 GB, >= 40 GB",
+            Query(tasks=1, gpus=1, gpu_fraction=0.25, gpu_memory_gb=20, gpu_memory_gb_min=40),
+        ),
+        ("with 20 GB of GPU memory", Query(gpu_memory_gb=20)),
         ("4 x 8 GPUs", Query(tasks=4, gpus=8)),
         ("8xh100", Query(tasks=1, gpus=8, gpu_models=("h100-80gb",))),
         ("2 A100 or H100", Query(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
@@ -76,6 +81,9 @@ def test_a_query_means_what_it_says(text: str, query: Query) -> None:
         (">= GB", 4, "a number of GB"),
         (">= 40 GPUs", 7, "GB or TB"),
         (">= 40 GB memory", 10, "main memory is `64 GB memory`"),
+        ("0.25 GPU with 20 GB memory", 21, "main memory is `64 GB memory`"),
+        ("0.25 GPU with GPUs", 15, "a number of GB"),
+        ("8 GPUs with 20 GB", 1, "a whole GPU comes with all its memory"),
         ("at 40 GB", 4, "did you mean"),
         ("any h100", 5, "any of a100-80gb"),
         ("any of 3", 8, "a GPU model"),
@@ -154,3 +162,15 @@ def test_a_query_can_be_taken_out_again_without_loosening_a_rule() -> None:
     after = without_query(apply_query(before))
     assert after == spec(None, resources=Resources(cpus=16), countries_allowed=("MA",))
     assert without_query(after) == after
+
+
+def test_what_a_query_says_of_a_share_is_written_into_its_fields_and_out_again() -> None:
+    applied = apply_query(spec("0.25 GPU with 20 GB"))
+    assert applied.resources == Resources(gpus=1, gpu_fraction=0.25, gpu_memory_gb=20)
+    assert without_query(applied).resources == Resources()
+    beside = apply_query(spec("0.25 GPU", resources=Resources(gpus=1, gpu_fraction=0.25, gpu_memory_gb=20)))
+    assert without_query(beside).resources == Resources(), "memory has no meaning without its share"
+    for wrong in ("with 20 GB", "0.25 GPU with 0 GB"):
+        with pytest.raises(HarchError) as raised:
+            apply_query(spec(wrong))
+        assert (raised.value.code, raised.value.field) == ("E0201", "query")

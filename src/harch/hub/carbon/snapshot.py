@@ -175,7 +175,7 @@ def _held_here(desk: Desk) -> dict[str, float]:
     held: dict[str, float] = {}
     for workload in _placed(desk):
         model = _model_of(desk, workload)
-        share = workload.spec.resources.gpu_milli / 1000
+        share = desk.scheduler.room.kind(workload.spec.resources).gpu_milli / 1000
         held[model] = held.get(model, 0.0) + sum(len(task.gpu_ids) for task in workload.placement) * share
     return held
 

@@ -47,6 +47,7 @@ class HubFixed(Struct, frozen=True, kw_only=True):
     cpus_total: float
     memory_gb_total: float
     storage_gb_total: float
+    counts_gpu_memory: bool = False
 
 
 class HubNow(Struct, frozen=True, array_like=True):

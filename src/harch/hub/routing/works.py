@@ -125,10 +125,11 @@ def size_of(desk: Desk, spec: WorkloadSpec, pools: Pools) -> tuple[str, float]:
     here = {model: pool.gpus for (hub, model), pool in pools.items() if hub == desk.hub.id and model != CPU}
     hubs_with = Counter(model for _, model in pools)
     wanted = needs.models_wanted or sorted(here, key=lambda model: (-hubs_with[model], -here[model], model))
-    fits = [model for model in wanted if memory_gb.get(model, 0) >= needs.gpu_memory_gb_min and model in here]
+    fits = [model for model in wanted if memory_gb.get(model, 0) >= needs.gpu_memory_gb_needed and model in here]
     elsewhere = [model for model in wanted if any(key[1] == model for key in pools)]
     model = (fits or elsewhere or list(wanted) or [CPU])[0]
-    return model, spec.gpus_total * needs.gpu_milli / 1000
+    each_milli = needs.gpu_milli_of(memory_gb[model]) if model in memory_gb else needs.gpu_milli
+    return model, spec.gpus_total * each_milli / 1000
 
 
 def waiting_work(

@@ -92,7 +92,8 @@ class KeptNodes:
             return
         if now_s < self._rests_until_s.get(request.id, now_s) or self.of(request.id) is not None:
             return
-        if request.gpu_milli_total <= GPU_MILLI and now_s - request.submitted_s < self.settings.starvation_s:
+        takes_milli = request.tasks * self.room.kind(request.needs).gpu_milli_total
+        if takes_milli <= GPU_MILLI and now_s - request.submitted_s < self.settings.starvation_s:
             return  # such work starts with what comes free piece by piece: to keep a node for it would be a waste
         self._plans_left -= 1
         planned = self._plan(request, now_s, taken=list(self.reservations))

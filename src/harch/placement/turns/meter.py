@@ -16,6 +16,7 @@ class Capacity:
     cpu_milli: int
     memory_mib: int
     storage_mib: int
+    room: Room  # knows what a share takes
 
     @classmethod
     def of(cls, room: Room) -> Capacity:
@@ -25,13 +26,14 @@ class Capacity:
             int(arrays.cpu_milli.sum()),
             int(arrays.memory_mib.sum()),
             int(room.storage_mib.sum()),
+            room,
         )
 
     def share(self, request: Request, tasks: int) -> float:
         """The largest of its shares of GPUs, CPUs, memory and storage."""
         needs = request.needs
         return tasks * max(
-            needs.gpus * needs.gpu_milli / max(self.gpu_milli, 1),
+            self.room.kind(needs).gpu_milli_total / max(self.gpu_milli, 1),
             needs.cpus * 1000 / max(self.cpu_milli, 1),
             needs.memory_gb * MIB_PER_GB / max(self.memory_mib, 1),
             needs.storage_gb * MIB_PER_GB / max(self.storage_mib, 1),

@@ -179,8 +179,8 @@ class _Search:
             return per_domain
 
         slots, slots_now = slots_in_domains(everyone), slots_in_domains(())
-        each_milli = max(needs.gpus * needs.gpu_milli, 1)
-        lost_gpu_s, gpu_milli = self.lost_gpu_s.tolist(), self.releases.gpu_milli.tolist()
+        each_milli = max(self.room.kind(needs).gpu_milli_total, 1)
+        lost_gpu_s, gpu_milli = self.lost_gpu_s.tolist(), self.releases.gpu_milli_taken.tolist()
         keys = []
         for domain, candidates in inside.items():
             if slots[domain] >= self._tasks:

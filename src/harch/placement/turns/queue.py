@@ -57,7 +57,7 @@ class TurnQueue:
         self._served_as_aged: set[str] = set()  # by the last round
         self._waiting: dict[str, Waiting] = {}
         self._holdings: dict[str, _Holding] = {}
-        self._quotas = QuotaBook(settings)
+        self._quotas = QuotaBook(settings, room)
         self._v_system = 0.0
         self._now_s = 0.0
         self._arrivals = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harch.base.rejection import Rejection
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.request import Request
+from harch.placement.room import Room
 from harch.placement.turns.settings import Quota, TurnSettings
 from harch.workloads.spec import SchedulingClass
 
@@ -25,8 +26,10 @@ class _Usage:
 class QuotaBook:
     """Counts per tenant, and per tenant and class. Follows what it is told; judging changes nothing."""
 
-    def __init__(self, settings: TurnSettings) -> None:
+    def __init__(self, settings: TurnSettings, room: Room) -> None:
+        """`room` knows what shares with memory take."""
         self._settings = settings
+        self._room = room
         self._usage: dict[_Holder, _Usage] = {}
 
     def waits(self, request: Request, change: int) -> None:
@@ -41,7 +44,7 @@ class QuotaBook:
         """May it hold so many tasks more now? A "no" passes over this request, never over those of other tenants."""
         if self._settings.has_no_quotas:
             return None
-        gpu_milli = tasks * request.needs.gpus * request.needs.gpu_milli
+        gpu_milli = tasks * self._gpu_milli(request)
         for holder, quota in self._quotas(request):
             usage = self._usage.get(holder, _Usage())
             whose = _name(holder)
@@ -85,7 +88,7 @@ class QuotaBook:
         if self._settings.has_no_quotas:
             return None
         for holder, quota in self._quotas(request):
-            gpus = request.tasks_min * request.needs.gpus * request.needs.gpu_milli / GPU_MILLI
+            gpus = request.tasks_min * self._gpu_milli(request) / GPU_MILLI
             for asked, most, what in (
                 (gpus, quota.gpus_held_max, "GPUs"),
                 (request.tasks_min, quota.tasks_held_max, "tasks"),
@@ -95,6 +98,10 @@ class QuotaBook:
                     return Rejection(request.id, RULE, detail, f"ask for at most {most:g}, or have the quota raised")
         return None
 
+    def _gpu_milli(self, request: Request) -> int:
+        """What one task takes."""
+        return self._room.kind(request.needs).gpu_milli_total
+
     def _quotas(self, request: Request) -> Iterator[tuple[_Holder, Quota]]:
         settings, tenant, turn_class = self._settings, request.tenant, request.turn_class
         yield (tenant, None), settings.tenant_quotas.get(tenant, settings.quota_default)
@@ -103,7 +110,7 @@ class QuotaBook:
             yield (tenant, turn_class), of_class
 
     def _count(self, request: Request, tasks: int, waiting: int) -> None:
-        gpu_milli = tasks * request.needs.gpus * request.needs.gpu_milli if tasks else 0
+        gpu_milli = tasks * self._gpu_milli(request) if tasks else 0
         tenant = request.tenant
         for holder in ((tenant, None), (tenant, request.turn_class)):
             usage = self._usage.get(holder)

@@ -20,7 +20,7 @@ from harch.placement.room import Room
 from harch.placement.turns.running import MOVABLE_SHARE_MAX, Running
 from harch.placement.turns.settings import CLASS_ORDER
 
-_CLASS_PLACE, _RESTARTS = 6, 7  # columns of holders
+_CLASS_PLACE, _RESTARTS, _TAKEN = 6, 7, 8  # columns of holders
 _FIRST_PLACES = 64
 _GONE_KEPT_MAX = 64  # so that small tables are not swept at every end
 
@@ -37,8 +37,8 @@ class Releases:
         self._tasks = _Columns(6, np.int64)  # ..., row, cpu_milli, memory_mib, gpu_milli, storage_mib
         self._devices = _Columns(4, np.int64)  # ..., row, device, gpu_milli
         # started_s, promised duration with grace (infinite: none), saved_s, gpu_milli of all tasks, processes, grace_s,
-        # place of the class in the order (-1: not preemptible, -2: has ended), restarts
-        self._holders = _Columns(8, np.float64)
+        # place of the class in the order (-1: not preemptible, -2: has ended), restarts, what is taken of GPUs
+        self._holders = _Columns(9, np.float64)
         for item in running:
             self.add(item)
 
@@ -72,6 +72,7 @@ class Releases:
                     item.stop_grace_s,
                     CLASS_ORDER.index(item.request.turn_class) if item.request.preemptible else -1,
                     item.restarts,
+                    len(item.slots) * max(kind.gpu_milli_total, 1),
                 )
             ]
         )
@@ -111,8 +112,14 @@ class Releases:
 
     @property
     def gpu_milli(self) -> Floats:
-        """What all tasks of a holder have; at least a thousandth of a GPU each: what has none is cheap, not free."""
+        """Compute of all tasks of a holder; at least a thousandth of a GPU each: what has none is cheap, not free."""
         found: Floats = self._holders.rows[3]
+        return found
+
+    @property
+    def gpu_milli_taken(self) -> Floats:
+        """What would come free of GPUs: of a share with much memory more than its compute."""
+        found: Floats = self._holders.rows[_TAKEN]
         return found
 
     def movable_for(self, request: Request, spared: Iterable[str]) -> Bools:

@@ -48,6 +48,7 @@ class Running:
 
     @property
     def gpu_milli_per_task(self) -> int:
+        """Of compute: work that is lost is what was computed, however much memory it had."""
         return max(self.request.needs.gpus * self.request.needs.gpu_milli, 1)
 
 
