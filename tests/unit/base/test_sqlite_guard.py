@@ -10,11 +10,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
-from harch.base import sqlite_guard
+from harch.base import sqlite_guard, sqlite_sums
 from harch.base.errors import HarchError
 from harch.base.sqlite_guard import SqliteGuard
 from harch.base.sqlite_wal import read_wal
@@ -317,3 +318,26 @@ def test_a_lock_of_sqlite_is_never_dropped(made: Guarded, tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "live" / "x.db")], check=True)
     assert wal(tmp_path / "live" / "x.db").exists()
     assert dict(made.rows())[1] is None
+
+
+def test_a_digest_is_that_of_the_whole_and_never_waits_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hashlib lets go of the interpreter for 2,048 bytes or more: beside a busy hub each page would wait its turn."""
+    longest = 0
+
+    class Watched:
+        def __init__(self, *, digest_size: int) -> None:
+            self._real = blake2b(digest_size=digest_size)
+
+        def update(self, piece: memoryview) -> None:
+            nonlocal longest
+            longest = max(longest, len(piece))
+            self._real.update(piece)
+
+        def digest(self) -> bytes:
+            return self._real.digest()
+
+    monkeypatch.setattr(sqlite_sums, "blake2b", Watched)
+    for size in (0, 1, 2047, 2048, 4096, 65536):
+        content = bytes(number % 251 for number in range(size))
+        assert sqlite_sums.digest_of(content) == blake2b(content, digest_size=sqlite_sums.DIGEST_BYTES).digest()
+    assert longest < 2048

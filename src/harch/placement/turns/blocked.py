@@ -97,6 +97,10 @@ class Blocked:
         """Where the group stands whose head this is."""
         return self._place_of.get(request_id)
 
+    def has_since(self, since_s: float) -> bool:
+        """Has anybody waited since then or longer?"""
+        return bool(self) and bool((self.since_s[self.everybody] <= since_s).any())
+
     def group_at(self, place: int) -> Group | None:
         """None if it has left, with nobody waiting in it or to be tried."""
         entry = self._entries[place]
@@ -112,6 +116,8 @@ class Blocked:
     def by_flow(self, places: Bools) -> dict[int, list[int]]:
         """By the number of the flow: those of its places, in the order of their ranks."""
         found = np.flatnonzero(places)
+        if not found.size:
+            return {}
         flow, urgency, arrival = self._counts[8:11, found]
         found = found[np.lexsort((arrival, self._times_s[2, found], urgency, flow))]
         flows, firsts = np.unique(self._counts[8, found], return_index=True)

@@ -204,7 +204,7 @@ class TurnQueue:
                     aged.offer(turn.add(group))
             lanes.append(lane_turn)
         hopes.deal_out(turns, aged)
-        if len(passed_over) < len(CLASS_ORDER):
+        if len(blocked):
             for places in blocked.by_flow(blocked.everybody & ~hopes.at_first).values():
                 flow, first = blocked.flow_at(places[0]), blocked.group_at(places[0])
                 if first is not None and flow.turn_class not in passed_over:
@@ -213,7 +213,7 @@ class TurnQueue:
             turn.begin()
         for lane_turn in lanes:
             heapq.heapify(lane_turn.flows)
-        has_aged = aged.has_any or bool((blocked.since_s[blocked.everybody] <= since_s_max).any())
+        has_aged = aged.has_any or blocked.has_since(since_s_max)
         if has_aged:
             if not self._aged_backlogged:
                 self._aged.join(self._v_now(), settings.memory_s / aged_weight)

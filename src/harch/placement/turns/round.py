@@ -49,13 +49,13 @@ class Hopes:
         self._blocked = blocked
         self._may_fit = may_fit
         self._idle_classes = idle_classes
-        self.at_first: Bools = np.zeros_like(blocked.everybody) if may_fit is None else may_fit(blocked)
+        self.at_first: Bools = may_fit(blocked) if may_fit and len(blocked) else np.zeros_like(blocked.everybody)
         self._now: Bools | None = self.at_first  # None: something was taken since
         self._cursors: dict[Group, Cursor] = {}
 
     def deal_out(self, turns: Mapping[int, FlowTurn], aged: AgedTurn) -> None:
         """Shows each flow its own, and the lane of the aged those that belong there."""
-        if not self.at_first.any():
+        if not len(self._blocked) or not self.at_first.any():
             return
         for number, places in self._blocked.by_flow(self.at_first).items():
             turns[number].hopeful = places[::-1]
