@@ -13,7 +13,6 @@ The hub's job machine and `harch simulate` drive the same class. One round is si
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,8 +30,7 @@ from harch.placement.turns.making_room import plan_making_room
 from harch.placement.turns.outlook import Outlook
 from harch.placement.turns.preemption import PreemptionPlan, plan_preemption
 from harch.placement.turns.reservations import Reservation, plan_reservation
-from harch.placement.turns.settings import CLASS_ORDER, LOWEST_CLASS
-from harch.workloads.spec import SchedulingClass
+from harch.placement.turns.settings import LOWEST_CLASS
 
 PREEMPTIONS_TRIED_MAX = 2  # per round
 PREEMPT_AGAIN_S = 20.0  # a search for victims costs a millisecond, and what runs changes slowly
@@ -98,13 +96,13 @@ class Scheduler(Books):
             now_s,
             lambda blocked: vacancies.may_serve_of(blocked, kept.by_row, now_s),
             passed_over=() if kept.looks_at_blocked(now_s) else (LOWEST_CLASS,),
-            idle_classes=lambda: self._idle_classes(tried),
+            idle_classes=lambda: () if kept.can_keep_more else (LOWEST_CLASS,),
         )
         for request in order:  # 1. heads
             self._look_at(request)
             rejected = self._over_quota(request, now_s)
             blocked = order.is_blocked or (
-                order.is_again and not vacancies.may_serve(request, kept.by_row, now_s)
+                order.is_retry and not vacancies.may_serve(request, kept.by_row, now_s)
             )  # somebody before it took what came free
             assignment = None if rejected or blocked else self._try(request, now_s)
             if assignment is not None:
@@ -193,12 +191,6 @@ class Scheduler(Books):
         return waited_s >= self.settings.kept_yields_after_s or not any(
             kept.yields_to(request) for kept in self.reservations
         )
-
-    def _idle_classes(self, tried: set[object]) -> Collection[SchedulingClass]:
-        """Those for which nothing can be done in this round but to place them."""
-        if self.kept.can_keep_more:
-            return ()
-        return (LOWEST_CLASS,) if len(tried) < PREEMPTIONS_TRIED_MAX else CLASS_ORDER
 
     def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
         """5. preempt. Nobody is stopped on nodes with crippled links while it would help elsewhere."""

@@ -87,7 +87,7 @@ class Vacancies:
         )
 
     def may_serve_of(self, blocked: Blocked, kept: Mapping[int, Reservation] = _NOTHING, now_s: float = 0.0) -> Bools:
-        """The same for everybody who is blocked, by place: in columns, as thousands may be."""
+        """The same for everybody who is blocked, by index: in columns, as thousands may be."""
         if self._anything:
             return blocked.everybody.copy()
         served = np.zeros(blocked.everybody.size, np.bool_)
@@ -144,7 +144,7 @@ class _Free:
         self.gpu_milli: list[int] = sorted(arrays.gpu_milli_free[row].tolist(), reverse=True)
 
     def takes_of(self, blocked: Blocked) -> Bools:
-        """Which of them could have a task there, by place."""
+        """Which of them could have a task there, by index."""
         cpu_milli, memory_mib, gpus, gpu_milli, models = blocked.task
         # Entry k: what is free of the k-th GPU, the emptiest first; entry 0 is for those who want none.
         free_milli = np.array([GPU_MILLI, *self.gpu_milli, -1])

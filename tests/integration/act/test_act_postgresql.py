@@ -54,7 +54,9 @@ class Postgres:
 
 
 @pytest.fixture
-def postgres() -> Iterator[Postgres]:
+def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    named = [name for mark in request.node.iter_markers("needs") for name in mark.args]
+    assert "postgresql" in named, "without the mark `needs` the test fails where PostgreSQL is absent"
     # Below /tmp: the server's own user has to reach it, and its socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="harch-pg-"))
     server = Postgres(folder, free_port())
@@ -122,6 +124,7 @@ def test_without_its_package_postgresql_says_what_it_needs(monkeypatch: pytest.M
     assert caught.value.code == "E0776"
 
 
+@pytest.mark.needs("postgresql")
 async def test_lists_of_hosts_and_sockets_lead_to_the_same_server(postgres: Postgres) -> None:
     (await connected(postgres)).close()
     urls = (

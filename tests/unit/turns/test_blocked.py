@@ -20,6 +20,7 @@ from harch.placement.turns.flows import Flow, Rank, Waiting
 from harch.placement.turns.reservations import Reservation
 from harch.placement.turns.settings import TurnSettings
 from harch.placement.vacancies import Vacancies
+from harch.workloads.lifecycle import TaskPlacement
 from harch.workloads.spec import Level, Resources, SchedulingClass
 from unit.turns.turn_fixtures import ask, room_of, whole_node
 
@@ -87,7 +88,7 @@ def test_all_at_once_are_judged_as_each_alone(
         groups.append(flow.add(Waiting(Rank(0, 0.0, number), request)))
         blocked.add(flow, groups[-1])
     together = vacancies.may_serve_of(blocked, kept, 0.0)
-    assert [bool(together[group.place]) for group in groups] == [
+    assert [bool(together[group.index]) for group in groups] == [
         vacancies.may_serve(request, kept, 0.0) for request in requests
     ]
 
@@ -184,3 +185,77 @@ def test_processes_that_end_serve_who_waits_for_processes(tenants: int) -> None:
     assert len(scheduler.plan(now_s=2.0, placed_max=10).assignments) == 1
     scheduler.ended(first[0].request.id, now_s=3.0)
     assert len(scheduler.plan(now_s=3.0, placed_max=10).assignments) == 1
+
+
+def test_a_group_is_known_by_its_head_and_keeps_its_index_during_a_pass() -> None:
+    blocked, flow = Blocked(room_of()), Flow(SchedulingClass.TRAINING, "t", 1.0, 1)
+    first, second, other = ask("first", duration_s_max=20.0), ask("second", duration_s_max=30.0), ask("other", gpus=2)
+    for number, request in enumerate((first, second)):
+        group = flow.add(Waiting(Rank(0, float(number), number), request))
+    blocked.add(flow, group)
+    assert blocked.index_of("first") == group.index
+    assert blocked.has_since(0.0)
+    flow.remove(first)
+    blocked.follow_head(flow, group)
+    assert (blocked.index_of("first"), blocked.index_of("second")) == (None, group.index)
+    assert blocked.duration_s_max[group.index] == 30.0
+    assert not blocked.has_since(0.0)
+
+    before = group.index
+    flow.remove(second)
+    blocked.follow_head(flow, group)
+    assert blocked.group_at(before) is None
+    later = flow.add(Waiting(Rank(0, 2.0, 2), other))
+    blocked.add(flow, later)
+    assert later.index != before, "whoever still has the old index must not find another group there"
+    blocked.remove(later)
+    blocked.begin_pass()
+    blocked.add(flow, later)
+    assert later.index in (before, before + 1)
+
+
+def scheduler_with_a_gang_that_counts_on_all_processes() -> Scheduler:
+    """Two processes may start, and both are for a gang that waits for its rack; one node elsewhere is free."""
+    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=1))
+    scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
+    scheduler.room.process_slots_free = 2
+    for number, duration_s_max in enumerate((100.0, 100.0, None)):
+        request = ask(f"gpus-{number}", gpus=8, duration_s_max=duration_s_max)
+        node = scheduler.hub.nodes[number]
+        task = TaskPlacement(rank=0, node_id=node.id, gpu_ids=tuple(gpu.id for gpu in node.gpus))
+        scheduler.resume(request, (task,), started_s=0.0, now_s=0.0)
+    scheduler.submit(ask("gang", gpus=8, tasks=2, required=Level.RACK, runs_process=True), now_s=1.0)
+    assert not scheduler.plan(now_s=1.0, placed_max=10).assignments
+    assert [kept.rows for kept in scheduler.reservations] == [(0, 1)]
+    scheduler.submit(ask("alone", tenant="other", runs_process=True), now_s=2.0)
+    assert not scheduler.plan(now_s=2.0, placed_max=10).assignments, "the gang counts on both processes"
+    assert not scheduler.plan(now_s=3.0, placed_max=10).assignments
+    return scheduler
+
+
+def test_processes_that_a_reservation_no_longer_counts_on_serve_others() -> None:
+    scheduler = scheduler_with_a_gang_that_counts_on_all_processes()
+    scheduler.withdraw("gang")
+    assert [started.request.id for started in scheduler.plan(now_s=4.0, placed_max=10).assignments] == ["alone"]
+
+
+def test_processes_beyond_those_that_a_reservation_counts_on_serve_others() -> None:
+    scheduler = scheduler_with_a_gang_that_counts_on_all_processes()
+    scheduler.room.process_slots_free += 1
+    assert [started.request.id for started in scheduler.plan(now_s=4.0, placed_max=10).assignments] == ["alone"]
+
+
+def test_who_loses_what_came_free_may_have_nodes_kept_in_the_same_round() -> None:
+    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=1, starvation_s=100.0))
+    scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
+    for number in range(4):
+        scheduler.submit(ask(f"gpus-{number}", gpus=8, duration_s_max=1000.0, preemptible=False), now_s=0.0)
+    running = [started.request.id for started in scheduler.plan(now_s=0.0, placed_max=10).assignments]
+    scheduler.submit(ask("old"), now_s=0.0)
+    scheduler.plan(now_s=95.0, placed_max=10)
+    assert not scheduler.reservations, "one GPU comes free soon enough, until it has waited long"
+    scheduler.ended(running[0], now_s=101.0)
+    scheduler.submit(ask("urgent", SchedulingClass.INFERENCE, priority=9, gpus=8), now_s=101.0)
+    plan = scheduler.plan(now_s=101.0, placed_max=10)
+    assert [started.request.id for started in plan.assignments] == ["urgent"]
+    assert [kept.request.id for kept in plan.reservations] == ["old"]

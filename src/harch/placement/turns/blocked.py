@@ -17,51 +17,51 @@ from harch.placement.room import Room
 from harch.placement.turns.flows import Flow, Group
 from harch.placement.turns.settings import CLASS_ORDER
 
-_FIRST_PLACES = 64
+_FIRST_SIZE = 64
 
 
 class Blocked:
-    """The groups whose heads did not fit. While a group is in here, it has a place: the same in every column."""
+    """The groups whose heads did not fit. While a group is in here, it has an index: the same in every column."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self._entries: list[tuple[Flow, Group] | None] = []
         self._heads: list[str] = []  # ids
-        self._place_of: dict[str, int] = {}  # by the id of the head
+        self._index_of: dict[str, int] = {}  # by the id of the head
         self._unused: list[int] = []
-        self._left: list[int] = []  # since the pass began: nobody else has those places before the next
+        self._left: list[int] = []  # since the pass began: nobody else has those indices before the next
         # cpu_milli, memory_mib, gpus, gpu_milli and models of one task; place of the class in the order, gpu_milli of
         # all tasks, 1 if preemptible; number of the flow, urgency, arrival; processes, and the fewest that will do
-        self._counts: npt.NDArray[np.int64] = np.zeros((13, _FIRST_PLACES), np.int64)
-        self._times_s: Floats = np.zeros((3, _FIRST_PLACES))  # grace; promised duration (infinite: none); since
-        self._in_use: Bools = np.zeros(_FIRST_PLACES, np.bool_)
+        self._counts: npt.NDArray[np.int64] = np.zeros((13, _FIRST_SIZE), np.int64)
+        self._times_s: Floats = np.zeros((3, _FIRST_SIZE))  # grace; promised duration (infinite: none); since
+        self._in_use: Bools = np.zeros(_FIRST_SIZE, np.bool_)
 
     def __len__(self) -> int:
-        return len(self._place_of)
+        return len(self._index_of)
 
     def add(self, flow: Flow, group: Group) -> None:
-        place = self._unused.pop() if self._unused else len(self._entries)
-        if place == len(self._entries):
+        index = self._unused.pop() if self._unused else len(self._entries)
+        if index == len(self._entries):
             self._entries.append(None)
             self._heads.append("")
-            if place == self._in_use.size:
+            if index == self._in_use.size:
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)], axis=1)
                 self._times_s = np.concatenate([self._times_s, np.zeros_like(self._times_s)], axis=1)
                 self._in_use = np.concatenate([self._in_use, np.zeros_like(self._in_use)])
-        self._entries[place] = (flow, group)
-        self._in_use[place] = True
-        group.place = place
+        self._entries[index] = (flow, group)
+        self._in_use[index] = True
+        group.index = index
         self._show_head(flow, group)
 
     def remove(self, group: Group) -> None:
-        place, group.place = group.place, -1
-        self._entries[place] = None
-        self._in_use[place] = False
-        del self._place_of[self._heads[place]]
-        self._left.append(place)
+        index, group.index = group.index, -1
+        self._entries[index] = None
+        self._in_use[index] = False
+        del self._index_of[self._heads[index]]
+        self._left.append(index)
 
     def begin_pass(self) -> None:
-        """During a pass, a place means one group."""
+        """During a pass, an index means one group."""
         self._unused += self._left
         self._left.clear()
 
@@ -69,15 +69,15 @@ class Blocked:
         """Somebody came to a group that is in here, or left it."""
         if not group:
             self.remove(group)
-        elif self._heads[group.place] != group.head.request.id:
-            del self._place_of[self._heads[group.place]]
+        elif self._heads[group.index] != group.head.request.id:
+            del self._index_of[self._heads[group.index]]
             self._show_head(flow, group)
 
     def _show_head(self, flow: Flow, group: Group) -> None:
-        place, (rank, request) = group.place, group.head
-        self._heads[place] = request.id
-        self._place_of[request.id] = place
-        self._counts[:, place] = (
+        index, (rank, request) = group.index, group.head
+        self._heads[index] = request.id
+        self._index_of[request.id] = index
+        self._counts[:, index] = (
             *self._room.kind(request.needs),
             CLASS_ORDER.index(request.turn_class),
             request.gpu_milli_total,
@@ -89,33 +89,33 @@ class Blocked:
             request.tasks_min if request.runs_process else 0,
         )
         bound_s = request.duration_s_max
-        self._times_s[:, place] = request.stop_grace_s, math.inf if bound_s is None else bound_s, rank.since_s
+        self._times_s[:, index] = request.stop_grace_s, math.inf if bound_s is None else bound_s, rank.since_s
 
     # Asking
 
-    def place_of(self, request_id: str) -> int | None:
+    def index_of(self, request_id: str) -> int | None:
         """Where the group stands whose head this is."""
-        return self._place_of.get(request_id)
+        return self._index_of.get(request_id)
 
     def has_since(self, since_s: float) -> bool:
         """Has anybody waited since then or longer?"""
         return bool(self) and bool((self.since_s[self.everybody] <= since_s).any())
 
-    def group_at(self, place: int) -> Group | None:
+    def group_at(self, index: int) -> Group | None:
         """None if it has left, with nobody waiting in it or to be tried."""
-        entry = self._entries[place]
+        entry = self._entries[index]
         return None if entry is None else entry[1]
 
-    def flow_at(self, place: int) -> Flow:
-        """Of a place that somebody has."""
-        entry = self._entries[place]
+    def flow_at(self, index: int) -> Flow:
+        """Of an index that somebody has."""
+        entry = self._entries[index]
         if entry is None:
-            raise InvariantBroken("only who is blocked is asked for", place)
+            raise InvariantBroken("only who is blocked is asked for", index)
         return entry[0]
 
-    def by_flow(self, places: Bools) -> dict[int, list[int]]:
-        """By the number of the flow: those of its places, in the order of their ranks."""
-        found = np.flatnonzero(places)
+    def by_flow(self, indices: Bools) -> dict[int, list[int]]:
+        """By the number of the flow: those of its indices, in the order of their ranks."""
+        found = np.flatnonzero(indices)
         if not found.size:
             return {}
         flow, urgency, arrival = self._counts[8:11, found]
@@ -127,9 +127,9 @@ class Blocked:
             for number, first, end in zip(flows.tolist(), firsts.tolist(), ends, strict=True)
         }
 
-    def by_age(self, places: Bools) -> list[int]:
-        """Those places, who has waited longest first."""
-        found = np.flatnonzero(places)
+    def by_age(self, indices: Bools) -> list[int]:
+        """Those indices, who has waited longest first."""
+        found = np.flatnonzero(indices)
         ordered: list[int] = found[np.lexsort((self._counts[10, found], self._times_s[2, found]))].tolist()
         return ordered
 
@@ -137,7 +137,7 @@ class Blocked:
 
     @property
     def everybody(self) -> Bools:
-        """The places that somebody has."""
+        """The indices that somebody has."""
         return self._in_use[: len(self._entries)]
 
     @property

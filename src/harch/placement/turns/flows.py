@@ -41,11 +41,11 @@ class Group:
     that has begun goes on, and sees every removal.
     """
 
-    __slots__ = ("_entries", "_first", "_live", "key", "place")
+    __slots__ = ("_entries", "_first", "_live", "index", "key")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.place = -1  # among those whose heads did not fit (`blocked`); -1: is not one of them
+        self.index = -1  # among those whose heads did not fit (`blocked`); -1: is not one of them
         self._entries: list[Waiting] = []
         self._first = 0  # nothing before it is live
         self._live: dict[str, Waiting] = {}

@@ -31,7 +31,7 @@ from harch.placement.turns.flows import Flow, Group, Lane, Rank, Waiting, group_
 from harch.placement.turns.meter import Capacity, Meter
 from harch.placement.turns.position import Position
 from harch.placement.turns.quotas import QuotaBook
-from harch.placement.turns.round import AgedTurn, FlowTurn, Hopes, LaneTurn, Round
+from harch.placement.turns.round import AgedTurn, FlowTurn, LaneTurn, Retries, Round
 from harch.placement.turns.settings import CLASS_ORDER, LOWEST_CLASS, TurnSettings
 from harch.workloads.spec import SchedulingClass
 
@@ -148,23 +148,23 @@ class TurnQueue:
         lane.leave(flow)
 
     def _follow_head(self, flow: Flow, group: Group) -> None:
-        if group.place >= 0:
+        if group.index >= 0:
             self._blocked.follow_head(flow, group)
 
     def _set_blocked(self, flow: Flow, group: Group, blocked: bool) -> None:
-        if blocked and group.place < 0:
+        if blocked and group.index < 0:
             self._blocked.add(flow, group)
             del flow.to_try[group.key]
-        elif group.place >= 0 and not blocked:
+        elif group.index >= 0 and not blocked:
             self._blocked.remove(group)
             flow.to_try[group.key] = group
 
     def _unblock_all(self) -> None:
-        for places in self._blocked.by_flow(self._blocked.everybody).values():
-            for place in places:
-                group = self._blocked.group_at(place)
+        for indices in self._blocked.by_flow(self._blocked.everybody).values():
+            for index in indices:
+                group = self._blocked.group_at(index)
                 if group is not None:
-                    self._set_blocked(self._blocked.flow_at(place), group, False)
+                    self._set_blocked(self._blocked.flow_at(index), group, False)
 
     # Asking
 
@@ -188,25 +188,25 @@ class TurnQueue:
         blocked.begin_pass()
         if may_fit is None:
             self._unblock_all()
-        hopes = Hopes(blocked, may_fit, idle_classes)
+        retries = Retries(blocked, may_fit, idle_classes)
         weights, aged_weight = self._weights()
         since_s_max = now_s - settings.starvation_s
-        aged = AgedTurn(0.0, aged_weight, since_s_max, hopes)
+        aged = AgedTurn(0.0, aged_weight, since_s_max, retries)
         lanes = []
         turns: dict[int, FlowTurn] = {}
         for lane in self._lanes.values():
             lane_turn = LaneTurn(lane.meter.ahead(lookahead_s, weights[lane.turn_class]), weights[lane.turn_class])
             for flow in lane.backlogged.values():
                 flow.advance(lane.clock_s)
-                turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow, lane_turn, hopes)
+                turn = FlowTurn(flow.meter.ahead(lookahead_s, flow.weight), flow, lane_turn, retries)
                 turns[flow.number] = turn
                 for group in flow.to_try.values():
                     aged.offer(turn.add(group))
             lanes.append(lane_turn)
-        hopes.deal_out(turns, aged)
+        retries.deal_out(turns, aged)
         if len(blocked):
-            for places in blocked.by_flow(blocked.everybody & ~hopes.at_first).values():
-                flow, first = blocked.flow_at(places[0]), blocked.group_at(places[0])
+            for indices in blocked.by_flow(blocked.everybody & ~retries.at_first).values():
+                flow, first = blocked.flow_at(indices[0]), blocked.group_at(indices[0])
                 if first is not None and flow.turn_class not in passed_over:
                     aged.offer(turns[flow.number].add(first))
         for turn in turns.values():
@@ -223,7 +223,7 @@ class TurnQueue:
         self._aged_backlogged = has_aged
         aged.key = self._aged.ahead(lookahead_s, aged_weight)
         self._served_as_aged = set()
-        return Round(lanes, aged, self.capacity, lookahead_s, self._served_as_aged, hopes, self._set_blocked)
+        return Round(lanes, aged, self.capacity, lookahead_s, self._served_as_aged, retries, self._set_blocked)
 
     def quota_rejection(self, request: Request, tasks: int | None = None) -> Rejection | None:
         """Why its tenant may not hold so many tasks more now; all of them, if not said otherwise."""

@@ -76,7 +76,7 @@ class Reservation:
         return candidate.id == self.request.id or _is_gone_before(candidate, self, now_s, candidate.stop_grace_s)
 
     def lets_in_of(self, blocked: Blocked, now_s: float) -> Bools:
-        """The same for everybody who is blocked, by place."""
+        """The same for everybody who is blocked, by index."""
         request = self.request
         own_class = CLASS_ORDER.index(request.turn_class)
         lasts_s = now_s + blocked.stop_grace_s + blocked.duration_s_max
@@ -84,9 +84,9 @@ class Reservation:
         if self.has_room_made and now_s + STAYS_LEAST_S <= self.start_s:
             small = blocked.gpu_milli_total <= request.gpu_milli_total * MOVABLE_SHARE_MAX
             let_in |= blocked.preemptible & (blocked.class_place >= own_class) & small
-        place = blocked.place_of(request.id)
-        if place is not None:
-            let_in[place] = True
+        index = blocked.index_of(request.id)
+        if index is not None:
+            let_in[index] = True
         return let_in
 
     def yields_to(self, candidate: Request) -> bool:

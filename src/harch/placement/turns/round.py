@@ -20,12 +20,14 @@ from harch.workloads.spec import SchedulingClass
 class Cursor:
     """Where the pass stands in one group. `head` is None when the group is used up or given up."""
 
-    __slots__ = ("_entries", "flow", "group", "head", "hopes")
+    __slots__ = ("_entries", "flow", "group", "head", "is_retry")
 
-    def __init__(self, flow: FlowTurn, group: Group, *, hopes: bool) -> None:
+    def __init__(self, flow: FlowTurn, group: Group, *, is_retry: bool) -> None:
         self.flow = flow
         self.group = group
-        self.hopes = hopes  # its head did not fit in an earlier pass, but could use something that came free since
+        self.is_retry = (
+            is_retry  # its head did not fit in an earlier pass, but could use something that came free since
+        )
         self._entries: Iterator[Waiting] = iter(group)
         self.head: Waiting | None = next(self._entries, None)
 
@@ -33,11 +35,11 @@ class Cursor:
         self.head = next(self._entries, None)
 
 
-class Hopes:
-    """Blocked groups that could use what came free, by place. Most lose their hope to the first that takes it.
+class Retries:
+    """Blocked groups that are worth another try, because they could use what came free; by index.
 
-    What is left to do for a group without hope is to keep nodes for it, or to ask others to leave. While neither can
-    be had for its class, it is left out of the pass: `idle_classes` says for which.
+    Most retries become futile when the first one takes it. What is left to do for such a group is to keep nodes for it,
+    or to ask others to leave. While neither can be had for its class (`idle_classes`), it is left out of the pass.
     """
 
     def __init__(
@@ -57,39 +59,39 @@ class Hopes:
         """Shows each flow its own, and the lane of the aged those that belong there."""
         if not len(self._blocked) or not self.at_first.any():
             return
-        for number, places in self._blocked.by_flow(self.at_first).items():
-            turns[number].hopeful = places[::-1]
-        aged.hopeful = self._blocked.by_age(self.at_first & (self._blocked.since_s <= aged.since_s_max))[::-1]
+        for number, indices in self._blocked.by_flow(self.at_first).items():
+            turns[number].waiting_retries = indices[::-1]
+        aged.waiting_retries = self._blocked.by_age(self.at_first & (self._blocked.since_s <= aged.since_s_max))[::-1]
         aged.flows = turns
 
-    def rank(self, place: int) -> Rank | None:
+    def rank(self, index: int) -> Rank | None:
         """None if there is nobody to be served any more."""
-        group = self._blocked.group_at(place)
+        group = self._blocked.group_at(index)
         return None if group is None else group.head.rank
 
-    def cursor(self, turns: Mapping[int, FlowTurn], place: int) -> Cursor | None:
+    def cursor(self, turns: Mapping[int, FlowTurn], index: int) -> Cursor | None:
         """The same for its flow and for the aged."""
-        group = self._blocked.group_at(place)
+        group = self._blocked.group_at(index)
         if group is None:
             return None
         cursor = self._cursors.get(group)
         if cursor is None:
-            turn = turns[self._blocked.flow_at(place).number]
-            cursor = self._cursors[group] = Cursor(turn, group, hopes=True)
+            turn = turns[self._blocked.flow_at(index).number]
+            cursor = self._cursors[group] = Cursor(turn, group, is_retry=True)
         return cursor
 
     def was_taken(self) -> None:
         self._now = None
 
-    def is_lost(self, cursor: Cursor) -> bool:
+    def is_futile(self, cursor: Cursor) -> bool:
         """Others took what it could have used, and there is nothing else to be done for it now."""
-        return not self._still()[cursor.group.place] and cursor.flow.flow.turn_class in self._idle_classes()
+        return not self._still()[cursor.group.index] and cursor.flow.flow.turn_class in self._idle_classes()
 
-    def without_lost(self, places: list[int]) -> list[int]:
-        """Those of them for which there is hope, or something else to be done."""
+    def without_futile(self, indices: list[int]) -> list[int]:
+        """Those of them that could still fit, or for which something else can be done."""
         idle = np.zeros(len(CLASS_ORDER), np.bool_)
         idle[[CLASS_ORDER.index(turn_class) for turn_class in self._idle_classes()]] = True
-        numbers = np.array(places, np.int64)
+        numbers = np.array(indices, np.int64)
         left: list[int] = numbers[self._still()[numbers] | ~idle[self._blocked.class_place[numbers]]].tolist()
         return left
 
@@ -110,12 +112,12 @@ class FlowTurn:
     key: float
     flow: Flow
     lane: LaneTurn
-    hopes: Hopes
+    retries: Retries
     groups: list[tuple[Rank, Cursor]] = field(default_factory=list)
-    hopeful: list[int] = field(default_factory=list)  # places that are not in `groups` yet, the first last
+    waiting_retries: list[int] = field(default_factory=list)  # indices that are not in `groups` yet, the first last
 
     def add(self, group: Group) -> Cursor:
-        cursor = Cursor(self, group, hopes=False)
+        cursor = Cursor(self, group, is_retry=False)
         self.groups.append((group.head.rank, cursor))
         return cursor
 
@@ -128,7 +130,7 @@ class FlowTurn:
 
     def head(self) -> Cursor | None:
         while True:
-            self._welcome_next()
+            self._admit_next()
             if not self.groups:
                 return None
             rank, cursor = self.groups[0]
@@ -139,18 +141,18 @@ class FlowTurn:
             else:
                 return cursor
 
-    def _welcome_next(self) -> None:
-        """Those with hope that come before the others."""
-        while self.hopeful:
-            rank = self.hopes.rank(self.hopeful[-1])
+    def _admit_next(self) -> None:
+        """Retries that come before everybody else in the flow."""
+        while self.waiting_retries:
+            rank = self.retries.rank(self.waiting_retries[-1])
             if rank is not None and self.groups and self.groups[0][0] < rank:
                 return
-            cursor = self.hopes.cursor({self.flow.number: self}, self.hopeful.pop())
+            cursor = self.retries.cursor({self.flow.number: self}, self.waiting_retries.pop())
             if cursor is not None and cursor.head is not None:
                 heapq.heappush(self.groups, (cursor.head.rank, cursor))
 
-    def leave_out_lost(self) -> None:
-        self.hopeful = self.hopes.without_lost(self.hopeful)
+    def drop_futile(self) -> None:
+        self.waiting_retries = self.retries.without_futile(self.waiting_retries)
 
 
 @dataclass(slots=True)
@@ -181,14 +183,14 @@ class AgedTurn:
     key: float
     weight: float
     since_s_max: float  # who has waited since then or longer is aged
-    hopes: Hopes
+    retries: Retries
     groups: list[tuple[float, int, Cursor]] = field(default_factory=list)
-    hopeful: list[int] = field(default_factory=list)  # places that are not in `groups` yet, the oldest last
-    flows: Mapping[int, FlowTurn] = field(default_factory=dict)  # by number: whose places those are
+    waiting_retries: list[int] = field(default_factory=list)  # indices that are not in `groups` yet, the oldest last
+    flows: Mapping[int, FlowTurn] = field(default_factory=dict)  # by number: whose indices those are
 
     @property
     def has_any(self) -> bool:
-        return bool(self.groups or self.hopeful)
+        return bool(self.groups or self.waiting_retries)
 
     def offer(self, cursor: Cursor) -> None:
         if cursor.head is not None and cursor.head.rank.since_s <= self.since_s_max:
@@ -197,7 +199,7 @@ class AgedTurn:
 
     def head(self) -> Cursor | None:
         while True:
-            self._welcome_next()
+            self._admit_next()
             if not self.groups:
                 return None
             _, arrival, cursor = self.groups[0]
@@ -206,17 +208,17 @@ class AgedTurn:
             heapq.heappop(self.groups)
             self.offer(cursor)
 
-    def _welcome_next(self) -> None:
-        while self.hopeful:
-            rank = self.hopes.rank(self.hopeful[-1])
+    def _admit_next(self) -> None:
+        while self.waiting_retries:
+            rank = self.retries.rank(self.waiting_retries[-1])
             if rank is not None and self.groups and self.groups[0][:2] < rank[1:]:
                 return
-            cursor = self.hopes.cursor(self.flows, self.hopeful.pop())
+            cursor = self.retries.cursor(self.flows, self.waiting_retries.pop())
             if cursor is not None:
                 self.offer(cursor)
 
-    def leave_out_lost(self) -> None:
-        self.hopeful = self.hopes.without_lost(self.hopeful)
+    def drop_futile(self) -> None:
+        self.waiting_retries = self.retries.without_futile(self.waiting_retries)
 
 
 class Round:
@@ -233,7 +235,7 @@ class Round:
         capacity: Capacity,
         lookahead_s: float,
         served_as_aged: set[str],
-        hopes: Hopes,
+        retries: Retries,
         set_blocked: Callable[[Flow, Group, bool], None],
     ) -> None:
         self._lanes = lanes
@@ -241,7 +243,7 @@ class Round:
         self._capacity = capacity
         self._lookahead_s = lookahead_s
         self._served_as_aged = served_as_aged
-        self._hopes = hopes
+        self._retries = retries
         self._set_blocked = set_blocked
         self._last: Cursor | None = None
         self._last_aged = False
@@ -249,12 +251,12 @@ class Round:
     @property
     def is_blocked(self) -> bool:
         """True if the last one did not fit in an earlier pass and nothing that it could use has come free since."""
-        return self._last is not None and self._last.group.place >= 0 and not self._last.hopes
+        return self._last is not None and self._last.group.index >= 0 and not self._last.is_retry
 
     @property
-    def is_again(self) -> bool:
+    def is_retry(self) -> bool:
         """True if the last one did not fit in an earlier pass, but could use something that has come free since."""
-        return self._last is not None and self._last.hopes
+        return self._last is not None and self._last.is_retry
 
     def skip_group(self, *, blocked: bool = False) -> None:
         """`blocked`: later passes need not try it before something that it could use has come free."""
@@ -272,10 +274,10 @@ class Round:
             cursor = self._first()
             if cursor is None or cursor.head is None:
                 raise StopIteration
-            if not (cursor.hopes and self._hopes.is_lost(cursor)):
+            if not (cursor.is_retry and self._retries.is_futile(cursor)):
                 break
             cursor.head = None
-            (self._aged if self._last_aged else cursor.flow).leave_out_lost()
+            (self._aged if self._last_aged else cursor.flow).drop_futile()
         self._last = cursor
         request = cursor.head.request
         if self._last_aged:
@@ -306,5 +308,5 @@ class Round:
         cursor.flow.key += ahead / cursor.flow.flow.weight
         if self._last_aged:
             self._aged.key += ahead / self._aged.weight
-        self._hopes.was_taken()
+        self._retries.was_taken()
         cursor.advance()
