@@ -9,8 +9,8 @@ PIPELINES := $(wildcard tests/integration/test_nats_*.py tests/integration/test_
                tests/integration/test_sense_*.py tests/integration/act)
 
 .DEFAULT_GOAL := help
-.PHONY: help up reset install test test-pipelines test-processes test-reasoning test-without-programs check soak docs \
-        clean
+.PHONY: help up reset install test test-pipelines test-processes test-reasoning test-without-programs check mutants soak \
+        docs clean
 
 help:            ## Lists what can be made
 	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -26,7 +26,7 @@ install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
 # Real processes mostly wait, everything else computes: side by side the three parts take little longer than one.
 # Kernels are compiled before: dozens of processes that start together would each do the same.
 test: $(DEV)     ## Runs the whole test suite, its three parts side by side
-	@$(BIN)/python -m harch.sentinel.warming
+	@$(BIN)/python -m harch.sentinel.warmup
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target test-pipelines test-processes test-reasoning
 
 # Where HARCH_TEST_REPORTS names a folder, each part leaves there how it ended: .ci/run repeats what failed.
@@ -54,8 +54,13 @@ check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/python tests/flaky.py
 	@$(BIN)/python -m pytest tests/docs
 
-soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills, 20,000 stories
+mutants: $(DEV)  ## Which mutants of the deciding modules do tests kill? All, or SAMPLE=200, SEED=7, MODULES='placement/*'
+	@$(BIN)/python tests/mutants/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(MODULES),--modules '$(MODULES)')
+
+soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills, 20,000 stories, 200 mutants
 	@HARCH_SOAK=1 $(BIN)/python -m pytest --timeout=0
+	@$(BIN)/python tests/mutants/run.py --sample 200 $(if $(SEED),--seed $(SEED))
 
 docs: $(DEV)     ## Builds the documentation into site/
 	@$(BIN)/zensical build
@@ -64,7 +69,7 @@ bench-%: $(DEV)  ## Runs the benchmark bench/NAME.py; the last line is its JSON 
 	@$(BIN)/python bench/$(subst -,_,$*).py
 
 clean:           ## Removes the virtual environment and caches
-	@rm -rf $(VENV) site dist .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) site dist .mypy_cache .ruff_cache .hypothesis .mutants
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -23,9 +23,8 @@ from harch.carbon.planning.plan import booked, plan_carbon
 from harch.carbon.planning.program import plan_classes
 from harch.carbon.planning.work import classes_of
 from harch.fleet.file import shipped_fleet
-from harch.simulate.carbon import POLICIES, periods_of, replay_period
-from harch.simulate.carbon_report import Tally, case_report
-from harch.simulate.carbon_scenario import Case, Scenario, load_scenario, with_days
+from harch.simulate.carbon import POLICIES, CarbonTally, case_report, periods_of, replay_period
+from harch.simulate.carbon_scenario import Scenario, ScenarioCase, load_scenario, with_days
 from verdict import Verdict, conditions
 
 SCENARIOS = ("onsite-124", "grid-only", "full-house-94")
@@ -105,17 +104,19 @@ def replayed(
             _show_bound(line, scenario, case, list(numbers))
 
 
-def _tallies(scenario: Scenario, case: Case, number: int, weeks: list[int], out: Path | None) -> dict[str, Tally]:
+def _tallies(
+    scenario: Scenario, case: ScenarioCase, number: int, weeks: list[int], out: Path | None
+) -> dict[str, CarbonTally]:
     fleet = shipped_fleet(scenario.fleet)
-    tallies = {policy: Tally(fleet) for policy in POLICIES}
+    tallies = {policy: CarbonTally(fleet) for policy in POLICIES}
     for week, period in enumerate(periods_of(fleet, scenario, case)):
         for policy in POLICIES if week in weeks else ():
             name = f"{scenario.name}-{scenario.seed}-{number}-{week}-{scenario.days}-{policy}.json"
             kept = None if out is None else out / name
             if kept is not None and kept.is_file():
-                one = Tally(fleet, **json.loads(kept.read_text()))
+                one = CarbonTally(fleet, **json.loads(kept.read_text()))
             else:
-                one = Tally(fleet)
+                one = CarbonTally(fleet)
                 one.add(replay_period(fleet, scenario, period, policy))
                 if kept is not None:
                     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def _tallies(scenario: Scenario, case: Case, number: int, weeks: list[int], out:
     return tallies
 
 
-def _show(line: Line, case: Case, report: dict[str, object]) -> None:
+def _show(line: Line, case: ScenarioCase, report: dict[str, object]) -> None:
     for policy, found in _dict(report["policies"]).items():
         one = _dict(found)
         saving = {"naive": "", "harch": report["saving_pct"], "oracle": report["oracle_saving_pct"]}[policy]
@@ -157,7 +158,7 @@ def _show(line: Line, case: Case, report: dict[str, object]) -> None:
         line("|" + "|".join(str(cell) for cell in cells) + "|")
 
 
-def _show_bound(line: Line, scenario: Scenario, case: Case, weeks: list[int]) -> None:
+def _show_bound(line: Line, scenario: Scenario, case: ScenarioCase, weeks: list[int]) -> None:
     """What divisible work, free moves and a known future would emit: a look at what no policy can beat."""
     fleet = shipped_fleet(scenario.fleet)
     periods = periods_of(fleet, scenario, case)
@@ -167,7 +168,7 @@ def _show_bound(line: Line, scenario: Scenario, case: Case, weeks: list[int]) ->
     line(f"\nNo policy at {100 * case.utilisation:.0f} % can be below {g_per_kwh:.1f} g/kWh (by week: {by_week})")
 
 
-def _goals(verdict: Verdict, scenario: Scenario, case: Case, report: dict[str, object]) -> None:
+def _goals(verdict: Verdict, scenario: Scenario, case: ScenarioCase, report: dict[str, object]) -> None:
     naive, ours, oracle = (_dict(_dict(report["policies"])[name]) for name in ("naive", "harch", "oracle"))
     where = f"{scenario.name} at {100 * case.utilisation:.0f} %, PV/wind {case.pv_times:g}/{case.wind_times:g}"
     all_three = (naive, ours, oracle)
@@ -192,14 +193,16 @@ def replan(verdict: Verdict, line: Line) -> None:
         outlook, demand = big_problem(seed)
         began = time.process_time()
         busy_kw, gpus_free = booked(outlook, ())
-        classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=gpus_free)
+        classes = plan_classes(
+            outlook, classes_of(demand, outlook.steps, outlook.step_h), busy_kw=busy_kw, gpus_free=gpus_free
+        )
         of_classes.append(time.process_time() - began)
         began = time.process_time()
         plan_carbon(outlook, demand, ())
         of_jobs.append(time.process_time() - began)
         if classes.failure:
             line(f"no solver: {classes.failure}")
-    size = f"{len(demand.waiting)} jobs x {len(outlook.hubs)} hubs x {outlook.hours} h"
+    size = f"{len(demand.waiting)} jobs x {len(outlook.hubs)} hubs x {outlook.steps * outlook.step_h:g} h"
     line(
         f"\nRe-plan of {size}, median and slowest of {REPLANS}, s of CPU: over classes {np.median(of_classes):.2f} and "
         f"{max(of_classes):.2f}; with a decision for every job {np.median(of_jobs):.2f} and {max(of_jobs):.2f}"

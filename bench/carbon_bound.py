@@ -11,12 +11,12 @@ from collections import defaultdict
 
 import numpy as np
 
-from harch.carbon.planning.linear import Program, solve
+from harch.carbon.planning.linear import SparseProgram, solve
 from harch.carbon.planning.outlook import Floats
 from harch.fleet.model import Fleet
 from harch.simulate.carbon import Period
-from harch.simulate.carbon_meter import hourly_from
-from harch.simulate.carbon_outlook import pools_of
+from harch.simulate.carbon_routers import pools_of
+from harch.simulate.carbon_weather import hourly_from
 
 TAIL_DAYS = 3  # what came at the end has time to run
 LATE_G_PER_GPU_HOUR = 1e5  # where not even divisible work fits, being late is told apart from emissions
@@ -30,7 +30,7 @@ def least_g_and_kwh(fleet: Fleet, period: Period, days: int) -> tuple[float, flo
     onsite_kw = np.array([hourly_from(one.onsite_kw, one.step(0.0), hours) for one in plants])
     grid_g = np.array([np.full(hours, one.grid_g_per_kwh[one.step(0.0)]) for one in plants])
     onsite_g = np.broadcast_to(np.array([[one.onsite_g_per_kwh] for one in plants]), grid_g.shape)
-    program, nothing = Program(), np.zeros_like(grid_g)
+    program, nothing = SparseProgram(), np.zeros_like(grid_g)
     grid = program.add_columns(grid_g, nothing, np.full_like(grid_g, np.inf))
     own = program.add_columns(onsite_g, nothing, onsite_kw)
     power = program.add_rows(nothing, nothing)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harch.carbon.forecasts.history import DAYS_AHEAD, Floats, Fuel, History
+from harch.carbon.forecasts.history import DAYS_AHEAD, Floats, Fuel, SeriesHistory
 
 MIX_FILE = "carboncast_hourly_mix_2020_2021_13zones.csv.gz"
 PUBLISHED_FILE = "carboncast_tier1_forecast_lifecycle_jul_dec_2021.csv.gz"
@@ -23,7 +23,7 @@ LIFECYCLE_G_PER_KWH = {
 FOSSIL_G_PER_KWH, RENEWABLE_G_PER_KWH = 600, 40
 
 
-def zones_with_mix(data: Path) -> dict[str, History]:
+def zones_with_mix(data: Path) -> dict[str, SeriesHistory]:
     """Lifecycle intensity and MW per fuel, 2020 and 2021."""
     columns: dict[str, list[list[float]]] = {}
     with gzip.open(data / MIX_FILE, "rt") as lines:
@@ -33,13 +33,13 @@ def zones_with_mix(data: Path) -> dict[str, History]:
     return {zone: _history(np.array(rows)) for zone, rows in columns.items()}
 
 
-def _history(rows: Floats) -> History:
+def _history(rows: Floats) -> SeriesHistory:
     mix = [Fuel(name, rows[:, 1 + i], g) for i, (name, g) in enumerate(LIFECYCLE_G_PER_KWH.items())]
     given = tuple(fuel for fuel in mix if np.isfinite(fuel.mw).any())
-    return History(datetime(2020, 1, 1, tzinfo=UTC), rows[:, 0], given)
+    return SeriesHistory(datetime(2020, 1, 1, tzinfo=UTC), rows[:, 0], given)
 
 
-def zones_unseen(data: Path, shares: bool = False) -> dict[str, History]:
+def zones_unseen(data: Path, shares: bool = False) -> dict[str, SeriesHistory]:
     """Lifecycle intensity, 2021 to 2023; with `shares`, the reported low-carbon and renewable % stand in for a mix."""
     columns: dict[str, list[list[float]]] = {}
     with gzip.open(data / UNSEEN_FILE, "rt") as lines:
@@ -54,7 +54,7 @@ def zones_unseen(data: Path, shares: bool = False) -> dict[str, History]:
             Fuel("nuclear", np.maximum(low_carbon - renewable, 0.0), LIFECYCLE_G_PER_KWH["nuclear"]),
             Fuel("renewable", renewable, RENEWABLE_G_PER_KWH),
         )
-        found[zone] = History(datetime(2021, 1, 1, tzinfo=UTC), intensity, mix if shares else ())
+        found[zone] = SeriesHistory(datetime(2021, 1, 1, tzinfo=UTC), intensity, mix if shares else ())
     return found
 
 

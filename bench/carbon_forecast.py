@@ -25,7 +25,7 @@ from carbon_data import (
     zones_unseen,
     zones_with_mix,
 )
-from harch.carbon.forecasts.history import HORIZON_H, HOUR, Floats, History
+from harch.carbon.forecasts.history import HORIZON_H, HOUR, Floats, SeriesHistory
 from harch.carbon.forecasts.training import Trained, due, forecast, train
 from verdict import Verdict, conditions
 
@@ -61,7 +61,7 @@ class Replay:
         return float(self.ours_pct[0] / self.persistence_pct[0])
 
 
-def replay(history: History, start: datetime, stop: datetime, every: timedelta = DAY) -> Replay:
+def replay(history: SeriesHistory, start: datetime, stop: datetime, every: timedelta = DAY) -> Replay:
     """A forecast from `start` until before `stop`, every so often, each from the history up to its first hour."""
     trained: Trained | None = None
     errors: list[Floats] = []
@@ -171,7 +171,7 @@ def short(data: Path, verdict: Verdict, say: Say, period: str = "h2") -> None:
             for origin in (start + step * 10 * DAY for step in range((stop - start) // (10 * DAY))):
                 hour = (origin - history.start) // HOUR
                 known = int(24 * days)
-                past = History(origin - known * HOUR, history.values[hour - known : hour])
+                past = SeriesHistory(origin - known * HOUR, history.values[hour - known : hour])
                 said, actual = forecast(train(past), past), history.values[hour : hour + HORIZON_H]
                 ours.append((np.abs(said.mean - actual) / actual)[:24].mean())
                 theirs.append((np.abs(history.values[hour - 24 : hour] - actual[:24]) / actual[:24]).mean())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.carbon.planning.outlook import HubHours, Outlook, Pool
-from harch.carbon.planning.work import ClassKey, Demand, Expected, FlexibleWork
+from harch.carbon.planning.outlook import HubHours, Pool, PowerOutlook
+from harch.carbon.planning.work import ClassKey, ExpectedWork, FlexibleWork, WorkDemand
 
 HUBS, HOURS, JOBS = 20, 96, 5000
 MODELS = (("h100", 1.275), ("a100", 0.81), ("card", 0.45))
 COUNTRIES = 7
 
 
-def big_problem(seed: int) -> tuple[Outlook, Demand]:
+def big_problem(seed: int) -> tuple[PowerOutlook, WorkDemand]:
     """Hubs in seven countries; four fifths of the work is pinned to one of them, half of it may wait up to a day."""
     random = np.random.default_rng(seed)
     hours = np.arange(HOURS)
@@ -54,5 +54,5 @@ def big_problem(seed: int) -> tuple[Outlook, Demand]:
         for model, _ in MODELS:
             for deferrable in (False, True):
                 key = ClassKey(allowed, model, deferrable)
-                expected[key] = Expected(15.0 * len(allowed), 3.0, 24.0 if deferrable else 0.0)
-    return Outlook(tuple(hubs), tuple(pools)), Demand(tuple(jobs), expected)
+                expected[key] = ExpectedWork(15.0 * len(allowed), 3.0, 24.0 if deferrable else 0.0)
+    return PowerOutlook(tuple(hubs), tuple(pools)), WorkDemand(tuple(jobs), expected)

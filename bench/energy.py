@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from energy_data import BATTERY, LOAD_KW, MARKETS, PV_KW, SALE_PER_MWH, SEED, WIND_KW, Year, read_year, windows
+from energy_replay import Outcome, replay_rolling, replay_whole
 from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
-from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import DemandPeaks, FlexibleLoad, PpaOffer, Problem
-from harch.energy.procurement.rule import plan_by_rule
-from harch.energy.replay import Outcome, replay_rolling, replay_whole
+from harch.energy.procurement.planner import plan_by_rule, plan_procurement
+from harch.energy.procurement.problem import DemandPeaks, FlexibleLoad, PpaOffer, ProcurementProblem
 from harch.energy.steps import Steps
 from verdict import Verdict, conditions
 
@@ -34,7 +33,7 @@ class Timed:
         self.took_ms: list[float] = []
         self.cpu_ms: list[float] = []
 
-    def __call__(self, problem: Problem) -> ProcurementPlan | PlanFailure:
+    def __call__(self, problem: ProcurementProblem) -> ProcurementPlan | PlanFailure:
         started, cpu = time.perf_counter(), time.process_time()
         plan = plan_procurement(problem)
         self.took_ms.append((time.perf_counter() - started) * 1000)
@@ -70,7 +69,7 @@ def speed(verdict: Verdict, history: Year) -> None:
         verdict.goal(f"procurement LP, 36 h {name}, p95", "< 50", timed.p95_ms(), "ms")
 
 
-def _full_problem(history: Year, index: int, step_s: int) -> Problem:
+def _full_problem(history: Year, index: int, step_s: int) -> ProcurementProblem:
     now = windows(history.start.year)[index % 4].replace(hour=index % 24)
     plain = history.outlook(now, Steps(now, 3600, 36))
     parts = 3600 // step_s

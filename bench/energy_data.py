@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from harch.energy.procurement.problem import Battery, Problem
+from harch.energy.procurement.problem import Battery, ProcurementProblem
 from harch.energy.steps import Array, Steps
 from harch.energy.tariffs.prices import SpotSeries, expected_spot
 from harch.energy.tariffs.terms import SpotPrice
@@ -55,15 +55,15 @@ class Year:
     def market(self) -> SpotPrice:
         return MARKETS[self.spot.zone]
 
-    def world(self, first: datetime, days: int) -> Problem:
+    def world(self, first: datetime, days: int) -> ProcurementProblem:
         """What happened."""
         return self._problem(Steps(first, 3600, days * 24), now=None)
 
-    def outlook(self, now: datetime, steps: Steps) -> Problem:
+    def outlook(self, now: datetime, steps: Steps) -> ProcurementProblem:
         """What was expected at `now`: published prices, and week means drawn towards the running hour for the rest."""
         return self._problem(steps, now=now)
 
-    def _problem(self, steps: Steps, *, now: datetime | None) -> Problem:
+    def _problem(self, steps: Steps, *, now: datetime | None) -> ProcurementProblem:
         index = round((steps.start - self.start).total_seconds() / 3600)
         if now is None:
             prices = self.spot.over(steps)
@@ -73,7 +73,7 @@ class Year:
             own = nowcast(self.own_kw, index, steps.count, OWN_DECAY_H)
             grid = nowcast(self.grid_g_per_kwh, index, steps.count, GRID_DECAY_H)
             own = own + SPREAD * spread(self.own_kw, index, steps.count)
-        return Problem(
+        return ProcurementProblem(
             steps=steps,
             currency="USD",
             load_kwh=np.full(steps.count, LOAD_KW),

@@ -14,9 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.hub_and_sentinel import HubAndSentinel
-from harch.testing.kill_rounds import Rounds, kill_in_turn
+from harch.testing.kill_rounds import HubAndSentinel, Rounds, kill_in_turn
+from harch.testing.samples import TINY_FLEET_TOML
 from verdict import Verdict, conditions
 
 KILLS = 100
@@ -30,7 +29,7 @@ def measure(verdict: Verdict, kills: int = KILLS, seed: int = 20260101) -> None:
         HubAndSentinel(TINY_FLEET_TOML, "dakhla", Path(folder)) as world,
     ):
         world.wait_for_sentinel()
-        rounds = kill_in_turn(world, kills, random.Random(seed), quiet_s=QUIET_S, told=_show)
+        rounds = kill_in_turn(world, kills, random.Random(seed), quiet_s=QUIET_S, on_round=_show)
     print(
         f"{rounds.kills} kills in {time.monotonic() - began_s:.0f} s, {rounds.jobs} jobs and {rounds.samples} samples "
         f"acknowledged; the survivor answered {rounds.answers} times; slowest return: hub "

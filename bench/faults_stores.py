@@ -16,13 +16,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from harch.fleet.generate import generate_blueprint
-from harch.fleet.writer import to_toml
-from harch.hub.secretbox import SecretBox
+from harch.hub.keys import SecretBox
 from harch.hub.store.database import Database
+from harch.testing.fleet_generator import generate_blueprint
+from harch.testing.fleet_writer import to_toml
 from harch.testing.hub_process import HubProcess
-from harch.testing.store_faults import ALL_STORES, Store, StoreBench, attempts
-from harch.testing.store_faults import Verdict as FaultVerdict
+from harch.testing.store_faults import ALL_STORES, FaultVerdict, FaultyStore, StoreBench, attempts
 from harch.testing.store_faults.hub_stores import dump
 from verdict import Verdict, conditions
 
@@ -37,7 +36,7 @@ def measure(verdict: Verdict, *, seed: int | None = None, count: int = COUNT) ->
     found: Counter[tuple[str, str]] = Counter()
     silent = []
     with tempfile.TemporaryDirectory() as name:
-        stores = (*ALL_STORES, Store("hub that was killed at work", make_live_hub, read_live_hub))
+        stores = (*ALL_STORES, FaultyStore("hub that was killed at work", make_live_hub, read_live_hub))
         benches = [StoreBench(store, Path(name) / str(number)) for number, store in enumerate(stores)]
         for tried in attempts(benches, random.Random(seed), count):
             found[tried.store, tried.verdict] += 1

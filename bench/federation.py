@@ -36,11 +36,11 @@ def main() -> None:
         with federation_wan(hub_count) as wan:
             slowest_ms = slowest_one_way_ms(wan)
             print(f"{hub_count} hubs, slowest way {slowest_ms:g} ms")
-            figures = measure_gossip(wan, updates=chosen.updates, kills=chosen.kills)
-            print_gossip(figures)
+            readings = measure_gossip(wan, updates=chosen.updates, kills=chosen.kills)
+            print_gossip(readings)
             late = wan.statistics()
             print(f"  the emulator was late by {late.late_ms_mean:.2f} ms on average, {late.late_ms_max:.1f} at most")
-            seen, killed = figures.update_seen_by_all, figures.kill_seen_by_all
+            seen, killed = readings.update_seen_by_all, readings.kill_seen_by_all
             ratio = seen.median_s * 1000 / slowest_ms
             verdict.goal(f"{hub_count} hubs: update seen by all, median / slowest way", f"<= {SEEN_RATIO_MAX}", ratio)
             verdict.goal(f"{hub_count} hubs: update seen by all, max", "< 300", seen.max_s * 1000, "ms")
@@ -64,12 +64,12 @@ def main() -> None:
     verdict.print()
 
 
-def print_gossip(figures: GossipFigures) -> None:
+def print_gossip(readings: GossipFigures) -> None:
     print("  HarchOS:")
-    print(f"    update seen by all:   {figures.update_seen_by_all}")
-    print(f"    kill -9 seen by all:  {figures.kill_seen_by_all}")
-    print(f"    bytes/s sent per hub: {figures.bytes_per_s_idle:,.0f} idle")
-    print(f"                          {figures.bytes_per_s_updating:,.0f} while updating", flush=True)
+    print(f"    update seen by all:   {readings.update_seen_by_all}")
+    print(f"    kill -9 seen by all:  {readings.kill_seen_by_all}")
+    print(f"    bytes/s sent per hub: {readings.bytes_per_s_idle:,.0f} idle")
+    print(f"                          {readings.bytes_per_s_updating:,.0f} while updating", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from federation_serf import Times, traffic
 from harch.base.config import Home
-from harch.federation.identity.founding import make_federation
+from harch.federation.identity.authority import make_federation
 from harch.testing.wan import Wan
 
 PEER_PORT = 7721

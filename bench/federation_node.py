@@ -18,13 +18,12 @@ import uvloop
 from harch.base.clock import SystemClock
 from harch.base.config import Home
 from harch.federation.gossip.machine import Gossip
-from harch.federation.gossip.messages import Message, Outgoing
-from harch.federation.gossip.news import Recovered, StateChanged, Suspected
-from harch.federation.gossip.signatures import Ed25519Signer
+from harch.federation.gossip.membership import Recovered, StateChanged, Suspected
+from harch.federation.gossip.messages import Ed25519Signer, Message, Outgoing
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.links.mesh import Mesh
-from harch.hub.federation.member_keys import MemberKeys
+from harch.hub.federation.membership import MemberKeys
 from harch.hub.federation.messages import Encoder, PeerMessage, decode
 
 

@@ -127,22 +127,22 @@ def main() -> None:
         with federation_wan(hub_count) as wan:
             print(f"{hub_count} hubs, slowest way {slowest_one_way_ms(wan):g} ms")
             for profile in chosen.profiles:
-                figures = measure_serf(wan, profile, updates=chosen.updates, kills=chosen.kills, idle_s=chosen.idle_s)
-                print_figures(figures)
+                readings = measure_serf(wan, profile, updates=chosen.updates, kills=chosen.kills, idle_s=chosen.idle_s)
+                print_figures(readings)
             late = wan.statistics()
             print(
                 f"  the emulator was late by {late.late_ms_mean:.2f} ms on average, {late.late_ms_max:.1f} ms at most"
             )
 
 
-def print_figures(figures: SerfFigures) -> None:
-    print(f"  serf, {figures.profile} profile:")
-    print(f"    tag seen by all:        {figures.tag_seen_by_all}")
-    print(f"    user event seen by all: {figures.event_seen_by_all}")
-    print(f"    kill -9 seen by all:    {figures.kill_seen_by_all}")
-    print(f"    bytes/s sent per hub:   {figures.bytes_per_s_idle:,.0f} idle")
-    print(f"                            {figures.bytes_per_s_updating:,.0f} while updating")
-    print(f"    live hubs declared failed: {figures.false_failures}", flush=True)
+def print_figures(readings: SerfFigures) -> None:
+    print(f"  serf, {readings.profile} profile:")
+    print(f"    tag seen by all:        {readings.tag_seen_by_all}")
+    print(f"    user event seen by all: {readings.event_seen_by_all}")
+    print(f"    kill -9 seen by all:    {readings.kill_seen_by_all}")
+    print(f"    bytes/s sent per hub:   {readings.bytes_per_s_idle:,.0f} idle")
+    print(f"                            {readings.bytes_per_s_updating:,.0f} while updating")
+    print(f"    live hubs declared failed: {readings.false_failures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from harch.fleet.file import shipped_fleet
-from harch.testing.wan import Wan
-from harch.testing.wan_routes import spread_rtt_ms
+from harch.testing.wan import Wan, spread_rtt_ms
 
 LOSS = 0.01
 JITTER_MS = 1.0

@@ -23,10 +23,10 @@ import uvloop
 
 from harch.base.clock import SystemClock
 from harch.base.config import Home
+from harch.federation.identity.authority import make_federation
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.links.frames import Kind, frame
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.frames import FrameKind, frame
 from harch.federation.links.mesh import Mesh
 from harch.testing.ports import free_port
 from harch.testing.wan import Wan, why_not_permitted
@@ -50,7 +50,7 @@ encode, decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Note)
 def main() -> None:
     verdict = Verdict("links")
     print(f"conditions: {conditions()}; load average {os.getloadavg()[0]:.1f}")
-    size = len(frame(Kind.MESSAGE, encode(NOTE)))
+    size = len(frame(FrameKind.MESSAGE, encode(NOTE)))
     linked, cpu_us = throughput("link")
     plain, _ = throughput("plain")
     print(f"messages of {size} bytes: {linked:,.0f} per s over a link, {plain:,.0f} per s over plain TCP")
@@ -140,7 +140,7 @@ async def link_end(folder: str, name: str) -> None:
 
 async def plain_end(folder: str, name: str) -> None:
     address = HubIdentity(identity_folder(Home(Path(folder)), "to")).member.address
-    sealed = frame(Kind.MESSAGE, encode(NOTE))
+    sealed = frame(FrameKind.MESSAGE, encode(NOTE))
     meter = Meter()
 
     async def count(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

@@ -26,7 +26,7 @@ import pipelines_peer
 import pipelines_rate
 import pipelines_rubbish
 import pipelines_update
-from harch.pipelines.engine.binary import find_nats_server, version_of
+from harch.pipelines.engine.server import find_nats_server, version_of
 from verdict import Verdict, conditions
 
 ATTACKS = Path(__file__).parent.parent / "tests" / "integration" / "test_nats_sovereignty.py"

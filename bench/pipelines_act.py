@@ -18,13 +18,15 @@ import numpy as np
 
 from harch.base.clock import SystemClock
 from harch.pipelines.act.decisions import DecisionBatch
-from harch.pipelines.act.runner import ActStage
-from harch.pipelines.act.settings_check import read_act
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared
+from harch.pipelines.act.settings import read_act
+from harch.pipelines.act.sinks.base import Effect, PreparedRequest, SendGate, SinkOutcome, SinkRequest
+from harch.pipelines.act.stage import ActStage
 from harch.pipelines.act.store import LedgerStore
 from harch.pipelines.act.store_nats import NatsLedger
 from harch.pipelines.act.store_sqlite import SqliteLedger
-from harch.sovereignty.audit.entry import Draft
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.options import ClientOptions
+from harch.sovereignty.audit.chain import Draft
 
 BATCH = 50
 PACED_PER_S = 200
@@ -39,17 +41,17 @@ class NullSink:
     def __init__(self, clock: SystemClock) -> None:
         self.clock, self.at_s = clock, {}
 
-    async def prepare(self, order: Order) -> Prepared:
-        return Prepared()
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
+        return PreparedRequest()
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         if reason := gate():
-            return Outcome(Effect.NO, reason)
+            return SinkOutcome(Effect.NO, reason)
         self.at_s[order.device] = self.clock.monotonic_s()
-        return Outcome(Effect.YES)
+        return SinkOutcome(Effect.YES)
 
-    async def probe(self, order: Order) -> Outcome:
-        return Outcome(Effect.MAYBE)
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
+        return SinkOutcome(Effect.MAYBE)
 
     async def close(self) -> None: ...
 
@@ -124,8 +126,6 @@ async def measure(store: LedgerStore, mode: str, commands: int, clock: SystemClo
 
 
 async def nats_ledger(folder: Path) -> tuple[subprocess.Popen[bytes], NatsLedger]:
-    import nats
-
     config = folder / "nats.conf"
     config.write_text(
         f'listen: "127.0.0.1:-1"\nports_file_dir: "{folder}"\n'
@@ -138,7 +138,8 @@ async def nats_ledger(folder: Path) -> tuple[subprocess.Popen[bytes], NatsLedger
         if ports.exists() and ports.stat().st_size:
             break
         await asyncio.sleep(0.02)
-    client = await nats.connect(json.loads(ports.read_text())["nats"][0])
+    client = AioClient(ClientOptions(servers=(json.loads(ports.read_text())["nats"][0],)))
+    await client.connect()
     return process, await NatsLedger.open(client, bucket="bench", retention_s=7 * 86_400.0)
 
 

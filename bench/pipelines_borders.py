@@ -20,32 +20,27 @@ import uvloop
 
 from harch.base.clock import SystemClock
 from harch.base.config import Home
-from harch.federation.identity.founding import make_federation
+from harch.federation.identity.authority import make_federation
 from harch.federation.identity.members import Address
-from harch.hub.pipelines.border_lanes import ExportLane, ImportLane, Tally
-from harch.hub.pipelines.border_rows import FeatureReader, RowTaker
-from harch.hub.pipelines.border_server import BorderServer
-from harch.hub.pipelines.border_tunnel import BorderTunnel
-from harch.hub.pipelines.own_servers import OwnServers
+from harch.hub.pipelines.cross_border.servers import BorderServer, BorderTunnel
+from harch.hub.pipelines.cross_border.transfer import ExportLane, FeatureReader, ImportLane, RowTaker, TransferTally
+from harch.hub.pipelines.engine_backends import OwnServers
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.engine.borders import HubBorder, Offer, Want, plan_links
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.borders import BorderOffer, HubBorder, Want, plan_links
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
 from harch.pipelines.engine.keys import KeyFolder
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.layout import CONTROLLER, EngineLayout
 from harch.pipelines.engine.settings import EngineSettings
-from harch.pipelines.engine.streams import Wanted, bucket_stream, plan_streams
-from harch.pipelines.engine.users import CONTROLLER
+from harch.pipelines.engine.streams import DesiredStreams, bucket_stream, plan_streams
 from harch.pipelines.sense.edge import Permit
 from harch.pipelines.sense.features import FeatureBatch, encode_features, feature_schema
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.settings import SenseSettings
-from harch.pipelines.sense.source_settings import HttpSource
-from harch.pipelines.spec.assembly import assemble_domain
-from harch.pipelines.spec.deployment import ExportOffer
+from harch.pipelines.sense.settings import HttpSource, SenseSettings
+from harch.pipelines.spec.deployment import ExportOffer, assemble_domain
 from harch.pipelines.wire.rows import RowFormat
 from harch.pipelines.workers.deployment import LaneSizes, export_stream
 from harch.pipelines.workers.names import names_of
-from harch.pipelines.workers.policies import Policies
+from harch.pipelines.workers.shared_state import Policies
 from harch.sovereignty.tags import Classification, Tag
 from verdict import conditions
 
@@ -129,14 +124,14 @@ async def measure(folder: Path, windows: int, single: int) -> None:
         on_event=lambda event: None,
     )
     domain, _ = assemble_domain("ma", "MA", place.servers_of("ma"), [], keys.public_key)
-    await place.ready(Layout(domains=(domain,)))
+    await place.ready(EngineLayout(domains=(domain,)))
     client = AioClient(place.controller("ma").options(CONTROLLER))
     await client.connect()
     admin = JetStreamAdmin(client)
     closing: list[Callable[[], Awaitable[None]]] = [client.close, place.stop]
     try:
         state = bucket_stream(NAMES.state_bucket, "MA", max_bytes=16 << 20)
-        wanted = Wanted(streams=(export_stream(NAMES, LaneSizes()), state))
+        wanted = DesiredStreams(streams=(export_stream(NAMES, LaneSizes()), state))
         await admin.apply(plan_streams(wanted, await admin.found()))
         for seq in range(1, windows + 1):
             await client.publish_stored(NAMES.exported(0), window(seq), msg_id=f"1/fields/0/{seq}")
@@ -177,7 +172,7 @@ async def opened(folder: Path, admin: JetStreamAdmin, receiver: Receiver) -> lis
         server = BorderServer(hub, folder / hub, KeyFolder(folder / hub), clock=CLOCK, on_event=lambda event: None)
         tunnel = BorderTunnel(identities[hub], CLOCK, welcome=lambda other: "")
         port = await tunnel.listen("127.0.0.1", 0, server.border_port)
-        offers = (Offer(pipeline="fields", export="means", tag=TAG, hubs=("dakar",)),) if country == "MA" else ()
+        offers = (BorderOffer(pipeline="fields", export="means", tag=TAG, hubs=("dakar",)),) if country == "MA" else ()
         wants = (Want("dakhla", "fields", "means"),) if country == "SN" else ()
         servers[hub], tunnels[hub] = server, tunnel
         borders[hub] = HubBorder(
@@ -190,7 +185,7 @@ async def opened(folder: Path, admin: JetStreamAdmin, receiver: Receiver) -> lis
         doors = {other: await tunnels[hub].way_to(other, there)} if plans[0].dials else {}
         await servers[hub].become(borders[hub], plans, doors)
         lanes.append((*plans[0].out, *plans[0].into)[0])
-    tally = Tally()
+    tally = TransferTally()
     sends = ExportLane(
         lanes[0],
         ExportOffer(name="means", columns=(), tag=TAG, hubs=("dakar",)),

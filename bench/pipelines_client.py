@@ -1,7 +1,7 @@
 """What does a message cost? CPU per message of our client and of nats-py, in turns, through one real server.
 
 Sender and receiver are processes of their own on loopback. CPU is theirs together, the server's not counted. A message
-of 160 kB is a batch of 10,000 compact events; 1 kB is a small command, published 50 at a time. Every message is
+of 160 kB is a batch of 10,000 compact events; 1 kB is a small command. Every message is
 counted on arrival.
 """
 
@@ -20,18 +20,16 @@ from pathlib import Path
 
 import uvloop
 
-from harch.pipelines.client.blocking import BlockingClient
+from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions, Credentials
-from harch.pipelines.engine.binary import find_nats_server, version_of
+from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.keys import KeyFolder
-from harch.pipelines.engine.layout import Domain, Layout, Server
-from harch.pipelines.engine.server import EngineServer
-from harch.pipelines.engine.users import EngineUser
+from harch.pipelines.engine.layout import Domain, EngineLayout, EngineUser, Server
+from harch.pipelines.engine.server import EngineServer, find_nats_server, version_of
 from harch.testing.ports import free_port
 from verdict import Verdict, conditions
 
-TOGETHER = 50  # commands that a stage has at hand; nats-py gathers by itself
 LANES = {"batch": (160_000, 1_500), "command": (1_000, 60_000)}  # bytes, messages per round
 ROUNDS = 5
 SUBJECT, INBOX = "juris.ma.bench.sense.0", "_INBOX.bench"
@@ -96,7 +94,7 @@ async def start(folder: Path, program: Path) -> tuple[EngineServer, str]:
         store=str(folder / "store"),
         log_file=str(folder / "nats.log"),
     )
-    layout = Layout(domains=(Domain(country="MA", name="bench", servers=(site,), users=(user,)),))
+    layout = EngineLayout(domains=(Domain(country="MA", name="bench", servers=(site,), users=(user,)),))
     server = EngineServer(
         site, server_config(layout, "bench"), folder, program, users={}, on_event=lambda event: None, tethered=True
     )
@@ -121,39 +119,44 @@ def one_round(client: str, lane: str, url: str, seed: str) -> tuple[float, float
 def play(role: str, client: str, lane: str, url: str) -> None:
     size, count = LANES[lane]
     seed = os.environ["BENCH_SEED"]
-    if client == "raw":
-        options = ClientOptions(servers=(url,), credentials=Credentials(seed=seed), inbox_prefix=INBOX)
-        with BlockingClient(options) as made:
-            print(json.dumps(raw_send(made, size, count) if role == "send" else raw_receive(made, count)), flush=True)
-    else:
-        answer = uvloop.run(nats_send(url, seed, size, count) if role == "send" else nats_receive(url, seed, count))
-        print(json.dumps(answer), flush=True)
+    send, receive = (raw_send, raw_receive) if client == "raw" else (nats_send, nats_receive)
+    answer = uvloop.run(send(url, seed, size, count) if role == "send" else receive(url, seed, count))
+    print(json.dumps(answer), flush=True)
 
 
-def raw_send(client: BlockingClient, size: int, count: int) -> dict[str, float]:
-    payload, per_flush = bytes(size), FLUSH_BYTES // size
-    began_s, cpu_s = time.monotonic(), time.process_time()
-    step = TOGETHER if size < 16_384 else 1
-    for number in range(step, count + 1, step):
-        if step > 1:
-            client.publish_many([(SUBJECT, payload)] * step)
-        else:
+def raw_client(url: str, seed: str) -> AioClient:
+    return AioClient(ClientOptions(servers=(url,), credentials=Credentials(seed=seed), inbox_prefix=INBOX))
+
+
+async def raw_send(url: str, seed: str, size: int, count: int) -> dict[str, float]:
+    async with raw_client(url, seed) as client:
+        payload, per_flush = bytes(size), FLUSH_BYTES // size
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        for number in range(1, count + 1):
             client.publish(SUBJECT, payload)
-        if number % (per_flush // step * step) == 0:
-            client.flush(60)
-    client.flush(60)
-    return {"cpu_s": time.process_time() - cpu_s, "began_s": began_s}
+            if number % per_flush == 0:
+                await client.flush(60)
+        await client.flush(60)
+        return {"cpu_s": time.process_time() - cpu_s, "began_s": began_s}
 
 
-def raw_receive(client: BlockingClient, count: int) -> dict[str, float]:
-    client.subscribe(SUBJECT)
-    client.flush()
-    print("ready", flush=True)
-    cpu_s = time.process_time()
-    got = size = 0
-    while got < count and (message := client.next(60)) is not None:
-        got, size = got + 1, size + len(message.payload)
-    return {"cpu_s": time.process_time() - cpu_s, "messages": got, "bytes": size, "ended_s": time.monotonic()}
+async def raw_receive(url: str, seed: str, count: int) -> dict[str, float]:
+    async with raw_client(url, seed) as client:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        got = size = 0
+
+        def arrived(message: Message) -> None:
+            nonlocal got, size
+            got, size = got + 1, size + len(message.payload)
+            if got == count:
+                done.set_result(None)
+
+        client.subscribe(SUBJECT, arrived)
+        await client.flush()
+        print("ready", flush=True)
+        cpu_s = time.process_time()
+        await asyncio.wait_for(done, 120)
+        return {"cpu_s": time.process_time() - cpu_s, "messages": got, "bytes": size, "ended_s": time.monotonic()}
 
 
 async def nats_send(url: str, seed: str, size: int, count: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.onnx_session import OnnxSession
+from harch.pipelines.think.model_loader import OnnxSession
 from harch.pipelines.think.settings import Device
 from pipelines_mlp import SMALL, mlp_onnx
 from verdict import Verdict, conditions

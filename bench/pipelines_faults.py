@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from harch.pipelines.act.store_nats import NatsLedger
-from harch.pipelines.workers.actor import connect_ledger
+from harch.pipelines.workers.act_worker import connect_ledger
 from pipelines_generator import Phase
 from pipelines_latency import WINDOW_S, answers, latencies_ms, start_tap
 from pipelines_world import pipeline, queue_share

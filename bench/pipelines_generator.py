@@ -8,6 +8,7 @@ are made for every batch.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -17,18 +18,18 @@ import numpy as np
 from msgspec import Struct
 
 from harch.base.rejection import Rejection
-from harch.pipelines.client.blocking import BlockingClient
+from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions
-from harch.pipelines.sense.sending import HEARTBEAT_S, Pressure, Sending
-from harch.pipelines.wire.columns import Columns, encode_columns
-from harch.pipelines.wire.credit import unpack_credit
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.flow_control import HEARTBEAT_S, Pressure, Sending, unpack_credit
+from harch.pipelines.wire.columns import SHIPPED, Columns, EventSchema, encode_columns
 from harch.pipelines.wire.header import BatchHeader, Flags, pack_batch
-from harch.pipelines.wire.schema import SHIPPED, EventSchema
 from pipelines_rubbish_batches import Hostile
 
 VARIANTS = 8
 DRAIN_S_MAX = 60.0
 NAP_S = 0.001  # while credit is awaited
+SPIN_NS = 2_000_000  # what is left of a wait is slept exactly; the loop counts in milliseconds
 
 
 class Phase(Struct, frozen=True):
@@ -92,7 +93,7 @@ def payloads(schema: EventSchema, n: int, span_ns: int, table: Timetable) -> lis
 class Generator:
     """One source with one line to one partition."""
 
-    def __init__(self, table: Timetable, client: BlockingClient) -> None:
+    def __init__(self, table: Timetable, client: AioClient) -> None:
         self._table = table
         self._client = client
         self._schema = SHIPPED[table.schema]
@@ -102,21 +103,21 @@ class Generator:
         self._is_welcome = False
         self._hostile = Hostile(self._schema, table.batch, table.devices, table.source)
 
-    def run(self) -> Told:
+    async def run(self) -> Told:
         table, counters = self._table, self._sending.counters
-        self._client.subscribe(table.credit_subject)
-        self._say_hello()
+        self._client.subscribe(table.credit_subject, self._granted)
+        await self._say_hello()
         cpu_s, began_s = time.process_time(), time.monotonic()
         began_ns = at_ns = -(-self._now_ns() // table.whole_ns) * table.whole_ns
         phases = []
         for phase in table.phases:
             before, since_s = counters.events_offered, time.monotonic()
-            at_ns = self._phase(at_ns, phase)
-            self._let_go()
+            at_ns = await self._phase(at_ns, phase)
+            await self._let_go()
             phases.append((counters.events_offered - before, time.monotonic() - since_s))
         sent_s = time.monotonic() - began_s
         cpu_s = time.process_time() - cpu_s
-        drained = self._drain(at_ns)
+        drained = await self._drain(at_ns)
         p50, p99, longest = np.percentile(self._late_ms, [50, 99, 100])
         return Told(
             events=counters.events_offered,
@@ -133,7 +134,7 @@ class Generator:
             rubbish=dict(self._hostile.expected),
         )
 
-    def _phase(self, at_ns: int, phase: Phase) -> int:
+    async def _phase(self, at_ns: int, phase: Phase) -> int:
         table, rate = self._table, phase.events_per_s
         span_ns = round(table.batch / rate * 1e9) if rate else self._schema.tick_ns
         made = payloads(self._schema, table.batch, span_ns, table)
@@ -146,50 +147,52 @@ class Generator:
                 at_ns = max(at_ns, self._now_ns())
             due_ns = at_ns + span_ns
             while (wait_ns := due_ns - self._now_ns()) > 0:
-                time.sleep(wait_ns / 1e9)
+                await asyncio.sleep((wait_ns - SPIN_NS) / 1e9) if wait_ns > SPIN_NS else time.sleep(wait_ns / 1e9)
             self._late_ms.append((self._now_ns() - due_ns) / 1e6)
             payload = made[number % VARIANTS]
             header = self._header(at_ns, due_ns, table.batch, 0, self._sending.next_seq, len(payload))
             self._sending.offer(pack_batch(header, payload))
             at_ns = due_ns
-            self._pump()
+            await self._pump()
             if phase.rubbish_every and number % phase.rubbish_every == 0:
                 self._client.publish(table.subject, self._hostile.next(self._now_ns()))
             if table.patient or not rate:
-                self._let_go()
+                await self._let_go()
         return at_ns
 
-    def _pump(self) -> None:
+    async def _pump(self) -> None:
         """Grants that have come, then whatever may go."""
-        while (message := self._client.next(0)) is not None:
-            credit = unpack_credit(message.payload)
-            if not isinstance(credit, Rejection):
-                self._is_welcome |= credit.source == self._table.source
-                self._sending.credit(credit)
+        await asyncio.sleep(0)
         for batch in self._sending.due(time.monotonic()):
             self._client.publish(self._table.subject, memoryview(batch))
 
-    def _let_go(self) -> None:
-        while self._sending.pressure is not Pressure.NONE:
-            time.sleep(NAP_S)
-            self._pump()
+    def _granted(self, message: Message) -> None:
+        credit = unpack_credit(message.payload)
+        if not isinstance(credit, Rejection):
+            self._is_welcome |= credit.source == self._table.source
+            self._sending.credit(credit)
 
-    def _say_hello(self) -> None:
+    async def _let_go(self) -> None:
+        while self._sending.pressure is not Pressure.NONE:
+            await asyncio.sleep(NAP_S)
+            await self._pump()
+
+    async def _say_hello(self) -> None:
         """Until the receiver has answered with credit: nothing is offered before, so nothing is late by that."""
         while not self._is_welcome:
-            self._pump()
-            time.sleep(HEARTBEAT_S / 10)
+            await self._pump()
+            await asyncio.sleep(HEARTBEAT_S / 10)
 
-    def _drain(self, at_ns: int) -> bool:
+    async def _drain(self, at_ns: int) -> bool:
         """Until the receiver has all of it in a checkpoint; then it hears that nothing more comes."""
         self._sending.watermark(at_ns)
         until_s = time.monotonic() + DRAIN_S_MAX
         while not self._sending.is_drained and time.monotonic() < until_s:
-            self._pump()
-            time.sleep(NAP_S)
+            await self._pump()
+            await asyncio.sleep(NAP_S)
         ended = self._header(at_ns, at_ns, 0, Flags.WATERMARK_ONLY | Flags.END, self._sending.next_seq - 1)
         self._client.publish(self._table.subject, pack_batch(ended))
-        self._client.flush()
+        await self._client.flush()
         return self._sending.is_drained
 
     def _now_ns(self) -> int:
@@ -213,8 +216,12 @@ class Generator:
 def main() -> None:
     """The timetable comes as JSON on standard input, the figures go to standard output."""
     table = msgspec.json.decode(sys.stdin.buffer.read(), type=Timetable)
-    with BlockingClient(table.options) as client:
-        print(json.dumps(msgspec.to_builtins(Generator(table, client).run())), flush=True)
+    print(json.dumps(msgspec.to_builtins(asyncio.run(generate(table)))), flush=True)
+
+
+async def generate(table: Timetable) -> Told:
+    async with AioClient(table.options) as client:
+        return await Generator(table, client).run()
 
 
 if __name__ == "__main__":

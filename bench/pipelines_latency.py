@@ -28,7 +28,7 @@ from harch.base.rejection import Rejection
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.engine.layout import inbox_of
 from harch.pipelines.think.messages import decode_outputs
 from pipelines_generator import Phase
 from pipelines_world import BenchPipeline, Load, pipeline, queue_share

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from harch.pipelines.think.settings import ModelSettings, Role, ThinkSettings, VersionSettings
+from harch.pipelines.think.settings import ModelRole, ModelSettings, ThinkSettings, VersionSettings
 from harch.pipelines.think.stage import ThinkStage
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Site
 
 SMALL = (8, 32, 16, 1)
 ANYWHERE_IN_MOROCCO = Tag(
@@ -51,7 +51,7 @@ def mlp_onnx(sizes: tuple[int, ...] = SMALL, seed: int = 42) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def write_version(folder: Path, version: str, seed: int, role: Role = Role.ACTIVE) -> VersionSettings:
+def write_version(folder: Path, version: str, seed: int, role: ModelRole = ModelRole.ACTIVE) -> VersionSettings:
     content = mlp_onnx(seed=seed)
     path = f"mlp-{version}.onnx"
     (folder / path).write_bytes(content)
@@ -67,7 +67,7 @@ def mlp_stage(folder: Path) -> ThinkStage:
     )
     stage = ThinkStage(
         ThinkSettings(models=(model,)),
-        site=Site(hub="dakhla", country="MA"),
+        site=LegalSite(hub="dakhla", country="MA"),
         tag_of=lambda model, version: ANYWHERE_IN_MOROCCO,
         folder=folder,
     )

@@ -13,7 +13,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from harch.pipelines.wire.schema import COMPACT
+from harch.pipelines.wire.columns import COMPACT
 from pipelines_sense import StageRounds, settings_of
 
 EVENTS, DEVICES, ROUNDS = 100_000, 256, 3

@@ -11,13 +11,13 @@ import os
 import time
 
 from harch.base.clock import SystemClock
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
 from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec
-from harch.pipelines.sense.inputs.tcp import frame, key_frame
-from harch.pipelines.sense.source_settings import TcpSource
+from harch.pipelines.sense.inputs.batches import frame, key_frame
+from harch.pipelines.sense.settings import TcpSource
+from harch.pipelines.wire.columns import SHIPPED
 from harch.pipelines.wire.header import BatchHeader, check_payload, pack_batch, unpack_header
-from harch.pipelines.wire.schema import SHIPPED
-from harch.pipelines.workers.puller import Puller, acknowledge
+from harch.pipelines.workers.pull_consumer import Puller, acknowledge
 from pipelines_generator import Phase, payloads
 from pipelines_world import KEY, MIB, BenchPipeline, pipeline, queue_share
 from verdict import Verdict

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from harch.pipelines.client.errors import TooLarge
-from harch.pipelines.sense.source_settings import HttpSource, MqttSource
+from harch.pipelines.sense.settings import HttpSource, MqttSource
 from harch.testing.ports import free_port
 from pipelines_generator import Phase
 from pipelines_world import KEY, BenchPipeline, pipeline

@@ -7,9 +7,8 @@ from itertools import cycle
 
 import numpy as np
 
-from harch.pipelines.wire.columns import Columns, encode_columns
+from harch.pipelines.wire.columns import Columns, EventSchema, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
-from harch.pipelines.wire.schema import EventSchema
 
 HOUR_NS = 3600 * 1_000_000_000
 KINDS = ("unknown_schema", "future", "late", "bad_value", "unknown_device", "bad_checksum")

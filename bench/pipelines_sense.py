@@ -15,15 +15,14 @@ from collections.abc import Callable
 import numpy as np
 
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.kernels import REASONS
 from harch.pipelines.sense.settings import SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
-from harch.pipelines.sense.windows import Windows
-from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns
+from harch.pipelines.sense.state import StageIdentity
+from harch.pipelines.sense.windows import WindowState
+from harch.pipelines.wire.columns import COMPACT, WIDE, Columns, EventSchema, decode_columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
-from harch.pipelines.wire.schema import COMPACT, WIDE, EventSchema
 from verdict import Verdict, conditions
 
 DEVICES, METRICS = 1000, 4
@@ -113,7 +112,7 @@ def compare(schema: EventSchema, n: int, rounds: int) -> dict[str, list[float]]:
     columns = decode_columns(settings.event_schema, n, payload)
     if not isinstance(columns, Columns):
         raise SystemExit(columns.detail)
-    windows, plain = Windows(settings), NumpyWindows(settings.windows.slots, settings.windows.panes_open)
+    windows, plain = WindowState(settings), NumpyWindows(settings.windows.slots, settings.windows.panes_open)
     windows.begin(T0)
 
     def kernel() -> None:
@@ -156,8 +155,8 @@ class StageRounds:
 
     def __init__(self, settings: SenseSettings, n: int, bad_share: float = 0.001) -> None:
         devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
-        gate = Gate("here", PolicyTable(1, {"here": 0}))
-        self._stage = SenseStage(StageName("bench", 0), settings, devices, gate)
+        gate = ResidencyGate("here", PolicyTable(1, {"here": 0}))
+        self._stage = SenseStage(StageIdentity("bench", 0), settings, devices, gate)
         self._schema = settings.event_schema
         self._payload = events_of(self._schema, n, 2, bad_share)
         self._n, self._seq = n, 0

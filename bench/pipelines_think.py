@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from harch.pipelines.think.features import Features
-from harch.pipelines.think.onnx_session import OnnxSession
-from harch.pipelines.think.rollout import State
-from harch.pipelines.think.settings import Device, Role
+from harch.pipelines.think.model_loader import OnnxSession
+from harch.pipelines.think.rollout import VersionState
+from harch.pipelines.think.sessions import Features
+from harch.pipelines.think.settings import Device, ModelRole
 from harch.pipelines.think.stage import ThinkStage
 from pipelines_mlp import SMALL, mlp_onnx, mlp_stage, write_version
 from verdict import Verdict, conditions
@@ -56,8 +56,8 @@ def throughput(verdict: Verdict, stage: ThinkStage) -> None:
             rates[name].append(per_cpu_second(run, name[1]))
     middle = {name: float(np.median(found)) for name, found in rates.items()}
     for what, words in (("session", "ONNX Runtime alone"), ("stage", "through ThinkStage.think")):
-        figures = " / ".join(f"{middle[what, rows] / 1e6:.3f}" for rows in SIZES)
-        print(f"MLP {'-'.join(map(str, SMALL))}, {words}: {figures} M inferences per CPU second at B = 1 / 256 / 4096")
+        readings = " / ".join(f"{middle[what, rows] / 1e6:.3f}" for rows in SIZES)
+        print(f"MLP {'-'.join(map(str, SMALL))}, {words}: {readings} M inferences per CPU second at B = 1 / 256 / 4096")
     verdict.goal(
         "MLP inferences per CPU second, B=256 over B=1", ">= 50", middle["session", 256] / middle["session", 1]
     )
@@ -73,8 +73,8 @@ def swaps(verdict: Verdict, stage: ThinkStage, folder: Path) -> None:
     def swap() -> None:
         number = 2
         while not stop.wait(SWAPS_EVERY_S):
-            stage.load_version("mlp", write_version(folder, str(number), number, Role.LOADED))
-            model.promote(str(number), State.ACTIVE)
+            stage.load_version("mlp", write_version(folder, str(number), number, ModelRole.LOADED))
+            model.promote(str(number), VersionState.ACTIVE)
             number += 1
 
     batches, thread = 0, threading.Thread(target=swap)

@@ -17,17 +17,16 @@ from msgspec import Struct, structs
 
 from harch.pipelines.act.settings import ActionSettings, ActSettings, HttpSink
 from harch.pipelines.client.options import ClientOptions
-from harch.pipelines.engine.layout import Limits
+from harch.pipelines.engine.layout import ServerLimits
 from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.settings import CheckpointSettings, SenseLimits, SenseSettings, WindowSettings
-from harch.pipelines.sense.source_settings import Source
+from harch.pipelines.sense.settings import CheckpointSettings, SenseLimits, SenseSettings, Source, WindowSettings
 from harch.pipelines.think.settings import BatchingSettings, ModelSettings, ThinkSettings
-from harch.pipelines.workers.config import SourceOptions, StageName
+from harch.pipelines.workers.config import SourceOptions, WorkerStage
 from harch.pipelines.workers.deployment import LaneSizes
-from harch.pipelines.workers.local import LocalPipeline
 from harch.pipelines.workers.parts import PipelineParts
-from harch.sovereignty.terrain import Site
+from harch.sovereignty.geography import LegalSite
+from harch.testing.local_pipeline import LocalPipeline
 from pipelines_generator import Phase, Timetable, Told
 from pipelines_mlp import ANYWHERE_IN_MOROCCO, write_version
 
@@ -36,7 +35,7 @@ KEY = secrets.token_urlsafe(24)  # of every source that listens
 HERE = Path(__file__).parent
 DEVICES, METRICS = 256, 2
 STATISTICS = ("count", "mean", "min", "max")  # of two metrics: the eight inputs of the model
-LIMITS = Limits(file_bytes_max=6 << 30)
+LIMITS = ServerLimits(file_bytes_max=6 << 30)
 SIZES = LaneSizes(features_bytes=512 * MIB, outputs_bytes=1024 * MIB, state_bytes=256 * MIB, ledger_bytes=256 * MIB)
 
 
@@ -45,7 +44,7 @@ def parts_of(
     *,
     window_s: float,
     skew_s: float = 0.5,
-    workers: dict[StageName, int],
+    workers: dict[WorkerStage, int],
     schema: str = "compact",
     sources: tuple[Source, ...] = (),
     sink_url: str = "http://127.0.0.1:9/never",
@@ -55,7 +54,7 @@ def parts_of(
     return PipelineParts(
         name="bench",
         country="MA",
-        site=Site(hub="dakhla", country="MA"),
+        site=LegalSite(hub="dakhla", country="MA"),
         policy=PolicyTable(1, {"dakhla": 0, "dakar": 1}),
         juris_mask=1,
         sense=SenseSettings(
@@ -129,7 +128,7 @@ class BenchPipeline:
             cpu[name], queued[name] = schedstat(pid)
         return Load(cpu, queued)
 
-    async def counters(self, stage: StageName) -> dict[str, int]:
+    async def counters(self, stage: WorkerStage) -> dict[str, int]:
         """What the one worker of a stage says from now on: its next status is waited for."""
         since_ms = time.time_ns() // 1_000_000
         while True:
@@ -139,7 +138,7 @@ class BenchPipeline:
                     return one.counters
             await asyncio.sleep(0.1)
 
-    async def endpoint(self, stage: StageName, name: str) -> str:
+    async def endpoint(self, stage: WorkerStage, name: str) -> str:
         """An address that a worker serves, once it does."""
         while True:
             for one in await self.pipeline.statuses():

@@ -22,9 +22,16 @@ import numpy as np
 
 import placement_fleet
 from harch.placement.policy.engine import warm
-from harch.simulate.openb import read_nodes, read_requests
-from harch.simulate.placement import HistorySource, Policy, new_placer, simulate_placement
-from harch.simulate.replay import arrivals, replay
+from harch.simulate.placement import (
+    HistorySource,
+    Policy,
+    arrivals,
+    new_placer,
+    read_nodes,
+    read_requests,
+    replay,
+    simulate_placement,
+)
 from placement_data import (
     LARGE_NODES_FILE,
     NODES_FILE,

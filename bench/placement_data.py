@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harch.placement.policy.shapes import ANY_MODEL, NodeShape, Request
-from harch.simulate.openb import NodeList, read_nodes, read_requests
+from harch.placement.policy.shapes import ANY_MODEL, NodeShape, ShapeRequest
+from harch.simulate.placement import NodeList, read_nodes, read_requests
 
 NODES_FILE = "openb_node_list_gpu_node.csv"
 PUBLISHED_FILE = "fgd_expected_allo_discrete.csv"
@@ -18,7 +18,7 @@ def trace_file(trace: str) -> str:
     return f"openb_pod_list_{trace}.csv"
 
 
-def large_nodes(data: Path) -> tuple[NodeList, list[Request]]:
+def large_nodes(data: Path) -> tuple[NodeList, list[ShapeRequest]]:
     """The 2026 node list with the requests of openb default: it names neither their models nor any memory."""
     openb = read_nodes(data / NODES_FILE)
     requests = read_requests(data / trace_file("default"), openb.models)
@@ -26,7 +26,7 @@ def large_nodes(data: Path) -> tuple[NodeList, list[Request]]:
     return read_nodes(data / LARGE_NODES_FILE), trace
 
 
-def synthetic_hubs(data: Path) -> tuple[NodeList, list[Request]]:
+def synthetic_hubs(data: Path) -> tuple[NodeList, list[ShapeRequest]]:
     """20 hubs of 500 GPUs, three models; requests of openb default with their memory, without their models."""
     openb = read_nodes(data / NODES_FILE)
     trace = [

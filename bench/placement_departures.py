@@ -15,11 +15,10 @@ from typing import Literal
 
 import numpy as np
 
-from harch.placement.policy.baselines import BaselinePolicy, Placed, Rule
-from harch.placement.policy.engine import Decision, PlacementEngine
-from harch.placement.policy.shapes import GPU_MILLI, NodeShape, Request, canonical, request_rows
-from harch.simulate.openb import NodeList
-from harch.simulate.replay import permuted
+from harch.placement.policy.baselines import BaselinePlacement, BaselinePolicy, BaselineRule
+from harch.placement.policy.engine import PlacementDecision, PlacementEngine
+from harch.placement.policy.shapes import GPU_MILLI, NodeShape, ShapeRequest, canonical, request_rows
+from harch.simulate.placement import NodeList, permuted
 
 Refused = Literal["lost", "waits"]
 _STREAM = 77  # arrivals draw from their own stream of the seed
@@ -51,10 +50,10 @@ class Fleet:
     def __init__(self, policy: PlacementEngine | BaselinePolicy) -> None:
         self.policy = policy
         self.used_milli = 0
-        self.ends: list[tuple[float, int, Request, int, tuple[int, ...]]] = []
-        self.waiting: dict[Request, deque[int]] = {}
+        self.ends: list[tuple[float, int, ShapeRequest, int, tuple[int, ...]]] = []
+        self.waiting: dict[ShapeRequest, deque[int]] = {}
 
-    def arrives(self, request: Request, number: int, ends_s: float) -> bool:
+    def arrives(self, request: ShapeRequest, number: int, ends_s: float) -> bool:
         placed = self.policy.place(request)
         return placed is not None and self._starts(request, number, ends_s, placed)
 
@@ -83,7 +82,7 @@ class Fleet:
         self.used_milli -= request.gpu_milli_total
         return ends, node
 
-    def _retries(self, request: Request, number: int, ends: float) -> bool:
+    def _retries(self, request: ShapeRequest, number: int, ends: float) -> bool:
         if isinstance(self.policy, BaselinePolicy):
             return self.arrives(request, number, ends)
         decision = self.policy.choose(request)  # a retry is no new arrival
@@ -92,13 +91,17 @@ class Fleet:
         self.policy.take(request, decision.node, decision.devices)
         return self._starts(request, number, ends, decision)
 
-    def _starts(self, request: Request, number: int, ends: float, placed: Decision | Placed) -> bool:
+    def _starts(
+        self, request: ShapeRequest, number: int, ends: float, placed: PlacementDecision | BaselinePlacement
+    ) -> bool:
         heapq.heappush(self.ends, (ends, number, request, placed.node, placed.devices))
         self.used_milli += request.gpu_milli_total
         return True
 
 
-def depart_and_arrive(nodes: NodeList, trace: Sequence[Request], policy: str, seed: int, setting: Setting) -> Outcome:
+def depart_and_arrive(
+    nodes: NodeList, trace: Sequence[ShapeRequest], policy: str, seed: int, setting: Setting
+) -> Outcome:
     """One run; the same seed gives every policy the same nodes, arrivals and stays."""
     models = len(nodes.models)
     shapes = permuted(nodes.shapes, seed)[:: setting.node_step]
@@ -119,7 +122,9 @@ def depart_and_arrive(nodes: NodeList, trace: Sequence[Request], policy: str, se
         fleet = Fleet(engine)
     else:
         fleet = Fleet(
-            BaselinePolicy(shapes, models=models, rule=Rule[policy.upper()], history=request_rows(known), seed=seed)
+            BaselinePolicy(
+                shapes, models=models, rule=BaselineRule[policy.upper()], history=request_rows(known), seed=seed
+            )
         )
     area = 0.0
     last = 0.0
@@ -155,7 +160,7 @@ def depart_and_arrive(nodes: NodeList, trace: Sequence[Request], policy: str, se
     return Outcome(100.0 * area / measured / capacity_milli, int(refused), int(named_refused))
 
 
-def _fits_empty(request: Request, shapes: Sequence[NodeShape]) -> bool:
+def _fits_empty(request: ShapeRequest, shapes: Sequence[NodeShape]) -> bool:
     return any(
         shape.cpu_milli >= request.cpu_milli
         and shape.memory_mib >= request.memory_mib

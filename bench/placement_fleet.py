@@ -22,9 +22,9 @@ import numpy as np
 from harch.base.clock import SystemClock
 from harch.fleet.file import shipped_fleet
 from harch.fleet.model import Fleet
+from harch.simulate.arrivals import ReplayWorkload
 from harch.simulate.fleet import CYCLE_S, open_workload, simulate_fleet
 from harch.simulate.fleet_replay import FleetReplay
-from harch.simulate.jobs import Workload
 from harch.simulate.policies import FleetPolicy, new_policy
 from verdict import Verdict, conditions
 
@@ -150,7 +150,7 @@ def rounds(verdict: Verdict, line: Line, *, seed: int = SEED) -> None:
     verdict.goal("violations at 20 hubs", "== 0", replay.violations.total())
 
 
-def _replayed(fleet: Fleet, workload: Workload, policy: FleetPolicy, seed: int, kept: Path | None) -> Result:
+def _replayed(fleet: Fleet, workload: ReplayWorkload, policy: FleetPolicy, seed: int, kept: Path | None) -> Result:
     """From the folder, or replayed and written there; progress goes to stderr, one line per simulated day."""
     file = kept / f"{policy}-{seed}-{workload.hours:g}h.json" if kept is not None else None
     if file is not None and file.is_file():

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from harch.fleet.generate import generate_blueprint
-from harch.fleet.writer import to_toml
+from harch.testing.fleet_generator import generate_blueprint
+from harch.testing.fleet_writer import to_toml
 from verdict import Verdict, conditions
 
 GPUS = 336

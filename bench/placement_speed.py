@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harch.placement.policy.engine import PlacementEngine
-from harch.placement.policy.shapes import GPU_MILLI, Request, request_rows
-from harch.simulate.openb import NodeList
-from harch.simulate.placement import new_placer
-from harch.simulate.replay import Placer, arrivals, permuted
+from harch.placement.policy.shapes import GPU_MILLI, ShapeRequest, request_rows
+from harch.simulate.placement import NodeList, Placer, arrivals, new_placer, permuted
 from placement_data import HUBS
 
 _HOME_STREAM = 3  # homes draw from their own stream of the seed
@@ -41,7 +39,7 @@ class Speed:
 class Hubs:
     """An engine per hub. A request is placed at home, or at the next hub that has room."""
 
-    def __init__(self, nodes: NodeList, trace: Sequence[Request], seed: int) -> None:
+    def __init__(self, nodes: NodeList, trace: Sequence[ShapeRequest], seed: int) -> None:
         shapes = permuted(nodes.shapes, seed)
         self.engines = [PlacementEngine(shapes[hub::HUBS], models=len(nodes.models)) for hub in range(HUBS)]
         for engine in self.engines:
@@ -49,7 +47,7 @@ class Hubs:
         # Drawn beforehand: a request comes with its home.
         self._homes = iter(np.random.default_rng([seed, _HOME_STREAM]).integers(HUBS, size=4 * len(trace)).tolist())
 
-    def place(self, request: Request) -> object | None:
+    def place(self, request: ShapeRequest) -> object | None:
         home = next(self._homes)
         for step in range(HUBS):
             decision = self.engines[(home + step) % HUBS].place(request)
@@ -62,7 +60,7 @@ class Hubs:
         return sum(engine.memory_bytes for engine in self.engines)
 
 
-def measure(nodes: NodeList, trace: Sequence[Request], seed: int) -> dict[str, Speed]:
+def measure(nodes: NodeList, trace: Sequence[ShapeRequest], seed: int) -> dict[str, Speed]:
     """FGD, one engine, and an engine per hub, in turns, over the same arrivals."""
     come = arrivals(trace, nodes.gpus * GPU_MILLI, 1.0, seed)
     placers: dict[str, Placer] = {
@@ -81,11 +79,11 @@ def measure(nodes: NodeList, trace: Sequence[Request], seed: int) -> dict[str, S
 class _Run:
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
-        placer.place(Request(0, 0))  # compiled before the clock starts
+        placer.place(ShapeRequest(0, 0))  # compiled before the clock starts
         self._times: list[tuple[int, int]] = []
         self._placed_milli = 0
 
-    def go_on(self, come: Sequence[Request]) -> None:
+    def go_on(self, come: Sequence[ShapeRequest]) -> None:
         for request in come:
             started = time.thread_time_ns(), time.perf_counter_ns()
             placed = self._placer.place(request)

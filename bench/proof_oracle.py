@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise, permutations
 
-from harch.sovereignty.proof.model import Change, Kind, Resource, World
+from harch.sovereignty.proof.model import PendingChange, ProofWorld, Resource, ResourceKind
 
 Happening = tuple[str, str, str, str, str, str, str]  # kind, actor, data, hub, cluster, source, link
-Resources = dict[Kind, dict[str, Resource]]
+Resources = dict[ResourceKind, dict[str, Resource]]
 
 
-def every_state(world: World, changes: tuple[Change, ...]) -> Iterator[Resources]:
+def every_state(world: ProofWorld, changes: tuple[PendingChange, ...]) -> Iterator[Resources]:
     """The world after every prefix of every order of the changes, stage by stage. For a handful of changes only."""
     passes = [(change, index) for change in changes for index in range(len(change.passes))]
     seen = set()
@@ -34,8 +34,8 @@ def every_state(world: World, changes: tuple[Change, ...]) -> Iterator[Resources
                 yield apply(world, [passes[number] for number in sorted(prefix)])
 
 
-def apply(world: World, taken: list[tuple[Change, int]]) -> Resources:
-    now = {kind: dict(world.of(kind)) for kind in Kind}
+def apply(world: ProofWorld, taken: list[tuple[PendingChange, int]]) -> Resources:
+    now = {kind: dict(world.of(kind)) for kind in ResourceKind}
     for change, index in taken:
         after = change.passes[index]
         if after is None:
@@ -46,17 +46,18 @@ def apply(world: World, taken: list[tuple[Change, int]]) -> Resources:
 
 
 def scenarios(now: Resources) -> list[frozenset[str]]:
-    down = frozenset(hub.id for hub in now[Kind.HUB].values() if hub.failed)
+    down = frozenset(hub.id for hub in now[ResourceKind.HUB].values() if hub.failed)
     bases = {frozenset(), down}
     return sorted(
-        {base | more for base in bases for more in [frozenset(), *(frozenset({h}) for h in now[Kind.HUB])]}, key=sorted
+        {base | more for base in bases for more in [frozenset(), *(frozenset({h}) for h in now[ResourceKind.HUB])]},
+        key=sorted,
     )
 
 
 class Oracle:
-    def __init__(self, world: World, now: Resources, failed: frozenset[str], absent: frozenset[str]) -> None:
+    def __init__(self, world: ProofWorld, now: Resources, failed: frozenset[str], absent: frozenset[str]) -> None:
         self.world, self.now, self.failed, self.absent = world, now, failed, absent
-        self.hubs = now[Kind.HUB]
+        self.hubs = now[ResourceKind.HUB]
 
     def happenings(self) -> set[Happening]:
         return {*self.work(), *self.pipelines(), *self.copies(), *self.exports()}
@@ -64,7 +65,7 @@ class Oracle:
     # what binds data
 
     def bound(self, data: str, resources: Resources) -> dict[str, object] | None:
-        dataset = resources[Kind.DATASET].get(data)
+        dataset = resources[ResourceKind.DATASET].get(data)
         if dataset is None or dataset.tag is None:
             return None
         tag = dataset.tag
@@ -79,7 +80,7 @@ class Oracle:
             "wire": tag.encrypt_in_transit,
             "keys": set(tag.key_in),
         }
-        for policy in resources[Kind.POLICY].values():
+        for policy in resources[ResourceKind.POLICY].values():
             if policy.enforced and set(policy.selector.items()) <= set(dataset.labels.items()):
                 if policy.countries is not None:
                     rule["process"] &= set(policy.countries)
@@ -102,8 +103,8 @@ class Oracle:
             floor = Oracle(
                 self.world,
                 {
-                    **{kind: {} for kind in Kind},
-                    Kind.DATASET: {data: type(self.now[Kind.DATASET][data])(id=data, tag=tag)},
+                    **{kind: {} for kind in ResourceKind},
+                    ResourceKind.DATASET: {data: type(self.now[ResourceKind.DATASET][data])(id=data, tag=tag)},
                 },
                 frozenset(),
                 frozenset(),
@@ -148,7 +149,7 @@ class Oracle:
         return [{**hub, "laws": laws, "country": country} for country in countries]
 
     def places(self, cluster: Resource) -> set[str]:
-        moved = {n.hub for n in self.now[Kind.NODE].values() if n.cluster == cluster.id and n.hub is not None}
+        moved = {n.hub for n in self.now[ResourceKind.NODE].values() if n.cluster == cluster.id and n.hub is not None}
         return {cluster.hub, *moved}
 
     def admits(self, reads: tuple[str, ...], cluster: Resource) -> bool:
@@ -180,7 +181,7 @@ class Oracle:
             if here == target:
                 yield list(way)
                 return
-            for link in self.now[Kind.LINK].values():
+            for link in self.now[ResourceKind.LINK].values():
                 if here in link.ends and not set(link.ends) & self.failed and self.takes(rule, link, truly=False):
                     there = link.ends[1] if link.ends[0] == here else link.ends[0]
                     if there not in seen:
@@ -197,7 +198,7 @@ class Oracle:
         }
 
     def pinned(self, true: dict[str, object] | None, via: tuple[str, ...]) -> set[str]:
-        links = self.now[Kind.LINK]
+        links = self.now[ResourceKind.LINK]
         if any(key not in links for key in via):
             return set()
         return {
@@ -209,15 +210,15 @@ class Oracle:
     # what can happen
 
     def work(self) -> Iterator[Happening]:
-        clusters = self.now[Kind.CLUSTER]
-        for work in self.now[Kind.WORKLOAD].values():
+        clusters = self.now[ResourceKind.CLUSTER]
+        for work in self.now[ResourceKind.WORKLOAD].values():
             if work.clusters:
                 start = {clusters[key].hub for key in work.clusters if key in clusters}
             else:
                 start = set(work.hubs) or set(self.hubs)
             spilled: set[str] = set()
-            for _ in range(len(self.now[Kind.SPILL_OVER]) + 1):
-                for spill in self.now[Kind.SPILL_OVER].values():
+            for _ in range(len(self.now[ResourceKind.OVERFLOW]) + 1):
+                for spill in self.now[ResourceKind.OVERFLOW].values():
                     is_active = (spill.source in self.failed) == spill.only_on_failure
                     if spill.source in start | spilled and is_active and spill.target not in self.failed:
                         spilled.add(spill.target)
@@ -238,13 +239,13 @@ class Oracle:
                     for data in work.reads:
                         if self.forbids(self.true(data), ("process",), hub):
                             yield kind, work.id, data, hub, cluster.id, "", ""
-                        dataset = self.now[Kind.DATASET].get(data)
+                        dataset = self.now[ResourceKind.DATASET].get(data)
                         for source in set(dataset.hubs if dataset else ()) - self.failed - {hub}:
                             for link in self.wrong(self.read(data), self.true(data), source, hub):
                                 yield "route", work.id, data, hub, cluster.id, source, link
 
     def pipelines(self) -> Iterator[Happening]:
-        for pipe in self.now[Kind.PIPELINE].values():
+        for pipe in self.now[ResourceKind.PIPELINE].values():
             if not pipe.reads or set(pipe.reads) & self.absent:
                 continue
             read = join_all([self.read(data) for data in pipe.reads])
@@ -253,7 +254,7 @@ class Oracle:
             hubs = []
             for stage in pipe.stages:
                 at = set()
-                for cluster in self.now[Kind.CLUSTER].values():
+                for cluster in self.now[ResourceKind.CLUSTER].values():
                     if (not stage.clusters or cluster.id in stage.clusters) and self.admits(pipe.reads, cluster):
                         at |= self.places(cluster)
                         for hub in self.places(cluster):
@@ -272,7 +273,7 @@ class Oracle:
                     yield "pipeline_edge", pipe.id, first, flow.target, "", flow.source, ""
 
     def copies(self) -> Iterator[Happening]:
-        for dataset in self.now[Kind.DATASET].values():
+        for dataset in self.now[ResourceKind.DATASET].values():
             key, read, true = dataset.id, self.read(dataset.id), self.true(dataset.id)
             for hub in dataset.hubs:
                 if self.forbids(true, ("rest",), hub):
@@ -296,7 +297,7 @@ class Oracle:
                             yield "route", key, key, spare, "", source, link
 
     def exports(self) -> Iterator[Happening]:
-        for export in self.now[Kind.EXPORT].values():
+        for export in self.now[ResourceKind.EXPORT].values():
             for data in set(export.data) - self.absent:
                 true = self.true(data)
                 if export.target is None:
@@ -330,7 +331,7 @@ def join_all(rules: list[dict[str, object] | None]) -> dict[str, object] | None:
     return found
 
 
-def brute_force(world: World, changes: tuple[Change, ...]) -> set[Happening]:
+def brute_force(world: ProofWorld, changes: tuple[PendingChange, ...]) -> set[Happening]:
     """Every happening in any state that any order of the changes passes through, under any failure."""
     return {
         happening
@@ -340,9 +341,9 @@ def brute_force(world: World, changes: tuple[Change, ...]) -> set[Happening]:
     }
 
 
-def absent_now(world: World, changes: tuple[Change, ...], now: Resources) -> frozenset[str]:
+def absent_now(world: ProofWorld, changes: tuple[PendingChange, ...], now: Resources) -> frozenset[str]:
     """Hubs and data that are known and not there at this moment: nothing happens at or with them."""
-    kinds = (Kind.HUB, Kind.DATASET)
+    kinds = (ResourceKind.HUB, ResourceKind.DATASET)
     known = {(kind, key) for kind in kinds for key in world.of(kind)}
     known |= {(change.kind, change.key) for change in changes if change.kind in kinds}
     return frozenset(key for kind, key in known if key not in now[kind])

@@ -5,22 +5,22 @@ from __future__ import annotations
 import random
 
 from harch.sovereignty.proof.model import (
-    Change,
-    Cluster,
+    ClusterResource,
     Dataset,
     Export,
-    Flow,
-    Hub,
-    Kind,
-    Link,
-    Node,
-    Pipeline,
+    FlowResource,
+    HubResource,
+    LinkResource,
+    NodeResource,
+    Overflow,
+    PendingChange,
+    PipelineResource,
     Policy,
+    ProofWorld,
     Resource,
-    SpillOver,
+    ResourceKind,
     Stage,
-    Workload,
-    World,
+    WorkloadResource,
     world_of,
 )
 from harch.sovereignty.tags import Classification, Tag
@@ -44,13 +44,13 @@ def random_tag(draw: random.Random) -> Tag:
     )
 
 
-def random_resource(draw: random.Random, kind: Kind, key: str) -> Resource:
+def random_resource(draw: random.Random, kind: ResourceKind, key: str) -> Resource:
     """Likely to be harmless, so that whole worlds are proven now and then."""
     hub = draw.choice(list(HUBS))
     safe = draw.random() < 0.8
     match kind:
-        case Kind.HUB:
-            return Hub(
+        case ResourceKind.HUB:
+            return HubResource(
                 id=key,
                 country=HUBS[key] if safe else draw.choice(COUNTRIES),
                 frameworks=("law-x",),
@@ -58,23 +58,23 @@ def random_resource(draw: random.Random, kind: Kind, key: str) -> Resource:
                 keys_in=COUNTRIES,
                 failed=draw.random() < 0.1,
             )
-        case Kind.CLUSTER:
+        case ResourceKind.CLUSTER:
             honest = None if draw.random() < 0.5 else (HUBS[hub],)
             hub = "nowhere" if draw.random() < 0.03 else hub
-            return Cluster(id=key, hub=hub, countries=honest if safe else (draw.choice(COUNTRIES),))
-        case Kind.NODE:
-            return Node(id=key, cluster="k0", hub=None if safe else hub)
-        case Kind.LINK:
+            return ClusterResource(id=key, hub=hub, countries=honest if safe else (draw.choice(COUNTRIES),))
+        case ResourceKind.NODE:
+            return NodeResource(id=key, cluster="k0", hub=None if safe else hub)
+        case ResourceKind.LINK:
             ends = tuple(draw.sample(list(HUBS), 2))
             true = None if safe else (draw.choice(COUNTRIES),)
             transit = (draw.choice(COUNTRIES),) if draw.random() < 0.2 else ()
-            return Link(
+            return LinkResource(
                 id=key, ends=(ends[0], ends[1]), transit=transit, transit_true=true, encrypted=draw.random() < 0.8
             )
-        case Kind.DATASET:
+        case ResourceKind.DATASET:
             tag = random_tag(draw)
             home = [hub for hub, country in HUBS.items() if country in tag.rest_in] if safe else [hub]
-            flows = (Flow(source="a", target="b", via=("l0",)),) if draw.random() < 0.1 else ()
+            flows = (FlowResource(source="a", target="b", via=("l0",)),) if draw.random() < 0.1 else ()
             return Dataset(
                 id=key,
                 tag=tag if draw.random() < 0.97 else None,
@@ -83,7 +83,7 @@ def random_resource(draw: random.Random, kind: Kind, key: str) -> Resource:
                 flows=flows,
                 labels={"class": draw.choice(["x", "y"])},
             )
-        case Kind.POLICY:
+        case ResourceKind.POLICY:
             countries = tuple(draw.sample(COUNTRIES, draw.choice([1, 2])))
             return Policy(
                 id=key,
@@ -92,52 +92,52 @@ def random_resource(draw: random.Random, kind: Kind, key: str) -> Resource:
                 selector=draw.choice([{}, {"class": "x"}, {"class": "y"}]),
                 enforced=draw.random() < 0.9,
             )
-        case Kind.WORKLOAD:
+        case ResourceKind.WORKLOAD:
             reads = tuple(draw.sample(["d0", "d1"], draw.choice([0, 1, 1, 2])))
             where = draw.random()
-            return Workload(
+            return WorkloadResource(
                 id=key,
                 reads=reads,
                 hubs=(hub,) if where < 0.7 else (),
                 clusters=("k0",) if where > 0.9 else (),
                 countries=(draw.choice(COUNTRIES),) if draw.random() < 0.2 else None,
             )
-        case Kind.SPILL_OVER:
+        case ResourceKind.OVERFLOW:
             source, target = draw.sample(list(HUBS), 2)
-            return SpillOver(id=key, source=source, target=target, only_on_failure=draw.random() < 0.5)
-        case Kind.PIPELINE:
-            flows = (Flow(source=hub, target=draw.choice("ab"), via=("l1",)),) if draw.random() < 0.3 else ()
-            return Pipeline(
+            return Overflow(id=key, source=source, target=target, only_on_failure=draw.random() < 0.5)
+        case ResourceKind.PIPELINE:
+            flows = (FlowResource(source=hub, target=draw.choice("ab"), via=("l1",)),) if draw.random() < 0.3 else ()
+            return PipelineResource(
                 id=key,
                 reads=tuple(draw.sample(["d0", "d1"], draw.choice([1, 2]))),
                 stages=(Stage(name="sense", clusters=("k0",)), Stage(name="think", clusters=("k0", "k1"))),
                 flows=flows,
             )
-        case Kind.EXPORT:
+        case ResourceKind.EXPORT:
             at = draw.choice("ab") if safe else hub
             return Export(id=key, data=("d0",), source=draw.choice("ab"), target=at if draw.random() < 0.9 else None)
 
 
 _LETTERS = {
-    Kind.CLUSTER: ("k", 2),
-    Kind.NODE: ("n", 1),
-    Kind.LINK: ("l", 5),
-    Kind.DATASET: ("d", 2),
-    Kind.POLICY: ("p", 2),
-    Kind.WORKLOAD: ("w", 2),
-    Kind.SPILL_OVER: ("s", 2),
-    Kind.PIPELINE: ("q", 1),
-    Kind.EXPORT: ("e", 1),
+    ResourceKind.CLUSTER: ("k", 2),
+    ResourceKind.NODE: ("n", 1),
+    ResourceKind.LINK: ("l", 5),
+    ResourceKind.DATASET: ("d", 2),
+    ResourceKind.POLICY: ("p", 2),
+    ResourceKind.WORKLOAD: ("w", 2),
+    ResourceKind.OVERFLOW: ("s", 2),
+    ResourceKind.PIPELINE: ("q", 1),
+    ResourceKind.EXPORT: ("e", 1),
 }
 
 
-def random_case(seed: int, changes_max: int = 3) -> tuple[World, tuple[Change, ...]]:
+def random_case(seed: int, changes_max: int = 3) -> tuple[ProofWorld, tuple[PendingChange, ...]]:
     draw = random.Random(seed)
-    resources = [random_resource(draw, Kind.HUB, key) for key in HUBS]
+    resources = [random_resource(draw, ResourceKind.HUB, key) for key in HUBS]
     keys = [(kind, f"{letter}{n}") for kind, (letter, count) in _LETTERS.items() for n in range(count)]
     missing = set()
     for kind, key in keys:
-        rare = kind in (Kind.EXPORT, Kind.PIPELINE, Kind.NODE, Kind.SPILL_OVER)
+        rare = kind in (ResourceKind.EXPORT, ResourceKind.PIPELINE, ResourceKind.NODE, ResourceKind.OVERFLOW)
         if draw.random() < (0.35 if rare else 0.85):
             resources.append(random_resource(draw, kind, key))
         else:
@@ -145,9 +145,9 @@ def random_case(seed: int, changes_max: int = 3) -> tuple[World, tuple[Change, .
     world = world_of(*resources)
     changes = []
     for number in range(draw.randint(0, changes_max)):
-        kind, key = draw.choice([*keys, *((Kind.HUB, hub) for hub in HUBS)])
+        kind, key = draw.choice([*keys, *((ResourceKind.HUB, hub) for hub in HUBS)])
         after = random_resource(draw, kind, key)
         fate = draw.random()
         passes: tuple[Resource | None, ...] = (after,) if fate < 0.6 else (None, after) if fate < 0.8 else (None,)
-        changes.append(Change(id=f"change-{number}", kind=kind, key=key, passes=passes))
+        changes.append(PendingChange(id=f"change-{number}", kind=kind, key=key, passes=passes))
     return world, tuple(changes)

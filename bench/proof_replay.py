@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from harch.sovereignty.proof.model import Change, Kind, World
-from harch.sovereignty.proof.story import Story
+from harch.sovereignty.proof.model import PendingChange, ProofWorld, ResourceKind
+from harch.sovereignty.proof.prove import Counterexample
 from proof_oracle import Oracle, absent_now, apply, scenarios
 
 
-def replay(world: World, changes: tuple[Change, ...], story: Story) -> str:
+def replay(world: ProofWorld, changes: tuple[PendingChange, ...], story: Counterexample) -> str:
     """Empty if the story is right; else what is wrong with it."""
     done = {change.id: change.passes for change in story.changes}
     if not _happens(world, changes, story, done):
@@ -20,15 +20,15 @@ def replay(world: World, changes: tuple[Change, ...], story: Story) -> str:
             return f"it happens without {left_out} too"
     if story.step.failed and _happens(world, changes, story, done, failed=()):
         return "it happens without the failure too"
-    if not story.fix or not story.told or not story.rule:
+    if not story.fix or not story.explanation or not story.rule:
         return "it does not say what to do"
     return ""
 
 
 def _happens(
-    world: World,
-    changes: tuple[Change, ...],
-    story: Story,
+    world: ProofWorld,
+    changes: tuple[PendingChange, ...],
+    story: Counterexample,
     done: dict[str, int],
     failed: tuple[str, ...] | None = None,
 ) -> bool:
@@ -38,17 +38,17 @@ def _happens(
     down = frozenset(step.failed if failed is None else failed)
     if down not in scenarios(now):
         return False
-    for kind in (Kind.WORKLOAD, Kind.PIPELINE, Kind.EXPORT):  # the others have no part in it
+    for kind in (ResourceKind.WORKLOAD, ResourceKind.PIPELINE, ResourceKind.EXPORT):  # the others have no part in it
         now[kind] = {key: one for key, one in now[kind].items() if (kind, key) == (step.actor_kind, step.actor)}
     absent = absent_now(world, changes, now)
     oracle = Oracle(world, now, down, absent)
-    if step.actor_kind is Kind.DATASET:
-        now[Kind.DATASET] = {key: one for key, one in now[Kind.DATASET].items() if key == step.actor}
+    if step.actor_kind is ResourceKind.DATASET:
+        now[ResourceKind.DATASET] = {key: one for key, one in now[ResourceKind.DATASET].items() if key == step.actor}
     what = {
-        Kind.WORKLOAD: oracle.work,
-        Kind.PIPELINE: oracle.pipelines,
-        Kind.DATASET: oracle.copies,
-        Kind.EXPORT: oracle.exports,
+        ResourceKind.WORKLOAD: oracle.work,
+        ResourceKind.PIPELINE: oracle.pipelines,
+        ResourceKind.DATASET: oracle.copies,
+        ResourceKind.EXPORT: oracle.exports,
     }[step.actor_kind]
     told = (step.kind.value, step.actor, step.data, step.hub, step.cluster, step.source, step.link)
     return told in set(what())

@@ -16,15 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harch.sentinel.model.histograms import Histogram, Span
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind, labels
 from harch.sentinel.model.selection import LabelColumn, Samples, Selection, SeriesTable
-from harch.sentinel.store.blocks import codec
 from harch.sentinel.store.blocks.block import Block
 from harch.sentinel.store.blocks.columns_kernels import decode_value_columns, encode_value_columns
-from harch.sentinel.store.blocks.policy import HOUR_MS
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.store.blocks.planning import HOUR_MS
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 from verdict import Verdict, conditions
 
 SERIES, TARGETS, STEP_MS = 10_000, 100, 15_000
@@ -136,8 +134,8 @@ def one_block(folder: Path, verdict: Verdict) -> None:
     """What the anchors in the design note were measured with: 10,000 series of 300 samples."""
     selection = generated(SERIES, 300)
     columns_by_kind(selection)
-    Blocks.open(folder / "warm").add(generated(100, 2))  # compiles, or loads what was compiled before
-    blocks = Blocks.open(folder / "one")
+    TenantBlocks.open(folder / "warm").add(generated(100, 2))  # compiles, or loads what was compiled before
+    blocks = TenantBlocks.open(folder / "one")
     begin = time.process_time()
     blocks.write(selection, START_MS, START_MS + 2 * HOUR_MS)
     write_s = time.process_time() - begin
@@ -163,7 +161,7 @@ def one_block(folder: Path, verdict: Verdict) -> None:
 
 def one_day(folder: Path, verdict: Verdict) -> None:
     """2,000 series of a day, written by two hours and compacted."""
-    blocks = Blocks.open(folder / "day")
+    blocks = TenantBlocks.open(folder / "day")
     last = START_MS + 24 * HOUR_MS
     selection = generated(2_000, 24 * 240 + 1)
     for start in range(START_MS, last + 1, 2 * HOUR_MS):
@@ -189,7 +187,7 @@ def random_labels(folder: Path) -> None:
         *(f"web-{first:08x}-{second:08x}" for first, second in random.integers(0, 1 << 32, (count, 2)).tolist()),
     )
     columns = {**selection.series.columns, "pod": LabelColumn(np.arange(1, count + 1, dtype=np.int32), pods)}
-    blocks = Blocks.open(folder / "labels")
+    blocks = TenantBlocks.open(folder / "labels")
     blocks.add(Selection(SeriesTable(count, columns), selection.samples))
     (meta,) = blocks.metas()
     each, index = meta.size_bytes / meta.samples, meta.index_bytes / meta.series
@@ -199,13 +197,13 @@ def random_labels(folder: Path) -> None:
 def native_histograms(folder: Path) -> None:
     """100 series of 480 native histograms with 20 buckets."""
     series, count, random = 100, 480, np.random.default_rng(4)
-    spans = (Span(-5, 10), Span(2, 10))
-    histograms: list[Histogram] = []
+    spans = (BucketSpan(-5, 10), BucketSpan(2, 10))
+    histograms: list[NativeHistogram] = []
     for _ in range(series):
         buckets = np.cumsum(random.poisson(2, (count, 20)), axis=0).astype(np.float64)
         sums = np.cumsum(random.exponential(10, count))
         histograms += [
-            Histogram(sum(row), total, 3, 1e-128, 0.0, spans, tuple(row), is_integer=True)
+            NativeHistogram(sum(row), total, 3, 1e-128, 0.0, spans, tuple(row), is_integer=True)
             for row, total in zip(buckets.tolist(), sums.tolist(), strict=True)
         ]
     counts = np.full(series, count, np.int64)
@@ -218,26 +216,12 @@ def native_histograms(folder: Path) -> None:
         histograms=histograms,
     )
     names = SeriesTable.of([labels({"__name__": "h", "i": str(place)}) for place in range(series)])
-    blocks = Blocks.open(folder / "histograms")
+    blocks = TenantBlocks.open(folder / "histograms")
     write_s = cpu_seconds(lambda: blocks.add(Selection(names, samples)), runs=2)
     meta = blocks.metas()[0]
     read_s, _ = cold_select(folder / "histograms" / meta.name, [], START_MS, START_MS + 2 * HOUR_MS)
     speeds = f"write {len(histograms) / write_s / 1e3:.0f}, read {len(histograms) / read_s / 1e3:.0f} thousand/s"
     print(f"native histograms of 20 buckets: {meta.size_bytes / meta.samples:.1f} B each, {speeds}")
-
-
-def in_memory() -> None:
-    """Chunks of one series, as the head may keep them: 120 samples, times included, without zstd."""
-    selection = generated(1_000, 120)
-    samples = selection.samples
-    regions = [slice(first, first + 120) for first in samples.first.tolist()]
-    chunks = [codec.encode(samples.timestamps[region], samples.values[region]) for region in regions]
-    times, values = np.empty(120, np.int64), np.empty(120)
-    seconds = cpu_seconds(lambda: [codec.decode_into(chunk, times, values) for chunk in chunks])
-    size = sum(map(len, chunks)) / (120 * len(chunks))
-    print(
-        f"\nchunks of 120 samples in memory: {size:.2f} B/sample, {120 * len(chunks) / seconds / 1e6:.0f} M samples/s"
-    )
 
 
 def main() -> None:
@@ -249,7 +233,6 @@ def main() -> None:
         one_day(folder, verdict)
         random_labels(folder)
         native_histograms(folder)
-        in_memory()
     finally:
         shutil.rmtree(folder)
     verdict.print()

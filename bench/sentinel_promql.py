@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.labels import Matcher
 from harch.sentinel.model.selection import (
     LabelColumn,
     Samples,
@@ -25,7 +25,7 @@ from harch.sentinel.model.selection import (
     SeriesExemplars,
     SeriesTable,
 )
-from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.engine import QueryEngine
 from verdict import Verdict, conditions
 
 SERIES = 4_000
@@ -132,7 +132,7 @@ def main() -> None:
 
 def measured(question: Question, memory: Memory, runs: int) -> tuple[float, list[float], list[float]]:
     """Milliseconds of the first run (which loads or compiles kernels), and wall and CPU of the others."""
-    engine = Engine()
+    engine = QueryEngine()
     end_ms = START_MS + SAMPLES * SPACING_MS
     walls, cpus = [], []
     for _ in range(runs + 1):

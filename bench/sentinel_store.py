@@ -22,13 +22,11 @@ import cramjam
 import numpy as np
 
 from harch.base.clock import SystemClock
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.tenant import Blocks
-from harch.sentinel.store.compiler_pages import let_compiler_go
-from harch.sentinel.store.database import Database
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.warm import warm_up
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.tenant import TenantBlocks
+from harch.sentinel.store.database import TenantDatabase
+from harch.sentinel.store.limits import TenantLimits
+from harch.sentinel.store.warmup import let_compiler_go, warm_up
 from verdict import Verdict, conditions
 
 START_MS, STEP_MS = 1_700_000_000_000, 15_000
@@ -94,12 +92,12 @@ def rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def open_store(folder: Path) -> Database:
-    limits = Limits(out_of_order_ms=None)
-    return Database(folder, Blocks.open(folder / "blocks"), SystemClock(), limits=limits)
+def open_store(folder: Path) -> TenantDatabase:
+    limits = TenantLimits(out_of_order_ms=None)
+    return TenantDatabase(folder, TenantBlocks.open(folder / "blocks"), SystemClock(), limits=limits)
 
 
-def timed_write(store: Database, body: bytes) -> tuple[float, float]:
+def timed_write(store: TenantDatabase, body: bytes) -> tuple[float, float]:
     """CPU and wall seconds of one write."""
     cpu, wall = time.thread_time(), time.perf_counter()
     receipt = store.write_v1(body)
@@ -114,7 +112,7 @@ def matchers(count: int) -> list[Matcher]:
     return [Matcher(MatchKind.REGEX, "__name__", names)]
 
 
-def ingest(store: Database, sender: Sender, steps: int, threads: int) -> tuple[float, float]:
+def ingest(store: TenantDatabase, sender: Sender, steps: int, threads: int) -> tuple[float, float]:
     """Writes all scrapes; returns CPU µs a sample of known series, and ms of the 99th percentile of a write."""
     cpu, walls, samples = 0.0, [], 0
     with ThreadPoolExecutor(threads) as pool:
@@ -128,11 +126,11 @@ def ingest(store: Database, sender: Sender, steps: int, threads: int) -> tuple[f
     return cpu / samples * 1e6, float(np.percentile(walls, 99) * 1e3)
 
 
-def write_latencies(store: Database, bodies: Iterator[bytes]) -> np.ndarray:
+def write_latencies(store: TenantDatabase, bodies: Iterator[bytes]) -> np.ndarray:
     return np.array([timed_write(store, body)[1] for body in bodies])
 
 
-def beside_queries(store: Database, sender: Sender, first_step: int, scrapes: int) -> tuple[float, float]:
+def beside_queries(store: TenantDatabase, sender: Sender, first_step: int, scrapes: int) -> tuple[float, float]:
     """99th percentile of writes in ms: alone, and while another thread reads 1.2 million samples again and again."""
     alone = write_latencies(store, (body for step in range(scrapes) for body in sender.scrape(first_step + step)))
     stopped = threading.Event()

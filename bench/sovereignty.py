@@ -22,12 +22,12 @@ import sovereignty_audit
 import sovereignty_proof
 import sovereignty_rego
 from harch.fleet.file import shipped_fleet
-from harch.sovereignty.batch import TagTable
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import Safeguards, SiteSafeguards, Terrain, terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Safeguards, SiteSafeguards, Terrain, terrain_of
 from harch.testing.sovereignty import Oracle, random_tag, random_terrain
+from harch.testing.sovereignty_arrays import TagTable
 from verdict import Verdict, conditions
 
 TAGS_PER_WORLD = 200

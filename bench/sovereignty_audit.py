@@ -20,12 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harch.base.clock import SystemClock
 from harch.hub.audit import table
-from harch.hub.audit.trail import AuditTrail
+from harch.hub.audit.table import AuditTrail
 from harch.hub.store.database import Database
-from harch.sovereignty.audit.chain import Head, Linked, line_of, link, split_lines
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint, sign
-from harch.sovereignty.audit.entry import PLACED, Draft
-from harch.sovereignty.audit.keys import draft_of, introduce
+from harch.sovereignty.audit.chain import PLACED, ChainHead, Draft, Linked, line_of, link, split_lines
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint, draft_of, introduce, sign
 from harch.sovereignty.audit.verification import verify
 from verdict import Verdict, conditions
 
@@ -46,7 +44,7 @@ class Rates:
 
 def measure_rates(entries: int = ENTRIES, folder: Path | None = None) -> Rates:
     drafts = [_placed(number // ENTRIES_PER_WORKLOAD) for number in range(entries)]
-    head, begun = Head(), time.perf_counter()
+    head, begun = ChainHead(), time.perf_counter()
     for draft in drafts:
         head = link(head, draft, hub=HUB, at=AT).head
     linked_s = time.perf_counter() - begun
@@ -169,7 +167,7 @@ def _rewritten(chance: random.Random, chain: list[Linked], length: int) -> list[
 
 
 def _chain(key: Ed25519PrivateKey, entries: int, seed: int) -> list[Linked]:
-    chain = [link(Head(), draft_of(introduce(HUB, key, by=key)), hub=HUB, at=AT)]
+    chain = [link(ChainHead(), draft_of(introduce(HUB, key, by=key)), hub=HUB, at=AT)]
     for number in range(entries - 1):
         chain.append(link(chain[-1].head, _placed(seed + number), hub=HUB, at=AT))
     return chain

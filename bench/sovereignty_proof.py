@@ -9,10 +9,10 @@ import argparse
 import time
 from collections import Counter
 
-from harch.sovereignty.proof.book import Book
 from harch.sovereignty.proof.enumerate import enumerate_violations
-from harch.sovereignty.proof.prove import Status, prove
-from harch.sovereignty.proof.symbolic import Reply, load_solver, solve
+from harch.sovereignty.proof.model import ChangeTracks
+from harch.sovereignty.proof.prove import ProofStatus, prove
+from harch.sovereignty.proof.symbolic import SolverReply, load_solver, solve
 from proof_random import random_case
 from proof_replay import replay
 from proof_seeded import KINDS, clean_world, harmless_changes, seeded
@@ -36,7 +36,7 @@ def clean(verdict: Verdict) -> None:
     took, proven = [], 0
     for changes in cases:
         started = time.perf_counter()
-        proven += prove(world, changes).status is Status.PROVEN
+        proven += prove(world, changes).status is ProofStatus.PROVEN
         took.append(time.perf_counter() - started)
     print(f"clean fleet of {world.size:,} resources: proven {proven} of {len(cases)}, {max(took):.2f} s at most")
     verdict.goal("proof of 2,000 resources", "< 10", max(took), "s")
@@ -52,10 +52,10 @@ def seeds(verdict: Verdict, count: int) -> None:
     for number in range(count):
         seed = seeded(world, number)
         proof = prove(seed.world, seed.changes)
-        hits = [s for s in proof.stories if seed.is_it(s.step) and {c.id for c in s.changes} >= seed.needs]
-        told = [*hits[:REPLAYED_MAX], *proof.stories[:REPLAYED_MAX]]
+        hits = [s for s in proof.counterexamples if seed.is_it(s.step) and {c.id for c in s.changes} >= seed.needs]
+        told = [*hits[:REPLAYED_MAX], *proof.counterexamples[:REPLAYED_MAX]]
         errors = [error for error in (replay(seed.world, seed.changes, story) for story in told) if error]
-        if proof.status is Status.VIOLATED and hits and not errors:
+        if proof.status is ProofStatus.VIOLATED and hits and not errors:
             right[seed.kind] += 1
         else:
             wrong.append(f"{number} ({seed.kind}): {proof.status}, {len(hits)} hits, {errors[:1]}")
@@ -77,14 +77,14 @@ def agreement(verdict: Verdict, count: int) -> None:
     agreed, violated = 0, 0
     by_enumeration = by_solver = 0.0
     for seed in range(count):
-        book = Book(*random_case(seed))
+        book = ChangeTracks(*random_case(seed))
         started = time.perf_counter()
         found = bool(enumerate_violations(book).violations)
         between = time.perf_counter()
         answer = solve(book, solver)
         by_enumeration += between - started
         by_solver += time.perf_counter() - between
-        agreed += answer.reply is (Reply.POSSIBLE if found else Reply.NEVER)
+        agreed += answer.reply is (SolverReply.POSSIBLE if found else SolverReply.NEVER)
         violated += found
     print(
         f"solver and enumeration agree on {agreed} of {count} random worlds, {violated} of them violated; "

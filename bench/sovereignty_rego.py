@@ -14,9 +14,8 @@ from random import Random
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 from harch.sovereignty.policy.document import compiled_answer, document_of, world_document
-from harch.sovereignty.policy.folder import DEFAULT, read_bundle
-from harch.sovereignty.policy.judge import DEFAULT_ALLOW, program_of
-from harch.sovereignty.policy.supervisor import Limits, PolicyWorker
+from harch.sovereignty.policy.evaluation import DEFAULT, DEFAULT_ALLOW, program_of, read_bundle
+from harch.sovereignty.policy.supervisor import PolicyWorker, WorkerLimits
 from harch.sovereignty.policy.verdict import read_verdict
 from harch.testing.policy_cases import random_question, random_world
 from verdict import Verdict, conditions
@@ -66,14 +65,14 @@ async def _one_world(random: Random, cases: int, tally: Tally) -> None:
     world = random_world(random)
     rules = Rules(world)
     program = program_of(read_bundle(DEFAULT), world_document(world, shipped_jurisdictions()))
-    async with PolicyWorker(program, limits=Limits(answer_s=60.0, cpu_s=60)) as worker:
+    async with PolicyWorker(program, limits=WorkerLimits(answer_s=60.0, cpu_s=60)) as worker:
         left = cases
         while left > 0:
             questions = [random_question(random, world) for _ in range(min(BATCH, left))]
             left -= len(questions)
             documents = [document_of(question) for question in questions]
             start = time.perf_counter()
-            answers = await worker.ask_many(DEFAULT_ALLOW, documents)
+            answers = await worker.evaluate_many(DEFAULT_ALLOW, documents)
             middle = time.perf_counter()
             compiled = [compiled_answer(rules, question) for question in questions]
             tally.compiled_s += time.perf_counter() - middle
@@ -95,7 +94,7 @@ async def single_questions(count: int = 1000) -> float:
     async with PolicyWorker(program) as worker:
         start = time.perf_counter()
         for document in documents:
-            await worker.ask(DEFAULT_ALLOW, document)
+            await worker.evaluate(DEFAULT_ALLOW, document)
         return count / (time.perf_counter() - start)
 
 

@@ -26,27 +26,35 @@ from typing import TypeVar
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.sentinel.federated.asking.cutting import plan
-from harch.sentinel.federated.asking.merging import Merged, merge
-from harch.sentinel.federated.asking.plans import FederatedPlan
-from harch.sentinel.federated.messages import Answer, Asker, MetricPart, Question, SeriesTold
-from harch.sentinel.federated.owning.answering import OwnHub, Readers, answer
-from harch.sentinel.federated.owning.memory import Memory
+from harch.sentinel.federated.disclosure.answer import OwnHub, TenantReaders, answer
+from harch.sentinel.federated.disclosure.ledger import Memory
+from harch.sentinel.federated.messages import FederatedAnswer, MetricPart, Question, Requester, SeriesResult
+from harch.sentinel.federated.query.merge import Merged, merge
+from harch.sentinel.federated.query.plans import FederatedPlan
+from harch.sentinel.federated.query.split import plan
 from harch.sentinel.model.selection import Queryable
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.promql.evaluate.grid import Grid
-from harch.sentinel.promql.evaluate.results import QueryResult
-from harch.testing.federated_attack import Victim, attack, victim
-from harch.testing.federated_questions import question, question_abroad
-from harch.testing.federated_telemetry import ABSOLUTE, World, difference, shown, world
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.promql.evaluate.values import QueryResult, StepGrid
+from harch.testing.federated_telemetry import (
+    ABSOLUTE,
+    TelemetryWorld,
+    Victim,
+    attack,
+    difference,
+    question,
+    remote_question,
+    result_points,
+    victim,
+    world,
+)
 from verdict import Verdict, conditions
 
 QUESTIONS, ATTACKS, ATTACK_QUESTIONS = 1_000, 20, 400
 WORLD_QUESTIONS = 25  # of one world
 NOW_S = 1e6
-ENGINE = Engine()
+ENGINE = QueryEngine()
 Result = TypeVar("Result")
-HOME, ABROAD = Asker(hub_id="tangier", country="MA"), Asker(hub_id="dakar", country="SN")
+HOME, ABROAD = Requester(hub_id="tangier", country="MA"), Requester(hub_id="dakar", country="SN")
 
 
 @dataclass
@@ -94,8 +102,8 @@ def equal_at_home(questions: int) -> Score:
             there = world(number, hub_label=hub_label)
         text = question(chance)
         step_ms = chance.choice((60_000, 97_000, 240_000))
-        grid = Grid.between(600_000 + chance.randrange(60_000), 2_300_000, step_ms)
-        grid = Grid.instant(grid.start_ms) if chance.random() < 0.3 else grid
+        grid = StepGrid.between(600_000 + chance.randrange(60_000), 2_300_000, step_ms)
+        grid = StepGrid.instant(grid.start_ms) if chance.random() < 0.3 else grid
         _compare(text, grid, there, "hub" if hub_label and chance.random() < 0.5 else None, HOME, score)
     return score
 
@@ -107,12 +115,14 @@ def equal_abroad(questions: int) -> Score:
         chance = random.Random(number)
         if number % WORLD_QUESTIONS == 0:
             there = world(number, hubs=2, sources=40, minutes=30, churn=False)
-        grid = Grid.between(900_000, 1_500_000, chance.choice((60_000, 120_000)))
-        _compare(question_abroad(chance), grid, there, None, ABROAD, score)
+        grid = StepGrid.between(900_000, 1_500_000, chance.choice((60_000, 120_000)))
+        _compare(remote_question(chance), grid, there, None, ABROAD, score)
     return score
 
 
-def _compare(text: str, grid: Grid, there: World, hub_label: str | None, who: Asker, score: Score) -> None:
+def _compare(
+    text: str, grid: StepGrid, there: TelemetryWorld, hub_label: str | None, who: Requester, score: Score
+) -> None:
     score.asked += 1
     begin_s = time.process_time()
     cut = plan(text, grid, hub_label=hub_label)
@@ -137,7 +147,7 @@ def _compare(text: str, grid: Grid, there: World, hub_label: str | None, who: As
         if who is HOME:
             score.different.append(text)
         return
-    ours, theirs = shown(merged.result), shown(central)
+    ours, theirs = result_points(merged.result), result_points(central)
     score.empty += not theirs
     if difference(ours, theirs):
         score.different.append(f"{text}: {difference(ours, theirs)[:200]}")
@@ -157,12 +167,12 @@ def _or_code(ask: Callable[[], Result]) -> Result | str:
         return error.code
 
 
-def _told(cut: FederatedPlan, hub_id: str, store: Queryable, who: Asker, score: Score) -> Answer:
-    hub = OwnHub(hub_id, "MA", lambda _: Readers(store), Memory(), engine=ENGINE)
-    asked = Question(id="bench", tenant="default", asked_by="bench", parts=cut.parts)
+def _told(cut: FederatedPlan, hub_id: str, store: Queryable, who: Requester, score: Score) -> FederatedAnswer:
+    hub = OwnHub(hub_id, "MA", lambda _: TenantReaders(store), Memory(), engine=ENGINE)
+    asked = Question(id="bench", tenant="default", requested_by="bench", parts=cut.parts)
     wire = msgspec.msgpack.encode(answer(asked, who, hub, now_s=NOW_S))
     score.wire_bytes += len(wire)
-    return msgspec.msgpack.decode(wire, type=Answer)
+    return msgspec.msgpack.decode(wire, type=FederatedAnswer)
 
 
 def attacked(attacks: int) -> tuple[int, int, int]:
@@ -179,11 +189,11 @@ def attacked(attacks: int) -> tuple[int, int, int]:
     return fewest, told, careless
 
 
-def _asked(gpus: Victim, memory: Memory | None, text: str) -> tuple[SeriesTold, ...]:
-    hub = OwnHub("casablanca", "MA", lambda _: Readers(gpus.store), memory or Memory(), engine=ENGINE)
+def _asked(gpus: Victim, memory: Memory | None, text: str) -> tuple[SeriesResult, ...]:
+    hub = OwnHub("casablanca", "MA", lambda _: TenantReaders(gpus.store), memory or Memory(), engine=ENGINE)
     part = MetricPart(expression=text, start_ms=gpus.at_ms, end_ms=gpus.at_ms, step_ms=0)
-    asked = Question(id="bench", tenant="default", asked_by="bench", parts=(part,))
-    return answer(asked, ABROAD, hub, now_s=NOW_S).told[0].series
+    asked = Question(id="bench", tenant="default", requested_by="bench", parts=(part,))
+    return answer(asked, ABROAD, hub, now_s=NOW_S).results[0].series
 
 
 def main() -> None:

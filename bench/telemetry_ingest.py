@@ -17,16 +17,13 @@ import cramjam
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from harch.sentinel.collect.loki.push_json import read_json
-from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
-from harch.sentinel.collect.loki.pushed import Pushed
-from harch.sentinel.collect.otlp.logs import exported_logs
-from harch.sentinel.collect.otlp.traces import exported_spans
+from harch.sentinel.collect.loki import read_json, read_protobuf, unpacked
+from harch.sentinel.collect.otlp.logs_and_traces import exported_logs, exported_spans
+from harch.sentinel.collect.pushed import Pushed
 from harch.sentinel.collect.redaction.redactor import Redactor
-from harch.sentinel.collect.redaction.rule import read_rules
-from harch.sentinel.collect.redaction.shipped import with_shipped
-from harch.sentinel.own_logs.line import Line
-from harch.sentinel.own_logs.push_body import push_body
+from harch.sentinel.collect.redaction.rules import read_rules, with_shipped
+from harch.sentinel.log_shipper.records import ShippedLine
+from harch.sentinel.log_shipper.shipper import push_body
 from verdict import Verdict, conditions
 
 PARSED = "OTLP traces, protobuf alone"
@@ -50,9 +47,9 @@ def read_packed(body: bytes) -> Pushed:
     return read_protobuf(unpacked(body, 1 << 28))
 
 
-def lines_of(chance: random.Random, stream: int, metadata: Pairs) -> list[Line]:
+def lines_of(chance: random.Random, stream: int, metadata: Pairs) -> list[ShippedLine]:
     return [
-        Line(
+        ShippedLine(
             NS + 1000 * place,
             f'level=info msg="request done" path=/api/v1/things/{chance.randrange(10**6)} status=200 '
             f"duration={chance.random():.4f}s user=u{chance.randrange(1000)} stream={stream} tokens={place}",

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from harch.base.clock import SystemClock, epoch_ms
 from harch.sentinel.archive.folder import ArchiveFolder
+from harch.sentinel.logql.evaluate.context import LogQueryOptions
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
-from harch.sentinel.logql.evaluate.lines import Window
-from harch.sentinel.logql.evaluate.options import LogQueryOptions
+from harch.sentinel.logql.evaluate.lines import LineWindow
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.labels import labels
-from harch.sentinel.model.logs import LogBatch, LogStore, Order
-from harch.sentinel.warming import warm_all
+from harch.sentinel.model.logs import LineOrder, LogBatch, LogStore
+from harch.sentinel.warmup import warm_all
 from verdict import Verdict, conditions
 
 BATCH_LINES = 5_000
@@ -107,7 +107,7 @@ def asked(store: LogStore, query: str, end_ms: int) -> tuple[float, int]:
 
     def ask() -> None:
         if isinstance(tree, LogQuery):
-            window = Window((end_ms - SPAN_MS) * 10**6, end_ms * 10**6, Order.NEWEST_FIRST, 100)
+            window = LineWindow((end_ms - SPAN_MS) * 10**6, end_ms * 10**6, LineOrder.NEWEST_FIRST, 100)
             answer = engine.lines(tree, window, store, end_ms * 10**6, chosen)
         else:
             answer = engine.range(tree, end_ms - SPAN_MS, end_ms, 60_000, store, end_ms * 10**6, chosen)

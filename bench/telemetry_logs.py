@@ -22,16 +22,16 @@ from typing import TypeVar
 import numpy as np
 
 from harch.base.clock import SystemClock
-from harch.sentinel.archive.limits import Keeping, LogLimits
+from harch.sentinel.archive.limits import ArchivePolicy, LogLimits
 from harch.sentinel.archive.logs.store import LogArchive
-from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest, Order
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind
+from harch.sentinel.model.logs import FilterKind, LineFilter, LineOrder, LogBatch, LogRequest
 from telemetry_lines import HOUR_NS, batches
 from verdict import Verdict, conditions
 
 HOURS = 5
 FIRST_NS = 1_790_000_000 * 10**9 // HOUR_NS * HOUR_NS
-KEEPING = Keeping(keep_ns=None)
+KEEPING = ArchivePolicy(keep_ns=None)
 NEEDLE = "request_id=5eb1ca7e0ddba11f"
 REGEX = r"status=50[03] duration_ms=1[5-9]\d\.\d+ .*user=user-00"
 ROUNDS = 3
@@ -156,7 +156,7 @@ def _beside_duckdb(verdict: Verdict, archive: LogArchive) -> None:
          (begin, begin + HOUR_NS)),
     ]  # fmt: skip
     for name, wanted, where, one, span in stories:
-        request = LogRequest((), *span, (one,), order=Order.ANY, with_texts=False, with_metadata=False)
+        request = LogRequest((), *span, (one,), order=LineOrder.ANY, with_bodies=False, with_metadata=False)
         ours, _, found = _best(lambda r=request: sum(map(len, archive.scan(r, lambda: False))), _own_cpu)  # type: ignore[misc]
         theirs, _, counted = _best(
             lambda w=where: engine.execute(f"select count(*) from {files} where {w}").fetchall()[0][0],  # type: ignore[misc]
@@ -169,7 +169,9 @@ def _beside_duckdb(verdict: Verdict, archive: LogArchive) -> None:
 def _rate_by_app(archive: LogArchive, start_ns: int, end_ns: int, filters: tuple[LineFilter, ...]) -> dict[str, int]:
     """Lines of each program in every five minutes: what `sum by (app) (rate(...[5m]))` reads."""
     matchers = (Matcher(MatchKind.NOT_EQUAL, "app", ""),)
-    request = LogRequest(matchers, start_ns, end_ns, filters, order=Order.ANY, with_texts=False, with_metadata=False)
+    request = LogRequest(
+        matchers, start_ns, end_ns, filters, order=LineOrder.ANY, with_bodies=False, with_metadata=False
+    )
     totals: dict[str, int] = {}
     for chunk in archive.scan(request, lambda: False):
         steps = ((chunk.times_ns - start_ns) // (300 * 10**9)).astype(np.int64)

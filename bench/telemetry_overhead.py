@@ -31,10 +31,8 @@ import uvloop
 
 from harch.base.clock import SystemClock
 from harch.base.tracing.exporter import EVERY_S, Exporter, HttpPost
-from harch.base.tracing.logs import show_traces
-from harch.base.tracing.sampling import BATCH_SHARE, TRACES_PER_S, Budget
-from harch.base.tracing.span import Resource
-from harch.base.tracing.tracer import Tracing
+from harch.base.tracing.spans import Resource
+from harch.base.tracing.tracer import BATCH_SHARE, TRACES_PER_S, TraceBudget, Tracing, show_traces
 from telemetry_overhead_hub import JOBS, BenchHub
 from telemetry_overhead_sense import sense_turns
 from verdict import Verdict, conditions
@@ -71,7 +69,7 @@ async def hub_turns(rounds: int, folder: Path) -> Turns:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     exporters: list[Exporter] = []
 
-    def tracing(budget: Budget, every_s: float = EVERY_S) -> Tracing:
+    def tracing(budget: TraceBudget, every_s: float = EVERY_S) -> Tracing:
         post = HttpPost(url, lambda: "token")
         exporter = Exporter(Resource("harchos-hub", {"hub": "bench"}), post, every_s=every_s)
         exporter.start()
@@ -81,9 +79,9 @@ async def hub_turns(rounds: int, folder: Path) -> Turns:
     hubs = {
         (OFF, 1): BenchHub(folder / "off-1", None),
         (OFF, 2): BenchHub(folder / "off-2", None),
-        (FULL, 1): BenchHub(folder / "full-1", tracing(Budget(per_s=1e-9, burst=0))),
-        (FULL, 2): BenchHub(folder / "full-2", tracing(Budget(per_s=1e-9, burst=0))),
-        (ALL, 1): BenchHub(folder / "all", tracing(Budget(per_s=1e9, burst=1e9), 0.02)),
+        (FULL, 1): BenchHub(folder / "full-1", tracing(TraceBudget(per_s=1e-9, burst=0))),
+        (FULL, 2): BenchHub(folder / "full-2", tracing(TraceBudget(per_s=1e-9, burst=0))),
+        (ALL, 1): BenchHub(folder / "all", tracing(TraceBudget(per_s=1e9, burst=1e9), 0.02)),
     }
     found: Turns = {"submit": defaultdict(list), "placement": defaultdict(list)}
     try:

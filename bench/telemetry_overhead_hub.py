@@ -18,8 +18,8 @@ from harch.api.app import create_app
 from harch.base.clock import SystemClock
 from harch.base.tracing.tracer import Tracing
 from harch.execution.protocol import (
+    AgentHeartbeat,
     AgentMessage,
-    Heartbeat,
     StartTask,
     TaskEnded,
     TaskKey,
@@ -28,13 +28,13 @@ from harch.execution.protocol import (
     encode_frame,
 )
 from harch.fleet.file import parse_fleet
-from harch.fleet.generate import generate_blueprint
-from harch.fleet.writer import to_toml
-from harch.hub import happenings as h
-from harch.hub.desk import Closed
-from harch.hub.service import HubService
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.state import Closed
+from harch.hub.service import build_hub
 from harch.hub.views import Role
 from harch.testing.agents import SimAgent
+from harch.testing.fleet_generator import generate_blueprint
+from harch.testing.fleet_writer import to_toml
 from harch.workloads.lifecycle import ExitReason
 
 GPUS, JOBS, KEY = 2_000, 20, "hsk_" + "b" * 40
@@ -76,7 +76,7 @@ class BenchHub:
         fleet = parse_fleet(to_toml(generate_blueprint(hub_count=1, gpu_count=GPUS)), "bench.toml")
         folder.mkdir()
         self._clock = SystemClock()
-        self.service = HubService(
+        self.service = build_hub(
             fleet=fleet,
             hub=fleet.hubs[0],
             state_dir=folder,
@@ -88,7 +88,7 @@ class BenchHub:
             tracing=tracing,
         )
         self.app = create_app(self.service, tracing=tracing)
-        self.driver = self.service._driver
+        self.driver = self.service._jobs
         hub = fleet.hubs[0]
         self.agent = QuietAgent(SimAgent("bench", hub.country, tuple(node.id for node in hub.nodes), 10_000))
         serving = self.service.attach_agent(self.agent, key_id="key_agent")
@@ -97,13 +97,13 @@ class BenchHub:
 
     async def open(self) -> None:
         await self.service.credentials.adopt_key(KEY, name="bench", tenant="t", role=Role.ADMIN)
-        while not self.driver.machine.desk.agents.agents:
+        while not self.driver.machine.state.agents.agents:
             await asyncio.sleep(0.01)
 
     async def beat(self) -> None:
         """Until cancelled: an agent that is silent for ten seconds gets no work."""
         while True:
-            self.agent.say([Heartbeat(0.0)])
+            self.agent.say([AgentHeartbeat(0.0)])
             await asyncio.sleep(3)
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class BenchHub:
 
     async def submitted(self) -> float:
         """CPU seconds of one POST; nothing is placed meanwhile."""
-        await self.driver.handle(h.HubClosed(Closed.CORDONED, "the bench"))
+        await self.driver.handle(ev.HubClosed(Closed.CORDONED, "the bench"))
         bodies = [self._body() for _ in range(JOBS)]
         with _Counted() as counted:
             await asyncio.gather(*(self._post(body) for body in bodies))
@@ -123,12 +123,12 @@ class BenchHub:
     async def placed(self) -> float:
         """CPU seconds of one job from its turn to its end: decided, stored, sent, started, ended, stored again."""
         self.agent.received.clear()
-        opened = self.driver.handle(h.HubClosed(Closed.OPEN, "the bench"))
+        opened = self.driver.handle(ev.HubClosed(Closed.OPEN, "the bench"))
         await opened
         with _Counted() as counted:
             self.driver.plan_placement()
-            await self._until(lambda: not len(self.driver.machine.desk.scheduler.queue))
-            await self.driver.handle(h.Noted("bench", "bench", "a barrier"))
+            await self._until(lambda: not len(self.driver.machine.state.scheduler.queue))
+            await self.driver.handle(ev.Noted("bench", "bench", "a barrier"))
         at = self._clock.now()
         keys: list[TaskKey] = []
         async with asyncio.timeout(60):
@@ -141,8 +141,8 @@ class BenchHub:
         with _Counted() as rest:
             for frame in frames:
                 self.agent.push(frame)
-            await self._until(lambda: not self.driver.machine.desk.scheduler.running)
-            await self.driver.handle(h.Noted("bench", "bench", "a barrier"))
+            await self._until(lambda: not self.driver.machine.state.scheduler.running)
+            await self.driver.handle(ev.Noted("bench", "bench", "a barrier"))
         return (counted.took_s + rest.took_s) / JOBS
 
     async def _until(self, condition: Callable[[], bool]) -> None:

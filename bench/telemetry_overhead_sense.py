@@ -14,20 +14,18 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from harch.pipelines.client.bucket import KeyValue
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
+from harch.pipelines.sense.state import StageIdentity
+from harch.pipelines.wire.columns import COMPACT
 from harch.pipelines.wire.header import BatchHeader, pack_batch
-from harch.pipelines.wire.schema import COMPACT
-from harch.pipelines.workers.bucket import KeyValue
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig
-from harch.pipelines.workers.leases import Lease
-from harch.pipelines.workers.partition import Partition
-from harch.pipelines.workers.saved import Told
-from harch.pipelines.workers.window_spans import WindowSpans
-from harch.sovereignty.terrain import Site
+from harch.pipelines.workers.partition import OutboxMessage, Partition, PartitionLease
+from harch.pipelines.workers.telemetry import WindowSpans
+from harch.sovereignty.geography import LegalSite
 from pipelines_sense import T0, events_of, settings_of
 
 EVENTS, BATCH_NS = 10_000, 20_000_000
@@ -63,7 +61,7 @@ class NoBucket:
 class NoLane:
     windows = 0
 
-    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+    async def deliver(self, partition: int, some: Sequence[OutboxMessage]) -> None:
         self.windows += len(some)
 
 
@@ -76,8 +74,10 @@ class FollowedRounds:
         self._clock, self.lane, self.told = EventClock(), NoLane(), 0
         self._spans = WindowSpans(_config(settings, share), self._clock, self._tell) if share else None
         devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
-        stage = SenseStage(StageName("bench", 0), settings, devices, Gate("here", PolicyTable(1, {"here": 0})))
-        lease = Lease(partition=0, epoch=1, revision=1, until_s=1e12, renew_s=1e12)
+        stage = SenseStage(
+            StageIdentity("bench", 0), settings, devices, ResidencyGate("here", PolicyTable(1, {"here": 0}))
+        )
+        lease = PartitionLease(partition=0, epoch=1, revision=1, until_s=1e12, renew_s=1e12)
         self._partition = Partition(stage, lease, NoBucket(), self.lane, self._clock, is_exact=False, spans=self._spans)
         self._seq = 0
 
@@ -91,7 +91,7 @@ class FollowedRounds:
         for at_ns, message in messages:
             self._clock.at_ns = at_ns
             self._partition.take(message)
-            if self._partition.untold:
+            if self._partition.unsent:
                 await self._partition.deliver()
         if self._spans is not None:
             self._spans.flush()
@@ -139,7 +139,7 @@ def _config(settings: SenseSettings, share: float) -> WorkerConfig:
         stage="sense",
         pipeline="bench",
         country="MA",
-        site=Site(hub="here", country="MA"),
+        site=LegalSite(hub="here", country="MA"),
         policy=PolicyTable(1, {"here": 0}),
         juris_mask=1,
         sense=settings,

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harch.base.clock import SystemClock
-from harch.sentinel.archive.limits import Keeping, SpanLimits
+from harch.sentinel.archive.limits import ArchivePolicy, SpanLimits
 from harch.sentinel.archive.spans.store import SpanArchive
-from harch.sentinel.model.spans import AttributeValue, Comparison, Field, Span, SpanCondition, SpanQuery
+from harch.sentinel.model.spans import AttributeValue, Comparison, Span, SpanCondition, SpanField, SpanQuery
 from telemetry_spans import batches
 from verdict import Verdict, conditions
 
 FIRST_NS = 1_790_000_000 * 10**9
 STEP_NS = 20_000_000  # between traces: 5 million spans are 3.5 hours
-KEEPING = Keeping(keep_ns=None)
+KEEPING = ArchivePolicy(keep_ns=None)
 SEARCHES = 400
 _EQUAL, _ABOVE = Comparison.EQUAL, Comparison.ABOVE
 
@@ -82,18 +82,18 @@ def _searches(verdict: Verdict, archive: SpanArchive, seen: list[Span]) -> None:
     rng = random.Random(3)
     begin, end = 0, 1 << 62
 
-    def on(field: Field, value: AttributeValue, comparison: Comparison = _EQUAL, name: str = "") -> SpanCondition:
+    def on(field: SpanField, value: AttributeValue, comparison: Comparison = _EQUAL, name: str = "") -> SpanCondition:
         return SpanCondition(field, comparison, value, name)
 
     def attribute(name: str, value: AttributeValue) -> SpanCondition:
-        return on(Field.ATTRIBUTE, value, _EQUAL, name)
+        return on(SpanField.ATTRIBUTE, value, _EQUAL, name)
 
     kinds: dict[str, Callable[[Span], tuple[SpanCondition, ...]]] = {
-        "service and name": lambda span: (on(Field.SERVICE, span.service), on(Field.NAME, span.name)),
-        "errors of a service": lambda span: (on(Field.SERVICE, span.service), on(Field.STATUS, "error")),
+        "service and name": lambda span: (on(SpanField.SERVICE, span.service), on(SpanField.NAME, span.name)),
+        "errors of a service": lambda span: (on(SpanField.SERVICE, span.service), on(SpanField.STATUS, "error")),
         "slow ones of a service": lambda span: (
-            on(Field.SERVICE, span.service),
-            on(Field.DURATION, 400_000_000, _ABOVE),
+            on(SpanField.SERVICE, span.service),
+            on(SpanField.DURATION, 400_000_000, _ABOVE),
         ),
         "one workload": lambda span: (attribute("harch.workload.id", dict(span.attributes)["harch.workload.id"]),),
         "failures of a user": lambda span: (
@@ -123,7 +123,7 @@ def _searches(verdict: Verdict, archive: SpanArchive, seen: list[Span]) -> None:
         assert any(one.span_id == span.span_id for one in archive.trace(span.trace_id))
         took.append((time.process_time() - cpu) * 1000)
     print(f"trace by id {' ':<23} {_row(took)} ms CPU")
-    by = (Field.SERVICE, Field.NAME)
+    by = (SpanField.SERVICE, SpanField.NAME)
     cpu = time.process_time()
     groups = archive.statistics(SpanQuery(begin, end), by)
     print(f"statistics of all spans by service and name: {time.process_time() - cpu:.2f} s CPU, {len(groups)} groups")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from harch.pipelines.act import settings as spec
-from harch.pipelines.act.settings_check import read_act
+from harch.pipelines.act.settings import read_act
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipelines" / "act.md").read_text("utf-8")
 SINKS: dict[str, Any] = {
@@ -23,7 +23,7 @@ STRUCTS = (
     spec.StepSettings,
     spec.Interlocks,
     spec.RateLimit,
-    spec.Retries,
+    spec.RetrySettings,
     *get_args(spec.SinkSettings),
 )
 

@@ -33,7 +33,8 @@ COMMANDS = dict(commands(root, "harch"))
 
 
 def options(command: click.Command) -> set[str]:
-    return {word for param in command.params if isinstance(param, click.Option) for word in param.opts}
+    shown = (param for param in command.params if isinstance(param, click.Option) and not param.hidden)
+    return {word for param in shown for word in param.opts}
 
 
 def test_every_verb_has_a_section_and_every_section_is_a_verb() -> None:
@@ -52,7 +53,7 @@ def test_every_verb_and_every_option_explains_itself(name: str) -> None:
     command = COMMANDS[name]
     assert (command.help or "").strip()
     for param in command.params:
-        if isinstance(param, click.Option):
+        if isinstance(param, click.Option) and not param.hidden:
             assert param.help or isinstance(param.type, click.Choice), param.opts
 
 

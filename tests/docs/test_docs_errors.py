@@ -6,14 +6,14 @@ import re
 
 import pytest
 from documents import DOCS
+from error_page import EXIT_MEANINGS, FAMILIES, render
 
-from harch.base.error_docs import EXIT_MEANINGS, FAMILIES, render
 from harch.base.errors import REGISTRY, ErrorKind, InvariantBroken
 
 
 def test_the_page_of_error_codes_is_current() -> None:
     page = (DOCS / "errors.md").read_text("utf-8")
-    assert page == render(), "run: .venv/bin/python -m harch.base.error_docs > docs/errors.md"
+    assert page == render(), "run: .venv/bin/python tests/docs/error_page.py > docs/errors.md"
 
 
 @pytest.mark.parametrize("kind", REGISTRY.values(), ids=lambda kind: kind.code)

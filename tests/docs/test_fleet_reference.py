@@ -10,7 +10,7 @@ from documents import DOCS
 
 from harch.base.errors import HarchError
 from harch.fleet.file import parse_fleet, shipped_fleet_names
-from harch.fleet.format import FORMAT, GPUS_MAX, HUBS_MAX, Key
+from harch.fleet.format import FORMAT, GPUS_MAX, HUBS_MAX, FormatKey
 
 PAGE = (DOCS / "reference" / "fleet.md").read_text("utf-8")
 EXAMPLE = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
@@ -50,7 +50,7 @@ def test_the_example_is_a_valid_fleet_of_the_size_it_says() -> None:
 
 
 @pytest.mark.parametrize(("form", "key"), KEYS, ids=[f"{form}.{key.name}" for form, key in KEYS])
-def test_every_key_is_documented_with_its_limits_and_default(form: str, key: Key) -> None:
+def test_every_key_is_documented_with_its_limits_and_default(form: str, key: FormatKey) -> None:
     value, default, meaning = rows(form)[key.name]
     assert meaning
     if key.type in ("integer", "number"):
@@ -69,7 +69,7 @@ def test_no_key_is_documented_that_does_not_exist(form: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "key"), KEYS, ids=[f"{form}.{key.name}" for form, key in KEYS])
-def test_the_example_uses_every_key(form: str, key: Key) -> None:
+def test_the_example_uses_every_key(form: str, key: FormatKey) -> None:
     tables: list[dict[str, object]] = [tomllib.loads(EXAMPLE)]
     for part in form.split(".") if form else ():
         inner = [table[part] for table in tables if part in table]

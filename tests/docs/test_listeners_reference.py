@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from harch.base.listen.limits import DESCRIPTORS_RESERVED, ListenLimits
+from harch.base.listen.gate import DESCRIPTORS_RESERVED, ListenLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "listeners.md").read_text("utf-8")

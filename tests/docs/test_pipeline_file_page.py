@@ -30,13 +30,13 @@ STRUCTS = (
 
 def test_the_example_is_valid() -> None:
     (found,) = parse_pipelines(EXAMPLE.encode(), "spec.md", shipped_jurisdictions())
-    assert found.stages == tuple(spec.StageName)
+    assert found.stages == tuple(spec.PipelineStageName)
 
 
 def test_every_other_pipeline_of_the_page_is_valid() -> None:
     blocks = re.findall(r"^```yaml\n(kind: pipeline.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     found = [parse_pipelines(block.encode(), "spec.md", shipped_jurisdictions())[0] for block in blocks[1:]]
-    assert [one.stages for one in found] == [(spec.StageName.SENSE, spec.StageName.ACT)]
+    assert [one.stages for one in found] == [(spec.PipelineStageName.SENSE, spec.PipelineStageName.ACT)]
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
@@ -59,7 +59,7 @@ def test_no_field_has_a_row_that_does_not_exist() -> None:
 
 
 def test_every_lane_is_explained() -> None:
-    for lane in spec.Lane:
+    for lane in spec.Durability:
         assert f"`{lane}`" in PAGE
 
 

@@ -9,8 +9,7 @@ import pytest
 from documents import DOCS
 
 from harch.base.errors import HarchError
-from harch.placement.turns.settings import Quota, TurnSettings
-from harch.placement.turns.settings_file import FORMAT, Key, parse_settings
+from harch.placement.queueing.settings import FORMAT, QueueSettings, Quota, SettingKey, parse_settings
 from harch.workloads.spec import SchedulingClass
 
 PAGE = (DOCS / "reference" / "scheduling.md").read_text("utf-8")
@@ -25,8 +24,8 @@ def rows(form: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in cells[2:]}
 
 
-def default_of(form: str, key: Key) -> object:
-    settings = TurnSettings()
+def default_of(form: str, key: SettingKey) -> object:
+    settings = QueueSettings()
     if form == "class_weights":
         return settings.class_weights[SchedulingClass(key.name)]
     if key.field == "tenant_weights":
@@ -35,7 +34,7 @@ def default_of(form: str, key: Key) -> object:
 
 
 @pytest.mark.parametrize(("form", "key"), KEYS, ids=[f"{form}.{key.name}" for form, key in KEYS])
-def test_every_key_is_documented_with_its_limits_and_default(form: str, key: Key) -> None:
+def test_every_key_is_documented_with_its_limits_and_default(form: str, key: SettingKey) -> None:
     value, default, meaning = rows(form)[key.name]
     assert meaning
     assert value == f"{key.low:,.12g} to {key.high:,.12g}"

@@ -10,7 +10,7 @@ from documents import DOCS
 
 from harch.pipelines.sense.quarantine import EXPLANATIONS
 from harch.pipelines.sense.settings import SenseSettings
-from harch.pipelines.wire.schema import SHIPPED
+from harch.pipelines.wire.columns import SHIPPED
 
 PAGE = (DOCS / "pipelines" / "sense.md").read_text("utf-8")
 

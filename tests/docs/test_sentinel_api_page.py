@@ -6,7 +6,7 @@ import re
 
 from documents import ROOT
 
-from harch.api.telemetry.permissions import ACCESS
+from harch.sentinel.http.permissions import ACCESS
 
 ROW = re.compile(r"^\| (`/[^|]*) \| ([A-Z, ]+) \| ([^|]+) \|", re.MULTILINE)
 

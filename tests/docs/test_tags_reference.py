@@ -10,8 +10,7 @@ import yaml
 from documents import DOCS
 
 from harch.sovereignty.jurisdiction_file import parse_jurisdictions, shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import Tag
+from harch.sovereignty.tags import Tag, parse_tag
 
 PAGE = (DOCS / "reference" / "tags.md").read_text("utf-8")
 REGISTRY = shipped_jurisdictions()

@@ -9,17 +9,16 @@ import msgspec
 import yaml
 from documents import DOCS
 
-from harch.workloads.carbon import CarbonWishes
+from harch.workloads.check import workload_schema, workload_schema_text
 from harch.workloads.file import parse_workloads
-from harch.workloads.schema import workload_schema, workload_schema_text
-from harch.workloads.spec import Gang, Resources, Topology, WorkloadSpec
+from harch.workloads.spec import CarbonPreferences, Gang, Resources, Topology, WorkloadSpec
 
 PAGE = (DOCS / "reference" / "workload.md").read_text("utf-8")
 (EXAMPLE,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 FIELDS = [field.encode_name for field in msgspec.structs.fields(WorkloadSpec)]
 GROUPS = {
     name: [field.encode_name for field in msgspec.structs.fields(type_)]
-    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang), ("carbon", CarbonWishes))
+    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang), ("carbon", CarbonPreferences))
 }
 
 

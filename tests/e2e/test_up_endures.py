@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.cli.descendants import descendants_of
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.cli.process_tree import descendants_of
 from harch.testing.hub_process import free_port_base
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = pytest.mark.timeout(300)  # kernels may have to be compiled first
 PATIENCE_S = 120.0
@@ -129,7 +129,7 @@ def test_a_hub_that_cannot_start_is_told_the_others_work_and_it_may_come_back(
     up = make_up()
     up.until_heard("hub Dakhla has ended 3 times")
     assert up.heard("scheduling.toml")
-    up.until_heard("1 of 2 hubs are ready; not yet: Dakhla")
+    up.until_heard("1 of 2 hubs are ready; not ready: Dakhla")
     up.run_job(1)
     broken.unlink()
     up.until_heard("Dakhla", "2 of 2")

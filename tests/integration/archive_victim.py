@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harch.base.clock import SystemClock
 from harch.sentinel.archive.folder import ArchiveFolder
-from harch.sentinel.archive.limits import ArchiveSettings, Keeping
+from harch.sentinel.archive.limits import ArchivePolicy, ArchiveSettings
 from harch.sentinel.archive.logs.store import LogArchive
 from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
@@ -24,7 +24,8 @@ WRITERS = 2
 LINES, SPANS = 40, 20
 HOUR_NS = 3600 * 10**9
 SETTINGS = ArchiveSettings(
-    logs_keeping=Keeping(keep_ns=None, free_bytes_min=0), spans_keeping=Keeping(keep_ns=None, free_bytes_min=0)
+    logs_policy=ArchivePolicy(keep_ns=None, free_bytes_min=0),
+    spans_policy=ArchivePolicy(keep_ns=None, free_bytes_min=0),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from harch.api.app import create_app
-from harch.api.server import serve_api
+from harch.base.http.server import serve_api
 from harch.hub.views import Role
 from unit.api.fake_hub import KEYS, FakeHub
 

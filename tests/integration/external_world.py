@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from nats_world import MIB, World, identity
 
-from harch.pipelines.client.nkeys import Role, new_seed, public_key
-from harch.pipelines.engine.layout import Domain, Layout, Server, ServerTls
-from harch.pipelines.engine.user_tokens import signed
+from harch.pipelines.client.options import NkeyRole, new_seed, public_key
+from harch.pipelines.engine.keys import signed
+from harch.pipelines.engine.layout import Domain, EngineLayout, Server, ServerTls
 
 _ALL = {
     "subs": -1,
@@ -34,11 +34,11 @@ class ExternalCluster:
         self.made, self.names = made, names
         self.tls: ServerTls = identity(folder / "tls")
         self.servers = tuple(made.server(name, cluster=True, tls=self.tls) for name in names)
-        operator, account, system = new_seed(Role.OPERATOR), new_seed(Role.ACCOUNT), new_seed(Role.ACCOUNT)
-        self.signing_seed = new_seed(Role.ACCOUNT)
-        self.account = public_key(account, Role.ACCOUNT)
-        self._system = public_key(system, Role.ACCOUNT)
-        issuer, self._jetstream = public_key(operator, Role.OPERATOR), jetstream
+        operator, account, system = new_seed(NkeyRole.OPERATOR), new_seed(NkeyRole.ACCOUNT), new_seed(NkeyRole.ACCOUNT)
+        self.signing_seed = new_seed(NkeyRole.ACCOUNT)
+        self.account = public_key(account, NkeyRole.ACCOUNT)
+        self._system = public_key(system, NkeyRole.ACCOUNT)
+        issuer, self._jetstream = public_key(operator, NkeyRole.OPERATOR), jetstream
 
         def token(subject: str, nats: dict[str, Any]) -> str:
             claims = {
@@ -47,13 +47,13 @@ class ExternalCluster:
                 "name": subject[:8],
                 "iat": int(dt.datetime.now(dt.UTC).timestamp()),
             }
-            return signed({**claims, "nats": {"version": 2, **nats}}, operator, Role.OPERATOR)
+            return signed({**claims, "nats": {"version": 2, **nats}}, operator, NkeyRole.OPERATOR)
 
         permitted = {"default_permissions": {"pub": {}, "sub": {}}}
         ours = {
             "type": "account",
             "limits": {**_ALL, **(_STORAGE if jetstream else {})},
-            "signing_keys": [public_key(self.signing_seed, Role.ACCOUNT)],
+            "signing_keys": [public_key(self.signing_seed, NkeyRole.ACCOUNT)],
             **permitted,
         }
         self._operator = token(issuer, {"type": "operator", "system_account": self._system})
@@ -66,7 +66,7 @@ class ExternalCluster:
         self.key_file.chmod(0o600)
 
     async def start(self) -> None:
-        self.made.layout = Layout(domains=(Domain(country="MA", name="ma", servers=self.servers),))
+        self.made.layout = EngineLayout(domains=(Domain(country="MA", name="ma", servers=self.servers),))
         for server in self.servers:
             self.made.add(server, self._config(server))
         await asyncio.gather(*(self.made.servers[name].start() for name in self.names))

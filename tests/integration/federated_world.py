@@ -20,26 +20,26 @@ import httpx
 import pytest
 
 from harch.api.app import create_app
-from harch.api.sentinel_child import OWN_SETTINGS, SENTINEL_KEY, SentinelChild
-from harch.api.server import serve_api
+from harch.api.sentinel_process import OWN_SETTINGS, SENTINEL_KEY, SentinelChild
 from harch.base.clock import SystemClock
 from harch.base.config import Home
+from harch.base.http.server import serve_api
+from harch.federation.identity.authority import make_federation
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.links.connection import Connection
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.tls_connection import Connection
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet
 from harch.hub.audit.table import AuditQuery
 from harch.hub.keys import ensure_key_file
-from harch.hub.sentinel_door import SentinelDoor
-from harch.hub.service import HubService
+from harch.hub.sentinel_access import SentinelClient
+from harch.hub.service import build_hub
 from harch.hub.views import Role
-from harch.sentinel.node.frame import Frame
-from harch.sentinel.node.readings import Reading, series
-from harch.sovereignty.audit.entry import AuditEntry
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.sentinel.node.sender import Frame
+from harch.sentinel.node.sensors import SensorReading, series
+from harch.sovereignty.audit.chain import AuditEntry
 from harch.testing.ports import free_ports
+from harch.testing.samples import TINY_FLEET_TOML
 
 CLOCK = SystemClock()
 PATIENCE_S = 240.0  # the first start on a machine compiles kernels
@@ -107,7 +107,7 @@ class WatchedHub:
         api, telemetry = ports
         self._api, self._telemetry = api, telemetry
         self.url, self.sentinel_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{telemetry}"
-        self.service = HubService(
+        self.service = build_hub(
             fleet=fleet,
             hub=self.hub,
             state_dir=self.state_dir,
@@ -117,7 +117,7 @@ class WatchedHub:
             peer_urls={other.id: f"http://{other.id}" for other in fleet.hubs if other is not self.hub},
             on_broken=lambda error: None,
             identity=HubIdentity(identity_folder(home, self.hub.id)),
-            sentinel=SentinelDoor(self.sentinel_url, self.state_dir / SENTINEL_KEY),
+            sentinel=SentinelClient(self.sentinel_url, self.state_dir / SENTINEL_KEY),
         )
         if settings:
             (self.state_dir / OWN_SETTINGS).write_text(settings)
@@ -212,7 +212,7 @@ class FederatedWorld:
         answer = await self.client.post(self.hubs[hub].sentinel_url + path, content=content, headers=given)
         assert answer.is_success, (path, answer.status_code, answer.text)
 
-    async def write(self, hub: str, readings: list[Reading], times_ms: range) -> None:
+    async def write(self, hub: str, readings: list[SensorReading], times_ms: range) -> None:
         """Samples by remote-write, at each of the times."""
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy"}
         for at_ms in times_ms:
@@ -220,10 +220,10 @@ class FederatedWorld:
             await self.send(hub, "/api/v1/write", body, **headers)
 
 
-def planted(hub: str, name: str, values: list[float]) -> list[Reading]:
+def planted(hub: str, name: str, values: list[float]) -> list[SensorReading]:
     """One series a value, each with a label that nobody else has."""
     return [
-        Reading(series(name, {"hub": hub, "gpu": f"secret-gpu-{hub}-{number}"}), value)
+        SensorReading(series(name, {"hub": hub, "gpu": f"secret-gpu-{hub}-{number}"}), value)
         for number, value in enumerate(values)
     ]
 

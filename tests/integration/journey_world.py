@@ -12,7 +12,7 @@ import httpx
 from hub_pipeline_world import Webhook, until
 
 from harch.base.clock import SystemClock
-from harch.base.sealed import read_sealed
+from harch.base.state_files import read_sealed
 from harch.testing.hub_process import HubProcess
 
 DEVICES = ("field-0", "field-1", "field-2")

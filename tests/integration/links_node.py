@@ -13,7 +13,7 @@ from links_world import Note
 from harch.base.clock import SystemClock
 from harch.base.config import Home
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.links.mesh import Mesh
 
 

@@ -13,11 +13,19 @@ import msgspec
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home
 from harch.base.listen.gate import ConnectionGate
-from harch.federation.identity import tls
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.links.control import PROTOCOL_VERSION, Control, Hello, decode_control, encode_control
-from harch.federation.links.frames import FrameReader, Kind, frame
+from harch.federation.identity import hub_identity
+from harch.federation.identity.authority import make_federation
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.frames import (
+    PROTOCOL_VERSION,
+    Control,
+    FrameKind,
+    FrameReader,
+    LinkHello,
+    decode_control,
+    encode_control,
+    frame,
+)
 from harch.federation.links.mesh import Mesh
 from harch.testing.ports import free_ports
 
@@ -48,7 +56,7 @@ class Hub:
         identity: HubIdentity,
         *peers: HubIdentity,
         clock: Clock | None = None,
-        on_stranger: Callable[[bytes], bytes] | None = None,
+        on_uncertified: Callable[[bytes], bytes] | None = None,
         gate: ConnectionGate | None = None,
     ) -> None:
         self.identity = identity
@@ -65,7 +73,7 @@ class Hub:
             on_up=lambda hub_id: self._note("up", hub_id),
             on_down=lambda hub_id, why: self._note("down", hub_id, why),
             clock=clock or SystemClock(),
-            on_stranger=on_stranger,
+            on_uncertified=on_uncertified,
             gate=gate,
         )
 
@@ -143,17 +151,17 @@ class RawPeer:
         """Greeted, as a good peer."""
         peer = await cls.dial(hub, identity.client_context())
         peer.say(hello_of(identity))
-        assert isinstance(await peer.answer(), Hello)
+        assert isinstance(await peer.answer(), LinkHello)
         return peer
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
     def say(self, message: Control) -> None:
-        self.write(frame(Kind.CONTROL, encode_control(message)))
+        self.write(frame(FrameKind.CONTROL, encode_control(message)))
 
     def send(self, note: Note) -> None:
-        self.write(frame(Kind.MESSAGE, _encode(note)))
+        self.write(frame(FrameKind.MESSAGE, _encode(note)))
 
     async def frame(self) -> tuple[int, bytes] | None:
         """None at the end of the connection."""
@@ -182,8 +190,8 @@ class RawPeer:
         self._writer.close()
 
 
-def hello_of(identity: HubIdentity, **other: object) -> Hello:
-    said = Hello(
+def hello_of(identity: HubIdentity, **other: object) -> LinkHello:
+    said = LinkHello(
         protocol_version=PROTOCOL_VERSION,
         hub_id=identity.hub_id,
         trust_domain=identity.trust_domain,
@@ -193,4 +201,4 @@ def hello_of(identity: HubIdentity, **other: object) -> Hello:
 
 
 def context_without_certificate(identity: HubIdentity) -> ssl.SSLContext:
-    return tls.client_context(identity.authority, None)
+    return hub_identity.client_context(identity.authority, None)

@@ -18,20 +18,31 @@ from cryptography.x509.oid import NameOID
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
-from harch.pipelines.engine.binary import find_nats_server
 from harch.pipelines.engine.config import EngineSecrets, server_config
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
 from harch.pipelines.engine.keys import KeyFolder
-from harch.pipelines.engine.layout import BorderLink, Domain, Layout, Limits, Server, ServerTls
+from harch.pipelines.engine.layout import (
+    CONTROLLER,
+    BorderLink,
+    Domain,
+    EngineLayout,
+    EngineUser,
+    Server,
+    ServerLimits,
+    ServerTls,
+    StageGrant,
+    controller_user,
+    inbox_of,
+    stage_user,
+)
 from harch.pipelines.engine.log_lines import EngineEvent
-from harch.pipelines.engine.server import EngineServer, user_names
-from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, advisory_stream, bucket_stream
-from harch.pipelines.engine.users import CONTROLLER, EngineUser, StageGrant, controller_user, inbox_of, stage_user
+from harch.pipelines.engine.server import EngineServer, find_nats_server, user_names
+from harch.pipelines.engine.streams import ConsumerSpec, DesiredStreams, StreamSpec, advisory_stream, bucket_stream
 from harch.testing.ports import free_ports
 
 WAIT_S = 60.0
 MIB = 1 << 20
-LIMITS = Limits(memory_bytes_max=64 * MIB, file_bytes_max=256 * MIB)
+LIMITS = ServerLimits(memory_bytes_max=64 * MIB, file_bytes_max=256 * MIB)
 SENSE_MA = StageGrant(
     country="MA",
     pipeline="soil",
@@ -48,7 +59,7 @@ WORK_SN = StageGrant(
     listens=("juris.sn.fish.sense.*", "export.agg.>"),
     speaks=("juris.sn.fish.think.*", "export.agg.sn.fish"),
 )
-WANTED_MA = Wanted(
+WANTED_MA = DesiredStreams(
     streams=(
         StreamSpec(name="ma-soil-act", country="MA", subjects=("juris.ma.soil.act.*",), max_bytes=16 * MIB),
         bucket_stream("ma-soil-sense", "MA", max_bytes=4 * MIB),
@@ -109,7 +120,7 @@ class World:
         self.keys = KeyFolder(folder / "keys")
         self.events: list[EngineEvent] = []
         self.servers: dict[str, EngineServer] = {}
-        self.layout = Layout(domains=())
+        self.layout = EngineLayout(domains=())
 
     def server(self, name: str, *, border: bool = False, cluster: bool = False, tls: ServerTls | None = None) -> Server:
         client, monitor, leaf, route = free_ports(4)
@@ -135,7 +146,7 @@ class World:
         users = (self.controller("MA"), self.worker(SENSE_MA), self.worker(ACT_MA))
         return Domain(country="MA", name="ma", servers=servers, users=users, synced=synced)
 
-    async def start(self, layout: Layout, *, configs: dict[str, str] | None = None) -> None:
+    async def start(self, layout: EngineLayout, *, configs: dict[str, str] | None = None) -> None:
         """All servers at once. `configs` replaces the generated text of some of them (unsafe layouts)."""
         self.layout = layout
         seeds = {self.keys.public_key(name): self.keys.seed(name) for name in ("link", "link-sn-ma")}
@@ -200,7 +211,7 @@ async def two_countries(made: World, *, tls: ServerTls | None = None, other_tls:
     """Morocco accepts a border link, Senegal dials it."""
     morocco, senegal = made.server("ma-1", border=True, tls=tls), made.server("sn-1", tls=other_tls or tls)
     sn_users = (made.controller("SN"), made.worker(WORK_SN))
-    layout = Layout(
+    layout = EngineLayout(
         domains=(
             made.morocco(morocco),
             Domain(country="SN", name="sn", servers=(senegal,), users=sn_users),

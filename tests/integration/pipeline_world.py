@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from nats_pull import stored_seq
 from nats_world import until
 
 from harch.base.clock import SystemClock
@@ -20,32 +21,30 @@ from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.act.settings import ActionSettings, ActSettings, HttpSink
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.client.pull import stored_seq
-from harch.pipelines.engine.layout import Limits
+from harch.pipelines.engine.layout import ServerLimits
 from harch.pipelines.engine.streams import ConsumerSpec
 from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.features import feature_schema
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.settings import CheckpointSettings, SenseSettings, WindowSettings
-from harch.pipelines.sense.source_settings import HttpSource, TcpSource
+from harch.pipelines.sense.settings import CheckpointSettings, HttpSource, SenseSettings, TcpSource, WindowSettings
 from harch.pipelines.think.settings import BatchingSettings, ModelSettings, RuntimeKind, ThinkSettings, VersionSettings
 from harch.pipelines.wire.columns import decode_columns
 from harch.pipelines.wire.header import BatchHeader, check_payload, unpack_header
-from harch.pipelines.workers.config import LeaseSettings, SourceOptions, StageName
+from harch.pipelines.workers.config import LeaseSettings, SourceOptions, WorkerStage
 from harch.pipelines.workers.deployment import LaneSizes
-from harch.pipelines.workers.local import LocalPipeline
 from harch.pipelines.workers.parts import PipelineParts
-from harch.pipelines.workers.puller import Puller, acknowledge
-from harch.pipelines.workers.status import WorkerStatus
+from harch.pipelines.workers.pull_consumer import Puller, acknowledge
+from harch.pipelines.workers.telemetry import WorkerStatus
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Site
+from harch.testing.local_pipeline import LocalPipeline
 
 MIB = 1 << 20
 DEVICES = 12
 KEY = "a-key-of-the-tests-alone"
 SHOWN = {"x-api-key": KEY}
 WINDOW_S = 0.5
-LIMITS = Limits(memory_bytes_max=64 * MIB, file_bytes_max=512 * MIB)
+LIMITS = ServerLimits(memory_bytes_max=64 * MIB, file_bytes_max=512 * MIB)
 SIZES = LaneSizes(
     features_bytes=32 * MIB,
     outputs_bytes=32 * MIB,
@@ -77,12 +76,12 @@ def drier(rows):
 """
 
 
-def parts_of(sink_url: str, *, workers: dict[StageName, int] | None = None, partitions: int = 2) -> PipelineParts:
+def parts_of(sink_url: str, *, workers: dict[WorkerStage, int] | None = None, partitions: int = 2) -> PipelineParts:
     """Moisture of fields in, a window per half second, one action per device and window."""
     return PipelineParts(
         name="fields",
         country="MA",
-        site=Site(hub="dakhla", country="MA"),
+        site=LegalSite(hub="dakhla", country="MA"),
         policy=PolicyTable(1, {"dakhla": 0, "dakar": 1}),
         juris_mask=1,
         sense=SenseSettings(

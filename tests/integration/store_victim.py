@@ -9,8 +9,8 @@ from pathlib import Path
 from harch.base.clock import SystemClock
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.tenants import StoreFolder
 
 WRITERS = 3
@@ -41,7 +41,7 @@ def batches(writer: int, number: int) -> list[SeriesBatch]:
 
 
 def main(folder: Path, first: int) -> None:
-    store = StoreFolder(folder, SystemClock(), Limits(out_of_order_ms=None), BlockPolicy()).store("victim")
+    store = StoreFolder(folder, SystemClock(), TenantLimits(out_of_order_ms=None), BlockPolicy()).store("victim")
     printing = threading.Lock()
 
     def write(writer: int) -> None:

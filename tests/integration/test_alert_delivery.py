@@ -24,12 +24,11 @@ from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config_file import parse_config
-from harch.sentinel.alerts.deduplication import Why
-from harch.sentinel.alerts.delivery import Delivery, receiver_key
-from harch.sentinel.alerts.notification_text import Notice
-from harch.sentinel.alerts.notify.courier import Courier
-from harch.sentinel.alerts.notify.patience import BURST_MAX
-from harch.sentinel.alerts.notify.senders import Sender
+from harch.sentinel.alerts.delivery import Delivery, Why, receiver_key
+from harch.sentinel.alerts.notify.delivery_queue import DeliveryQueue
+from harch.sentinel.alerts.notify.retry_policy import BURST_MAX
+from harch.sentinel.alerts.notify.senders import NotificationSender
+from harch.sentinel.alerts.templates import Notice
 from harch.sentinel.model.labels import labels
 from harch.testing.clock import SimClock
 
@@ -100,7 +99,7 @@ async def test_a_webhook_gets_version_4_with_its_token(web: WebServer, tmp_path:
     token.write_text("s3cret\n")
     url = f"http://127.0.0.1:{web.port}/hook?k=v"
     yaml = f"  webhook_configs: [{{url: '{url}', http_config: {{authorization: {{credentials_file: {token}}}}}}}]\n"
-    await Sender().send(delivery_to(yaml))
+    await NotificationSender().send(delivery_to(yaml))
     headers, body = web.requests[0]
     assert headers["path"] == "/hook?k=v"
     assert headers["authorization"] == "bearer s3cret"
@@ -132,7 +131,7 @@ async def test_slack_gets_an_attachment(web: WebServer, monkeypatch: pytest.Monk
     monkeypatch.setenv("SLACK_HOOK", f"http://127.0.0.1:{web.port}/services/T/B/secret")
     fields = "[{title: who, value: '{{ .Receiver }}'}]"
     yaml = f"  slack_configs: [{{api_url_env: SLACK_HOOK, channel: '#ops', fields: {fields}}}]\n"
-    await Sender().send(delivery_to(yaml))
+    await NotificationSender().send(delivery_to(yaml))
     message = json.loads(web.requests[0][1])
     assert message["channel"] == "#ops"
     (attachment,) = message["attachments"]
@@ -149,12 +148,12 @@ async def test_an_address_with_a_secret_never_appears_in_errors_or_logs(
     yaml = f"  webhook_configs: [{{url: 'http://user:pw@127.0.0.1:{web.port}/very-secret'}}]\n"
     for retry in (False, True):
         with pytest.raises(HarchError) as refused:
-            await Sender().send(delivery_to(yaml))
+            await NotificationSender().send(delivery_to(yaml))
         assert refused.value.meta["retry"] is retry
         assert "secret" not in str(refused.value)
         assert "pw" not in str(refused.value)
     with pytest.raises(HarchError) as unreachable:
-        await Sender().send(delivery_to("  webhook_configs: [{url: 'http://127.0.0.1:1/very-secret'}]\n"))
+        await NotificationSender().send(delivery_to("  webhook_configs: [{url: 'http://127.0.0.1:1/very-secret'}]\n"))
     assert "secret" not in str(unreachable.value)
     assert not any("secret" in record.getMessage() for record in caplog.records)
 
@@ -238,7 +237,7 @@ def mail_to(port: int, ca: Path, *, password: str = "hunter2") -> str:
 
 async def test_a_mail_goes_out_over_starttls_with_a_password_and_nobody_can_add_headers(smtp, certificate):
     box, port = await smtp(tls=True)
-    await Sender().send(delivery_to(mail_to(port, certificate[0])))
+    await NotificationSender().send(delivery_to(mail_to(port, certificate[0])))
     recipients, content = box.mails[0]
     assert recipients == ["ops@example.org", "night@example.org"]
     assert box.users == ["harch"]
@@ -254,15 +253,15 @@ async def test_a_mail_goes_out_over_starttls_with_a_password_and_nobody_can_add_
 
 async def test_mail_that_would_go_unencrypted_or_to_a_stranger_is_not_sent(smtp, certificate, tmp_path: Path):
     box, port = await smtp(tls=False)
-    with pytest.raises(HarchError, match="no STARTTLS"):
-        await Sender().send(delivery_to(mail_to(port, certificate[0])))
+    with pytest.raises(HarchError, match="not support STARTTLS"):
+        await NotificationSender().send(delivery_to(mail_to(port, certificate[0])))
     other, port = await smtp(tls=True)
     yaml = mail_to(port, certificate[0])
     untrusted = "\n".join(line for line in yaml.splitlines() if "ca_file" not in line)
     with pytest.raises(HarchError, match="SSL"):
-        await Sender().send(delivery_to(untrusted))
-    with pytest.raises(HarchError, match="does not accept the user") as refused:
-        await Sender().send(delivery_to(mail_to(port, certificate[0], password="wrong")))
+        await NotificationSender().send(delivery_to(untrusted))
+    with pytest.raises(HarchError, match="rejected the user") as refused:
+        await NotificationSender().send(delivery_to(mail_to(port, certificate[0], password="wrong")))
     assert refused.value.meta["retry"] is False
     assert "wrong" not in str(refused.value)
     assert box.mails == other.mails == []
@@ -281,7 +280,7 @@ class Outcomes:
 async def test_a_receiver_that_fails_for_a_while_gets_the_notification_after_pauses(web: WebServer):
     web.statuses = [500, 503]
     clock, outcomes = SimClock(), Outcomes()
-    courier = Courier(Sender(), clock, done=outcomes.done)
+    courier = DeliveryQueue(NotificationSender(), clock, done=outcomes.done)
     running = asyncio.create_task(courier.run())
     courier.offer(delivery_to(f"  webhook_configs: [{{url: 'http://127.0.0.1:{web.port}/'}}]\n"))
     async with asyncio.timeout(60):
@@ -298,7 +297,7 @@ async def test_a_receiver_that_stays_away_is_given_up_at_the_deadline_and_a_refu
     web.statuses = [404]
     outcomes = Outcomes()
     clock = SystemClock()
-    courier = Courier(Sender(), clock, done=outcomes.done)
+    courier = DeliveryQueue(NotificationSender(), clock, done=outcomes.done)
     running = asyncio.create_task(courier.run())
     now_ms = round(clock.now().timestamp() * 1000)
     courier.offer(delivery_to("  webhook_configs: [{url: 'http://127.0.0.1:1/'}]\n", deadline_ms=now_ms + 500))
@@ -322,7 +321,7 @@ class Counting:
 
 async def test_a_storm_is_spread_over_time():
     clock, outcomes, counting = SimClock(), Outcomes(), Counting()
-    courier = Courier(counting, clock, done=outcomes.done)
+    courier = DeliveryQueue(counting, clock, done=outcomes.done)
     running = asyncio.create_task(courier.run())
     delivery = delivery_to("  webhook_configs: [{url: 'http://127.0.0.1:1/'}]\n")
     for _ in range(BURST_MAX + 10):
@@ -349,8 +348,8 @@ async def test_a_redirect_leads_to_no_other_host(web: WebServer):
     first = await asyncio.start_server(redirects, "127.0.0.1", 0)
     async with first, other:
         url = f"http://127.0.0.1:{first.sockets[0].getsockname()[1]}/hook"
-        with pytest.raises(HarchError, match="redirects to another host") as refused:
-            await Sender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
+        with pytest.raises(HarchError, match="redirects to a host") as refused:
+            await NotificationSender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
     assert refused.value.meta["retry"] is False
     assert not heard
 
@@ -359,6 +358,6 @@ async def test_what_is_told_of_a_receiver_is_its_host_as_the_client_reads_it():
     """A token may follow the host at once, and what looks like a user may be the host."""
     for url in ("http://127.0.0.1:1?token=s3cret", "http://127.0.0.1:1?@elsewhere.example/"):
         with pytest.raises(HarchError) as unreachable:
-            await Sender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
+            await NotificationSender().send(delivery_to(f"  webhook_configs: [{{url: '{url}'}}]\n"))
         assert str(unreachable.value).startswith("error[E0650]: 127.0.0.1:1: ")
         assert "s3cret" not in str(unreachable.value)

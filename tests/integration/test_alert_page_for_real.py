@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from harch.sentinel.node.frame import Frame
-from harch.sentinel.node.readings import Reading, series
+from harch.sentinel.node.sender import Frame
+from harch.sentinel.node.sensors import SensorReading, series
 
 PATIENCE_S = 60.0
 GREETING = "SENTINEL listens on "
@@ -109,7 +109,7 @@ def test_an_alert_of_the_same_hub_has_the_trace_and_the_line_on_its_page(sentine
     while not found:
         assert time.monotonic() < end, "the alert does not fire"
         body = Frame([]).filled(
-            [Reading(series("demo_queue_length", {"hub": "dakar"}), 250.0)], round(time.time() * 1000)
+            [SensorReading(series("demo_queue_length", {"hub": "dakar"}), 250.0)], round(time.time() * 1000)
         )
         headers = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
         written = sentinel.post(

@@ -14,8 +14,8 @@ import pytest
 import websockets
 
 from harch.api.app import create_app
-from harch.api.server import bind, serve_api
 from harch.base.errors import HarchError
+from harch.base.http.server import bind, serve_api
 from harch.hub.views import Role
 from integration.conftest import RunningHub
 from unit.api.fake_hub import KEYS, FakeHub

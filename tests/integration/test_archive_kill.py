@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harch.base.clock import SystemClock
 from harch.sentinel.archive.folder import ArchiveFolder
-from harch.sentinel.model.logs import LogRequest, Order
+from harch.sentinel.model.logs import LineOrder, LogRequest
 from harch.sentinel.model.spans import SpanQuery
 from integration.archive_victim import LINES, SETTINGS, SPANS, lines_of, spans_of
 
@@ -67,10 +67,10 @@ def _check(folder: Path, acknowledged: set[Write], written: set[Write]) -> None:
     archive = ArchiveFolder(folder, SystemClock(), SETTINGS)
     try:
         logs, spans = archive.logs("victim"), archive.spans("victim")
-        request = LogRequest((), -(1 << 62), 1 << 62, order=Order.ANY, with_metadata=False)
+        request = LogRequest((), -(1 << 62), 1 << 62, order=LineOrder.ANY, with_metadata=False)
         held: Counter[str] = Counter()
         for chunk in logs.scan(request, lambda: False):
-            held.update(chunk.texts)
+            held.update(chunk.bodies)
         assert max(held.values(), default=1) == 1, "a line is there twice"
         assert sum(held.values()) % LINES == 0, "a write is there in part"
         traces = {
@@ -80,7 +80,10 @@ def _check(folder: Path, acknowledged: set[Write], written: set[Write]) -> None:
         assert set(traces.values()) <= {SPANS}, "a trace is there in part, or has spans twice"
         for kind, writer, number in acknowledged:
             if kind == "lines":
-                assert all(text in held for batch in lines_of(writer, number) for text in batch.texts), (writer, number)
+                assert all(text in held for batch in lines_of(writer, number) for text in batch.bodies), (
+                    writer,
+                    number,
+                )
             else:
                 expected = spans_of(writer, number)
                 assert expected[0].trace_id in traces, (writer, number)

@@ -16,9 +16,9 @@ import pytest
 
 from harch.sovereignty.audit.chain import split_lines
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, read_checkpoints
-from harch.sovereignty.audit.verification import Outcome, verify
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.sovereignty.audit.verification import VerificationOutcome, verify
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = pytest.mark.uses("bubblewrap")
 
@@ -62,7 +62,7 @@ def verdict(hub: HubProcess, *words: str) -> dict[str, Any]:
     return told
 
 
-def outcome_of(hub: HubProcess, kept: list[SignedCheckpoint]) -> Outcome:
+def outcome_of(hub: HubProcess, kept: list[SignedCheckpoint]) -> VerificationOutcome:
     with hub.client() as client:
         return verify(split_lines([client.get("/v1/audit/export").content]), kept)
 
@@ -127,7 +127,7 @@ def test_a_hub_that_cannot_be_asked_makes_the_report_incomplete(hub: HubProcess)
     assert not told["complete"]
     assert {chain["hub"]: bool(chain["problem"]) for chain in told["chains"]} == {"dakhla": False, "dakar": True}
     shown = harch(hub, "report", "--data", "job-1", "--month", this_month())
-    assert shown.stdout.startswith("NOT COMPLETE, so no proof: dakar: not read")
+    assert shown.stdout.startswith("INCOMPLETE, so no proof: dakar: not read")
 
 
 def test_a_report_finds_names_and_says_what_they_stand_for(hub: HubProcess) -> None:

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "audit.md"
 ALONE = TINY_FLEET_TOML.split('\n[[hubs]]\nname = "Dakar"')[0]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = pytest.mark.uses("bubblewrap")
 

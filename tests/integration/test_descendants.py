@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harch.cli.descendants import cpu_s, descendants_of, recorded
+from harch.cli.process_tree import cpu_s, descendants_of, recorded
 from harch.execution.kernel import start_ticks
 
 # In a process of its own: it becomes the parent of orphans, and ends all its children.
 STORY = """
 import asyncio, os, subprocess, sys
 from harch.base.clock import SystemClock
-from harch.cli.descendants import Descendants, descendants_of
+from harch.cli.process_tree import Descendants, descendants_of
 
 DAEMON = '''
 import os, signal, sys, time
@@ -80,7 +80,7 @@ RECORDED_STORY = """
 import asyncio, sys
 from pathlib import Path
 from harch.base.clock import SystemClock
-from harch.cli.descendants import Descendants
+from harch.cli.process_tree import Descendants
 
 async def main():
     assert await Descendants().end([Path(sys.argv[1])], SystemClock(), grace_s=5.0) == []

@@ -14,27 +14,19 @@ from msgspec.structs import replace
 from harch.base.clock import SystemClock
 from harch.base.config import Home
 from harch.base.errors import HarchError
-from harch.execution.protocol import (
-    AgentMessage,
-    LogChunk,
-    ReadLog,
-    TaskKey,
-    decode_hub_frame,
-    encode_frame,
-)
-from harch.federation.identity.authority import Authority
+from harch.execution.protocol import AgentMessage, ReadTaskLog, TaskKey, TaskLogChunk, decode_hub_frame, encode_frame
+from harch.federation.identity.authority import FederationAuthority, make_federation
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.hub_identity import HubIdentity
 from harch.hub.audit.table import AuditQuery
-from harch.hub.desk import Closed
-from harch.hub.service import HubService
-from harch.hub.views import PeerView, Sight, WorkloadQuery
+from harch.hub.jobs.state import Closed
+from harch.hub.service import build_hub
+from harch.hub.views import PeerReach, PeerView, WorkloadQuery
 from harch.placement.explanation import Verdict
 from harch.sentinel.federated.messages import MetricPart, Question
 from harch.testing.agents import SimAgent
-from harch.testing.fleets import tiny_fleet
 from harch.testing.ports import free_ports
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 from unit.sovereignty_policy.bundles import files
@@ -58,9 +50,9 @@ class NearAgent:
 
     async def send(self, frame: bytes) -> None:
         for message in decode_hub_frame(frame):
-            if isinstance(message, ReadLog):
+            if isinstance(message, ReadTaskLog):
                 text = f"output of attempt {message.key.attempt}"[message.offset :].encode()
-                self._say([LogChunk(request_id=message.request_id, offset=message.offset, data=text, eof=True)])
+                self._say([TaskLogChunk(request_id=message.request_id, offset=message.offset, data=text, eof=True)])
             else:
                 self.agent.receive(message, now=CLOCK.now())
         self.report()
@@ -85,7 +77,7 @@ class LiveHub:
         fleet = tiny_fleet()
         self._hub = fleet.hubs[number]
         others = {hub.id: f"http://{hub.id}" for hub in fleet.hubs if hub is not self._hub}
-        self.service = HubService(
+        self.service = build_hub(
             fleet=fleet,
             hub=self._hub,
             state_dir=home.hub(self._hub.id),
@@ -164,7 +156,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 async def test_each_sees_the_other_fresh_and_with_its_figures(pair: Pair) -> None:
     seen, real = pair.dakhla.other(), pair.dakar.service.summary()
     assert seen.summary is not None
-    assert (seen.sight, seen.error, seen.url) == (Sight.LINKED, "", "http://dakar")
+    assert (seen.reach, seen.error, seen.url) == (PeerReach.LINKED, "", "http://dakar")
     assert seen.age_s is not None
     assert seen.age_s < 2
     assert seen.summary.models == real.models
@@ -180,7 +172,7 @@ async def test_lent_work_runs_is_read_and_ends_as_if_it_were_at_home(pair: Pair)
     page = await pair.dakhla.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=7, bytes_max=1000)
     assert (page.offset, page.data, page.eof) == (7, b"of attempt 1", True)
     sentence = (await pair.dakhla.service.why(workload.id, tenant="t")).sentence
-    assert sentence.startswith("running at dakar under lease, epoch 1; dakar was last heard")
+    assert sentence.startswith("running at dakar under lease, epoch 1; dakar last answered")
     (key,) = pair.dakar.agent.agent.running
     pair.dakar.agent.end(key)
     await until(lambda: workload.state is State.COMPLETED)
@@ -216,8 +208,8 @@ async def test_any_hub_lists_the_work_of_all_and_only_what_the_caller_may_see(pa
         assert (row.id, row.owner_hub, row.runner_hub, row.epoch) == (lent.id, "dakhla", "dakar", 1)
         assert (work.total, work.silent) == (1, [])
         assert (await hub.service.federation.work(tenant="another")).rows == []
-    guests = await pair.dakar.service.workloads(WorkloadQuery(tenant=None, guests=True))
-    assert [guest.id for guest in guests.items] == [lent.id]
+    borrowed = await pair.dakar.service.workloads(WorkloadQuery(tenant=None, borrowed=True))
+    assert [borrowed.id for borrowed in borrowed.items] == [lent.id]
     assert (await pair.dakar.service.workloads(WorkloadQuery(tenant=None))).total == 0
 
 
@@ -225,7 +217,7 @@ async def test_a_silent_hub_is_suspected_and_named_as_missing_and_nothing_is_evi
     lent = await pair.dakhla.submit(countries_allowed=("SN",))
     await until(lambda: lent.state is State.RUNNING and pair.dakhla.told("gpus_allocated") == 1)
     await pair.dakar.stop()
-    await until(lambda: pair.dakhla.other().sight is Sight.SUSPECTED)
+    await until(lambda: pair.dakhla.other().reach is PeerReach.SUSPECTED)
     seen = pair.dakhla.other()
     assert not seen.reachable
     assert seen.error.startswith("suspected: silent for")
@@ -241,7 +233,7 @@ async def test_a_silent_hub_is_suspected_and_named_as_missing_and_nothing_is_evi
     await pair.dakhla.notes("hub.suspected", "dakar")
     pair.dakar = LiveHub(pair.home, 1)
     await pair.ready()
-    await until(lambda: pair.dakhla.other().sight is Sight.LINKED)
+    await until(lambda: pair.dakhla.other().reach is PeerReach.LINKED)
 
 
 async def test_the_policy_of_the_runner_binds_what_others_lend_it(pair: Pair) -> None:
@@ -308,12 +300,12 @@ async def test_a_hub_that_was_set_back_with_its_head_file_learns_it_from_its_pee
 
 async def test_a_hub_without_telemetry_says_so_and_a_stranger_cannot_be_asked(pair: Pair) -> None:
     part = MetricPart(expression="sum(up)", start_ms=0, end_ms=0, step_ms=0)
-    question = msgspec.msgpack.encode(Question(id="q_1", tenant="t", asked_by="key_1", parts=(part,)))
+    question = msgspec.msgpack.encode(Question(id="q_1", tenant="t", requested_by="key_1", parts=(part,)))
     federation = pair.dakhla.service.federation
-    with pytest.raises(HarchError, match="`nador` is no other hub") as stranger:
-        await federation.ask_telemetry("nador", question, within_s=5)
+    with pytest.raises(HarchError, match="`nador` is not another hub") as stranger:
+        await federation.query_telemetry("nador", question, within_s=5)
     with pytest.raises(HarchError) as silent:
-        await federation.ask_telemetry("dakar", question, within_s=5)
+        await federation.query_telemetry("dakar", question, within_s=5)
     assert (stranger.value.code, silent.value.code) == ("E0699", "E0698")
     (record,) = await pair.dakar.service.audit.records(AuditQuery(kind="telemetry"))
     assert (record.entry.verdict, record.entry.details["refused_rules"]) == ("refused", ("E0698",))
@@ -336,7 +328,7 @@ async def test_a_hub_leaves_only_without_work_and_then_for_good_until_it_is_invi
     pair.dakhla.agent.end(key)
     await until(lambda: workload.state is State.COMPLETED)
     await operations.close_hub(Closed.RETIRED, why="sold")
-    await until(lambda: pair.dakhla.other().sight is Sight.RETIRED and pair.dakhla.other().summary is None)
+    await until(lambda: pair.dakhla.other().reach is PeerReach.RETIRED and pair.dakhla.other().summary is None)
     await pair.dakhla.notes("hub.retired", "dakar")
     assert not await pair.dakhla.has_noted("hub.suspected", "dakar")
     with pytest.raises(HarchError, match="has been retired"):
@@ -344,7 +336,7 @@ async def test_a_hub_leaves_only_without_work_and_then_for_good_until_it_is_invi
 
     await pair.dakar.stop()
     identity = HubIdentity(identity_folder(pair.home, "dakar"))
-    authority = Authority(HubIdentity(identity_folder(pair.home, "dakhla")))
+    authority = FederationAuthority(HubIdentity(identity_folder(pair.home, "dakhla")))
     key_of_dakar = identity.state_key.public_key().public_bytes_raw()
     record = authority.admit("dakar", key_of_dakar, identity.member.address, now=CLOCK.now())
     identity.learn([record])

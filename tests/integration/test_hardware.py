@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harch.sdk import Client
-from harch.testing.fleets import TINY_FLEET_TOML, tiny_fleet
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML, tiny_fleet
 
 pytestmark = pytest.mark.uses("bubblewrap")
 
@@ -92,7 +92,7 @@ def test_work_waits_for_a_cordoned_node_says_so_and_starts_when_it_is_opened(hub
     told = get(hub, "/workloads/patient/why")
     assert told["verdict"] == "must_wait"
     assert f"4 more would fit on cordoned nodes ({H100_NODES[0]}" in told["sentence"]
-    assert "1 of 1 that wait as training" in told["turn"]
+    assert "1 of 1 pending in class training" in told["turn"]
     listed = get(hub, "/nodes?cordoned=true")
     assert [condition["why"] for condition in listed["items"][0]["conditions"]] == ["new memory"]
     change(hub, f"/nodes/{H100_NODES[2]}", cordoned=False)
@@ -127,7 +127,7 @@ def test_a_gpu_that_is_marked_is_not_given_and_this_survives_a_restart(hub: HubP
     assert len(gpus) == 7
     assert sick not in gpus
     assert get(hub, "/workloads/whole")["status"] == "pending"
-    assert "1 suitable GPUs are idle but marked unhealthy" in get(hub, "/workloads/whole/why")["sentence"]
+    assert "1 suitable GPUs are idle but unhealthy" in get(hub, "/workloads/whole/why")["sentence"]
     change(hub, f"/gpus/{sick}", healthy=True)
 
 

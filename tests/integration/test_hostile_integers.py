@@ -13,9 +13,9 @@ import pytest
 from harch.api.app import create_app
 from harch.api.openapi import describe
 from harch.base.clock import SystemClock
-from harch.hub.service import HubService
+from harch.hub.service import HubService, build_hub
 from harch.hub.views import Role
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 
 INT64_MAX = 2**63 - 1
 KEY = "hsk_" + "a" * 32
@@ -32,7 +32,7 @@ def fleet() -> Any:
 
 @pytest.fixture
 async def service(fleet: Any, tmp_path: Path) -> AsyncIterator[HubService]:
-    hub = HubService(
+    hub = build_hub(
         fleet=fleet,
         hub=fleet.hubs[0],
         state_dir=tmp_path,

@@ -9,18 +9,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from harch.api.telemetry import process
-from harch.api.telemetry.access import OpenDoor
-from harch.api.telemetry.process import Sentinel, ServeOptions
-from harch.api.telemetry.routing import Route, Work
-from harch.api.telemetry.settings import read_settings
 from harch.base.clock import SystemClock
 from harch.sentinel.archive.folder import ArchiveFolder
+from harch.sentinel.http import server
+from harch.sentinel.http.access import OpenAuthenticator
+from harch.sentinel.http.routing import HttpRoute, WorkClass
+from harch.sentinel.http.server import Sentinel, ServeOptions
+from harch.sentinel.http.settings import read_settings
 from harch.sentinel.store.tenants import StoreFolder
 
 pytestmark = pytest.mark.timeout(600)  # kernels may have to be compiled first
 HOSTILE = ("99999999999999999999", "-99999999999999999999", str(2**63), "9" * 5000, "-1", "٣", "²", "1e999", "nan")
-SOURCES = "".join(path.read_text("utf-8") for path in Path(process.__file__).parent.glob("*.py"))
+SOURCES = "".join(path.read_text("utf-8") for path in Path(server.__file__).parent.glob("*.py"))
 # What the routes read as a number, a time or a duration.
 NAMES = sorted(
     set(re.findall(r'(?:count|time_ms)\(\s*"(\w+)"', SOURCES))
@@ -35,14 +35,14 @@ async def sentinel(tmp_path: Path) -> AsyncIterator[Sentinel]:
     clock, settings = SystemClock(), read_settings(None)
     folder = StoreFolder(tmp_path, clock, settings.store, settings.retention)
     archive = ArchiveFolder(tmp_path, clock, settings.archive)
-    made = Sentinel(folder, archive, settings, [], ServeOptions(tmp_path), OpenDoor(), clock)
+    made = Sentinel(folder, archive, settings, [], ServeOptions(tmp_path), OpenAuthenticator(), clock)
     yield made
     await made.close()
     archive.close()
     folder.close()
 
 
-def routes(sentinel: Sentinel) -> Iterator[Route]:
+def routes(sentinel: Sentinel) -> Iterator[HttpRoute]:
     table = sentinel.app._routes
     for same_path in table._exact.values():
         yield from same_path
@@ -56,7 +56,7 @@ async def test_no_parameter_and_no_path_makes_sentinel_stumble(sentinel: Sentine
     transport = httpx.ASGITransport(sentinel.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://sentinel", timeout=60) as client:
         for route in routes(sentinel):
-            if route.path == "/-/reload" or route.work is Work.WRITE:
+            if route.path == "/-/reload" or route.work is WorkClass.WRITE:
                 continue
             method = "GET" if "GET" in route.methods else route.methods[0]
             plain = re.sub(r"\{\w+\}", "x", route.path)

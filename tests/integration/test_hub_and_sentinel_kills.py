@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.hub_and_sentinel import HubAndSentinel, descendants_of_home
-from harch.testing.kill_rounds import kill_in_turn
+from harch.testing.kill_rounds import HubAndSentinel, descendants_of_home, kill_in_turn
+from harch.testing.samples import TINY_FLEET_TOML
 
 KILLS = 4
 

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.testing.fleets import TINY_FLEET_TOML, tiny_fleet
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML, tiny_fleet
 
 pytestmark = pytest.mark.uses("bubblewrap")
 

@@ -20,17 +20,20 @@ from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home
 from harch.base.errors import HarchError
 from harch.federation.identity.authority import found
-from harch.federation.identity.desk import JoinDesk, invite
+from harch.federation.identity.enrolment import EnrolmentService, Invitation, invite, join, parse_invitation
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.identity.invitations import Invitation, parse_invitation
-from harch.federation.identity.joining import join
-from harch.federation.identity.keeper import IdentityKeeper
-from harch.federation.identity.members import Address
-from harch.federation.identity.messages import IdentityMessage, Members, Renewed, RenewRequest
-from harch.federation.identity.names import HubName
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.identity.members import (
+    Address,
+    CertificateRenewed,
+    HubName,
+    IdentityMessage,
+    Members,
+    RenewRequest,
+)
+from harch.federation.identity.renewal import IdentityRenewal
 from harch.federation.links.mesh import Mesh
-from harch.federation.links.stranger import ask_as_stranger
+from harch.federation.links.tls_connection import send_uncertified
 from harch.testing.clock import SimClock
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,7 +47,7 @@ class Hub:
         self.identity = identity
         self.clock = clock or SystemClock()
         self.heard: list[IdentityMessage] = []
-        self.desk: JoinDesk | None = None
+        self.desk: EnrolmentService | None = None
         self.mesh: Mesh[IdentityMessage] = Mesh(
             identity=identity,
             listen=identity.member.address,
@@ -55,11 +58,11 @@ class Hub:
             on_up=lambda hub_id: self.keeper.on_up(hub_id),
             on_down=lambda hub_id, why: None,
             clock=SystemClock(),
-            on_stranger=self._on_stranger if identity.folder.has_authority else None,
+            on_uncertified=self._on_stranger if identity.folder.has_authority else None,
         )
-        self.keeper = IdentityKeeper(identity, self.mesh, self.clock, address=identity.member.address)
+        self.keeper = IdentityRenewal(identity, self.mesh, self.clock, address=identity.member.address)
         if self.keeper.authority is not None:
-            self.desk = JoinDesk(self.keeper.authority, self.clock)
+            self.desk = EnrolmentService(self.keeper.authority, self.clock)
 
     def _on_stranger(self, question: bytes) -> bytes:
         assert self.desk is not None
@@ -99,14 +102,14 @@ def founder(folder: Path) -> Hub:
     )
 
 
-def guest(hub: Hub, hub_id: str = "dakar", **words: object) -> Invitation:
+def borrowed(hub: Hub, hub_id: str = "dakar", **words: object) -> Invitation:
     return invite(hub.identity, hub_id, now=SystemClock().now(), **words)  # type: ignore[arg-type]
 
 
 async def joined(folder: Path, card: Invitation) -> HubIdentity:
     (port,) = free_ports(1)
     folder_of_hub = identity_folder(Home(folder), card.hub_id)
-    return await join(folder_of_hub, card, (HOST, port), ask=ask_as_stranger, now=SystemClock().now())
+    return await join(folder_of_hub, card, (HOST, port), send=send_uncertified, now=SystemClock().now())
 
 
 async def refusal(folder: Path, card: Invitation) -> HarchError:
@@ -160,10 +163,10 @@ async def test_init_invite_and_join_on_the_command_line(tmp_path: Path) -> None:
 async def test_who_joined_is_linked_with_all_members_at_once(tmp_path: Path) -> None:
     dakhla = founder(tmp_path)
     async with serving(dakhla):
-        dakar = Hub(await joined(tmp_path, guest(dakhla, "dakar")))
+        dakar = Hub(await joined(tmp_path, borrowed(dakhla, "dakar")))
         async with serving(dakar):
             await until(lambda: dakar.mesh.is_up("dakhla") and dakhla.mesh.is_up("dakar"))
-            abidjan = Hub(await joined(tmp_path, guest(dakhla, "abidjan")))
+            abidjan = Hub(await joined(tmp_path, borrowed(dakhla, "abidjan")))
             async with serving(abidjan):
                 await until(lambda: abidjan.mesh.is_up("dakar") and dakar.mesh.is_up("abidjan"))
     known = HubIdentity(dakar.identity.folder).roster.get("abidjan")
@@ -173,10 +176,10 @@ async def test_who_joined_is_linked_with_all_members_at_once(tmp_path: Path) -> 
 
 async def test_an_answer_that_was_lost_can_be_asked_for_again(tmp_path: Path) -> None:
     dakhla = founder(tmp_path)
-    card = guest(dakhla)
+    card = borrowed(dakhla)
 
     async def lose(address: Address, context: object, expected: object, question: bytes) -> bytes:
-        answer = await ask_as_stranger(address, context, expected, question)  # type: ignore[arg-type]
+        answer = await send_uncertified(address, context, expected, question)  # type: ignore[arg-type]
         if expected is not None:
             raise HarchError("E0802", "the line broke")
         return answer
@@ -184,7 +187,7 @@ async def test_an_answer_that_was_lost_can_be_asked_for_again(tmp_path: Path) ->
     async with serving(dakhla):
         folder = identity_folder(Home(tmp_path), "dakar")
         with pytest.raises(HarchError):
-            await join(folder, card, (HOST, 7), ask=lose, now=SystemClock().now())
+            await join(folder, card, (HOST, 7), send=lose, now=SystemClock().now())
         assert (await joined(tmp_path, card)).hub_id == "dakar"
 
 
@@ -204,7 +207,7 @@ async def test_the_secret_is_not_shown_to_another_federation_nor_to_another_memb
     answer = other.desk.answer if other.desk else None
     assert answer is not None
     other.desk.answer = lambda body: asked.append(body) or answer(body)  # type: ignore[method-assign,union-attr,func-returns-value]
-    card = guest(dakhla)
+    card = borrowed(dakhla)
     async with serving(dakhla, other):
         redirected = msgspec.structs.replace(card, address=other.identity.member.address)
         assert "is not of the federation" in (await refusal(tmp_path, redirected)).message
@@ -215,13 +218,13 @@ async def test_the_secret_is_not_shown_to_another_federation_nor_to_another_memb
 
 async def test_a_guessed_secret_opens_nothing(tmp_path: Path) -> None:
     dakhla = founder(tmp_path)
-    card = msgspec.structs.replace(guest(dakhla), secret=b"guessed".ljust(24))
+    card = msgspec.structs.replace(borrowed(dakhla), secret=b"guessed".ljust(24))
     async with serving(dakhla):
         assert "no invitation of this kind" in (await refusal(tmp_path, card)).message
 
 
 async def test_nobody_answers_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    error = await refusal(tmp_path, guest(founder(tmp_path)))
+    error = await refusal(tmp_path, borrowed(founder(tmp_path)))
     assert error.code == "E0802"
     assert error.hint
 
@@ -229,15 +232,15 @@ async def test_nobody_answers_is_an_error_with_a_hint(tmp_path: Path) -> None:
 async def test_a_member_is_invited_again_only_on_purpose(tmp_path: Path) -> None:
     dakhla = founder(tmp_path)
     async with serving(dakhla):
-        first = await joined(tmp_path, guest(dakhla))
+        first = await joined(tmp_path, borrowed(dakhla))
         with pytest.raises(HarchError) as caught:
-            guest(dakhla)
+            borrowed(dakhla)
         assert caught.value.code == "E0114"
-        again = await joined(tmp_path, guest(dakhla, again=True))
+        again = await joined(tmp_path, borrowed(dakhla, again=True))
         assert again.state_key.private_bytes_raw() == first.state_key.private_bytes_raw()
         assert again.certificate != first.certificate
         # After its disk was lost the hub is the same to all, with another key.
-        anew = await joined(tmp_path / "new-disk", guest(dakhla, again=True))
+        anew = await joined(tmp_path / "new-disk", borrowed(dakhla, again=True))
         known = dakhla.identity.roster.get("dakar")
         assert known is not None
         known.public_key.verify(anew.state_key.sign(b"x"), b"x")
@@ -255,7 +258,7 @@ async def test_certificates_are_renewed_over_the_links_without_interrupting_them
         clock.jump(25 * 3600)
         dakar.keeper.check()
         dakhla.keeper.check()
-        await until(lambda: any(isinstance(message, Renewed) for message in dakar.heard))
+        await until(lambda: any(isinstance(message, CertificateRenewed) for message in dakar.heard))
         assert dakar.identity.certificate.not_after - before.not_after >= timedelta(hours=24)
         assert dakhla.identity.certificate.not_after - before.not_after >= timedelta(hours=24)
         assert HubIdentity(dakar.identity.folder).certificate == dakar.identity.certificate
@@ -299,7 +302,7 @@ async def test_a_forged_record_is_not_believed_and_harms_nobody(tmp_path: Path) 
     dakhla = Hub(ids["dakhla"])
     dakhla.keeper.on_message("dakar", Members(foreign.roster.records()))
     assert dakhla.identity.roster.get("tangier") is None
-    dakhla.keeper.on_message("dakar", Renewed(foreign.certificate.der))
+    dakhla.keeper.on_message("dakar", CertificateRenewed(foreign.certificate.der))
     assert dakhla.identity.certificate.name.hub_id == "dakhla"
     assert dakhla.identity.generation == 0
 
@@ -309,7 +312,7 @@ async def test_a_new_address_becomes_known_to_all_with_the_next_check(tmp_path: 
     dakhla, dakar = Hub(ids["dakhla"]), Hub(ids["dakar"])
     async with serving(dakhla, dakar):
         await until(lambda: dakar.mesh.is_up("dakhla"))
-        moved = IdentityKeeper(dakar.identity, dakar.mesh, dakar.clock, address=("10.9.9.9", 7721))
+        moved = IdentityRenewal(dakar.identity, dakar.mesh, dakar.clock, address=("10.9.9.9", 7721))
         moved.check()
         await until(lambda: dakhla.identity.roster.get("dakar").address == ("10.9.9.9", 7721))  # type: ignore[union-attr]
         await until(lambda: dakar.identity.member.address == ("10.9.9.9", 7721))

@@ -13,10 +13,21 @@ import pytest
 from links_world import Hub, Note, RawPeer, federation, hello_of, running
 
 from harch.base.clock import SystemClock
-from harch.federation.identity.authority import Authority
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.links.control import Bye, Hello, Parted, Ping, Pong, Refused, encode_control
-from harch.federation.links.frames import BODY_BYTES_MAX, FrameTooLarge, Kind, frame
+from harch.federation.identity.authority import FederationAuthority
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.frames import (
+    BODY_BYTES_MAX,
+    Bye,
+    FrameKind,
+    FrameTooLarge,
+    LinkHello,
+    LinkPing,
+    LinkPong,
+    LinkRefused,
+    Parted,
+    encode_control,
+    frame,
+)
 from harch.testing.clock import SimClock
 
 
@@ -30,7 +41,7 @@ async def deaf(identity: HubIdentity) -> AsyncIterator[None]:
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
-        writer.write(frame(Kind.CONTROL, encode_control(hello_of(identity))))
+        writer.write(frame(FrameKind.CONTROL, encode_control(hello_of(identity))))
 
     address, context = identity.member.address, identity.server_context()
     async with await asyncio.start_server(greet, *address, ssl=context, limit=1024):
@@ -73,11 +84,11 @@ async def test_without_a_link_nothing_is_taken(tmp_path: Path) -> None:
 
 
 _FAULTS = {
-    "a body that is no message": frame(Kind.MESSAGE, b"\xc1garbage"),
-    "a message of another program": frame(Kind.MESSAGE, b"\x81\xa4type\xa3spy"),
-    "control that is none": frame(Kind.CONTROL, b"\xff"),
-    "an empty control": frame(Kind.CONTROL, b""),
-    "a kind that does not exist": frame(Kind.MESSAGE, b"")[:4] + b"\x09",
+    "a body that is no message": frame(FrameKind.MESSAGE, b"\xc1garbage"),
+    "a message of another program": frame(FrameKind.MESSAGE, b"\x81\xa4type\xa3spy"),
+    "control that is none": frame(FrameKind.CONTROL, b"\xff"),
+    "an empty control": frame(FrameKind.CONTROL, b""),
+    "a kind that does not exist": frame(FrameKind.MESSAGE, b"")[:4] + b"\x09",
     "more than a frame may hold": struct.pack("!IB", BODY_BYTES_MAX + 1, 0),
     "another protocol": b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n",
 }
@@ -109,7 +120,7 @@ async def test_before_its_greeting_nobody_may_send_much(tmp_path: Path) -> None:
     dakar = Hub(ids["dakar"])
     async with running(dakar):
         peer = await RawPeer.dial(dakar, ids["abidjan"].client_context())
-        peer.write(struct.pack("!IB", 100_000, Kind.CONTROL))
+        peer.write(struct.pack("!IB", 100_000, FrameKind.CONTROL))
         await peer.end()
 
 
@@ -218,11 +229,11 @@ async def test_a_greeted_peer_that_falls_silent_is_let_go(tmp_path: Path) -> Non
     async with running(dakar):
         peer = await RawPeer.of(ids["abidjan"], dakar)
         await clock.advance(14)
-        peer.say(Ping(1))
-        assert await peer.answer() == Pong(1)
+        peer.say(LinkPing(1))
+        assert await peer.answer() == LinkPong(1)
         await clock.advance(14)
-        peer.say(Ping(2))
-        assert await peer.answer() == Pong(2)
+        peer.say(LinkPing(2))
+        assert await peer.answer() == LinkPong(2)
         await clock.advance(17)
         await peer.end()
 
@@ -230,7 +241,7 @@ async def test_a_greeted_peer_that_falls_silent_is_let_go(tmp_path: Path) -> Non
 async def test_a_new_certificate_replaces_links_without_losing_or_reordering_a_message(tmp_path: Path) -> None:
     ids = federation(tmp_path, "dakar", "abidjan")
     dakar, abidjan = Hub(ids["dakar"], ids["abidjan"]), Hub(ids["abidjan"], ids["dakar"])
-    authority = Authority(ids["dakar"])
+    authority = FederationAuthority(ids["dakar"])
     sent = 0
     async with running(dakar, abidjan):
         await dakar.until_up("abidjan")
@@ -270,9 +281,9 @@ async def test_bye_is_confirmed_after_everything_before_it(tmp_path: Path) -> No
         peer = await RawPeer.of(ids["abidjan"], dakar)
         for number in range(1000):
             peer.send(Note(number))
-        peer.say(Ping(5))
+        peer.say(LinkPing(5))
         peer.say(Bye())
-        assert await peer.answer() == Pong(5)
+        assert await peer.answer() == LinkPong(5)
         assert await peer.answer() == Parted()
         assert len(dakar.received) == 1000
         peer.close()
@@ -285,7 +296,7 @@ async def test_a_second_greeting_on_one_connection_is_a_fault(tmp_path: Path) ->
         peer = await RawPeer.of(ids["abidjan"], dakar)
         peer.say(hello_of(ids["abidjan"]))
         answer = await peer.answer()
-        assert not isinstance(answer, Hello | Refused)
+        assert not isinstance(answer, LinkHello | LinkRefused)
         await peer.end()
 
 

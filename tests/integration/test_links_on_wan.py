@@ -15,7 +15,7 @@ import pytest
 
 from harch.base.clock import SystemClock
 from harch.base.config import Home
-from harch.federation.identity.founding import make_federation
+from harch.federation.identity.authority import make_federation
 from harch.testing.wan import Wan
 
 NODE = Path(__file__).with_name("links_node.py")

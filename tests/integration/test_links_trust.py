@@ -19,12 +19,11 @@ from links_world import (
 )
 
 from harch.base.clock import SystemClock
-from harch.federation.identity.authority import Authority
+from harch.federation.identity.authority import FederationAuthority
 from harch.federation.identity.certificates import issue, make_request
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.identity.names import HubName
-from harch.federation.links.control import Hello, Ping, Pong, Refused
-from harch.federation.links.frames import Kind, frame
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.identity.members import HubName
+from harch.federation.links.frames import FrameKind, LinkHello, LinkPing, LinkPong, LinkRefused, frame
 from harch.testing.clock import SimClock
 
 
@@ -69,7 +68,7 @@ async def test_without_a_certificate_nobody_is_greeted(tmp_path: Path, holder: s
         peer.say(hello_of(ids["abidjan" if holder == "dakar" else "dakar"]))
         answer = await peer.answer()
         if holder == "dakar":
-            assert answer == Refused("certificate", "the certificate names no hub")
+            assert answer == LinkRefused("certificate", "the certificate names no hub")
         else:
             assert answer is None  # TLS itself has ended the connection
         await peer.end()
@@ -77,14 +76,14 @@ async def test_without_a_certificate_nobody_is_greeted(tmp_path: Path, holder: s
 
 async def test_without_a_certificate_no_message_is_taken(tmp_path: Path) -> None:
     ids = federation(tmp_path, "dakar")
-    hub = Hub(ids["dakar"], on_stranger=lambda question: b"answer to " + question)
+    hub = Hub(ids["dakar"], on_uncertified=lambda question: b"answer to " + question)
     async with running(hub):
         peer = await RawPeer.dial(hub, context_without_certificate(ids["dakar"]))
         peer.send(Note(1))
         await peer.end()
         stranger = await RawPeer.dial(hub, context_without_certificate(ids["dakar"]))
-        stranger.write(frame(Kind.STRANGER, b"who"))
-        assert await stranger.frame() == (Kind.STRANGER, b"answer to who")
+        stranger.write(frame(FrameKind.UNCERTIFIED, b"who"))
+        assert await stranger.frame() == (FrameKind.UNCERTIFIED, b"answer to who")
         stranger.send(Note(2))  # one question, one answer, and that is all
         await stranger.end()
     assert hub.received == []
@@ -124,7 +123,7 @@ async def test_a_greeting_must_name_the_hub_of_the_certificate(tmp_path: Path) -
         peer.say(hello_of(ids["tangier"]))
         refused = await peer.answer()
         await peer.end()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LinkRefused)
     assert refused.reason == "the certificate names spiffe://harch.internal/hub/abidjan, the greeting tangier"
 
 
@@ -146,13 +145,13 @@ async def test_an_open_link_ends_when_its_certificate_does(tmp_path: Path) -> No
     dakar = Hub(ids["dakar"], clock=clock)
     async with running(dakar):
         peer = await RawPeer.of(ids["abidjan"], dakar)
-        peer.say(Ping(1))
-        assert await peer.answer() == Pong(1)
+        peer.say(LinkPing(1))
+        assert await peer.answer() == LinkPong(1)
         clock.jump(6)
-        peer.say(Ping(2))
+        peer.say(LinkPing(2))
         answer = await peer.answer()
         await peer.end()
-    assert answer == Refused("certificate", "the certificate of abidjan has expired")
+    assert answer == LinkRefused("certificate", "the certificate of abidjan has expired")
 
 
 async def test_a_retired_hub_loses_its_links_and_gets_no_others(tmp_path: Path) -> None:
@@ -161,7 +160,7 @@ async def test_a_retired_hub_loses_its_links_and_gets_no_others(tmp_path: Path) 
     async with running(dakar, abidjan):
         await abidjan.until_up("dakar")
         await dakar.until_up("abidjan")
-        Authority(ids["dakar"]).retire("abidjan", now=SystemClock().now())
+        FederationAuthority(ids["dakar"]).retire("abidjan", now=SystemClock().now())
         dakar.mesh.remove_peer("abidjan", "abidjan has been retired")
         await abidjan.until(lambda: ("down", "dakar", "refused: abidjan has been retired") in abidjan.news)
         await abidjan.until_trouble("dakar", "refused: abidjan has been retired")
@@ -176,7 +175,7 @@ async def test_an_unknown_version_is_refused_with_the_reason(tmp_path: Path) -> 
         peer.say(hello_of(ids["abidjan"], protocol_version=99))
         refused = await peer.answer()
         await peer.end()
-    assert refused == Refused("version", "abidjan speaks protocol version 99; dakar speaks version 1 only")
+    assert refused == LinkRefused("version", "abidjan speaks protocol version 99; dakar speaks version 1 only")
 
 
 async def test_a_newcomer_introduces_itself_where_it_is_not_known_yet(tmp_path: Path) -> None:
@@ -190,10 +189,10 @@ async def test_a_newcomer_introduces_itself_where_it_is_not_known_yet(tmp_path: 
     async with running(dakar):
         peer = await RawPeer.dial(dakar, ids["tangier"].client_context())
         peer.say(hello_of(ids["tangier"], introduction=b""))
-        assert await peer.answer() == Refused("member", "tangier is not known as a member")
+        assert await peer.answer() == LinkRefused("member", "tangier is not known as a member")
         await peer.end()
         peer = await RawPeer.dial(dakar, ids["tangier"].client_context())
         peer.say(hello_of(ids["tangier"]))
-        assert isinstance(await peer.answer(), Hello)
+        assert isinstance(await peer.answer(), LinkHello)
         peer.close()
     assert dakar.identity.roster.get("tangier") is not None

@@ -17,11 +17,10 @@ import pytest
 import uvloop
 
 from harch.api.app import create_app
-from harch.api.server import bind, serve_api
+from harch.base.http.server import bind, serve_api
 from harch.base.listen.accept import listen_for_streams
-from harch.base.listen.gate import ConnectionGate
+from harch.base.listen.gate import ConnectionGate, ListenLimits
 from harch.base.listen.http_server import http_server
-from harch.base.listen.limits import ListenLimits
 from integration.conftest import RunningHub
 from integration.links_world import Hub, federation, running
 from unit.api.fake_hub import FakeHub

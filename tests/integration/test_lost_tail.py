@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 WITHIN_S = 60
 

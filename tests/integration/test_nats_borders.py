@@ -20,26 +20,26 @@ from running_hub import RunningHub
 from harch.base.clock import SystemClock
 from harch.base.config import Home
 from harch.base.errors import HarchError
+from harch.federation.identity.authority import make_federation
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.identity.members import Address
 from harch.hub.audit.table import AuditQuery, AuditRecord
-from harch.hub.pipelines.border_tunnel import BorderTunnel
-from harch.hub.pipelines.borders import HubBorders
-from harch.hub.service import HubService
+from harch.hub.pipelines.cross_border.links import HubBorders
+from harch.hub.pipelines.cross_border.servers import BorderTunnel
+from harch.hub.service import build_hub
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.options import ClientOptions, Credentials
-from harch.pipelines.engine.borders import USER, HubBorder, Offer, Want, border_layout, plan_links
+from harch.pipelines.engine.borders import USER, BorderOffer, HubBorder, Want, border_layout, plan_links
 from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.keys import KeyFolder
-from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.engine.layout import inbox_of
 from harch.pipelines.spec.file import parse_pipelines
 from harch.pipelines.spec.release import as_object, export_tag
 from harch.sovereignty.declassification import Declassification, sign
-from harch.sovereignty.in_force import jurisdictions_in_force
-from harch.testing.fleets import tiny_fleet
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+from harch.testing.samples import tiny_fleet
 from unit.pipelines.engine.test_borders import TAG
 
 pytestmark = pytest.mark.uses("bubblewrap")
@@ -73,7 +73,7 @@ class LiveHub:
         fleet = tiny_fleet()
         self.hub = fleet.hubs[number]
         self.hook = Webhook()
-        self.service = HubService(
+        self.service = build_hub(
             fleet=fleet,
             hub=self.hub,
             state_dir=home.hub(self.hub.id),
@@ -240,10 +240,10 @@ async def test_a_hub_abroad_that_drops_every_rule_hears_and_says_no_more_than_it
     """Dakhla's operators open their border server to everybody; Dakar's is as we configure it."""
     async with world(tmp_path) as made:
         seeds = {"dakhla": made.keys.seed("dakhla"), "dakar": made.keys.seed("dakar")}
-        offer = Offer(pipeline="fields", export="water", tag=TAG, hubs=("dakar",))
+        offer = BorderOffer(pipeline="fields", export="water", tag=TAG, hubs=("dakar",))
         want = Want("dakhla", "fields", "water")
 
-        def said(hub: str, country: str, *, offers: tuple[Offer, ...], wants: tuple[Want, ...]) -> HubBorder:
+        def said(hub: str, country: str, *, offers: tuple[BorderOffer, ...], wants: tuple[Want, ...]) -> HubBorder:
             key = made.keys.public_key(hub)
             return HubBorder(country=country, host="127.0.0.1", port=1, key=key, offers=offers, wants=wants)
 
@@ -309,9 +309,9 @@ async def test_what_may_not_leave_or_cannot_is_refused_before_anything_runs(hubs
     assert refused.value.code == "E0907"
     assert "SN" in str(refused.value)
     inside = dakhla.running.text() + IMPORTS
-    with pytest.raises(HarchError, match="no hub of another country"):
+    with pytest.raises(HarchError, match="not a hub in another country"):
         await dakhla.service.pipelines.apply(inside.encode(), "f.yaml", tenant="default", actor="test")
-    assert dakhla.borders.said() == {}
+    assert dakhla.borders.signals() == {}
     assert not (dakhla.running.folder / "pipelines" / "engine" / "border").exists()
 
 

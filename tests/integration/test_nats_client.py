@@ -1,20 +1,17 @@
-"""Do both transports keep their promises against a real server: views, flush, requests, acks, TLS, loss, reconnect?"""
+"""Does the client keep its promises against a real server: views, flush, requests, acks, TLS, loss, reconnect?"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from nats_world import LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, identity, until, world
 
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.client.blocking import BlockingClient
 from harch.pipelines.client.errors import (
     AuthorizationFailed,
     ConnectionLost,
@@ -22,11 +19,10 @@ from harch.pipelines.client.errors import (
     NoResponders,
     PermissionDenied,
     RequestTimeout,
-    SlowConsumer,
     TooLarge,
 )
 from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.layout import EngineLayout
 from harch.pipelines.engine.streams import plan_streams
 
 HOT = "juris.ma.soil.sense.0"  # the sense worker listens here, the controller publishes
@@ -35,99 +31,67 @@ HOT = "juris.ma.soil.sense.0"  # the sense worker listens here, the controller p
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[World]:
     async with world(tmp_path) as found:
-        await found.start(Layout(domains=(found.morocco(found.server("ma-1")),), limits=LIMITS))
+        await found.start(EngineLayout(domains=(found.morocco(found.server("ma-1")),), limits=LIMITS))
         control, admin = await admin_of(found, "ma-1", "MA")
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         await control.close()
         yield found
 
 
-def test_messages_of_any_size_arrive_whole_and_a_flush_swallows_none(made: World) -> None:
+async def test_messages_of_any_size_arrive_whole_and_a_flush_swallows_none(made: World) -> None:
     sizes = [0, 1, 15, 4096, 70_000, 1_000_000, 8 * MIB]
     payloads = [os.urandom(size) for size in sizes]
-    with (
-        BlockingClient(made.options("ma-1", SENSE_MA.user_name)) as sense,
-        BlockingClient(made.controller_options("ma-1", "MA")) as source,
+    got: list[tuple[str, bytes]] = []
+    async with (
+        AioClient(made.options("ma-1", SENSE_MA.user_name)) as sense,
+        AioClient(made.controller_options("ma-1", "MA")) as source,
     ):
-        sense.subscribe("juris.ma.soil.sense.*")
-        sense.flush()
-        sender = threading.Thread(target=lambda: [source.publish(HOT, payload) for payload in payloads])
-        sender.start()
-        sender.join()
-        source.flush(20)
-        sense.flush(20)  # messages were on their way before the answer to this: they are kept
-        got = []
-        while len(got) < len(payloads) and (message := sense.next(20)) is not None:
-            assert message.subject == HOT
-            got.append(bytes(message.payload))
-        assert got == payloads
-        assert sense.next(0.05) is None
+        sense.subscribe("juris.ma.soil.sense.*", lambda message: got.append((message.subject, bytes(message.payload))))
+        await sense.flush()
+        for payload in payloads:
+            source.publish(HOT, payload)
+        await source.flush(20)
+        await sense.flush(20)  # messages were on their way before the answer to this
+        assert got == [(HOT, payload) for payload in payloads]
         with pytest.raises(TooLarge):
             source.publish(HOT, bytes(8 * MIB + 1))
-        source.flush()  # the connection is as good as before
+        await source.flush()  # the connection is as good as before
 
 
-def test_a_blocking_request_gets_its_own_answer_while_messages_wait_their_turn(made: World) -> None:
-    with (
-        BlockingClient(made.options("ma-1", SENSE_MA.user_name)) as sense,
-        BlockingClient(made.controller_options("ma-1", "MA")) as source,
+async def test_a_request_gets_its_own_answer_while_messages_come(made: World) -> None:
+    got: list[bytes] = []
+    async with (
+        AioClient(made.options("ma-1", SENSE_MA.user_name)) as sense,
+        AioClient(made.controller_options("ma-1", "MA")) as source,
     ):
-        sense.subscribe("juris.ma.soil.sense.*")
-        sense.flush()
+        sense.subscribe("juris.ma.soil.sense.*", lambda message: got.append(bytes(message.payload)))
+        await sense.flush()
         for number in range(10):
             source.publish(HOT, b"%d" % number)
-        source.flush()
-        acks = [sense.publish_stored("juris.ma.soil.act.0", b"x", msg_id=f"m{n % 2}") for n in range(4)]
+        await source.flush()
+        acks = [await sense.publish_stored("juris.ma.soil.act.0", b"x", msg_id=f"m{n % 2}") for n in range(4)]
         assert [(ack.seq, ack.duplicate) for ack in acks] == [(1, False), (2, False), (1, True), (2, True)]
-        assert [bytes(message.payload) for message in sense.complete()] == [b"%d" % n for n in range(10)]
-        first = sense.publish_stored("$KV.ma-soil-sense.a", b"1", expected_last_subject_seq=0)
+        assert got == [b"%d" % n for n in range(10)]
+        first = await sense.publish_stored("$KV.ma-soil-sense.a", b"1", expected_last_subject_seq=0)
         with pytest.raises(NatsError):  # somebody was faster: compare-and-set says no
-            sense.publish_stored("$KV.ma-soil-sense.a", b"2", expected_last_subject_seq=0)
-        sense.publish_stored("$KV.ma-soil-sense.a", b"2", expected_last_subject_seq=first.seq)
+            await sense.publish_stored("$KV.ma-soil-sense.a", b"2", expected_last_subject_seq=0)
+        await sense.publish_stored("$KV.ma-soil-sense.a", b"2", expected_last_subject_seq=first.seq)
         with pytest.raises(NoResponders):
-            source.request("juris.ma.nobody.act.0", b"")
+            await source.request("juris.ma.nobody.act.0", b"")
         with pytest.raises(PermissionDenied):
-            sense.request("$JS.API.STREAM.NAMES", b"")
+            await sense.request("$JS.API.STREAM.NAMES", b"")
         with pytest.raises(RequestTimeout):
-            source.request(HOT, b"sense hears this and says nothing", timeout_s=0.1)
+            await source.request(HOT, b"sense hears this and says nothing", timeout_s=0.1)
 
 
-def test_what_comes_while_waiting_is_kept_only_up_to_a_limit(made: World) -> None:
-    options = msgspec.structs.replace(made.options("ma-1", SENSE_MA.user_name), pending_bytes_max=10_000)
-    with BlockingClient(options) as sense, BlockingClient(made.controller_options("ma-1", "MA")) as source:
-        sense.subscribe("juris.ma.soil.sense.*")
-        sense.flush()
-        source.publish_many((HOT, bytes(1000)) for _ in range(50))
-        source.flush()
-        with pytest.raises(SlowConsumer):
-            sense.flush()
-
-
-@pytest.mark.parametrize("kind", ["blocking", "aio"])
-async def test_after_kill_9_of_the_server_subscriptions_live_again(made: World, kind: str) -> None:
+async def test_after_kill_9_of_the_server_subscriptions_live_again(made: World) -> None:
     source = AioClient(made.controller_options("ma-1", "MA"))
     await source.connect()
     heard: list[bytes] = []
     sense = AioClient(made.options("ma-1", SENSE_MA.user_name))
-    blocking = BlockingClient(made.options("ma-1", SENSE_MA.user_name))
-    over = threading.Event()
-
-    def listen() -> None:
-        while not over.is_set():
-            message = blocking.next(0.1)
-            if message is not None:
-                heard.append(bytes(message.payload))
-
-    thread = threading.Thread(target=listen)
-    if kind == "aio":
-        await sense.connect()
-        sense.subscribe("juris.ma.soil.sense.*", lambda message: heard.append(bytes(message.payload)))
-        await sense.flush()
-    else:
-        blocking.connect()
-        blocking.subscribe("juris.ma.soil.sense.*")
-        blocking.flush()
-        thread.start()
+    await sense.connect()
+    sense.subscribe("juris.ma.soil.sense.*", lambda message: heard.append(bytes(message.payload)))
+    await sense.flush()
     try:
         pid = made.servers["ma-1"].pid
         assert pid is not None
@@ -144,10 +108,6 @@ async def test_after_kill_9_of_the_server_subscriptions_live_again(made: World, 
 
         await until(arrives, "what is published after the restart is heard")
     finally:
-        over.set()
-        if thread.is_alive():
-            await asyncio.to_thread(thread.join)
-        blocking.close()
         await sense.close()
         await source.close()
 
@@ -160,9 +120,8 @@ async def test_a_lost_connection_is_told_to_those_who_wait_and_publish(made: Wor
         inbox_prefix=options.inbox_prefix,
         reconnect_attempts_max=0,
     )
-    client, blocking = AioClient(once), BlockingClient(once)
+    client = AioClient(once)
     await client.connect()
-    await asyncio.to_thread(blocking.connect)
     client.subscribe(HOT, lambda message: None)  # so that the request below waits for an answer
     waiting = asyncio.create_task(client.request(HOT, b"", timeout_s=30))
     await client.flush()
@@ -171,12 +130,7 @@ async def test_a_lost_connection_is_told_to_those_who_wait_and_publish(made: Wor
         await waiting
     with pytest.raises(ConnectionLost):
         client.publish(HOT, b"x")
-    with pytest.raises(ConnectionLost):
-        await asyncio.to_thread(blocking.next, 20)
-    with pytest.raises(ConnectionLost):
-        blocking.publish(HOT, b"x")
     await client.close()
-    blocking.close()
 
 
 async def test_a_hostile_server_is_left_at_once(tmp_path: Path) -> None:
@@ -197,15 +151,13 @@ async def test_a_hostile_server_is_left_at_once(tmp_path: Path) -> None:
         options = ClientOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout_s=0.3)
         with pytest.raises(NatsError):
             await AioClient(options).connect()
-        with pytest.raises(NatsError):
-            await asyncio.to_thread(BlockingClient(options).connect)
         server.close()
 
 
 async def test_over_tls_both_sides_show_certificates_and_strangers_get_no_further(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         files, other = identity(tmp_path / "tls"), identity(tmp_path / "other")
-        await made.start(Layout(domains=(made.morocco(made.server("ma-1", tls=files)),), limits=LIMITS))
+        await made.start(EngineLayout(domains=(made.morocco(made.server("ma-1", tls=files)),), limits=LIMITS))
         tls = TlsFiles(ca=files.ca, certificate=files.certificate, key=files.key)
         options = made.options("ma-1", SENSE_MA.user_name, tls=tls)
         large = os.urandom(3 * MIB)
@@ -214,14 +166,10 @@ async def test_over_tls_both_sides_show_certificates_and_strangers_get_no_furthe
             sense.subscribe("juris.ma.soil.sense.*", lambda message: heard.append(bytes(message.payload)))
             await sense.flush()
             control = made.options("ma-1", "harch", key="ma-harch", tls=tls)
-
-            def publish() -> None:
-                with BlockingClient(control) as source:
-                    source.publish(HOT, b"small")
-                    source.publish(HOT, large)
-                    source.flush(20)
-
-            await asyncio.to_thread(publish)
+            async with AioClient(control) as source:
+                source.publish(HOT, b"small")
+                source.publish(HOT, large)
+                await source.flush(20)
             await until(lambda: heard == [b"small", large], "both arrive whole over TLS")
         for wrong in (
             TlsFiles(ca=other.ca, certificate=files.certificate, key=files.key),  # not the authority that we trust
@@ -231,8 +179,6 @@ async def test_over_tls_both_sides_show_certificates_and_strangers_get_no_furthe
             changed = made.options("ma-1", SENSE_MA.user_name, tls=wrong)
             with pytest.raises(ConnectionLost):
                 await AioClient(changed).connect()
-            with pytest.raises(ConnectionLost):
-                await asyncio.to_thread(BlockingClient(changed).connect)
         plain = ClientOptions(servers=(options.servers[0].replace("tls://", "nats://"),))
         with pytest.raises(ConnectionLost, match="TLS"):
             await AioClient(plain).connect()
@@ -246,7 +192,7 @@ async def test_user_and_password_work_where_an_external_cluster_uses_them(tmp_pa
             f'{{"listen": "127.0.0.1:{server.client_port}", "http": "127.0.0.1:{server.monitor_port}",'
             f' "log_file": "{server.log_file}", "authorization": {{"users": {users}}}}}'
         )
-        await made.start(Layout(domains=(made.morocco(server),), limits=LIMITS), configs={"ma-1": text})
+        await made.start(EngineLayout(domains=(made.morocco(server),), limits=LIMITS), configs={"ma-1": text})
 
         def options(password: str) -> ClientOptions:
             return ClientOptions(
@@ -257,5 +203,3 @@ async def test_user_and_password_work_where_an_external_cluster_uses_them(tmp_pa
             await client.flush()
         with pytest.raises(AuthorizationFailed):
             await AioClient(options("a wrong word")).connect()
-        with pytest.raises(AuthorizationFailed):
-            await asyncio.to_thread(BlockingClient(options("a wrong word")).connect)

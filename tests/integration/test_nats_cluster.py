@@ -15,12 +15,11 @@ from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.options import TlsFiles
 from harch.pipelines.engine.audit import DomainPolicy, audit_streams, observe
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.layout import Domain, Layout
-from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, plan_streams
-from harch.pipelines.engine.users import CONTROLLER
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
+from harch.pipelines.engine.layout import CONTROLLER, Domain, EngineLayout
+from harch.pipelines.engine.streams import ConsumerSpec, DesiredStreams, StreamSpec, plan_streams
 
-CRITICAL = Wanted(
+CRITICAL = DesiredStreams(
     streams=(
         StreamSpec(name="ma-soil-act", country="MA", subjects=("juris.ma.soil.act.*",), max_bytes=16 * MIB, replicas=3),
     ),
@@ -28,7 +27,7 @@ CRITICAL = Wanted(
 )
 
 
-async def apply(admin: JetStreamAdmin, wanted: Wanted) -> None:
+async def apply(admin: JetStreamAdmin, wanted: DesiredStreams) -> None:
     """A young cluster may not have chosen a leader yet; it is asked until it has."""
 
     async def done() -> bool:
@@ -45,7 +44,7 @@ async def test_with_three_copies_kill_9_of_the_leader_loses_nothing_acknowledged
     async with world(tmp_path) as made:
         files = identity(tmp_path / "tls")  # as between hubs: routes and clients over TLS, certificates on both sides
         servers = tuple(made.server(f"ma-{number}", cluster=True, tls=files) for number in (1, 2, 3))
-        await made.start(Layout(domains=(made.morocco(*servers),), limits=LIMITS))
+        await made.start(EngineLayout(domains=(made.morocco(*servers),), limits=LIMITS))
         trust = TlsFiles(ca=files.ca, certificate=files.certificate, key=files.key)
         everywhere = "ma-1,ma-2,ma-3"
         control = AioClient(made.options(everywhere, CONTROLLER, key="ma-harch", tls=trust))
@@ -137,7 +136,7 @@ def tagged(made: World, servers: list[Any], key: str) -> dict[str, str]:
 async def test_control_a_changed_tag_moves_a_stream_abroad_and_the_audit_sees_it(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         servers = [made.server(name, cluster=True) for name in ("ma-1", "ma-2", "sn-1")]
-        layout = Layout(domains=(Domain(country="MA", name="ma", servers=tuple(servers)),), limits=LIMITS)
+        layout = EngineLayout(domains=(Domain(country="MA", name="ma", servers=tuple(servers)),), limits=LIMITS)
         await made.start(layout, configs=tagged(made, servers, made.keys.public_key("anybody")))
         options = msgspec.structs.replace(made.options("sn-1", "anybody"), inbox_prefix="_INBOX")
         async with AioClient(options) as thief:
@@ -166,7 +165,7 @@ async def test_control_a_changed_tag_moves_a_stream_abroad_and_the_audit_sees_it
                 domain="ma",
                 account="ALL",
                 servers=frozenset({"ma-1", "ma-2"}),
-                wanted=Wanted(streams=(CRITICAL.streams[0],)),
+                wanted=DesiredStreams(streams=(CRITICAL.streams[0],)),
             )
             found = audit_streams(policy, [observe(info) for info in await admin.streams()])
             assert {"leader", "placement", "config"} <= {reason.rule for reason in found[0].rejections}

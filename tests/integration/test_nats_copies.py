@@ -17,7 +17,7 @@ from running_hub import LoneHub, running_hub
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.hub.pipelines.engine import HubEngine
-from harch.hub.pipelines.own_servers import OwnServers
+from harch.hub.pipelines.engine_backends import OwnServers
 from harch.hub.pipelines.planning import plan
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.engine.audit import observe
@@ -25,7 +25,7 @@ from harch.pipelines.engine.keys import KeyFolder
 from harch.pipelines.engine.server import EngineServer
 from harch.pipelines.engine.settings import EngineSettings
 from harch.pipelines.workers.names import names_of
-from harch.sovereignty.gates import Action, Violation
+from harch.sovereignty.gates import GateAction, Violation
 from unit.hub_pipelines.pipeline_samples import ground, spec
 
 pytestmark = pytest.mark.uses("bubblewrap")
@@ -83,7 +83,7 @@ async def test_a_hub_on_three_servers_of_others_loses_nothing_when_the_leader_is
             await kill_for_good(made.servers[victim])
             await hub.feed(12)
             await hub.settled()
-            await until(lambda: told(hub, f"the copy at {victim} is behind or away"), "the audit tells of it")
+            await until(lambda: told(hub, f"the copy at {victim} is behind or offline"), "the audit tells of it")
             assert not told(hub, "pause")
             assert not any((tmp_path / "hub").rglob("*.conf"))  # the hub runs no server of its own
             log = "".join(path.read_text() for path in (tmp_path / "hub").rglob("*.log"))
@@ -102,7 +102,7 @@ async def test_a_hub_s_own_engine_of_three_servers_keeps_three_copies_of_every_s
     with pytest.raises(HarchError, match="bytes with replicas"):
         engine.check([large])
     _, lone = own_engine(tmp_path / "lone", EngineSettings(), told)
-    with pytest.raises(HarchError, match="wants 3 copies, and this hub keeps 1"):
+    with pytest.raises(HarchError, match="needs 3 copies, but this hub keeps 1"):
         lone.check([deployment])
     try:
         await engine.ensure([deployment])
@@ -129,14 +129,14 @@ async def test_a_hub_s_own_engine_of_three_servers_keeps_three_copies_of_every_s
         await until(lambda: victim.pid != pid, "its supervisor starts it again")
         kept = {base64.b64decode((await got(engine, seq))["message"]["data"]) for seq in range(1, 21)}
         assert kept == acknowledged
-        assert not [one for one in told if Action.PAUSE in one.actions]
+        assert not [one for one in told if GateAction.PAUSE in one.actions]
     finally:
         await engine.stop()
     (tmp_path / "where").write_text("the account A")
-    with pytest.raises(HarchError, match=r"are in the account A, and engine\.toml now names the hub's own"):
+    with pytest.raises(HarchError, match=r"are in the account A, but engine\.toml now names the hub's own"):
         engine.check([deployment])
     fewer, _ = own_engine(tmp_path, EngineSettings(), told)
-    with pytest.raises(HarchError, match="was made with 3 server") as refused:
+    with pytest.raises(HarchError, match="was created with 3 server") as refused:
         fewer.check("ma")
     assert refused.value.code == "E0747"
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nats
+from nats_pull import acknowledge, fetch
 from nats_world import LIMITS, World, is_answered, until, world
 
-from harch.pipelines.act.ledger import State, authorised, proposed
+from harch.pipelines.act.ledger import CommandState, authorised, proposed
 from harch.pipelines.act.store_nats import NatsLedger
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.client.pull import acknowledge, fetch
+from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.engine.audit import DomainPolicy
-from harch.pipelines.engine.auditor import StreamAuditor
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin, StreamAuditor
+from harch.pipelines.engine.layout import EngineLayout
 from harch.pipelines.engine.streams import check_streams, plan_streams
-from harch.pipelines.spec.assembly import assemble_domain
-from harch.pipelines.spec.deployment import Deployment, plan_deployment
+from harch.pipelines.spec.deployment import Deployment, assemble_domain, plan_deployment
 from harch.sovereignty.gates import Violation
 from unit.pipelines.act.act_builders import command
 from unit.pipelines.spec.pipeline_files import irrigation, proved, rules
@@ -42,7 +40,7 @@ async def deploy(made: World, told: list[Violation]) -> None:
         for name, server in servers.items()
     }
     assert [domain.synced for domain, _ in assembled.values()] == [False, True]
-    await made.start(Layout(domains=tuple(domain for domain, _ in assembled.values()), limits=LIMITS))
+    await made.start(EngineLayout(domains=tuple(domain for domain, _ in assembled.values()), limits=LIMITS))
     for domain, wanted in assembled.values():
         assert check_streams(wanted, LIMITS, servers=1, synced=domain.synced) == ()
         async with AioClient(made.controller_options(domain.servers[0].name, "MA")) as control:
@@ -101,23 +99,20 @@ async def test_a_pipeline_file_becomes_engines_on_which_its_stages_work_and_only
 
 
 async def test_the_ledger_of_actions_works_with_the_users_that_a_deployment_makes(tmp_path: Path) -> None:
-    """nats-py with ACT's key and inbox: open, list, write, compare-and-set; nothing of it needs more permission."""
+    """With ACT's key and inbox: open, list, write, compare-and-set; nothing of it needs more permission."""
     async with world(tmp_path) as made:
         await deploy(made, [])
-        client = await nats.connect(
-            made.servers["ma-act-1"].url,
-            nkeys_seed_str=made.keys.seed(ACT),
-            inbox_prefix=f"_INBOX.{ACT}".encode(),
-            allow_reconnect=False,
+        options = ClientOptions(
+            servers=(made.servers["ma-act-1"].url,),
+            credentials=Credentials(seed=made.keys.seed(ACT)),
+            inbox_prefix=f"_INBOX.{ACT}",
         )
-        try:
+        async with AioClient(options) as client:
             ledger = await NatsLedger.open(client, bucket="ma-souss-irrigation-ledger", retention_s=7 * 86_400.0)
             first = await ledger.put(proposed(command(1), now_ms=1), revision=0)
             await ledger.put(authorised(first.entry, now_ms=2), revision=first.revision)
             found = await ledger.get(first.entry.cmd_id)
             assert found is not None
-            assert found.entry.state is State.AUTHORISED
+            assert found.entry.state is CommandState.AUTHORISED
             await until(lambda: ledger._index.keys() == {first.entry.cmd_id}, "the watch tells it too")
             await ledger.close()
-        finally:
-            await client.close()

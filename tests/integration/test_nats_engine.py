@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from nats_pull import acknowledge, fetch, stored_seq
 from nats_world import ACT_MA, LIMITS, MIB, SENSE_MA, WANTED_MA, World, admin_of, until, world
 
 from harch.base.errors import HarchError
@@ -18,18 +19,16 @@ from harch.execution.kernel import start_ticks
 from harch.execution.process_record import found_running
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, JetStreamRefused
-from harch.pipelines.client.pull import acknowledge, fetch, stored_seq
 from harch.pipelines.engine.config import server_config
-from harch.pipelines.engine.layout import Layout, Limits
-from harch.pipelines.engine.log_lines import Happening
+from harch.pipelines.engine.layout import EngineLayout, EngineUser, ServerLimits, StageGrant
+from harch.pipelines.engine.log_lines import EngineEventKind
 from harch.pipelines.engine.server import user_names
-from harch.pipelines.engine.streams import Verb, Wanted, plan_streams
-from harch.pipelines.engine.users import EngineUser, StageGrant
+from harch.pipelines.engine.streams import DesiredStreams, StreamVerb, plan_streams
 
 
 async def start_morocco(made: World, *, synced: bool = False) -> None:
     server = made.server("ma-1")
-    await made.start(Layout(domains=(made.morocco(server, synced=synced),), limits=LIMITS))
+    await made.start(EngineLayout(domains=(made.morocco(server, synced=synced),), limits=LIMITS))
 
 
 async def test_acknowledged_messages_outlive_kill_9_and_the_server_comes_back_by_itself(tmp_path: Path) -> None:
@@ -64,8 +63,8 @@ async def test_acknowledged_messages_outlive_kill_9_and_the_server_comes_back_by
             await acknowledge(reader, message)
         assert await fetch(reader, "ma-soil-act", "act", batch=1, wait_s=0.1) == []
         kinds = [event.what for event in made.events]
-        assert kinds[0] is Happening.STARTED
-        assert Happening.ENDED in kinds
+        assert kinds[0] is EngineEventKind.STARTED
+        assert EngineEventKind.ENDED in kinds
         for client in (control, worker, reader):
             await client.close()
 
@@ -79,8 +78,8 @@ async def test_a_refused_worker_sees_silence_and_the_operator_sees_who_and_what(
             await worker.flush()
             await until(lambda: len(worker.refusals) == 2, "the client keeps the refusals")
         wanted = {
-            (Happening.PUBLISH_REFUSED, SENSE_MA.user_name, "juris.ma.other.act.0"),
-            (Happening.SUBSCRIBE_REFUSED, SENSE_MA.user_name, "juris.ma.>"),
+            (EngineEventKind.PUBLISH_REFUSED, SENSE_MA.user_name, "juris.ma.other.act.0"),
+            (EngineEventKind.SUBSCRIBE_REFUSED, SENSE_MA.user_name, "juris.ma.>"),
         }
         await until(
             lambda: wanted <= {(e.what, e.user, e.subject) for e in made.events}, "events name user and subject"
@@ -89,7 +88,7 @@ async def test_a_refused_worker_sees_silence_and_the_operator_sees_who_and_what(
         stranger = made.options("ma-1", SENSE_MA.user_name, key="stranger")
         with pytest.raises(AuthorizationFailed):
             await AioClient(stranger).connect()
-        await until(lambda: Happening.KEY_REFUSED in {e.what for e in made.events}, "a refused key is an event")
+        await until(lambda: EngineEventKind.KEY_REFUSED in {e.what for e in made.events}, "a refused key is an event")
         seeds = [made.keys.seed(name) for name in (SENSE_MA.user_name, "stranger")]
         for path in [*tmp_path.rglob("*.log"), *tmp_path.rglob("*.conf")]:
             assert not any(seed in path.read_text() for seed in seeds)
@@ -128,7 +127,7 @@ async def test_a_server_of_an_earlier_hub_is_kept_and_a_stale_pid_harms_nobody(t
 async def test_a_broken_configuration_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         server = made.server("ma-1")
-        layout = Layout(domains=(made.morocco(server),), limits=LIMITS)
+        layout = EngineLayout(domains=(made.morocco(server),), limits=LIMITS)
         with pytest.raises(HarchError) as caught:
             await made.start(layout, configs={"ma-1": '{"listen": "127.0.0.1:nonsense"}'})
         assert caught.value.code == "E0703"
@@ -143,7 +142,7 @@ async def test_streams_beyond_the_limits_of_the_engine_are_refused_by_the_engine
             name="ma-huge", country="MA", subjects=("juris.ma.huge.act.*",), max_bytes=1024 * MIB
         )
         with pytest.raises(HarchError) as caught:
-            await admin.apply(plan_streams(Wanted(streams=(huge,)), await admin.found()))
+            await admin.apply(plan_streams(DesiredStreams(streams=(huge,)), await admin.found()))
         assert caught.value.code == "E0705"
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         with pytest.raises(JetStreamRefused):
@@ -158,19 +157,19 @@ async def test_changed_streams_and_consumers_are_updated_in_place_and_removed_wh
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         await control.publish_stored("juris.ma.soil.act.0", b"kept")
         stream, *others = WANTED_MA.streams
-        larger = Wanted(
+        larger = DesiredStreams(
             streams=(msgspec.structs.replace(stream, max_bytes=stream.max_bytes * 2, max_age_s=3600.0), *others),
             consumers=(msgspec.structs.replace(WANTED_MA.consumers[0], ack_wait_s=5.0, max_deliver=9),),
         )
         plan = plan_streams(larger, await admin.found())
         assert [(change.verb, change.fields) for change in plan.changes] == [
-            (Verb.UPDATE, ("max_bytes", "max_age")),
-            (Verb.UPDATE, ("ack_wait", "max_deliver")),
+            (StreamVerb.UPDATE, ("max_bytes", "max_age")),
+            (StreamVerb.UPDATE, ("ack_wait", "max_deliver")),
         ]
         await admin.apply(plan)
         assert plan_streams(larger, await admin.found()).changes == ()
         assert (await admin.call(f"STREAM.INFO.{stream.name}"))["state"]["messages"] == 1
-        await admin.apply(plan_streams(Wanted(), await admin.found(), remove=[stream.name]))
+        await admin.apply(plan_streams(DesiredStreams(), await admin.found(), remove=[stream.name]))
         assert stream.name not in (await admin.found()).streams
         await control.close()
 
@@ -183,8 +182,8 @@ async def test_users_come_and_go_without_a_restart_and_what_needs_one_gets_one(t
         domain = made.layout.domains[0]
         think = StageGrant(country="MA", pipeline="soil", stage="think", listens=("juris.ma.soil.think.*",))
 
-        def layout(*users: EngineUser, limits: Limits = LIMITS) -> Layout:
-            return Layout(domains=(msgspec.structs.replace(domain, users=users),), limits=limits)
+        def layout(*users: EngineUser, limits: ServerLimits = LIMITS) -> EngineLayout:
+            return EngineLayout(domains=(msgspec.structs.replace(domain, users=users),), limits=limits)
 
         async with AioClient(made.options("ma-1", SENSE_MA.user_name)) as sense:
             more = layout(*domain.users, made.worker(think))
@@ -209,14 +208,14 @@ async def test_users_come_and_go_without_a_restart_and_what_needs_one_gets_one(t
 SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
-from nats_world import LIMITS, Layout, World
-from harch.pipelines.engine.binary import find_nats_server
+from nats_world import LIMITS, EngineLayout, World
+from harch.pipelines.engine.server import find_nats_server
 from harch.pipelines.engine.config import server_config
 from harch.pipelines.engine.server import EngineServer
 
 async def main():
     made = World(Path(sys.argv[1]))
-    layout = Layout(domains=(made.morocco(made.server("ma-1")),), limits=LIMITS)
+    layout = EngineLayout(domains=(made.morocco(made.server("ma-1")),), limits=LIMITS)
     server = layout.domains[0].servers[0]
     engine = EngineServer(server, server_config(layout, "ma-1"), Path(sys.argv[1]), find_nats_server(), users={},
                           on_event=lambda event: None, tethered=sys.argv[2] == "tethered")

@@ -12,15 +12,14 @@ from nats_world import is_answered, until, world
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
-from harch.hub.pipelines.outside_cluster import OutsideCluster
+from harch.hub.pipelines.engine_backends import OutsideCluster
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed
 from harch.pipelines.engine.external import check_cluster
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
-from harch.pipelines.engine.keys import KeyFolder
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
+from harch.pipelines.engine.keys import KeyFolder, user_token
+from harch.pipelines.engine.layout import CONTROLLER, StageGrant, stage_user
 from harch.pipelines.engine.settings import parse_settings
-from harch.pipelines.engine.user_tokens import user_token
-from harch.pipelines.engine.users import CONTROLLER, StageGrant, stage_user
 
 pytestmark = pytest.mark.uses("bubblewrap")
 

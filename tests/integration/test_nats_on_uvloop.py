@@ -30,11 +30,10 @@ def test_on_uvloop_too(name: str, tmp_path: Path) -> None:
     uvloop.run(run())
 
 
-@pytest.mark.parametrize("kind", ["blocking", "aio"])
-def test_reconnecting_on_uvloop_too(kind: str, tmp_path: Path) -> None:
+def test_reconnecting_on_uvloop_too(tmp_path: Path) -> None:
     async def run() -> None:
         async with world(tmp_path) as made:
             await test_nats_engine.start_morocco(made)
-            await test_nats_client.test_after_kill_9_of_the_server_subscriptions_live_again(made, kind)
+            await test_nats_client.test_after_kill_9_of_the_server_subscriptions_live_again(made)
 
     uvloop.run(run())

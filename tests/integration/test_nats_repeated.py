@@ -14,7 +14,7 @@ from harch.base.errors import HarchError
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.workers.answered import Answered
+from harch.pipelines.workers.pull_consumer import Answered
 
 
 async def recognised(world: PipelineWorld, stage: str) -> bool:

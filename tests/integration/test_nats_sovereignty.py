@@ -32,11 +32,11 @@ from harch.pipelines.client.errors import AuthorizationFailed
 from harch.pipelines.client.options import ClientOptions, TlsFiles
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.audit import DomainPolicy
-from harch.pipelines.engine.auditor import StreamAuditor, kept_streams
-from harch.pipelines.engine.layout import Domain, Layout
-from harch.pipelines.engine.log_lines import Happening
+from harch.pipelines.engine.jetstream_admin import StreamAuditor, kept_streams
+from harch.pipelines.engine.layout import Domain, EngineLayout
+from harch.pipelines.engine.log_lines import EngineEventKind
 from harch.pipelines.engine.streams import plan_streams
-from harch.sovereignty.gates import Action, Violation
+from harch.sovereignty.gates import GateAction, Violation
 
 SECRET = b"moisture of every field in the Souss"
 STREAM = "ma-soil-act"
@@ -82,7 +82,7 @@ async def unsafe(tmp_path: Path) -> AsyncIterator[World]:
             "account": "ALL",
         }
         await made.start(
-            Layout(domains=(Domain(country="MA", name="ma", servers=(morocco, senegal)),), limits=LIMITS),
+            EngineLayout(domains=(Domain(country="MA", name="ma", servers=(morocco, senegal)),), limits=LIMITS),
             configs={
                 "ma-1": text(morocco, "ma", {"listen": f"127.0.0.1:{morocco.border_port}"}),
                 "sn-1": text(senegal, "sn", {"remotes": [remote], "reconnect": 1}),
@@ -225,7 +225,7 @@ async def test_senegals_keys_do_not_open_moroccos_engine_at_all(ours: World) -> 
         with pytest.raises(AuthorizationFailed):
             await AioClient(ours.options("ma-1", WORK_SN.user_name, key=key)).connect()
     await until(
-        lambda: [e.what for e in ours.events if e.server == "ma-1"].count(Happening.KEY_REFUSED) >= 3,
+        lambda: [e.what for e in ours.events if e.server == "ma-1"].count(EngineEventKind.KEY_REFUSED) >= 3,
         "each attempt is an event",
     )
 
@@ -368,7 +368,7 @@ async def test_the_audit_finds_every_planted_violation_pauses_the_stream_and_tel
     assert rules(told) >= {*PLANTED, "disk"}
     paused = {entry["name"]: entry.get("paused", False) for entry in await admin.consumers(STREAM)}
     assert paused["act"] is True
-    assert any(Action.PAUSE in violation.actions for violation in told if violation.subject == STREAM)
+    assert any(GateAction.PAUSE in violation.actions for violation in told if violation.subject == STREAM)
 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -10,7 +10,7 @@ import pytest
 from nats_world import LIMITS, SENSE_MA, WANTED_MA, admin_of, until, world
 
 from harch.pipelines.client.aio import AioClient
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.layout import EngineLayout
 from harch.pipelines.engine.streams import plan_streams
 
 CALLS = "trace=fsync,fdatasync,pwrite64,write,writev"
@@ -23,7 +23,7 @@ async def test_the_synced_engine_syncs_between_the_write_and_the_acknowledgement
     """The other engine does not: that is why ACT has one of its own."""
     trace = tmp_path / "calls"
     async with world(tmp_path) as made:
-        await made.start(Layout(domains=(made.morocco(made.server("ma-1"), synced=synced),), limits=LIMITS))
+        await made.start(EngineLayout(domains=(made.morocco(made.server("ma-1"), synced=synced),), limits=LIMITS))
         control, admin = await admin_of(made, "ma-1", "MA")
         await admin.apply(plan_streams(WANTED_MA, await admin.found()))
         async with AioClient(made.options("ma-1", SENSE_MA.user_name)) as worker:

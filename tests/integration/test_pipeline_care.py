@@ -19,8 +19,8 @@ import pytest
 from hub_pipeline_world import WITHIN_S, Webhook, until
 
 from harch.base.clock import SystemClock
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 from unit.pipelines.think.think_models import linear_onnx
 
 pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(300)]
@@ -236,6 +236,43 @@ def test_a_secret_reaches_the_sink_and_nothing_else_and_a_dead_action_can_be_dro
     holders = {one["stage"] for one in world.show("alarms")["workers"] if TOKEN.encode() in _environment(one["pid"])}
     assert holders == {"act"}
     assert "not-for-logs" not in "".join(logs)
+
+
+def test_a_halted_pipeline_sends_nothing_whatever_is_restarted_until_somebody_resumes_it(world: World) -> None:
+    assert world.harch("pipeline", "halt", "alarms", "--reason", "fire")["halted"] == "fire"
+    before = len(world.hook.effects)
+
+    def refused() -> int:
+        stages = {one["stage"]: one["counters"] for one in world.show("alarms")["pipeline"]["stages"]}
+        return int(stages["act"].get("ended_rejected", 0))
+
+    def halted() -> None:
+        world.send("alarms", 2 + OPEN)
+        until(lambda: refused() >= 18, "what the windows call for is refused")
+
+    halted()
+    (act,) = [one for one in world.show("alarms")["workers"] if one["stage"] == "act"]
+    world.hub.kill_hub()
+    os.kill(act["pid"], signal.SIGKILL)
+    world.hub.start_hub()
+
+    def replaced() -> bool:
+        found = [one for one in world.show("alarms")["workers"] if one["stage"] == "act"]
+        return [one["pid"] for one in found if one["health"] == "ok"] not in ([], [act["pid"]])
+
+    until(replaced, "another worker of ACT")
+    halted()
+    assert len(world.hook.effects) == before
+    assert world.harch("pipeline", "resume", "alarms")["halted"] == ""
+    world.send("alarms", 2 + OPEN)
+    until(lambda: len(world.hook.effects) > before, "actions are sent again")
+    with world.hub.client() as client:
+        items = client.get("/v1/audit", params={"kind": "pipeline", "after": 0, "limit": 1000}).json()["items"]
+    kinds = [one["entry"]["kind"] for one in items if one["entry"]["subject"] == "alarms"]
+    assert [kind for kind in kinds if kind in ("pipeline.halted", "pipeline.resumed")] == [
+        "pipeline.halted",
+        "pipeline.resumed",
+    ]
 
 
 @pytest.mark.needs("bubblewrap")

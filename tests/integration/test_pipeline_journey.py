@@ -12,8 +12,8 @@ import pytest
 from hub_pipeline_world import Webhook, until
 from journey_world import DEVICES, World
 
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = pytest.mark.uses("bubblewrap")
 
@@ -187,7 +187,7 @@ def test_a_drained_pipeline_may_count_in_other_windows_if_somebody_gives_its_sta
     assert world.harch("drain", "fields", "-w")["state"] == "drained"
     refused = world.harch("apply", "-f", str(world.file), code=3)["error"]
     assert refused["code"] == "E0757"
-    assert "pieces of 0.25 s instead of 0.5 s" in refused["message"]
+    assert "panes of 0.25 s instead of 0.5 s" in refused["message"]
     world.sent -= len(DEVICES)  # of the window that was open
     assert world.harch("apply", "-f", str(world.file), "--drop-state")["items"][0]["result"] == "updated"
     until(world.running, "it runs again")

@@ -12,11 +12,11 @@ import pytest
 from hub_pipeline_world import until
 
 from harch.base.errors import HarchError
-from harch.hub.pipelines.keeper import REPORT, WorkerOrder
-from harch.hub.pipelines.keeping import WorkerKeeper
+from harch.hub.pipelines.supervisor import REPORT, WorkerOrder
+from harch.hub.pipelines.supervisor_client import SupervisorClient
 from harch.testing.clock import SimClock
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 from unit.hub_pipelines.pipeline_samples import Desk, text
 
 pytestmark = pytest.mark.timeout(240)
@@ -55,7 +55,7 @@ async def test_apply_is_refused_and_the_refusal_is_in_the_chain(
 
 def test_the_keeper_itself_starts_nothing_either(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "harch.hub.pipelines.keeper", str(tmp_path), "required"],
+        [sys.executable, "-m", "harch.hub.pipelines.supervisor", str(tmp_path), "required"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -70,15 +70,15 @@ async def test_a_keeper_that_was_started_in_another_mode_ends_with_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARCH_SANDBOX", "off")
-    before = WorkerKeeper(tmp_path)
+    before = SupervisorClient(tmp_path)
     before.order((order(tmp_path),))
     pid = before.pid
     assert pid is not None
-    same = WorkerKeeper(tmp_path)
+    same = SupervisorClient(tmp_path)
     await same.settle()
     assert same.pid == pid, "a hub that was restarted finds it again"
     monkeypatch.setenv("HARCH_SANDBOX", "auto")
-    after = WorkerKeeper(tmp_path)
+    after = SupervisorClient(tmp_path)
     await after.settle()
     assert after.pid is None
     assert not before._is_there()

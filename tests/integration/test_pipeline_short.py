@@ -17,13 +17,13 @@ import pytest
 from hub_pipeline_world import Webhook, until
 
 from harch.base.clock import SystemClock
-from harch.base.sealed import read_sealed
+from harch.base.state_files import read_sealed
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.options import ClientOptions, Credentials
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.engine.users import inbox_of
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.pipelines.engine.layout import inbox_of
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(240)]
 

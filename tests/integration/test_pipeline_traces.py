@@ -11,7 +11,7 @@ from msgspec import structs
 from nats_world import until
 from pipeline_world import fields
 
-from harch.base.tracing.span import FinishedSpan
+from harch.base.tracing.spans import FinishedSpan
 
 pytestmark = pytest.mark.timeout(120)
 NAMES = {"sense.window", "think.window", "act.window", "act.action"}

@@ -15,14 +15,14 @@ from msgspec import structs
 from nats_world import free_ports, until
 from pipeline_world import DEVICES, KEY, SHOWN, PipelineWorld, broker, fields, version
 
+from harch.pipelines.client.bucket import NatsBucket
 from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.inputs.tcp import frame, key_frame
-from harch.pipelines.sense.source_settings import FileSource, MqttSource, NatsSource
+from harch.pipelines.sense.inputs.batches import frame, key_frame
+from harch.pipelines.sense.settings import FileSource, MqttSource, NatsSource
 from harch.pipelines.wire.columns import Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
-from harch.pipelines.workers.bucket import NatsBucket
-from harch.pipelines.workers.config import ActOptions, StageName, ThinkOptions
+from harch.pipelines.workers.config import ActOptions, ThinkOptions, WorkerStage
 from harch.pipelines.workers.names import lease_key
 from harch.pipelines.workers.parts import PipelineParts
 
@@ -112,7 +112,7 @@ async def test_a_fused_worker_takes_the_fast_lane_and_rubbish_costs_only_itself(
     def on_file(parts: PipelineParts) -> PipelineParts:
         return structs.replace(parts, acting=ActOptions(ledger="sqlite"))
 
-    workers: dict[StageName, int] = {"source": 1, "fused": 1}
+    workers: dict[WorkerStage, int] = {"source": 1, "fused": 1}
     async with fields(tmp_path, on_file, workers=workers, partitions=1, synced_act=False) as world:
         host, port = (await world.address("fast")).removeprefix("tcp://").split(":")
         url = await world.address("web")

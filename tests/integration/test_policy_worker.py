@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.policy.supervisor import Limits, PolicyWorker, Program
-from harch.sovereignty.policy.verdict import Ground, read_verdict
+from harch.sovereignty.policy.supervisor import PolicyWorker, WorkerLimits, WorkerProgram
+from harch.sovereignty.policy.verdict import VerdictGround, read_verdict
 from harch.testing.clock import SimClock
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.hub_process import HubProcess
+from harch.testing.samples import TINY_FLEET_TOML
 
 ALLOW = "p/allow"
-QUICK = Limits(answer_s=0.5, cpu_s=1, pause_s_first=0.0, memory_bytes=128 * 1024 * 1024)
+QUICK = WorkerLimits(answer_s=0.5, cpu_s=1, pause_s_first=0.0, memory_bytes=128 * 1024 * 1024)
 # Ends the engine's process: `with` on a rule that depends on another one.
 CRASH = """
 allow if count([v | some x in input.batch; v := allow with input as x]) > 0
@@ -34,14 +34,16 @@ allow if {
 """
 
 
-def program(body: str, *, data: dict[str, object] | None = None) -> Program:
-    return Program(modules={"p.rego": f"package p\nimport rego.v1\n{body}"}, data=data or {}, entrypoints=(ALLOW,))
+def program(body: str, *, data: dict[str, object] | None = None) -> WorkerProgram:
+    return WorkerProgram(
+        modules={"p.rego": f"package p\nimport rego.v1\n{body}"}, data=data or {}, entrypoints=(ALLOW,)
+    )
 
 
-async def ground_of(body: str, value: object = None, limits: Limits = QUICK) -> Ground:
+async def ground_of(body: str, value: object = None, limits: WorkerLimits = QUICK) -> VerdictGround:
     worker = PolicyWorker(program(body), limits=limits)
     try:
-        return read_verdict(await worker.ask(ALLOW, {} if value is None else value)).ground
+        return read_verdict(await worker.evaluate(ALLOW, {} if value is None else value)).ground
     finally:
         await worker.close()
 
@@ -49,22 +51,26 @@ async def ground_of(body: str, value: object = None, limits: Limits = QUICK) -> 
 @pytest.mark.parametrize(
     ("body", "ground"),
     [
-        ("allow := true", Ground.ALLOWED),
-        ("allow := false", Ground.DENIED),
-        ("allow if input.missing == 7", Ground.UNDEFINED),
-        ("other := true", Ground.UNDEFINED),
-        ("allow := 3", Ground.NOT_BOOLEAN),
-        ('allow := "true"', Ground.NOT_BOOLEAN),
-        ("allow contains 1", Ground.NOT_BOOLEAN),
-        ("allow := true if input.x == 1\nallow := false if input.x == 1", Ground.ENGINE_ERROR),
-        ('allow if to_number("abc") == 1', Ground.ENGINE_ERROR),
-        (LOOP, Ground.TIMED_OUT),
-        ("allow if count(numbers.range(1, 100000000)) > 1", Ground.CRASHED),
+        ("allow := true", VerdictGround.ALLOWED),
+        ("allow := false", VerdictGround.DENIED),
+        ("allow if input.missing == 7", VerdictGround.UNDEFINED),
+        ("other := true", VerdictGround.UNDEFINED),
+        ("allow := 3", VerdictGround.NOT_BOOLEAN),
+        ('allow := "true"', VerdictGround.NOT_BOOLEAN),
+        ("allow contains 1", VerdictGround.NOT_BOOLEAN),
+        ("allow := true if input.x == 1\nallow := false if input.x == 1", VerdictGround.ENGINE_ERROR),
+        ('allow if to_number("abc") == 1', VerdictGround.ENGINE_ERROR),
+        (LOOP, VerdictGround.TIMED_OUT),
+        ("allow if count(numbers.range(1, 100000000)) > 1", VerdictGround.CRASHED),
     ],
     ids=["true", "false", "undefined", "no rule", "number", "text", "set", "conflict", "built-in", "loop", "memory"],
 )
-async def test_only_true_is_a_yes(body: str, ground: Ground) -> None:
-    limits = Limits(answer_s=5.0, cpu_s=4, memory_bytes=QUICK.memory_bytes) if ground is Ground.CRASHED else QUICK
+async def test_only_true_is_a_yes(body: str, ground: VerdictGround) -> None:
+    limits = (
+        WorkerLimits(answer_s=5.0, cpu_s=4, memory_bytes=QUICK.memory_bytes)
+        if ground is VerdictGround.CRASHED
+        else QUICK
+    )
     assert await ground_of(body, {"x": 1}, limits) is ground
 
 
@@ -73,10 +79,10 @@ async def test_a_crash_is_a_no_and_the_next_question_finds_a_new_worker() -> Non
     await worker.start()
     assert worker._process is not None
     os.kill(worker._process.pid, signal.SIGKILL)
-    first = read_verdict(await worker.ask(ALLOW, {"x": 1}))
-    second = read_verdict(await worker.ask(ALLOW, {"x": 1}))
+    first = read_verdict(await worker.evaluate(ALLOW, {"x": 1}))
+    second = read_verdict(await worker.evaluate(ALLOW, {"x": 1}))
     await worker.close()
-    assert first.ground is Ground.CRASHED
+    assert first.ground is VerdictGround.CRASHED
     assert "signal 9" in first.detail
     assert second.allowed
     assert worker.starts == 2
@@ -98,9 +104,9 @@ async def test_what_must_not_run_is_refused_when_it_is_compiled(body: str, said:
         await worker.start()
     assert caught.value.code == "E0930"
     assert said in caught.value.message
-    verdict = read_verdict(await worker.ask(ALLOW, {"ip": "10.0.0.1", "batch": [{}]}))
+    verdict = read_verdict(await worker.evaluate(ALLOW, {"ip": "10.0.0.1", "batch": [{}]}))
     await worker.close()
-    assert verdict.ground is Ground.UNAVAILABLE
+    assert verdict.ground is VerdictGround.UNAVAILABLE
 
 
 @pytest.mark.needs("foreign-proc")  # it may not be dumped, so only root sees its files
@@ -117,44 +123,44 @@ async def test_a_worker_has_no_environment_and_no_descriptors_of_the_hub(tmp_pat
 
 async def test_a_worker_that_keeps_dying_is_left_alone() -> None:
     clock = SimClock()
-    limits = Limits(answer_s=5.0, restarts_max=3, memory_bytes=QUICK.memory_bytes)
+    limits = WorkerLimits(answer_s=5.0, restarts_max=3, memory_bytes=QUICK.memory_bytes)
     worker = PolicyWorker(program("allow := true"), limits=limits, clock=clock)
     grounds = []
     for _ in range(5):
-        await worker.ask(ALLOW, {})
+        await worker.evaluate(ALLOW, {})
         if worker._process is not None:
             os.kill(worker._process.pid, signal.SIGKILL)
-        grounds.append(read_verdict(await worker.ask(ALLOW, {})).ground)
+        grounds.append(read_verdict(await worker.evaluate(ALLOW, {})).ground)
     starts = worker.starts
-    again = read_verdict(await worker.ask(ALLOW, {}))
+    again = read_verdict(await worker.evaluate(ALLOW, {}))
     await worker.close()
-    assert grounds[0] is Ground.CRASHED
-    assert grounds[-1] is again.ground is Ground.UNAVAILABLE
+    assert grounds[0] is VerdictGround.CRASHED
+    assert grounds[-1] is again.ground is VerdictGround.UNAVAILABLE
     assert worker.starts == starts <= 3
 
 
 async def test_too_many_questions_are_refused_at_once_and_the_others_answered() -> None:
-    worker = PolicyWorker(program("allow := true"), limits=Limits(waiting_max=5))
+    worker = PolicyWorker(program("allow := true"), limits=WorkerLimits(waiting_max=5))
     await worker.start()
-    answers = await asyncio.gather(*(worker.ask(ALLOW, {}) for _ in range(8)))
+    answers = await asyncio.gather(*(worker.evaluate(ALLOW, {}) for _ in range(8)))
     await worker.close()
     grounds = [read_verdict(answer).ground for answer in answers]
-    assert grounds.count(Ground.ALLOWED) == 5
-    assert grounds.count(Ground.OVERLOADED) == 3
+    assert grounds.count(VerdictGround.ALLOWED) == 5
+    assert grounds.count(VerdictGround.OVERLOADED) == 3
 
 
 async def test_who_gives_up_does_not_leave_an_answer_for_the_next() -> None:
-    worker = PolicyWorker(program("allow if input.x == 1\nslow if input.y"), limits=Limits(answer_s=5.0))
+    worker = PolicyWorker(program("allow if input.x == 1\nslow if input.y"), limits=WorkerLimits(answer_s=5.0))
     await worker.start()
-    asking = asyncio.get_running_loop().create_task(worker.ask(ALLOW, {"x": 1}))
+    asking = asyncio.get_running_loop().create_task(worker.evaluate(ALLOW, {"x": 1}))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    verdict = read_verdict(await worker.ask(ALLOW, {"x": 2}))
+    verdict = read_verdict(await worker.evaluate(ALLOW, {"x": 2}))
     await worker.close()
-    assert verdict.ground is Ground.UNDEFINED
+    assert verdict.ground is VerdictGround.UNDEFINED
 
 
 # The hub

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harch.testing.promqltest.report import as_table
-from harch.testing.promqltest.runner import run_file
+from harch.testing.promqltest.runner import as_table, run_file
 from harch.testing.promqltest.server import ServerTarget
 
 _CASES = Path(__file__).parents[1] / "unit" / "sentinel_promql" / "cases"

@@ -10,18 +10,18 @@ import aiomqtt
 from amqtt.broker import Broker
 
 from harch.base.clock import SystemClock
-from harch.base.egress import Guard
+from harch.base.egress import EgressGuard
 from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.edge import Edge, Permit
+from harch.pipelines.sense.edge import EdgeBatcher, Permit
+from harch.pipelines.sense.inputs.batches import TcpInput, frame, key_frame
 from harch.pipelines.sense.inputs.mqtt import MqttInput
-from harch.pipelines.sense.inputs.tcp import TcpInput, frame, key_frame
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantine
-from harch.pipelines.sense.source_settings import MqttSource
+from harch.pipelines.sense.settings import MqttSource
 from harch.pipelines.wire.header import BatchHeader, unpack_header
 from harch.pipelines.wire.rows import RowFormat, RowReader
-from harch.sovereignty.places import EgressRule, Place, Places
+from harch.sovereignty.jurisdictions import DeclaredPlace, EgressRule, Places
 from harch.testing.ports import free_port
 from unit.pipelines.sense.sense_world import batch_of, settings_of, stage_of, take
 
@@ -35,10 +35,10 @@ def make_intake(bytes_max: int = 1 << 20) -> Intake:
     return Intake(bytes_max=bytes_max, quarantine=Quarantine(10))
 
 
-def mqtt_input(intake: Intake, port: int, guard: Guard | None = None) -> MqttInput:
+def mqtt_input(intake: Intake, port: int, guard: EgressGuard | None = None) -> MqttInput:
     source = MqttSource(name="m", host="localhost", port=port, topics=("farm/{device}/{metric}",), rows=FORMAT)
     devices = DeviceTable(SETTINGS.devices, SETTINGS.devices_max, SETTINGS.metrics)
-    edge = Edge("m", SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
+    edge = EdgeBatcher("m", SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
     reader = RowReader(SETTINGS.event_schema, devices, FORMAT)
     return MqttInput(source, SETTINGS.event_schema, edge, reader, intake, SystemClock(), guard=guard)
 
@@ -194,9 +194,9 @@ async def test_a_broker_that_stands_elsewhere_than_was_proved_is_not_connected_t
     heard: list[object] = []
     said: list[str] = []
     server = await asyncio.start_server(lambda reader, writer: heard.append(writer), "127.0.0.1", 0)
-    proved = EgressRule("MA", Places((Place(id="souss", country="MA", networks=("10.1.0.0/16",)),)))
+    proved = EgressRule("MA", Places((DeclaredPlace(id="souss", country="MA", networks=("10.1.0.0/16",)),)))
     intake = make_intake()
-    source = mqtt_input(intake, server.sockets[0].getsockname()[1], Guard(proved.refusal, on_refused=said.append))
+    source = mqtt_input(intake, server.sockets[0].getsockname()[1], EgressGuard(proved.refusal, on_refused=said.append))
     running = asyncio.create_task(source.run())
     await until(lambda: intake.quarantine.counts.get("broker_lost", 0) > 0)  # counted, and tried again later
     running.cancel()

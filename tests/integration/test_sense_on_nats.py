@@ -13,19 +13,17 @@ from harch.base.clock import SystemClock
 from harch.base.rejection import Rejection
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.engine.layout import Layout
+from harch.pipelines.engine.layout import EngineLayout
+from harch.pipelines.sense.accounting import SideBatch, StageAlert
 from harch.pipelines.sense.checkpoint import decode_checkpoint
 from harch.pipelines.sense.features import FeatureBatch
+from harch.pipelines.sense.flow_control import Credit, Offered, Receiving, Sending, pack_credit, unpack_credit
 from harch.pipelines.sense.gate import PolicyTable
-from harch.pipelines.sense.inputs.nats import NatsInput
+from harch.pipelines.sense.inputs.batches import NatsInput
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.outcome import SideBatch, StageAlert
-from harch.pipelines.sense.receiving import Receiving
 from harch.pipelines.sense.runner import SenseRunner
-from harch.pipelines.sense.sending import Offered, Sending
 from harch.pipelines.sense.settings import CheckpointSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.wire.credit import Credit, pack_credit, unpack_credit
 from harch.pipelines.wire.header import BatchHeader, unpack_header
 from unit.pipelines.sense.sense_world import T0, S, batch_of, settings_of, stage_of
 
@@ -39,7 +37,7 @@ BUFFER_BYTES_MAX = 4 << 20
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[World]:
     async with world(tmp_path) as made:
-        await made.start(Layout(domains=(made.morocco(made.server("ma-1")),), limits=LIMITS))
+        await made.start(EngineLayout(domains=(made.morocco(made.server("ma-1")),), limits=LIMITS))
         yield made
 
 

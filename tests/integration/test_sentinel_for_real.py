@@ -21,8 +21,8 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
 from harch.sdk.sentinel import SentinelClient
-from harch.sentinel.node.frame import Frame
-from harch.sentinel.node.readings import Reading, series
+from harch.sentinel.node.sender import Frame
+from harch.sentinel.node.sensors import SensorReading, series
 
 PATIENCE_S = 60.0
 GREETING = "SENTINEL listens on "
@@ -86,7 +86,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return got
 
 
-def write(client: httpx.Client, readings: list[Reading], at_ms: int, **headers: str) -> httpx.Response:
+def write(client: httpx.Client, readings: list[SensorReading], at_ms: int, **headers: str) -> httpx.Response:
     body = bytes(cramjam.snappy.compress_raw(bytes(Frame([]).filled(readings, at_ms))))
     kinds = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
     return client.post("/api/v1/write", content=body, headers={**kinds, **headers})
@@ -120,7 +120,7 @@ def test_an_opentelemetry_sdk_sends_its_metrics_unchanged(sentinel: httpx.Client
 def test_tenants_do_not_see_each_other(sentinel: httpx.Client) -> None:
     now = int(time.time() * 1000)
     mine = {"X-Scope-OrgID": "mine"}
-    assert write(sentinel, [Reading(series("secret"), 1.0)], now, **mine).status_code == 204
+    assert write(sentinel, [SensorReading(series("secret"), 1.0)], now, **mine).status_code == 204
     assert found(sentinel, "secret", **mine)
     assert not found(sentinel, "secret")
     assert sentinel.get("/api/v1/labels", headers={"X-Scope-OrgID": "../x"}).status_code == 400
@@ -141,7 +141,7 @@ def test_what_there_is_can_be_listed_by_get_and_post(sentinel: httpx.Client) -> 
 
 def test_samples_of_1970_are_as_good_as_any(sentinel: httpx.Client) -> None:
     old = {"X-Scope-OrgID": "old"}
-    assert write(sentinel, [Reading(series("age"), 7.0)], 1 << 36, **old).status_code == 204
+    assert write(sentinel, [SensorReading(series("age"), 7.0)], 1 << 36, **old).status_code == 204
     answer = sentinel.get("/api/v1/query", params={"query": "age", "time": str((1 << 36) / 1000)}, headers=old)
     assert answer.json()["data"]["result"][0]["value"] == [(1 << 36) / 1000, "7"]
 
@@ -179,7 +179,7 @@ def test_a_long_range_gets_a_wider_step(sentinel: httpx.Client) -> None:
 def test_erased_series_are_gone(sentinel: httpx.Client) -> None:
     mine = {"X-Scope-OrgID": "erasing"}
     now = int(time.time() * 1000)
-    readings = [Reading(series("kept"), 1.0), Reading(series("person", {"name": "x"}), 1.0)]
+    readings = [SensorReading(series("kept"), 1.0), SensorReading(series("person", {"name": "x"}), 1.0)]
     assert write(sentinel, readings, now, **mine).status_code == 204
     for path, match in (("delete_series", 'person{name="x"}'), ("clean_tombstones", "")):
         answer = sentinel.post(f"/api/v1/admin/tsdb/{path}", params={"match[]": match}, headers=mine)
@@ -195,7 +195,7 @@ def test_erased_series_are_gone(sentinel: httpx.Client) -> None:
         (["query", "page_size", "--plot", "--range", "5m"], "●"),
         (["query", "sum(page_size)", "--json"], '"kind":"vector"'),
         (["logs", '{job="nobody"}', "--json"], '"lines":[]'),
-        (["dash", "hubs"], "Hubs that are ready"),
+        (["dash", "hubs"], "Hubs ready"),
         (["alerts", "ls"], "Watchdog"),
     ],
 )
@@ -232,10 +232,10 @@ def test_the_public_plugins_energy_and_sovereignty_queries(sentinel: httpx.Clien
     mine = {"X-Scope-OrgID": "plugin"}
     now = time.time()
     readings = [
-        Reading(series("energy_consumption_watts", {"hub": "dakhla"}), 240_000.0),
-        Reading(series("carbon_emissions_grams", {"hub": "dakhla"}), 900.0),
-        Reading(series("sovereignty_compliance", {"hub": "dakhla", "type": "ma-law-09-08"}), 1.0),
-        Reading(series("sovereignty_compliance", {"hub": "dakar", "type": "sn-law-2008-12"}), 0.0),
+        SensorReading(series("energy_consumption_watts", {"hub": "dakhla"}), 240_000.0),
+        SensorReading(series("carbon_emissions_grams", {"hub": "dakhla"}), 900.0),
+        SensorReading(series("sovereignty_compliance", {"hub": "dakhla", "type": "ma-law-09-08"}), 1.0),
+        SensorReading(series("sovereignty_compliance", {"hub": "dakar", "type": "sn-law-2008-12"}), 0.0),
     ]
     assert write(sentinel, readings, int(now * 1000), **mine).status_code == 204
     # As the plugin asks: no `time`, seconds as text, always a step.

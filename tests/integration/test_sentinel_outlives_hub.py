@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.api.sentinel_child import record_of
+from harch.api.sentinel_process import record_of
 from harch.execution.kernel import children_of
 from harch.execution.process_record import found_running
-from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.hub_and_sentinel import SENTINEL_WITHIN_S, HubAndSentinel, descendants_of_home, eventually
 from harch.testing.hub_process import free_port_base
+from harch.testing.kill_rounds import SENTINEL_WITHIN_S, HubAndSentinel, descendants_of_home, eventually
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = pytest.mark.timeout(600)  # kernels may have to be compiled first
 

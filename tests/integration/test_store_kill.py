@@ -12,8 +12,8 @@ import numpy as np
 
 from harch.base.clock import SystemClock
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.tenants import StoreFolder
 from integration.store_victim import SAMPLES, WRITERS, batches
 
@@ -50,7 +50,7 @@ def _one_life(folder: Path, first: int, acknowledged_max: int) -> set[tuple[int,
 
 
 def _check(folder: Path, acknowledged: set[tuple[int, int]]) -> None:
-    stores = StoreFolder(folder, SystemClock(), Limits(out_of_order_ms=None), BlockPolicy())
+    stores = StoreFolder(folder, SystemClock(), TenantLimits(out_of_order_ms=None), BlockPolicy())
     try:
         selection = stores.store("victim").select([], *ALL_TIMES, limit=1 << 40)
     finally:

@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.base.tracing.context import TraceContext
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.base.tracing.spans import TraceContext
 from harch.testing.ports import free_port_base
+from harch.testing.samples import TINY_FLEET_TOML
 
 pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(240)]  # kernels may have to be compiled first
 PATIENCE_S = 120.0

@@ -11,12 +11,11 @@ from msgspec import structs
 
 from harch.base.errors import HarchError, InvariantBroken
 from harch.pipelines.act import ledger
-from harch.pipelines.act.command import Step, digest, make_command
-from harch.pipelines.act.ledger import Entry, State
+from harch.pipelines.act.ledger import CommandState, CommandStep, LedgerEntry, digest, make_command
 from harch.pipelines.act.settings import Mode
 
 TTL_S = 10
-Ask = Callable[[Entry, int], Entry]
+Ask = Callable[[LedgerEntry, int], LedgerEntry]
 
 ASKS: dict[str, Ask] = {
     "authorised": lambda entry, now: ledger.authorised(entry, now_ms=now),
@@ -43,8 +42,8 @@ ASKS: dict[str, Ask] = {
 }
 
 
-def new(mode: Mode, steps: int) -> Entry:
-    asked = tuple(Step(f"s{number}", {"value": number}) for number in range(steps))
+def new(mode: Mode, steps: int) -> LedgerEntry:
+    asked = tuple(CommandStep(f"s{number}", {"value": number}) for number in range(steps))
     command = make_command(
         pipeline="p", device="d", action="a", steps=asked, window=1, mode=mode, issued_ms=0, ttl_s=TTL_S
     )
@@ -68,11 +67,11 @@ def test_no_walk_breaks_what_the_ledger_promises(mode: Mode, steps: int, walk: l
         entry = after
 
 
-def check(name: str, before: Entry, after: Entry, now_ms: int) -> None:
+def check(name: str, before: LedgerEntry, after: LedgerEntry, now_ms: int) -> None:
     assert after.fence >= before.fence
     if before.closed:
         assert name in ("replayed", "replayed by a person", "dropped", "altered")
-    if before.state in (State.DONE, State.REJECTED, State.EXPIRED):
+    if before.state in (CommandState.DONE, CommandState.REJECTED, CommandState.EXPIRED):
         assert after.state is before.state
     if after.approved_digest != before.approved_digest:
         assert name == "approved"
@@ -83,7 +82,7 @@ def check(name: str, before: Entry, after: Entry, now_ms: int) -> None:
         assert digest(after.command) == after.digest
         if after.command.mode is Mode.CONFIRM:
             assert after.approved_digest == after.digest
-    if after.state in (State.EXPIRED, State.REJECTED) and not before.closed:
+    if after.state in (CommandState.EXPIRED, CommandState.REJECTED) and not before.closed:
         assert not ledger.unresolved(before), "what may have happened neither expires nor is rejected"
     if name in ("replayed", "replayed by a person"):
         assert before.letter

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harch.base.guarded_http import http_address
 from harch.base.hosts import address_of, read_host
-from harch.base.http_address import http_address
 from harch.pipelines.act.settings import SqlSink
 from harch.pipelines.act.sinks.addresses import nats_target, postgres_target, sink_hosts
 

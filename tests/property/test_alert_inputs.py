@@ -12,15 +12,15 @@ from harch.sentinel.alerts import api, api_silences
 from harch.sentinel.alerts.api import AlertFilter
 from harch.sentinel.alerts.config import default_config
 from harch.sentinel.alerts.config_file import parse_config
-from harch.sentinel.alerts.desk import Desk
-from harch.sentinel.alerts.matchers import parse_matchers, shown
+from harch.sentinel.alerts.machine import AlertMachine
+from harch.sentinel.alerts.matchers import format_matchers, parse_matchers
 from harch.sentinel.alerts.shared_state import SharedState
 from harch.sentinel.model.durations import format_duration_ms, parse_duration_ms
 from harch.sentinel.rules.file import parse_rules
 from harch.sentinel.rules.rule_tests import expanded, parse_series
-from harch.sentinel.rules.templates.alert_text import World, alert_text
-from harch.sentinel.rules.templates.go_format import show_float, sprintf
-from harch.sentinel.rules.templates.running import OUTPUT_CHARS_MAX
+from harch.sentinel.rules.templates.expansion import TemplateContext, alert_text
+from harch.sentinel.rules.templates.interpreter import OUTPUT_CHARS_MAX
+from harch.sentinel.rules.templates.values import show_float, sprintf
 
 NOW = 1_767_261_600_000
 PARTS = (
@@ -52,7 +52,7 @@ templates = st.lists(st.sampled_from(PARTS), max_size=14).map(" ".join) | st.tex
 @example("{{ range $x := -5 }}{{ end }}", 0.0)
 @example("{{ define `a` }}{{ end }}{{ template `a` }}{{ block `b` . }}x{{ end }}", 0.0)
 def test_any_template_becomes_a_bounded_text(template: str, value: float):
-    world = World(evaluate=lambda expression, at_ms: [({"a": "b"}, 1.0)])
+    world = TemplateContext(evaluate=lambda expression, at_ms: [({"a": "b"}, 1.0)])
     text = alert_text(template, {"a": "b"}, value, at_ms=NOW, world=world)
     assert len(text.encode()) <= 4 * (OUTPUT_CHARS_MAX + 100)
 
@@ -127,7 +127,7 @@ def test_any_matcher_is_read_or_refused_and_what_is_read_reads_the_same_again(te
     assert code in ("", "E0644")
     if not code:
         found = parse_matchers(text)
-        assert parse_matchers(shown(found)) == found
+        assert parse_matchers(format_matchers(found)) == found
 
 
 json = st.recursive(
@@ -148,20 +148,20 @@ json = st.recursive(
 
 @given(json, st.lists(st.text(max_size=8), max_size=2), st.text(max_size=8))
 def test_any_request_is_answered_and_never_breaks_the_desk(body: object, filters: list[str], receiver: str):
-    desk = Desk(default_config(), SharedState())
+    machine = AlertMachine(default_config(), SharedState())
     query = AlertFilter(filter=tuple(filters), receiver=receiver)
     for handle in (
-        lambda: api.post_alerts(desk, body, now_ms=NOW),
-        lambda: api.post_alerts(desk, [body], now_ms=NOW),
-        lambda: api_silences.post_silence(desk, body, new_id="x", now_ms=NOW),
-        lambda: api.post_ack(desk, receiver, body, now_ms=NOW),
-        lambda: api.get_alerts(desk, query, now_ms=NOW),
-        lambda: api.get_alert_groups(desk, query, now_ms=NOW),
-        lambda: api_silences.get_silences(desk, filters, now_ms=NOW),
+        lambda: api.post_alerts(machine, body, now_ms=NOW),
+        lambda: api.post_alerts(machine, [body], now_ms=NOW),
+        lambda: api_silences.post_silence(machine, body, new_id="x", now_ms=NOW),
+        lambda: api.post_ack(machine, receiver, body, now_ms=NOW),
+        lambda: api.get_alerts(machine, query, now_ms=NOW),
+        lambda: api.get_alert_groups(machine, query, now_ms=NOW),
+        lambda: api_silences.get_silences(machine, filters, now_ms=NOW),
     ):
         status, _ = api.answered(handle)
         assert status in (200, 400, 404)
-    desk.tick(NOW)
+    machine.tick(NOW)
 
 
 @given(st.integers(0, 9 * 10**12))

@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harch.sentinel.alerts.records import (
-    Ack,
+from harch.sentinel.alerts.shared_state import (
+    AlertAck,
     Match,
     Notified,
     Record,
+    SharedState,
     Silence,
     decode_records,
     encode_record,
     encode_records,
     kind_of,
 )
-from harch.sentinel.alerts.shared_state import SharedState
 from harch.sentinel.model.labels import labels
 
 NOW = 1_000_000
@@ -35,7 +35,7 @@ silences = st.builds(
     comment=names,
 )
 acks = st.builds(
-    Ack,
+    AlertAck,
     fingerprint=names,
     labels=st.just(labels({"a": "b"})),
     at_ms=times,

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from harch.base.errors import HarchError
-from harch.hub import happenings as h
+from harch.federation.offers import LeaseTerms
 from harch.hub.explain import explain
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.jobs.placement import plan_defragmentation
 from harch.placement.query import apply_query
 from harch.testing.books import unbalanced
 from harch.testing.clock import SimClock
 from harch.testing.random_events import DRAWS, RandomEvents
-from harch.testing.specs import FIELDS, random_spec
+from harch.testing.samples import FIELDS, random_spec
 from harch.workloads.lifecycle import State
 from harch.workloads.spec import WorkloadSpec
 
@@ -46,7 +50,7 @@ def test_every_field_of_the_schema_is_drawn() -> None:
 
 
 def test_every_event_is_drawn() -> None:
-    assert set(get_args(h.Event)) == {kind for kind in DRAWS if isinstance(kind, type)}
+    assert set(get_args(ev.Event)) == {kind for kind in DRAWS if isinstance(kind, type)}
 
 
 @settings(max_examples=300, deadline=None)
@@ -64,25 +68,27 @@ class PureHub:
     def __init__(self, seed: int) -> None:
         self.clock = SimClock()
         self.world = RandomEvents(Random(seed), self.clock)
-        self.machine = JobMachine(self.world.fleet, self.world.hub, rules=self.world.rules)
-        self.machine.desk.spill.enabled = True
-        self.machine.restore((), (), now=self.clock.now(), lifetime="pure")
+        self.machine = JobMachine(self.world.fleet, self.world.hub, rules=self.world.rules, leases=LeaseTerms())
+        self.machine.restore((), (), context=EventContext(now=self.clock.now()), lifetime="pure")
 
-    def step(self) -> h.Event:
+    def context(self) -> EventContext:
+        return EventContext(now=self.clock.now(), boot_s=self.clock.boot_s())
+
+    def step(self) -> ev.Event:
         event = self.world.draw(self.machine)
         self.handle(event)
         return event
 
-    def handle(self, event: h.Event) -> None:
+    def handle(self, event: ev.Event) -> None:
         try:
-            effects = self.machine.handle(event, now=self.clock.now(), boot_s=self.clock.boot_s())
+            effects = self.machine.apply(event, self.context())
         except HarchError:
-            assert not self.machine.desk.is_changed, f"refused too late: {event}"
+            assert not self.machine.is_changed, f"refused too late: {event}"
             return
         for effect in effects:
-            if isinstance(effect, h.Send):
+            if isinstance(effect, fx.Send):
                 self.world.sent(effect.agent_id, effect.message)
-            elif isinstance(effect, h.SendPeer):
+            elif isinstance(effect, fx.SendPeer):
                 self.world.sent_peer(effect.hub_id, effect.message)
 
 
@@ -99,14 +105,21 @@ def test_any_work_goes_through_the_scheduler_and_the_books_balance_after_each_st
 @given(seed=seeds)
 def test_any_work_that_waits_can_be_explained(seed: int) -> None:
     hub = PureHub(seed)
-    desk = hub.machine.desk
+    state = hub.machine.state
     for _ in range(STEPS):
         hub.step()
-    for workload in list(desk.registry.workloads.values()):
-        found = explain(desk, desk.request(workload), list(desk.spill.peers.values()), workload, may_leave=True)
+    for workload in list(state.registry.workloads.values()):
+        found = explain(
+            hub.machine,
+            hub.context(),
+            state.request(workload),
+            list(state.lending.peers.values()),
+            workload,
+            may_leave=True,
+        )
         assert found.sentence
         if workload.state is State.PENDING:
-            hub.machine.moves.plan(workload.id)
+            plan_defragmentation(state, workload.id, now_s=hub.context().now_s)
 
 
 @settings(max_examples=10, deadline=None)
@@ -115,17 +128,17 @@ def test_when_everything_has_been_deleted_nothing_is_held(seed: int) -> None:
     hub = PureHub(seed)
     for _ in range(STEPS):
         hub.step()
-    desk = hub.machine.desk
+    state = hub.machine.state
     for _ in range(20):
         hub.clock.jump(60.0)
-        hub.handle(h.SpillDue())  # bids end, and so do leases of which nothing is heard
+        hub.handle(ev.LendingDue())  # bids end, and so do leases of which nothing is heard
         while (joined := hub.world.agent_joined(hub.machine)) is not None:
             hub.handle(joined)
-        for workload in list(desk.registry.workloads.values()):
-            if not workload.guest:
-                hub.handle(h.StopAsked(workload.id, "deleted", hide=True))
+        for workload in list(state.registry.workloads.values()):
+            if not workload.borrowed:
+                hub.handle(ev.StopRequested(workload.id, "deleted", hide=True))
         while (report := hub.world.reported(hub.machine)) is not None:
             hub.handle(report)
     assert unbalanced(hub.machine) == []
-    assert {key: desk.registry.workloads[key].state for key in desk.scheduler.running} == {}
-    assert len(desk.scheduler.queue) == 0
+    assert {key: state.registry.workloads[key].state for key in state.scheduler.running} == {}
+    assert len(state.scheduler.queue) == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.logs import Order
-from harch.sentinel.model.spans import Field, Span
+from harch.sentinel.model.logs import LineOrder
+from harch.sentinel.model.spans import Span, SpanField
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
 from unit.sentinel_archive.archive_world import (
     HOUR_NS,
@@ -43,9 +43,9 @@ def test_logs_answer_like_a_list(seed: int, steps: list[str]) -> None:
             elif step == "ask":
                 request = random_request(rng)
                 found, expected = lines(archive, request), lines(model, request)
-                if request.order is Order.ANY and request.limit is None:
+                if request.order is LineOrder.ANY and request.limit is None:
                     assert sorted(found) == sorted(expected)
-                elif request.order is Order.ANY:
+                elif request.order is LineOrder.ANY:
                     assert len(found) == len(expected)
                 else:
                     assert found == expected
@@ -85,13 +85,15 @@ def test_spans_answer_like_a_dictionary(seed: int, steps: list[str]) -> None:
             elif step == "ask":
                 query = random_span_query(rng)
                 assert archive.search(query) == model.search(query)
-                by = rng.sample((Field.SERVICE, Field.NAME, Field.STATUS, Field.KIND), rng.randint(0, 3))
+                by = rng.sample(
+                    (SpanField.SERVICE, SpanField.NAME, SpanField.STATUS, SpanField.KIND), rng.randint(0, 3)
+                )
                 assert archive.statistics(query, by) == model.statistics(query, by)
                 trace_id = rng.choice(sent).trace_id if sent else "0" * 32
                 assert archive.trace(trace_id) == model.trace(trace_id)
                 span = (rng.randrange(30), HOUR_NS + rng.randrange(30))
                 assert archive.tag_names(*span) == model.tag_names(*span)
-                field, attribute = rng.choice(tuple(Field)), rng.choice(("user", "http.status", "host"))
+                field, attribute = rng.choice(tuple(SpanField)), rng.choice(("user", "http.status", "host"))
                 asked = (field, attribute, *span, rng.choice((2, 100)))
                 assert archive.tag_values(*asked) == model.tag_values(*asked)
             elif step == "delete":

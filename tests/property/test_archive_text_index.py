@@ -8,16 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harch.sentinel.archive.gram_kernels import with_all
-from harch.sentinel.archive.grams import bitmap_of, grams_in
 from harch.sentinel.archive.literals import required_literals
-from harch.sentinel.archive.texts import passing, texts_of
+from harch.sentinel.archive.string_columns import bitmap_of, grams_in, passing, string_column
 from harch.sentinel.model.logs import FilterKind, LineFilter
 
 TEXTS = st.lists(st.text(alphabet="abc01 -ö", max_size=30), min_size=1, max_size=8)
 
 
 def may_contain(texts: list[str], literal: str) -> bool:
-    bits = np.frombuffer(bitmap_of([texts_of(texts)]), np.uint8)
+    bits = np.frombuffer(bitmap_of([string_column(texts)]), np.uint8)
     out = np.ones(1, np.bool_)
     with_all(bits, np.zeros(1, np.int64), np.array([len(bits)]), grams_in([literal]), out)
     return bool(out[0])
@@ -60,7 +59,7 @@ def test_what_an_expression_needs_is_in_all_that_it_matches(expression: str, tex
 @settings(deadline=None)
 @given(TEXTS, st.text(alphabet="abc01 -ö.", max_size=6), st.integers(0, 3))
 def test_filters_of_columns_take_what_filters_of_texts_take(texts: list[str], wanted: str, cut: int) -> None:
-    column = texts_of(texts).slice(min(cut, len(texts)))
+    column = string_column(texts).slice(min(cut, len(texts)))
     held = texts[cut:]
     pattern = re2.compile(f"(?s){wanted}")
     assert passing(column, LineFilter(FilterKind.CONTAINS, wanted)).tolist() == [wanted in text for text in held]

@@ -7,8 +7,7 @@ import rfc8785
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harch.sovereignty.audit.chain import Head, line_of, link, read_line, split_lines
-from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.audit.chain import ChainHead, Draft, line_of, link, read_line, split_lines
 from harch.sovereignty.audit.verification import verify
 from unit.sovereignty_audit.chains import Chain, chain_of
 
@@ -43,7 +42,7 @@ def sound(text: bytes, *checkpoints: object) -> bool:
 
 @given(drafts, texts, texts)
 def test_an_entry_is_written_as_the_reference_encoder_writes_it(draft: Draft, hub: str, at: str) -> None:
-    linked = link(Head(7, "a" * 64), draft, hub=hub, at=at)
+    linked = link(ChainHead(7, "a" * 64), draft, hub=hub, at=at)
     assert linked.body == rfc8785.dumps(msgspec.to_builtins(linked.entry))
     read = read_line(line_of(linked.body, linked.hash))
     assert read is not None

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.carbon.forecasts.forecast import QUANTILES
-from harch.carbon.forecasts.history import HOUR, History, usable_hours
-from harch.carbon.forecasts.nowcast import onsite_nowcast
+from harch.carbon.forecasts.history import HOUR, SeriesHistory, usable_hours
+from harch.carbon.forecasts.site_generation import onsite_nowcast
 from harch.carbon.forecasts.training import due, forecast, train, train_and_forecast
 from unit.carbon.forecasts.zones import zone
 
@@ -25,7 +25,7 @@ def test_whatever_a_feed_delivers_the_forecast_is_sane(values: list[float], repe
     series = np.tile(np.array(values, dtype=np.float64), repeats)[: 24 * 90]
     if not usable_hours(series).any():
         return
-    said = train_and_forecast(History(START, series))
+    said = train_and_forecast(SeriesHistory(START, series))
     ordered = np.array([said.quantiles[level] for level in QUANTILES])
     assert np.isfinite(said.mean).all()
     assert np.isfinite(ordered).all()
@@ -38,7 +38,7 @@ def test_whatever_a_feed_delivers_the_forecast_is_sane(values: list[float], repe
 @settings(max_examples=25, deadline=None)
 def test_the_unit_does_not_matter(seed: int, days: int, factor: float) -> None:
     history = zone(days, seed)
-    one, other = train_and_forecast(history), train_and_forecast(History(history.start, history.values * factor))
+    one, other = train_and_forecast(history), train_and_forecast(SeriesHistory(history.start, history.values * factor))
     assert other.mean == pytest.approx(one.mean * factor, rel=1e-6)
     assert other.quantiles[0.05] == pytest.approx(one.quantiles[0.05] * factor, rel=1e-6)
 
@@ -54,7 +54,7 @@ def test_the_future_does_not_reach_a_forecast(seed: int, days: int, hour: int, j
     trained = train(past)
     assert due(trained, now) is None
     said = forecast(trained, past)
-    assert (said.mean == train_and_forecast(History(history.start, changed).until(now)).mean).all()
+    assert (said.mean == train_and_forecast(SeriesHistory(history.start, changed).until(now)).mean).all()
     assert said.trained_on.end == said.start == now
 
 

@@ -14,12 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import InvariantBroken
-from harch.carbon.ledger.accounting import Allocation, HubEnergy, account
-from harch.carbon.ledger.chain import LedgerHead, LinkedRow, book, correct, current, encode_row
+from harch.carbon.ledger.accounting import Allocation, HubEnergyUse, account
+from harch.carbon.ledger.chain import LedgerCheckpoint, LedgerHead, LinkedRow, book, correct, current, encode_row
 from harch.carbon.ledger.charge import Charge, Interval, grams_of
-from harch.carbon.ledger.checkpoints import LedgerCheckpoint
-from harch.carbon.ledger.report import GroupBy, report
-from harch.carbon.ledger.totals import totals
+from harch.carbon.ledger.report import GroupBy, report, totals
 from harch.carbon.ledger.verification import verify_ledger
 from harch.carbon.values import Emissions, Evidence, KindsMixed, Method
 from harch.sovereignty.audit.chain import line_of
@@ -30,10 +28,10 @@ shares = st.floats(0, 1)
 
 
 @st.composite
-def hub_energies(draw: st.DrawFn) -> HubEnergy:
+def hub_energies(draw: st.DrawFn) -> HubEnergyUse:
     kwh = draw(kilowatthours)
     onsite = kwh * draw(shares)
-    return HubEnergy(
+    return HubEnergyUse(
         kwh=kwh,
         onsite_kwh=onsite,
         onsite_available_kwh=onsite + draw(kilowatthours),
@@ -70,7 +68,7 @@ def charged(charges: Sequence[Charge], source: str) -> float:
 
 
 @given(hub_energies(), allocations())
-def test_allocated_over_metered_is_one(meter: HubEnergy, jobs: list[Allocation]) -> None:
+def test_allocated_over_metered_is_one(meter: HubEnergyUse, jobs: list[Allocation]) -> None:
     charges = account(hour(), "dakhla", meter, jobs, factors())
     assert fsum(charge.energy.kwh for charge in charges) == pytest.approx(meter.kwh, rel=1e-6, abs=0)
     for source in ("grid_kwh", "onsite_kwh", "ppa_kwh"):
@@ -80,14 +78,14 @@ def test_allocated_over_metered_is_one(meter: HubEnergy, jobs: list[Allocation])
 
 
 @given(hub_energies(), allocations())
-def test_nobody_is_charged_more_than_was_found_for_them(meter: HubEnergy, jobs: list[Allocation]) -> None:
+def test_nobody_is_charged_more_than_was_found_for_them(meter: HubEnergyUse, jobs: list[Allocation]) -> None:
     charges = account(hour(), "dakhla", meter, jobs, factors())
     for one, charge in zip(jobs, charges, strict=False):
         assert charge.energy.kwh <= one.it_kwh * meter.pue * (1 + 1e-9)
 
 
 @given(hub_energies(), allocations())
-def test_own_power_is_the_same_share_of_everybody(meter: HubEnergy, jobs: list[Allocation]) -> None:
+def test_own_power_is_the_same_share_of_everybody(meter: HubEnergyUse, jobs: list[Allocation]) -> None:
     assume(meter.kwh > 0)
     for charge in account(hour(), "dakhla", meter, jobs, factors()):
         due = charge.energy.kwh * meter.onsite_kwh / meter.kwh
@@ -96,7 +94,7 @@ def test_own_power_is_the_same_share_of_everybody(meter: HubEnergy, jobs: list[A
 
 @given(hub_energies(), allocations(), st.sampled_from(GroupBy))
 def test_no_grouping_counts_anything_twice_or_not_at_all(
-    meter: HubEnergy, jobs: list[Allocation], group_by: GroupBy
+    meter: HubEnergyUse, jobs: list[Allocation], group_by: GroupBy
 ) -> None:
     charges = account(hour(), "dakhla", meter, jobs, factors())
     rows = [linked.row for linked in book(LedgerHead(), charges, booked_at=START).rows]

@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.carbon.planning.decisions import Verb
-from harch.carbon.planning.limits import Budgets
-from harch.carbon.planning.moves import MoveRules
-from harch.carbon.planning.outlook import HubHours, Outlook, Pool
+from harch.carbon.planning.decisions import DecisionKind
+from harch.carbon.planning.dispatch import Budgets, MoveRules
+from harch.carbon.planning.outlook import HubHours, Pool, PowerOutlook
 from harch.carbon.planning.plan import booked, plan_carbon
-from harch.carbon.planning.work import ClassKey, Demand, Expected, FlexibleWork
+from harch.carbon.planning.work import ClassKey, ExpectedWork, FlexibleWork, WorkDemand
 
 HOURS = 12
 HUBS = ("a", "b", "c")
@@ -19,7 +18,7 @@ MODELS = ("x", "y")
 
 
 @st.composite
-def outlooks(draw: st.DrawFn) -> Outlook:
+def outlooks(draw: st.DrawFn) -> PowerOutlook:
     hubs = []
     for name in HUBS:
         onsite = draw(st.lists(st.floats(0, 50), min_size=HOURS, max_size=HOURS))
@@ -35,7 +34,7 @@ def outlooks(draw: st.DrawFn) -> Outlook:
             )
         )
     pools = [Pool(hub, model, draw(st.integers(1, 24)), 1.0) for hub in HUBS for model in MODELS]
-    return Outlook(tuple(hubs), tuple(pools))
+    return PowerOutlook(tuple(hubs), tuple(pools))
 
 
 @st.composite
@@ -65,22 +64,22 @@ def works(draw: st.DrawFn, *, running: bool) -> tuple[FlexibleWork, ...]:
 @settings(max_examples=60, deadline=None)
 @given(outlooks(), works(running=False), works(running=True), st.floats(0, 5000))
 def test_no_plan_leaves_the_allowed_hubs_or_its_promise_or_its_limits(
-    outlook: Outlook, waiting: tuple[FlexibleWork, ...], running: tuple[FlexibleWork, ...], budget_g: float
+    outlook: PowerOutlook, waiting: tuple[FlexibleWork, ...], running: tuple[FlexibleWork, ...], budget_g: float
 ) -> None:
     budgets = Budgets({"one": budget_g})
-    plan = plan_carbon(outlook, Demand(waiting), running, budgets=budgets, moves=MoveRules(again_h=0.1))
+    plan = plan_carbon(outlook, WorkDemand(waiting), running, budgets=budgets, moves=MoveRules(again_h=0.1))
     by_id = {work.id: work for work in (*waiting, *running)}
     spent_g = 0.0
     for decision in plan.decisions:
         work = by_id[decision.work_id]
         assert decision.hub is None or decision.hub in work.hubs
-        assert decision.start_h <= work.wait_h_max
-        assert decision.start_h == 0 or decision.verb in (Verb.WAIT, Verb.SUSPEND)
-        if decision.verb is Verb.START and decision.chosen is not None:
+        assert decision.start_step <= work.wait_h_max
+        assert decision.start_step == 0 or decision.verb in (DecisionKind.WAIT, DecisionKind.SUSPEND)
+        if decision.verb is DecisionKind.START and decision.chosen is not None:
             if work.g_per_kwh_max is not None:
                 assert decision.chosen.g_per_kwh <= work.g_per_kwh_max + 1e-6
             spent_g += decision.chosen.grams if work.tenant == "one" else 0.0
-        if decision.verb in (Verb.MOVE, Verb.SUSPEND):
+        if decision.verb in (DecisionKind.MOVE, DecisionKind.SUSPEND):
             assert work.movable
             assert decision.saves_g > -1e-6 or decision.chosen is not None
     assert {decision.work_id for decision in plan.decisions} >= {work.id for work in waiting}
@@ -90,14 +89,16 @@ def test_no_plan_leaves_the_allowed_hubs_or_its_promise_or_its_limits(
 
 @settings(max_examples=60, deadline=None)
 @given(outlooks(), works(running=False))
-def test_what_starts_with_room_fits_the_gpus_hour_by_hour(outlook: Outlook, waiting: tuple[FlexibleWork, ...]) -> None:
-    plan = plan_carbon(outlook, Demand(waiting), ())
+def test_what_starts_with_room_fits_the_gpus_hour_by_hour(
+    outlook: PowerOutlook, waiting: tuple[FlexibleWork, ...]
+) -> None:
+    plan = plan_carbon(outlook, WorkDemand(waiting), ())
     by_id = {work.id: work for work in waiting}
     held = {pool.key: np.zeros(HOURS) for pool in outlook.pools}
     for decision in plan.decisions:
         if decision.hub is not None and decision.room:
             work = by_id[decision.work_id]
-            from_h, until_h = decision.start_h, decision.start_h + work.hours_left
+            from_h, until_h = decision.start_step, decision.start_step + work.hours_left
             hours = np.arange(HOURS)
             held[decision.hub, work.model] += work.gpus * np.clip(until_h - hours, 0, 1) * (hours >= from_h)
     for pool in outlook.pools:
@@ -107,10 +108,10 @@ def test_what_starts_with_room_fits_the_gpus_hour_by_hour(outlook: Outlook, wait
 @settings(max_examples=40, deadline=None)
 @given(outlooks(), works(running=False), works(running=True), st.floats(0.1, 20))
 def test_quotas_fit_what_running_work_leaves(
-    outlook: Outlook, waiting: tuple[FlexibleWork, ...], running: tuple[FlexibleWork, ...], rate: float
+    outlook: PowerOutlook, waiting: tuple[FlexibleWork, ...], running: tuple[FlexibleWork, ...], rate: float
 ) -> None:
-    expected = {ClassKey(frozenset(HUBS), "x", True): Expected(rate, 2.0, 4.0)}
-    plan = plan_carbon(outlook, Demand(waiting, expected), running)
+    expected = {ClassKey(frozenset(HUBS), "x", True): ExpectedWork(rate, 2.0, 4.0)}
+    plan = plan_carbon(outlook, WorkDemand(waiting, expected), running)
     assert not plan.classes.failure
     _, free = booked(outlook, running)
     for pool in outlook.pools:

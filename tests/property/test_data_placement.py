@@ -13,14 +13,16 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import StartTask, TaskEnded, TaskKey
-from harch.hub import happenings as h
-from harch.hub.catalog import CatalogEntry
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import Terrain
 from harch.sovereignty.tags import DataKind, DataObject, Tag, meet
-from harch.sovereignty.terrain import Terrain
 from harch.testing.agents import SimAgent
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.testing.sovereignty import Oracle, random_tag, random_terrain
 from harch.workloads.lifecycle import ExitReason, State
 from harch.workloads.spec import Resources, WorkloadSpec
@@ -51,7 +53,7 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
     terrain = world(rng)
     machine = JobMachine(FLEET, HUB, rules=Rules(terrain))
     agent = SimAgent("agent", HUB.country)
-    machine.handle(h.AgentJoined(agent.hello(), 1), now=NOW)
+    machine.apply(ev.AgentJoined(agent.hello(), 1), EventContext(now=NOW))
     hubs = [site.hub for site in terrain.sites]
     for number in range(6):
         data = DataObject(
@@ -62,7 +64,7 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
             tag=None if rng.random() < 0.1 else random_tag(rng, terrain),
             hubs=tuple(str(hub) for hub in rng.choice(hubs, size=2, replace=False)),
         )
-        machine.desk.catalog.put(CatalogEntry(object=data, created_at=NOW, updated_at=NOW))
+        machine.state.catalog.put(CatalogEntry(object=data, created_at=NOW, updated_at=NOW))
     admitted = 0
     for number in range(8):
         names = tuple(f"d{index}" for index in rng.choice(6, size=int(rng.integers(1, 3)), replace=False))
@@ -70,7 +72,7 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
         spec = WorkloadSpec(
             name=f"job-{number}", command=("true",), resources=Resources(gpus=1), data=names, outputs=outputs
         )
-        reads = [machine.desk.catalog.get(name, tenant="t").object for name in names]
+        reads = [machine.state.catalog.get(name, tenant="t").object for name in names]
         oracles = [(data, Oracle(terrain, data.tag)) for data in reads if data.tag is not None]
         may = len(oracles) == len(reads) and all(
             oracle.may_process(HUB.id) and any(HUB.id in oracle.reached_from(copy) for copy in data.hubs)
@@ -82,12 +84,12 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
             nullcontext() if may else pytest.raises(HarchError, match="may not run this")
         )
         with refusal:
-            machine.handle(h.Submitted(f"wl_{number}", "t", spec), now=NOW)
+            machine.apply(ev.Submitted(f"wl_{number}", "t", spec), EventContext(now=NOW))
         admitted += may
     started = [
         effect.message.task
-        for effect in machine.handle(h.PlacementDue(), now=NOW)
-        if isinstance(effect, h.Send) and isinstance(effect.message, StartTask)
+        for effect in machine.apply(ev.PlacementDue(), EventContext(now=NOW))
+        if isinstance(effect, fx.Send) and isinstance(effect.message, StartTask)
     ]
     assert len(started) == admitted
     for task in started:
@@ -97,22 +99,23 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
             assert Oracle(terrain, data.tag).may_process(HUB.id)
     # Tags change while all of it runs: what may no longer be read here is stopped, the rest is left alone.
     for number in range(6):
-        entry = machine.desk.catalog.entries[f"data_{number}"]
+        entry = machine.state.catalog.entries[f"data_{number}"]
         if entry.object.tag is not None and rng.random() < 0.5:
             tighter = meet([entry.object.tag, random_tag(rng, terrain)])
-            machine.handle(h.DataRetagged(entry.object.id, tighter), now=NOW)
+            machine.apply(ev.DataRetagged(entry.object.id, tighter), EventContext(now=NOW))
     for task in started:
-        workload = machine.desk.registry.workloads[task.key.workload_id]
-        tags = [machine.desk.catalog.objects[data.id].tag for data in task.data]
+        workload = machine.state.registry.workloads[task.key.workload_id]
+        tags = [machine.state.catalog.objects[data.id].tag for data in task.data]
         may = all(tag is not None and Oracle(terrain, tag).may_process(HUB.id) for tag in tags)
         assert (workload.stop_as is State.CANCELLED) == (not may)
         key = TaskKey(workload.id, workload.attempt, 0)
         reason = ExitReason.EXITED if may else ExitReason.STOPPED
-        machine.handle(
-            h.TaskEndSeen("agent", TaskEnded(key=key, reason=reason, at=NOW, exit_code=0 if may else None)), now=NOW
+        machine.apply(
+            ev.TaskEndSeen("agent", TaskEnded(key=key, reason=reason, at=NOW, exit_code=0 if may else None)),
+            EventContext(now=NOW),
         )
         assert workload.state is (State.COMPLETED if may else State.CANCELLED)
-    for entry in machine.desk.catalog.entries.values():
+    for entry in machine.state.catalog.entries.values():
         if entry.made_by:
             made = entry.object
             assert made.tag == meet(_tag(machine, parent) for parent in made.parents)
@@ -120,6 +123,6 @@ def test_whatever_is_placed_satisfies_the_oracle_and_so_does_what_it_produces(se
 
 
 def _tag(machine: JobMachine, object_id: str) -> Tag:
-    tag = machine.desk.catalog.objects[object_id].tag
+    tag = machine.state.catalog.objects[object_id].tag
     assert tag is not None
     return tag

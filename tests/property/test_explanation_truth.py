@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.hub import happenings as h
 from harch.hub.explain import explain
-from harch.hub.hardware import ConditionKind
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import ConditionKind
 from harch.placement.checks import HARD_CHECKS
 from harch.placement.explanation import Verdict
-from harch.placement.request import Request
+from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.placement.turns.settings import Quota, TurnSettings
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import (
     Gang,
@@ -33,7 +33,7 @@ from harch.workloads.spec import (
 from unit.hub.conftest import Bench
 
 PERMANENT = {check.rule for check in HARD_CHECKS if check.permanent}
-QUOTAS = TurnSettings(tenant_quotas={"poor": Quota(gpus_held_max=6, tasks_held_max=3)})
+QUOTAS = QueueSettings(tenant_quotas={"poor": Quota(gpus_held_max=6, tasks_held_max=3)})
 
 
 def mostly(usual: object, *rare: object) -> st.SearchStrategy:  # type: ignore[type-arg]
@@ -98,7 +98,7 @@ def happenings(draw: st.DrawFn) -> Callable[[Bench], None]:
         return lambda bench: bench.later(seconds=seconds)
     if kind == "hub":
         closed = draw(mostly(0, 1))
-        return lambda bench: bench.handle(h.HubClosed(closed, "test")) and None
+        return lambda bench: bench.handle(ev.HubClosed(closed, "test")) and None
     subject = draw(
         st.sampled_from(
             [
@@ -113,13 +113,13 @@ def happenings(draw: st.DrawFn) -> Callable[[Bench], None]:
     )
     condition, name, values = subject
     value = draw(st.sampled_from(values))
-    return lambda bench: bench.handle(h.HardwareChanged(condition, name, value, "test")) and None
+    return lambda bench: bench.handle(ev.HardwareChanged(condition, name, value, "test")) and None
 
 
 def submit(bench: Bench, spec: WorkloadSpec, tenant: str) -> None:
     bench.count += 1
     with contextlib.suppress(HarchError):  # refused for good: it never fits, or its name is taken
-        bench.handle(h.Submitted(f"wl_{bench.count}", tenant, spec, {}, None))
+        bench.handle(ev.Submitted(f"wl_{bench.count}", tenant, spec, {}, None))
 
 
 def crowd(bench: Bench, nodes: int, hours: int) -> None:
@@ -135,13 +135,13 @@ def crowd(bench: Bench, nodes: int, hours: int) -> None:
 
 
 def place(bench: Bench) -> None:
-    bench.handle(h.PlacementDue())
-    while bench.machine.more_to_place:
-        bench.handle(h.PlacementDue())
+    bench.handle(ev.PlacementDue())
+    while bench.machine.state.more_to_place:
+        bench.handle(ev.PlacementDue())
 
 
 def end(bench: Bench, which: int) -> None:
-    placed = [workload for workload in bench.machine.desk.registry.workloads.values() if workload.is_placed]
+    placed = [workload for workload in bench.machine.state.registry.workloads.values() if workload.is_placed]
     if placed:
         workload = placed[which % len(placed)]
         for task in workload.placement:
@@ -154,22 +154,23 @@ def hub_with(events: list[Callable[[Bench], None]]) -> Bench:
     bench.join()
     for event in events:
         event(bench)
-    bench.machine.desk.begin(bench.now, 0.0)  # the same moment for those who ask and for the next round
     return bench
 
 
 def waiting(bench: Bench) -> list[Workload]:
-    return [w for w in bench.machine.desk.registry.workloads.values() if w.state is State.PENDING]
+    return [w for w in bench.machine.state.registry.workloads.values() if w.state is State.PENDING]
 
 
 @given(st.lists(happenings(), min_size=10, max_size=40))
 @settings(max_examples=120, deadline=None)
 def test_what_is_about_to_be_placed_is_what_the_next_round_places(events: list[Callable[[Bench], None]]) -> None:
     bench = hub_with(events)
-    desk = bench.machine.desk
-    told = {workload.id: explain(desk, desk.request(workload), [], workload) for workload in waiting(bench)}
+    told = {
+        workload.id: explain(bench.machine, bench.context, bench.machine.state.request(workload), [], workload)
+        for workload in waiting(bench)
+    }
     place(bench)
-    for workload in bench.machine.desk.registry.workloads.values():
+    for workload in bench.machine.state.registry.workloads.values():
         if workload.id not in told:
             continue
         explanation = told[workload.id]
@@ -186,15 +187,16 @@ def test_never_is_said_exactly_of_what_an_empty_hub_would_not_take(
     events: list[Callable[[Bench], None]], spec: WorkloadSpec, tenant: str
 ) -> None:
     bench = hub_with(events)
-    desk = bench.machine.desk
-    request = Request.of("asked", spec, tenant=tenant, submitted_s=desk.now_s)
-    told = explain(desk, request, [], None)
+    state = bench.machine.state
+    request = PlacementRequest.of("asked", spec, tenant=tenant, submitted_s=bench.context.now_s)
+    told = explain(bench.machine, bench.context, request, [], None)
     empty = Scheduler(bench.hub, QUOTAS)
     empty.serve(tuple(node.id for node in bench.hub.nodes), True)
-    empty.room.process_slots_free = desk.agents.process_slots
-    empty.submit(request, now_s=desk.now_s)
+    empty.room.process_slots_free = state.agents.process_slots
+    empty.submit(request, now_s=bench.context.now_s)
     takes = any(
-        empty.plan(now_s=at_s, placed_max=1).assignments for at_s in (desk.now_s, desk.now_s + request.degrade_after_s)
+        empty.plan(now_s=at_s, placed_max=1).assignments
+        for at_s in (bench.context.now_s, bench.context.now_s + request.degrade_after_s)
     )
     assert (told.verdict is Verdict.NEVER_FITS) == (not takes), told.sentence
     assert told.hubs[0].never == (told.verdict is Verdict.NEVER_FITS)

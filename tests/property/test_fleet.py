@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from harch.base.errors import HarchError
 from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup, expand
 from harch.fleet.file import parse_blueprint, parse_fleet
-from harch.fleet.format import FORMAT
-from harch.fleet.generate import generate_blueprint
+from harch.fleet.format import FORMAT, QUOTED_CHARS_MAX
 from harch.fleet.model import CoolingZone, GpuModel
-from harch.fleet.table import SHOWN_CHARS_MAX
-from harch.fleet.writer import to_toml
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.testing.fleet_generator import generate_blueprint
+from harch.testing.fleet_writer import to_toml
+from harch.testing.samples import TINY_FLEET_TOML
 
 LINES = TINY_FLEET_TOML.splitlines()
 KEYS = sorted({key.name for keys in FORMAT.values() for key in keys})
@@ -38,7 +37,7 @@ def refused_or_read(text: str) -> None:
         assert refusal.code == "E0205"
         assert "some.toml" in refusal.message
         assert refusal.hint
-        assert all(len(line) < 6 * SHOWN_CHARS_MAX for line in refusal.message.splitlines())
+        assert all(len(line) < 6 * QUOTED_CHARS_MAX for line in refusal.message.splitlines())
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,11 +8,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.federation.gossip.deltas import apply, delta_for
-from harch.federation.gossip.messages import HubDelta, Known
-from harch.federation.gossip.own_state import OwnState
-from harch.federation.gossip.settings import GossipSettings
-from harch.federation.gossip.state import HubState
+from harch.federation.gossip.machine import OwnState, apply, delta_for
+from harch.federation.gossip.messages import HubDelta, KnownVersions
+from harch.federation.gossip.state import GossipSettings, HubState
 from sim.gossip_world import HashSigner, HashVerifier
 
 HUB = "dakhla"
@@ -116,7 +114,7 @@ def test_the_order_and_number_of_deliveries_do_not_matter(changes: list[tuple[st
         else:
             own.delete(f"key{key}", float(number))
         # Once from the start: every delta stands alone, so that any order can be applied.
-        deltas += delta_for([own.state], {HUB: Known()}, LOOSE)
+        deltas += delta_for([own.state], {HUB: KnownVersions()}, LOOSE)
     copy = HubState(HUB)
     for delta in data.draw(st.permutations(deltas)) + data.draw(st.lists(st.sampled_from(deltas))):
         assert apply(delta, copy, VERIFIER, LOOSE).refused is None

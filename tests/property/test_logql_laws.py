@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
+from harch.sentinel.logql.evaluate.context import LogQueryOptions
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
-from harch.sentinel.logql.evaluate.lines import Window
-from harch.sentinel.logql.evaluate.options import LogQueryOptions
-from harch.sentinel.logql.syntax import stages
+from harch.sentinel.logql.evaluate.lines import LineWindow
+from harch.sentinel.logql.syntax import nodes
 from harch.sentinel.logql.syntax.nodes import (
     BinaryOperation,
     Grouping,
@@ -29,10 +29,9 @@ from harch.sentinel.logql.syntax.nodes import (
 )
 from harch.sentinel.logql.syntax.parser import is_number, parse
 from harch.sentinel.logql.syntax.printer import to_text
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LogBatch, Order
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.promql.evaluate.results import MatrixResult
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind, labels
+from harch.sentinel.model.logs import LineOrder, LogBatch
+from harch.sentinel.promql.evaluate.values import MatrixResult
 from harch.sentinel.promql.syntax.nodes import COMPARISONS, SET_OPERATORS, Cardinality, VectorMatching
 from harch.testing.telemetry_stores import MemoryLogs
 
@@ -54,39 +53,39 @@ templates = st.sampled_from(["", "{{.a}}", "x {{.a | upper}} y", "{{if .a}}b{{en
 
 
 @st.composite
-def line_filters(draw: st.DrawFn) -> stages.LineFilter:
-    operator = draw(st.sampled_from(stages.LineOperator))
-    if operator in (stages.LineOperator.CONTAINS, stages.LineOperator.LACKS):
-        one = st.one_of(st.builds(stages.LineText, plain_texts), st.builds(stages.LineText, addresses, st.just(True)))
-    elif operator in (stages.LineOperator.FITS, stages.LineOperator.FITS_NOT):
-        one = st.builds(stages.LineText, patterns)
+def line_filters(draw: st.DrawFn) -> nodes.LineFilterStage:
+    operator = draw(st.sampled_from(nodes.LineOperator))
+    if operator in (nodes.LineOperator.CONTAINS, nodes.LineOperator.LACKS):
+        one = st.one_of(st.builds(nodes.LineText, plain_texts), st.builds(nodes.LineText, addresses, st.just(True)))
+    elif operator in (nodes.LineOperator.FITS, nodes.LineOperator.FITS_NOT):
+        one = st.builds(nodes.LineText, patterns)
     else:
-        one = st.builds(stages.LineText, expressions)
-    return stages.LineFilter(operator, tuple(draw(st.lists(one, min_size=1, max_size=3))))
+        one = st.builds(nodes.LineText, expressions)
+    return nodes.LineFilterStage(operator, tuple(draw(st.lists(one, min_size=1, max_size=3))))
 
 
 comparisons = st.sampled_from(["==", "!=", ">", ">=", "<", "<="])
 amounts = st.one_of(
-    st.tuples(st.floats(allow_nan=False, allow_infinity=False).map(abs), st.just(stages.Unit.NUMBER)),
-    st.tuples(st.integers(1, 10**15).map(float), st.just(stages.Unit.DURATION)),
-    st.tuples(st.integers(1, 10**15).map(float), st.just(stages.Unit.BYTES)),
+    st.tuples(st.floats(allow_nan=False, allow_infinity=False).map(abs), st.just(nodes.Unit.NUMBER)),
+    st.tuples(st.integers(1, 10**15).map(float), st.just(nodes.Unit.DURATION)),
+    st.tuples(st.integers(1, 10**15).map(float), st.just(nodes.Unit.BYTES)),
 )
 conditions = st.recursive(
     st.one_of(
-        st.builds(stages.TextCondition, matchers),
-        st.builds(lambda name, sign, of: stages.AmountCondition(name, sign, *of), names, comparisons, amounts),
-        st.builds(stages.AddressCondition, names, st.booleans(), addresses),
+        st.builds(nodes.TextCondition, matchers),
+        st.builds(lambda name, sign, of: nodes.AmountCondition(name, sign, *of), names, comparisons, amounts),
+        st.builds(nodes.AddressCondition, names, st.booleans(), addresses),
     ),
-    lambda inner: st.one_of(st.builds(stages.Both, inner, inner), st.builds(stages.Either, inner, inner)),
+    lambda inner: st.one_of(st.builds(nodes.Both, inner, inner), st.builds(nodes.Either, inner, inner)),
     max_leaves=4,
 )
-extractions = st.lists(st.builds(stages.Extraction, names, st.sampled_from(["a", "x_1"])), max_size=2).map(tuple)
+extractions = st.lists(st.builds(nodes.Extraction, names, st.sampled_from(["a", "x_1"])), max_size=2).map(tuple)
 label_lists = st.lists(st.one_of(names, matchers), min_size=1, max_size=3).map(tuple)
 assigned = st.sampled_from(["a", "level", "json", "rate", "x_1"])
 assignments = st.lists(
     st.one_of(
-        st.builds(stages.Assignment, assigned, names, st.just(False)),
-        st.builds(stages.Assignment, assigned, templates, st.just(True)),
+        st.builds(nodes.LabelAssignment, assigned, names, st.just(False)),
+        st.builds(nodes.LabelAssignment, assigned, templates, st.just(True)),
     ),
     min_size=1,
     max_size=2,
@@ -94,17 +93,17 @@ assignments = st.lists(
 ).map(tuple)
 any_stage = st.one_of(
     line_filters(),
-    st.builds(stages.Json, extractions),
-    st.builds(stages.Logfmt, extractions, st.booleans(), st.booleans()),
-    st.builds(stages.Pattern, st.sampled_from(["<a> <_>", 'x="<a>" <b>'])),
-    st.builds(stages.Regexp, st.sampled_from(["(?P<a>.)", "(?P<a>x)|(?P<b>y)"])),
-    st.builds(stages.Unpack),
-    st.builds(stages.LabelFilter, conditions),
-    st.builds(stages.LineFormat, templates),
-    st.builds(stages.LabelFormat, assignments),
-    st.builds(stages.Decolorize),
-    st.builds(stages.Drop, label_lists),
-    st.builds(stages.Keep, label_lists),
+    st.builds(nodes.Json, extractions),
+    st.builds(nodes.Logfmt, extractions, st.booleans(), st.booleans()),
+    st.builds(nodes.PatternParser, st.sampled_from(["<a> <_>", 'x="<a>" <b>'])),
+    st.builds(nodes.Regexp, st.sampled_from(["(?P<a>.)", "(?P<a>x)|(?P<b>y)"])),
+    st.builds(nodes.Unpack),
+    st.builds(nodes.LabelFilter, conditions),
+    st.builds(nodes.LineFormat, templates),
+    st.builds(nodes.LabelFormat, assignments),
+    st.builds(nodes.Decolorize),
+    st.builds(nodes.DropLabels, label_lists),
+    st.builds(nodes.KeepLabels, label_lists),
 )
 anchor = Matcher(MatchKind.EQUAL, "job", "x")
 log_queries = st.builds(
@@ -123,7 +122,7 @@ unwraps = st.builds(
     Unwrap,
     names,
     st.sampled_from(["", "duration", "bytes"]),
-    st.lists(st.builds(stages.LabelFilter, conditions), max_size=2).map(tuple),
+    st.lists(st.builds(nodes.LabelFilter, conditions), max_size=2).map(tuple),
 )
 
 
@@ -253,17 +252,17 @@ KEEPS: dict[str, Callable[[Row], bool]] = {
     stored_lines,
     st.sampled_from(sorted(KEEPS)),
     st.integers(1, 20),
-    st.sampled_from([Order.OLDEST_FIRST, Order.NEWEST_FIRST]),
+    st.sampled_from([LineOrder.OLDEST_FIRST, LineOrder.NEWEST_FIRST]),
 )
 @settings(max_examples=60, deadline=None)
 def test_lines_are_those_that_a_plain_reading_finds(
-    rows: list[tuple[str, int, str, int, str, str]], stage: str, limit: int, order: Order
+    rows: list[tuple[str, int, str, int, str, str]], stage: str, limit: int, order: LineOrder
 ) -> None:
     store, plain = _store(rows)
     engine = LogqlEngine()
     tree = engine.tree(f'{{app=~"web|db"}} {stage}')
     assert isinstance(tree, LogQuery)
-    window = Window(T0 + 5 * S, T0 + 100 * S, order, limit)
+    window = LineWindow(T0 + 5 * S, T0 + 100 * S, order, limit)
     found = engine.lines(tree, window, store, T0, LogQueryOptions()).value
     assert isinstance(found, list)
     wanted = sorted(
@@ -272,7 +271,7 @@ def test_lines_are_those_that_a_plain_reading_finds(
         if row["app"] in ("web", "db") and 5 <= second < 100 and KEEPS[stage](row)
     )
     times = [second for second, _ in wanted]
-    expected = times[:limit] if order is Order.OLDEST_FIRST else times[::-1][:limit]
+    expected = times[:limit] if order is LineOrder.OLDEST_FIRST else times[::-1][:limit]
     assert [(entry.time_ns - T0) // S for entry in found] == expected
     assert {((entry.time_ns - T0) // S, entry.text) for entry in found} <= set(wanted)
 
@@ -350,7 +349,7 @@ def test_any_noise_is_answered_or_refused(query: str) -> None:
     try:
         tree = engine.tree(query)
         if isinstance(tree, LogQuery):
-            engine.lines(tree, Window(T0, T0 + S, limit=5), store, T0, LogQueryOptions())
+            engine.lines(tree, LineWindow(T0, T0 + S, limit=5), store, T0, LogQueryOptions())
         else:
             engine.range(tree, T0 // 10**6, T0 // 10**6 + 10_000, 1000, store, T0, LogQueryOptions())
     except HarchError as error:
@@ -392,6 +391,6 @@ def test_any_line_passes_any_stage(lines: list[str], pipeline: str) -> None:
     store.append([LogBatch((("job", "x"),), [T0 + place for place in range(len(lines))], lines)])
     tree = engine.tree(f'{{job="x"}} {pipeline}')
     assert isinstance(tree, LogQuery)
-    found = engine.lines(tree, Window(T0, T0 + S), store, T0, LogQueryOptions()).value
+    found = engine.lines(tree, LineWindow(T0, T0 + S), store, T0, LogQueryOptions()).value
     assert isinstance(found, list)
     json.dumps([[entry.text, *entry.labels] for entry in found], ensure_ascii=False).encode()

@@ -9,22 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import CUSTOM_BUCKETS_SCHEMA, Histogram
-from harch.sentinel.promql.histograms.arithmetic import add, scaled, subtract
-from harch.sentinel.promql.histograms.buckets import all_buckets, exponential_bound
-from harch.sentinel.promql.histograms.layout import at_schema, compacted, same, with_buckets, with_zero_threshold
+from harch.sentinel.model.histograms import CUSTOM_BUCKETS_SCHEMA, NativeHistogram
+from harch.sentinel.promql.histograms.arithmetic import add, average_of, scaled, subtract, total_of
+from harch.sentinel.promql.histograms.buckets import (
+    all_buckets,
+    at_schema,
+    compacted,
+    exponential_bound,
+    same,
+    with_buckets,
+    with_zero_threshold,
+)
+from harch.sentinel.promql.histograms.counters import detect_reset
 from harch.sentinel.promql.histograms.notation import read_histogram, write_histogram
-from harch.sentinel.promql.histograms.resets import detect_reset
-from harch.sentinel.promql.histograms.statistics import fraction, quantile
-from harch.sentinel.promql.histograms.totals import average_of, total_of
-from harch.sentinel.promql.histograms.trimming import trim_above, trim_below
+from harch.sentinel.promql.histograms.statistics import fraction, quantile, trim_above, trim_below
 
 THRESHOLD = 2.0**-10
 VALUES = st.lists(st.floats(-64, 64, allow_nan=False), max_size=30)
 SCHEMAS = st.integers(-2, 4)
 
 
-def observed(values: list[float], schema: int) -> Histogram:
+def observed(values: list[float], schema: int) -> NativeHistogram:
     """A histogram of these observations, each put into its bucket by looking at all bounds."""
     sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
     zero = 0
@@ -37,17 +42,17 @@ def observed(values: list[float], schema: int) -> Histogram:
             index += 1
         side = sides[value < 0]
         side[index] = side.get(index, 0.0) + 1
-    bare = Histogram(float(len(values)), math.fsum(values), schema, THRESHOLD, float(zero))
+    bare = NativeHistogram(float(len(values)), math.fsum(values), schema, THRESHOLD, float(zero))
     return with_buckets(bare, *sides)
 
 
-def alike(left: Histogram, right: Histogram) -> bool:
+def alike(left: NativeHistogram, right: NativeHistogram) -> bool:
     """Equal but for rounding in the sum of observations."""
     close = left.sum == pytest.approx(right.sum, rel=1e-9, abs=1e-9)
     return close and same(at_sum(left), at_sum(right))
 
 
-def at_sum(histogram: Histogram) -> Histogram:
+def at_sum(histogram: NativeHistogram) -> NativeHistogram:
     return replace(histogram, sum=0.0)
 
 
@@ -133,12 +138,12 @@ BOUNDS = st.lists(st.integers(-8, 8), unique=True, max_size=8).map(
 )
 
 
-def observed_custom(values: list[float], bounds: tuple[float, ...]) -> Histogram:
+def observed_custom(values: list[float], bounds: tuple[float, ...]) -> NativeHistogram:
     counts: dict[int, float] = {}
     for value in values:
         index = sum(bound < value for bound in bounds)
         counts[index] = counts.get(index, 0.0) + 1
-    bare = Histogram(float(len(values)), math.fsum(values), CUSTOM_BUCKETS_SCHEMA, custom_bounds=bounds)
+    bare = NativeHistogram(float(len(values)), math.fsum(values), CUSTOM_BUCKETS_SCHEMA, custom_bounds=bounds)
     return with_buckets(bare, counts, {})
 
 

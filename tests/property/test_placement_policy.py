@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.placement.policy.baselines import BaselinePolicy, Rule
+from harch.placement.policy.baselines import BaselinePolicy, BaselineRule
 from harch.placement.policy.engine import PlacementEngine
 from harch.placement.policy.lessons import ITEM_FIELDS, SEQUENCES, Lessons
-from harch.placement.policy.shapes import NodeArrays, NodeShape, Request, canonical, copied
+from harch.placement.policy.shapes import NodeArrays, NodeShape, ShapeRequest, canonical, copied
 
 MODELS = 3
 shapes = st.lists(
@@ -39,20 +39,20 @@ requests = st.one_of(
         st.sampled_from((250, 1000, 1000)),
         st.sampled_from((-1, 0b011)),
     ),
-).map(lambda fields: Request(*fields))
+).map(lambda fields: ShapeRequest(*fields))
 streams = st.lists(requests, min_size=1, max_size=40)
 turnovers = st.sampled_from((0.0, 0.6, 1.0))
 few = settings(max_examples=80, deadline=None)
 
 
-def taught(fleet: list[NodeShape], history: list[Request], turnover: float = 0.0) -> PlacementEngine:
+def taught(fleet: list[NodeShape], history: list[ShapeRequest], turnover: float = 0.0) -> PlacementEngine:
     engine = PlacementEngine(fleet, models=MODELS)
     engine.history.taken, engine.history.departed = 1.0, turnover
     engine.learn_from(np.array(history, dtype=np.int64))
     return engine
 
 
-def has_room(nodes: NodeArrays, node: int, request: Request) -> bool:
+def has_room(nodes: NodeArrays, node: int, request: ShapeRequest) -> bool:
     devices = nodes.gpu_milli_free[node, : nodes.gpus[node]]
     return bool(
         nodes.cpu_milli_free[node] >= request.cpu_milli
@@ -62,7 +62,7 @@ def has_room(nodes: NodeArrays, node: int, request: Request) -> bool:
     )
 
 
-def check_balance(nodes: NodeArrays, held: list[tuple[Request, int, tuple[int, ...]]]) -> None:
+def check_balance(nodes: NodeArrays, held: list[tuple[ShapeRequest, int, tuple[int, ...]]]) -> None:
     free = nodes.gpu_milli_free
     assert nodes.cpu_milli_free.min() >= 0
     assert nodes.memory_mib_free.min() >= 0
@@ -85,7 +85,7 @@ def check_balance(nodes: NodeArrays, held: list[tuple[Request, int, tuple[int, .
 @given(shapes, streams, st.randoms(use_true_random=False))
 def test_sums_balance_and_only_what_fits_nowhere_is_refused(fleet, stream, random) -> None:
     engine = taught(fleet, stream)
-    held: list[tuple[Request, int, tuple[int, ...]]] = []
+    held: list[tuple[ShapeRequest, int, tuple[int, ...]]] = []
     for request in stream:
         request = canonical(request, MODELS)
         allowed = np.array([random.random() < 0.8 for _ in fleet])
@@ -122,7 +122,7 @@ def test_take_and_release_return_to_the_same_state_and_scores(fleet, stream, ext
 def test_the_cached_scan_decides_like_a_scan_of_everything(fleet, stream, turnover) -> None:
     """Same decisions with every score computed anew: no cache, no bound, no memory of equal states."""
     cached, fresh = taught(fleet, stream, turnover), taught(fleet, stream, turnover)
-    held: list[tuple[Request, int, tuple[int, ...]]] = []
+    held: list[tuple[ShapeRequest, int, tuple[int, ...]]] = []
     for index, request in enumerate(stream + stream):
         for engine in (cached, fresh):
             engine.observe(request)
@@ -200,10 +200,10 @@ def reference_value(nodes: NodeArrays, node: int, lessons: Lessons) -> float:
 
 
 @few
-@given(shapes, streams, st.sampled_from(list(Rule)))
+@given(shapes, streams, st.sampled_from(list(BaselineRule)))
 def test_the_baselines_obey_the_same_laws(fleet, stream, rule) -> None:
     policy = BaselinePolicy(fleet, models=MODELS, rule=rule, history=np.array(stream, dtype=np.int64), seed=1)
-    held: list[tuple[Request, int, tuple[int, ...]]] = []
+    held: list[tuple[ShapeRequest, int, tuple[int, ...]]] = []
     for request in stream:
         request = canonical(request, MODELS)
         room = [node for node in range(len(fleet)) if has_room(policy.nodes, node, request)]

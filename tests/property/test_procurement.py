@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from harch.energy.procurement.contract import bill_of_plan, problem_under
 from harch.energy.procurement.plan import FailureKind, PlanFailure, ProcurementPlan
-from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import Battery, FlexibleLoad, Objective, PpaOffer, Problem
-from harch.energy.procurement.rule import plan_by_rule
+from harch.energy.procurement.planner import plan_by_rule, plan_procurement
+from harch.energy.procurement.problem import Battery, FlexibleLoad, Objective, PpaOffer, ProcurementProblem
 from harch.energy.steps import Steps
-from harch.energy.tariffs.billing import bill
 from harch.energy.tariffs.file import parse_tariff
+from harch.energy.tariffs.prices import bill
 from unit.energy.energy_fixtures import START, TIME_OF_USE
 
 NEAR = 1e-4  # kWh, of loads around a hundred
 
 
-def _problem(seed: int, step_s: int, count: int) -> Problem:
+def _problem(seed: int, step_s: int, count: int) -> ProcurementProblem:
     """Any site: prices of any sign, with or without plants, battery, agreements, flexible load and budget."""
     chance = np.random.default_rng(seed)
     steps = Steps(START, step_s, count)
@@ -54,7 +53,7 @@ def _problem(seed: int, step_s: int, count: int) -> Problem:
         must_take=bool(chance.integers(2)),
         g_per_kwh=np.full(count, 11.0),
     )
-    return Problem(
+    return ProcurementProblem(
         steps=steps,
         currency="USD",
         load_kwh=load,
@@ -79,7 +78,7 @@ problems = st.builds(_problem, st.integers(0, 2**32 - 1), st.sampled_from([1800,
 
 @settings(max_examples=150, deadline=None)
 @given(problems)
-def test_every_plan_obeys_physics(problem: Problem) -> None:
+def test_every_plan_obeys_physics(problem: ProcurementProblem) -> None:
     plan = plan_procurement(problem)
     if isinstance(plan, PlanFailure):
         assert plan.kind is FailureKind.SUPPLY, plan
@@ -90,7 +89,9 @@ def test_every_plan_obeys_physics(problem: Problem) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(problems)
-def test_the_rule_obeys_the_same_physics_and_plans_are_never_worse_by_their_own_measure(problem: Problem) -> None:
+def test_the_rule_obeys_the_same_physics_and_plans_are_never_worse_by_their_own_measure(
+    problem: ProcurementProblem,
+) -> None:
     asked = replace(problem, budget_kg=None, objective=Objective.PROFIT, sale_rise_per_mwh_h=0.0, fade_per_h=0.0)
     asked = replace(asked, sale_per_mwh=np.minimum(asked.sale_per_mwh, asked.import_per_mwh - 1), carbon_per_t=0.0)
     rule = plan_by_rule(asked)
@@ -105,13 +106,13 @@ def test_the_rule_obeys_the_same_physics_and_plans_are_never_worse_by_their_own_
     assert _worth(asked, plan) <= _worth(asked, rule) + 1e-4 * (1 + abs(_worth(asked, rule)))
 
 
-def _worth(problem: Problem, plan: ProcurementPlan) -> float:
+def _worth(problem: ProcurementProblem, plan: ProcurementPlan) -> float:
     stored = float(plan.stored_kwh[-1]) * problem.terminal_per_mwh / 1000 if problem.battery else 0.0
     tie_break = float((plan.charge_kwh + plan.discharge_kwh).sum()) * 1e-6  # a battery without wear has a little
     return plan.costs.bill + max(plan.costs.wear, tie_break) - stored
 
 
-def _obeys_physics(problem: Problem, plan: ProcurementPlan) -> None:
+def _obeys_physics(problem: ProcurementProblem, plan: ProcurementPlan) -> None:
     zero = np.zeros(problem.steps.count)
     bought = plan.import_kwh + sum(plan.ppa_kwh.values(), zero)
     used = problem.load_kwh + sum(plan.flexible_kwh.values(), zero)
@@ -132,7 +133,7 @@ def _obeys_physics(problem: Problem, plan: ProcurementPlan) -> None:
     _battery_is_within_its_limits(problem, plan)
 
 
-def _battery_is_within_its_limits(problem: Problem, plan: ProcurementPlan) -> None:
+def _battery_is_within_its_limits(problem: ProcurementProblem, plan: ProcurementPlan) -> None:
     battery = problem.battery
     if battery is None:
         assert (plan.charge_kwh + plan.discharge_kwh + plan.battery_sold_kwh).sum() == 0
@@ -149,7 +150,7 @@ def _battery_is_within_its_limits(problem: Problem, plan: ProcurementPlan) -> No
         assert plan.battery_sold_kwh.sum() == 0
 
 
-def _keeps_or_reports_the_budget(problem: Problem, plan: ProcurementPlan) -> None:
+def _keeps_or_reports_the_budget(problem: ProcurementProblem, plan: ProcurementPlan) -> None:
     grid = float(plan.import_kwh @ problem.grid_g_per_kwh)
     emitted = (grid + sum(float(plan.ppa_kwh[ppa.name] @ ppa.g_per_kwh) for ppa in problem.ppas)) / 1000
     assert plan.carbon.emitted_kg == pytest.approx(emitted)

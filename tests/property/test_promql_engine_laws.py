@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.sentinel.promql.syntax.parser import parse
-from harch.testing.promqltest.commands import Grid, Value
+from harch.testing.promqltest.commands import EvaluationGrid, EvaluationResult, ExpectedValue, Point, QueryFailed
 from harch.testing.promqltest.comparison import same_point
 from harch.testing.promqltest.engine import EngineTarget
-from harch.testing.promqltest.results import Answer, Point, QueryFailed
+from harch.testing.promqltest.runner import fixed_queries
 from harch.testing.promqltest.script import read_script
-from harch.testing.promqltest.variants import fixed_queries
 
 DATA = """load 1m
   f{a="1"} 1+1x9 NaN Inf stale 3 4
@@ -89,13 +88,13 @@ def target() -> EngineTarget:
 TARGET = target()
 
 
-def at(answer: Answer, time_ms: int) -> dict[object, Point]:
+def at(answer: EvaluationResult, time_ms: int) -> dict[object, Point]:
     return {series.labels: point for series in answer.series for when, point in series.points if when == time_ms}
 
 
 def alike(left: dict[object, Point], right: dict[object, Point]) -> bool:
     return left.keys() == right.keys() and all(
-        same_point(Value(point), right[labels])  # type: ignore[arg-type]
+        same_point(ExpectedValue(point), right[labels])  # type: ignore[arg-type]
         for labels, point in left.items()
     )
 
@@ -104,10 +103,10 @@ def alike(left: dict[object, Point], right: dict[object, Point]) -> bool:
 @given(QUERIES, TIMES, st.sampled_from([60_000, 17_000]))
 def test_a_step_of_a_range_is_the_instant_at_its_time(query: str, time_ms: int, step_ms: int) -> None:
     try:
-        span = TARGET.query(query, Grid(time_ms - 2 * step_ms, time_ms + 2 * step_ms, step_ms))
+        span = TARGET.query(query, EvaluationGrid(time_ms - 2 * step_ms, time_ms + 2 * step_ms, step_ms))
     except QueryFailed:
         return  # another step may fail where this one would not
-    instant = TARGET.query(query, Grid(time_ms, time_ms))
+    instant = TARGET.query(query, EvaluationGrid(time_ms, time_ms))
     assert alike(at(instant, time_ms), at(span, time_ms))
 
 
@@ -115,8 +114,8 @@ def test_a_step_of_a_range_is_the_instant_at_its_time(query: str, time_ms: int, 
 @given(QUERIES, TIMES)
 def test_what_is_fixed_in_time_can_be_asked_at_any_time(query: str, time_ms: int) -> None:
     try:
-        instant = TARGET.query(query, Grid(time_ms, time_ms))
+        instant = TARGET.query(query, EvaluationGrid(time_ms, time_ms))
     except QueryFailed:
         return
     for text, when_ms in fixed_queries(parse(query), time_ms):
-        assert alike(at(instant, time_ms), at(TARGET.query(text, Grid(when_ms, when_ms)), when_ms))
+        assert alike(at(instant, time_ms), at(TARGET.query(text, EvaluationGrid(when_ms, when_ms)), when_ms))

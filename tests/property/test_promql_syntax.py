@@ -7,12 +7,11 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.sentinel.promql.syntax.failures import PromqlSyntaxError
+from harch.sentinel.promql.syntax.errors import PromqlSyntaxError
+from harch.sentinel.promql.syntax.literals import quote, unquote
 from harch.sentinel.promql.syntax.nodes import Expr, walk
 from harch.sentinel.promql.syntax.parser import parse
-from harch.sentinel.promql.syntax.pretty import to_lines
-from harch.sentinel.promql.syntax.printer import to_text
-from harch.sentinel.promql.syntax.quoting import quote, unquote
+from harch.sentinel.promql.syntax.printer import to_lines, to_text
 
 NAMES = st.sampled_from(["a", "b:c", "sum", "offset", "up", "fill", "step", "by"])
 LABELS = st.sampled_from(["x", "job", "on", "bool", '"a.b"', "group_left"])

@@ -11,14 +11,39 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.crossings import PipelineEdge, Replica, TelemetryExport, check_edge, check_export, check_replica
-from harch.sovereignty.gates import WorkAsk, admit, before_offer
+from harch.sovereignty.gates import (
+    AccessRequest,
+    PipelineEdge,
+    Replica,
+    TelemetryExport,
+    admit,
+    before_offer,
+    check_edge,
+    check_export,
+    check_replica,
+)
+from harch.sovereignty.geography import Passage, Terrain
 from harch.sovereignty.jurisdiction_file import parse_jurisdictions, shipped_jurisdictions
-from harch.sovereignty.routes import TransferPlan, plan_transfer
-from harch.sovereignty.rules import explain_passage, explain_process, explain_rest, may_take, passes
-from harch.sovereignty.tag_input import contradictions, parse_tag
-from harch.sovereignty.tags import Classification, DataKind, DataObject, Tag, is_within, loosens, meet
-from harch.sovereignty.terrain import Passage, Terrain
+from harch.sovereignty.rules import (
+    TransferPlan,
+    explain_passage,
+    explain_process,
+    explain_rest,
+    may_take,
+    passes,
+    plan_transfer,
+)
+from harch.sovereignty.tags import (
+    Classification,
+    DataKind,
+    DataObject,
+    Tag,
+    contradictions,
+    is_within,
+    loosens,
+    meet,
+    parse_tag,
+)
 from harch.testing.sovereignty import Oracle, random_tag, random_terrain
 
 REGISTRY = shipped_jurisdictions()
@@ -208,7 +233,7 @@ def test_the_gates_admit_exactly_what_the_oracle_permits(seed: int) -> None:
         reads.append(DataObject(id=str(number), kind=DataKind.MODEL, name="m", tenant="t", tag=tag, hubs=places))
     homes = sorted({site.country for site in terrain.sites if site.country is not None})
     allowed = tuple(code for code in homes if rng.random() < 0.7)
-    ask = WorkAsk(id="wl", countries_allowed=allowed, reads=tuple(reads))
+    ask = AccessRequest(id="wl", countries_allowed=allowed, reads=tuple(reads))
     eligible = before_offer(rules, ask, hubs).eligible
     for hub in hubs:
         site = terrain.site(hub)

@@ -9,13 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
 from harch.sentinel.model.selection import Selection, SeriesBatch
 from harch.sentinel.store.head.head import Head
 from harch.sentinel.store.head.journal import NoJournal
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.request import Receipt, request_of
+from harch.sentinel.store.limits import TenantLimits
+from harch.sentinel.store.write_request import Receipt, request_of
 
 ALL_TIMES = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
 SERIES = [labels({"__name__": "m", "n": str(number)}) for number in range(3)]
@@ -105,7 +104,7 @@ steps = st.one_of(
 @given(st.sampled_from([None, 40]), st.lists(steps, max_size=25))
 @settings(max_examples=100)
 def test_a_head_holds_what_a_dictionary_would(window: int | None, story: list[tuple[str, int, object]]) -> None:
-    limits = Limits(out_of_order_ms=window, samples_in_memory_max=1 << 14, series_max=64, label_names_max=8)
+    limits = TenantLimits(out_of_order_ms=window, samples_in_memory_max=1 << 14, series_max=64, label_names_max=8)
     head, model = Head(limits, NoJournal()), Model(window)
     for action, first, second in story:
         if action == "append":
@@ -139,7 +138,7 @@ def _append(head: Head, model: Model, series: int, run: list[tuple[int, int]]) -
 @given(st.lists(st.integers(0, 400), min_size=300, max_size=400, unique=True))
 @settings(max_examples=10)
 def test_chunks_that_late_samples_need_come_back_when_they_are_cut(shuffled: list[int]) -> None:
-    limits = Limits(out_of_order_ms=None, samples_in_memory_max=1 << 12, series_max=64)
+    limits = TenantLimits(out_of_order_ms=None, samples_in_memory_max=1 << 12, series_max=64)
     head = Head(limits, NoJournal())
     for _ in range(20):  # without reuse, the memory would be full after a few rounds
         batch = SeriesBatch(SERIES[0], shuffled, [1.0] * len(shuffled))

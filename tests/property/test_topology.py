@@ -14,10 +14,10 @@ from harch.base.errors import HarchError
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
 from harch.placement.devices import Neighbourhoods, best_devices
 from harch.placement.gangs import place_gang
-from harch.placement.query import Query, apply_query, describe, parse_query
-from harch.placement.request import Request
+from harch.placement.query import ResourceQuery, apply_query, describe, parse_query
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
-from harch.placement.scorers import BestFit
+from harch.placement.scoring import BestFit
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 BIG = GpuModel("big", memory_gb=80, power_w=700, nvlink_gb_per_s=900, pcie_gb_per_s=128)
@@ -134,7 +134,7 @@ def rooms(draw: st.DrawFn, models: tuple[GpuModel, ...] = (BIG,)) -> Room:
 
 
 @st.composite
-def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> Request:
+def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> PlacementRequest:
     gpus = draw(st.sampled_from([0, 1, 1, 2, 4, 4, 8, 8]))
     fraction = draw(st.sampled_from([None, None, 0.25, 0.5])) if gpus == 1 else None
     needs = Resources(
@@ -153,7 +153,7 @@ def requests(draw: st.DrawFn, models: tuple[str, ...] = ()) -> Request:
         exclusive=draw(st.booleans()),
     )
     tasks = draw(st.sampled_from([1, 2, 2, 3, 3, 4, 5, 6, 8, 12]))
-    return Request.of("w", WorkloadSpec(name="w", tasks=tasks, resources=needs, topology=topology))
+    return PlacementRequest.of("w", WorkloadSpec(name="w", tasks=tasks, resources=needs, topology=topology))
 
 
 def domain(room: Room, slot: TaskSlot, level: Level) -> set[tuple[int, ...]]:
@@ -176,7 +176,7 @@ def domains(room: Room, slots: tuple[TaskSlot, ...], level: Level) -> set[tuple[
     return set().union(*(domain(room, slot, level) for slot in slots))
 
 
-def fits_somewhere(room: Room, request: Request, level: Level) -> bool:
+def fits_somewhere(room: Room, request: PlacementRequest, level: Level) -> bool:
     """Does any domain of that level hold the whole gang? Counted the slow way, for GPUs of equal power."""
     needs = request.needs
     milli = needs.gpu_milli_of(BIG.memory_gb)
@@ -208,7 +208,7 @@ def fits_somewhere(room: Room, request: Request, level: Level) -> bool:
     )
 
 
-def check_safe(room: Room, request: Request, slots: tuple[TaskSlot, ...]) -> None:
+def check_safe(room: Room, request: PlacementRequest, slots: tuple[TaskSlot, ...]) -> None:
     """Booking it raises if a GPU, a CPU or memory is given twice; power, cooling and strangers are checked here."""
     assert len(slots) == request.tasks
     for slot in slots:
@@ -241,7 +241,7 @@ def check_contiguous(room: Room, slots: tuple[TaskSlot, ...]) -> None:
 
 @given(rooms(), requests())
 @settings(max_examples=200, deadline=None)
-def test_a_gang_is_whole_or_absent_and_in_the_lowest_domain_that_fits(room: Room, request: Request) -> None:
+def test_a_gang_is_whole_or_absent_and_in_the_lowest_domain_that_fits(room: Room, request: PlacementRequest) -> None:
     before = room.copy()
     slots = place_gang(room, request, request.tasks, rank_nodes=BestFit(room).node_scores)
     assert (room.arrays.gpu_milli_free == before.arrays.gpu_milli_free).all()
@@ -275,7 +275,7 @@ def test_a_gang_is_whole_or_absent_and_in_the_lowest_domain_that_fits(room: Room
 
 @given(rooms(models=(BIG, SMALL)), requests(models=("small", "big")))
 @settings(max_examples=100, deadline=None)
-def test_mixed_fleets_are_safe_and_the_first_model_is_preferred(room: Room, request: Request) -> None:
+def test_mixed_fleets_are_safe_and_the_first_model_is_preferred(room: Room, request: PlacementRequest) -> None:
     slots = place_gang(room, request, request.tasks, rank_nodes=BestFit(room).node_scores)
     if slots is None:
         return
@@ -293,7 +293,7 @@ def test_mixed_fleets_are_safe_and_the_first_model_is_preferred(room: Room, requ
 
 
 @st.composite
-def queries(draw: st.DrawFn) -> Query:
+def queries(draw: st.DrawFn) -> ResourceQuery:
     def maybe(strategy: st.SearchStrategy[object]) -> object:
         return draw(st.none() | strategy)
 
@@ -303,7 +303,7 @@ def queries(draw: st.DrawFn) -> Query:
     strategies = [Strategy.PACK] if required in (Level.ISLAND, Level.NODE) else list(Strategy)
     gpus = draw(st.none() | st.integers(0, 72))
     fraction = draw(st.none() | st.integers(1, 999).map(lambda milli: milli / 1000)) if gpus == 1 else None
-    query = Query(
+    query = ResourceQuery(
         tasks=draw(st.none() | st.integers(1, 4096)) if gpus is None else draw(st.integers(1, 4096)),
         gpus=gpus,
         gpu_fraction=fraction,
@@ -319,13 +319,13 @@ def queries(draw: st.DrawFn) -> Query:
         exclusive=draw(st.none() | st.just(True)),
         countries=tuple(draw(st.lists(st.sampled_from(["MA", "SN", "CI", "IN", "NO", "AT"]), unique=True))),
     )
-    assume(query != Query())
+    assume(query != ResourceQuery())
     return query
 
 
 @given(queries())
 @settings(max_examples=200, deadline=None)
-def test_a_query_survives_being_described_and_parsed(query: Query) -> None:
+def test_a_query_survives_being_described_and_parsed(query: ResourceQuery) -> None:
     assert parse_query(describe(query)) == query
 
 

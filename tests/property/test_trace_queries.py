@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.spans import Comparison, Field, SpanCondition, SpanKind, SpanStatus
+from harch.sentinel.model.spans import Comparison, SpanCondition, SpanField, SpanKind, SpanStatus
 from harch.sentinel.traces.parser import parse_query
-from harch.sentinel.traces.printer import print_query
-from harch.sentinel.traces.query import Alternative, TraceCondition, TraceField, TraceQuery
+from harch.sentinel.traces.query import Alternative, TraceCondition, TraceField, TraceQuery, print_query
 
 EQUALITY = st.sampled_from([Comparison.EQUAL, Comparison.NOT_EQUAL])
 ORDER = st.sampled_from([one for one in Comparison if "~" not in one.value])
@@ -19,15 +18,15 @@ DURATIONS = st.integers(0, 2**63 - 1)
 NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 
 CONDITIONS = st.one_of(
-    st.builds(SpanCondition, st.sampled_from([Field.NAME, Field.SERVICE]), EQUALITY, TEXTS),
-    st.builds(SpanCondition, st.just(Field.STATUS), EQUALITY, st.sampled_from([one.value for one in SpanStatus])),
-    st.builds(SpanCondition, st.just(Field.KIND), EQUALITY, st.sampled_from([one.value for one in SpanKind])),
-    st.builds(SpanCondition, st.just(Field.DURATION), ORDER, DURATIONS),
-    st.builds(SpanCondition, st.just(Field.ATTRIBUTE), EQUALITY, TEXTS | st.booleans(), NAMES),
-    st.builds(SpanCondition, st.just(Field.ATTRIBUTE), ORDER, NUMBERS, NAMES),
+    st.builds(SpanCondition, st.sampled_from([SpanField.NAME, SpanField.SERVICE]), EQUALITY, TEXTS),
+    st.builds(SpanCondition, st.just(SpanField.STATUS), EQUALITY, st.sampled_from([one.value for one in SpanStatus])),
+    st.builds(SpanCondition, st.just(SpanField.KIND), EQUALITY, st.sampled_from([one.value for one in SpanKind])),
+    st.builds(SpanCondition, st.just(SpanField.DURATION), ORDER, DURATIONS),
+    st.builds(SpanCondition, st.just(SpanField.ATTRIBUTE), EQUALITY, TEXTS | st.booleans(), NAMES),
+    st.builds(SpanCondition, st.just(SpanField.ATTRIBUTE), ORDER, NUMBERS, NAMES),
     st.builds(
         SpanCondition,
-        st.just(Field.ATTRIBUTE),
+        st.just(SpanField.ATTRIBUTE),
         st.sampled_from([Comparison.REGEX, Comparison.NOT_REGEX]),
         st.sampled_from([".*", "a|b", "5..", r"\d+"]),
         NAMES,

@@ -8,21 +8,18 @@ from hypothesis import strategies as st
 from harch.sentinel.model.spans import (
     BUCKET_BOUNDS_NS,
     Comparison,
-    Field,
     Span,
     SpanCondition,
     SpanEvent,
+    SpanField,
     SpanKind,
     SpanLink,
     SpanQuery,
     SpanStatus,
 )
-from harch.sentinel.traces.critical_path import critical_path, time_on_path
-from harch.sentinel.traces.gaps import gaps_of
 from harch.sentinel.traces.query import Alternative, TraceCondition, TraceField, TraceQuery, holds
-from harch.sentinel.traces.searching import WINDOWS_NS, search
-from harch.sentinel.traces.statistics import quantile_ns
-from harch.sentinel.traces.tree import NO_PARENT, tree_of
+from harch.sentinel.traces.search import WINDOWS_NS, quantile_ns, search
+from harch.sentinel.traces.tree import NO_PARENT, critical_path, gaps_of, time_on_path, tree_of
 from harch.sentinel.traces.view import trace_view
 from harch.testing.telemetry_stores import MemorySpans
 
@@ -85,9 +82,9 @@ def test_every_span_is_placed_once_and_the_path_has_no_holes(found: list[Span], 
 def test_spans_leave_as_they_came(found: list[Span]) -> None:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    from harch.api.telemetry.answer import to_json
+    from harch.sentinel.collect.otlp.logs_and_traces import exported_spans
     from harch.sentinel.collect.otlp.messages import JSON, read_message
-    from harch.sentinel.collect.otlp.traces import exported_spans
+    from harch.sentinel.http.messages import to_json
     from harch.sentinel.traces.otlp import OTLP, message_of, resource_spans
 
     sent = ExportTraceServiceRequest.FromString(message_of(found).SerializeToString())
@@ -138,7 +135,7 @@ def test_a_search_without_a_start_finds_the_newest_of_all_time(
 
 
 def store_condition(name: str) -> SpanCondition:
-    return SpanCondition(Field.NAME, Comparison.EQUAL, name)
+    return SpanCondition(SpanField.NAME, Comparison.EQUAL, name)
 
 
 @settings(max_examples=50, deadline=None)
@@ -146,7 +143,7 @@ def store_condition(name: str) -> SpanCondition:
 def test_an_estimated_quantile_is_in_the_bucket_of_the_true_one(durations: list[int], quantile: float) -> None:
     store = MemorySpans()
     store.append([Span(TRACE, f"{i:016x}", "", "hub", "x", 1, value) for i, value in enumerate(durations)])
-    (group,) = store.statistics(SpanQuery(0, 10), (Field.SERVICE,))
+    (group,) = store.statistics(SpanQuery(0, 10), (SpanField.SERVICE,))
     estimated = quantile_ns(group.buckets, quantile)
     rank = max(1, -(-round(quantile * 10**6) * len(durations) // 10**6))
     true = sorted(durations)[rank - 1]

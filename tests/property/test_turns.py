@@ -15,15 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.placement.request import Request
+from harch.placement.queueing.preemption import PastPreemptions, plan_preemption
+from harch.placement.queueing.queue import TurnQueue
+from harch.placement.queueing.releases import Releases, RoomOutlook
+from harch.placement.queueing.reservations import Reservation, may_backfill, plan_reservation
+from harch.placement.queueing.running import RunningRequest, find_slots
+from harch.placement.queueing.settings import CLASS_ORDER, QueueSettings, Quota
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room
-from harch.placement.turns.outlook import Outlook
-from harch.placement.turns.preemption import PastPreemptions, plan_preemption
-from harch.placement.turns.queue import TurnQueue
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.reservations import Reservation, may_backfill, plan_reservation
-from harch.placement.turns.running import Running, find_slots
-from harch.placement.turns.settings import CLASS_ORDER, Quota, TurnSettings
 from harch.workloads.spec import Level, SchedulingClass
 from unit.turns.turn_fixtures import INFERENCE, INTERACTIVE, TRAINING, ask, room_of, start, stop
 
@@ -34,13 +33,13 @@ seeds = st.integers(0, 2**32 - 1)
 class Hub:
     """GPUs without a place: only the order of service matters here."""
 
-    def __init__(self, turn_settings: TurnSettings) -> None:
+    def __init__(self, turn_settings: QueueSettings) -> None:
         self.queue = TurnQueue(turn_settings, room_of())
         self.free = GPUS
         self.now_s = 0.0
-        self.served: list[tuple[float, Request]] = []
+        self.served: list[tuple[float, PlacementRequest]] = []
         self.gpu_s: Counter[tuple[SchedulingClass, str]] = Counter()
-        self.ends: list[tuple[float, str, Request]] = []
+        self.ends: list[tuple[float, str, PlacementRequest]] = []
 
     def serve(self, duration_s: dict[str, float]) -> None:
         order = self.queue.in_order(self.now_s)
@@ -61,7 +60,7 @@ class Hub:
 
 
 def run_backlogged(
-    seed: int, turn_settings: TurnSettings, flows: list[tuple[SchedulingClass, str]], placements: int
+    seed: int, turn_settings: QueueSettings, flows: list[tuple[SchedulingClass, str]], placements: int
 ) -> Hub:
     """Every flow always has something waiting, of 1 to 4 GPUs and 30 to 90 s."""
     random = Random(seed)
@@ -85,7 +84,7 @@ def run_backlogged(
     return hub
 
 
-NEVER_AGED = TurnSettings(lookahead_s=60, starvation_s=1e9, training_floor_share=0.0)
+NEVER_AGED = QueueSettings(lookahead_s=60, starvation_s=1e9, training_floor_share=0.0)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -150,7 +149,7 @@ def play(events: list[tuple[float, SchedulingClass, str, int, int, float]], hub:
 def test_nothing_that_fits_is_left_waiting_and_all_are_served_once(
     events: list[tuple[float, SchedulingClass, str, int, int, float]],
 ) -> None:
-    hub = Hub(TurnSettings(starvation_s=50))
+    hub = Hub(QueueSettings(starvation_s=50))
     for state in play(events, hub):
         left = state.queue.in_order(state.now_s)
         for request in left:
@@ -165,7 +164,7 @@ def test_nothing_that_fits_is_left_waiting_and_all_are_served_once(
 def test_the_same_history_gives_the_same_order(
     events: list[tuple[float, SchedulingClass, str, int, int, float]],
 ) -> None:
-    first, second = Hub(TurnSettings(starvation_s=50)), Hub(TurnSettings(starvation_s=50))
+    first, second = Hub(QueueSettings(starvation_s=50)), Hub(QueueSettings(starvation_s=50))
     for _ in zip(play(events, first), play(events, second), strict=True):
         pass
     assert first.served == second.served
@@ -176,7 +175,7 @@ def test_the_same_history_gives_the_same_order(
 def test_no_quota_is_ever_exceeded_and_nobody_else_waits_for_it(
     events: list[tuple[float, SchedulingClass, str, int, int, float]], gpus_max: int, tasks_max: int
 ) -> None:
-    turn_settings = TurnSettings(
+    turn_settings = QueueSettings(
         tenant_quotas={"a": Quota(gpus_held_max=gpus_max)},
         class_quotas={("b", TRAINING): Quota(tasks_held_max=tasks_max)},
     )
@@ -196,7 +195,7 @@ def test_no_quota_is_ever_exceeded_and_nobody_else_waits_for_it(
 def test_nobody_starves_whatever_arrives_later(seed: int, share: float, waiting: int) -> None:
     """The bound that `turns.queue` writes down, against a flood of higher classes and priorities."""
     random = Random(seed)
-    turn_settings = TurnSettings(lookahead_s=60, starvation_s=300, aged_share=share, training_floor_share=0.0)
+    turn_settings = QueueSettings(lookahead_s=60, starvation_s=300, aged_share=share, training_floor_share=0.0)
     turn_settings = replace(turn_settings, class_weights={INFERENCE: 1e6, INTERACTIVE: 1e3, TRAINING: 1.0})
     hub = Hub(turn_settings)
     duration_s: dict[str, float] = {}
@@ -230,9 +229,9 @@ def test_nobody_starves_whatever_arrives_later(seed: int, share: float, waiting:
 # Places: reservations and preemption
 
 
-def fill(random: Random, room: Room, *, bounded: float, until: float = 1.0) -> list[Running]:
+def fill(random: Random, room: Room, *, bounded: float, until: float = 1.0) -> list[RunningRequest]:
     """Random work of one to 24 GPUs until little is free."""
-    running: list[Running] = []
+    running: list[RunningRequest] = []
     everywhere = np.ones(room.arrays.size, np.bool_)
     for number in range(60):
         bound_s = float(random.randint(10, 1000)) if random.random() < bounded else None
@@ -290,7 +289,9 @@ def test_backfill_never_delays_a_reserved_gang(
     for number in itertools.count():
         taken: list[Reservation] = []
         for request in list(waiting):
-            outlook = Outlook(Releases(room, running.values()), now_s, margin_s=5.0, assumed_s=ASSUMED_S, stopping={})
+            outlook = RoomOutlook(
+                Releases(room, running.values()), now_s, margin_s=5.0, assumed_s=ASSUMED_S, stopping={}
+            )
             plan = plan_reservation(outlook, request, taken=taken, before=reserved.get(request.id))
             if plan is None:
                 assert request.id not in promised_s
@@ -311,7 +312,7 @@ def test_backfill_never_delays_a_reserved_gang(
             if slots is not None:
                 assert now_s <= promised_s.get(request.id, math.inf) + 1e-9
                 start(room, request, slots, now_s)
-                running[request.id] = Running(request, slots, now_s)  # it never ends
+                running[request.id] = RunningRequest(request, slots, now_s)  # it never ends
                 waiting.remove(request)
                 del reserved[request.id]
                 taken.remove(plan)
@@ -352,7 +353,7 @@ def test_preemption_stops_only_lower_classes_within_limits_and_nobody_in_vain(
     running = [replace(item, started_s=random.uniform(0, 90), restarts=random.randint(0, 2)) for item in running]
     gpus, tasks, level = wish
     request = ask("high", turn_class, gpus=gpus, tasks=tasks, required=level)
-    limits = TurnSettings(preemption_victims_max=victims_max, preemptions_per_hour_max=20)
+    limits = QueueSettings(preemption_victims_max=victims_max, preemptions_per_hour_max=20)
     past = PastPreemptions()
     everywhere = np.ones(room.arrays.size, np.bool_)
     stopped: dict[str, float] = {}
@@ -388,7 +389,7 @@ def test_preemption_stops_only_lower_classes_within_limits_and_nobody_in_vain(
 
 
 def test_a_round_over_a_hundred_thousand_that_do_not_fit_looks_at_each_group_once() -> None:
-    queue = TurnQueue(TurnSettings(), room_of())
+    queue = TurnQueue(QueueSettings(), room_of())
     groups = set()
     for number in range(100_000):
         turn_class, tenant, gpus = CLASS_ORDER[number % 3], f"t{number % 5}", 1 + number % 4

@@ -13,17 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harch.pipelines.act import ledger
-from harch.pipelines.act.agenda import Agenda
-from harch.pipelines.act.attempt import Worker
-from harch.pipelines.act.command import Command, Step, digest, make_command
-from harch.pipelines.act.counters import Counters
+from harch.pipelines.act.attempt import ActCounters, Requests, Worker
 from harch.pipelines.act.guards import Guards
-from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.requests import Requests
-from harch.pipelines.act.settings import ActionSettings, Mode, Retries
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared
-from harch.pipelines.act.store import Conflict, Stored
-from harch.sovereignty.audit.entry import Draft
+from harch.pipelines.act.ledger import ActionCommand, CommandState, CommandStep, LedgerEntry, digest, make_command
+from harch.pipelines.act.settings import ActionSettings, Mode, RetrySettings
+from harch.pipelines.act.sinks.base import Effect, PreparedRequest, SendGate, SinkOutcome, SinkRequest
+from harch.pipelines.act.stage import Agenda
+from harch.pipelines.act.store import LedgerConflict, StoredEntry
+from harch.sovereignty.audit.chain import Draft
 
 START_MS = 1_000_000
 TIMEOUT_S, SETTLE_MS = 1.0, 500
@@ -41,27 +38,27 @@ class SimStore:
     """Compare-and-set in memory. What was not durable may be gone when the worker that wrote it dies."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Stored] = {}
+        self.rows: dict[str, StoredEntry] = {}
         self.revision = 0
         self.writes = 0
 
-    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+    async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
         await _Turn()
         current = self.rows.get(entry.cmd_id)
         if (current.revision if current else 0) != revision:
-            raise Conflict
+            raise LedgerConflict
         self.revision += 1
         self.writes += 1
-        self.rows[entry.cmd_id] = Stored(entry, self.revision)
+        self.rows[entry.cmd_id] = StoredEntry(entry, self.revision)
         stored = self.rows[entry.cmd_id]
         await _Turn()  # written, and the writer may die before it hears so
         return stored
 
-    async def get(self, cmd_id: str) -> Stored | None:
+    async def get(self, cmd_id: str) -> StoredEntry | None:
         await _Turn()
         return self.rows.get(cmd_id)
 
-    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+    async def scan(self, states: Collection[CommandState], limit: int = 1000) -> list[StoredEntry]:
         return [row for row in self.rows.values() if row.entry.state in states and not row.entry.closed][:limit]
 
     async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
@@ -94,27 +91,27 @@ class SimSink:
     timeout_s: float = TIMEOUT_S
     last_only: bool = False  # a look finds only what was done last to the device
     effects: list[Effected] = field(default_factory=list)
-    under_way: list[tuple[int, int, Order]] = field(default_factory=list)
+    under_way: list[tuple[int, int, SinkRequest]] = field(default_factory=list)
 
-    async def prepare(self, order: Order) -> Prepared:
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
         await _Turn()
         if self.world.random.random() < self.world.trouble / 3:
-            return Prepared("not reachable")
-        return Prepared(undo={"value": 0})
+            return PreparedRequest("not reachable")
+        return PreparedRequest(undo={"value": 0})
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         await _Turn()  # connecting
         self.world.pass_ms(self.world.random.randrange(100))
         if reason := gate():
-            return Outcome(Effect.NO, reason)
+            return SinkOutcome(Effect.NO, reason)
         chance = self.world.random.random()
         if chance > self.world.trouble:
             self._carry_out(order, self.world.now_ms)
             await _Turn()  # carried out, and the worker may die before it hears so
-            return Outcome(Effect.YES)
+            return SinkOutcome(Effect.YES)
         kind = self.world.random.randrange(4)
         if kind == 0:
-            return Outcome(Effect.NO, "refused")
+            return SinkOutcome(Effect.NO, "refused")
         if kind == 1:
             self._carry_out(order, self.world.now_ms)
         elif kind == 2:  # late: after the caller has stopped waiting
@@ -122,14 +119,14 @@ class SimSink:
             self.under_way.append((self.world.now_ms + late_ms, self.world.now_ms, order))
         await _Turn()
         self.world.pass_ms(round(order.timeout_s * 1000))
-        return Outcome(Effect.MAYBE, "no answer")
+        return SinkOutcome(Effect.MAYBE, "no answer")
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         await _Turn()
         if self.world.random.random() < self.world.trouble / 3:
-            return Outcome(Effect.MAYBE, "no answer")
+            return SinkOutcome(Effect.MAYBE, "no answer")
         seen = [one.key for one in self.effects if one.device == order.device]
-        return Outcome(Effect.YES if order.key in (seen[-1:] if self.last_only else seen) else Effect.NO)
+        return SinkOutcome(Effect.YES if order.key in (seen[-1:] if self.last_only else seen) else Effect.NO)
 
     async def close(self) -> None: ...
 
@@ -138,7 +135,7 @@ class SimSink:
             self.under_way.remove(one)
             self._carry_out(one[2], one[1])
 
-    def _carry_out(self, order: Order, sent_ms: int) -> None:
+    def _carry_out(self, order: SinkRequest, sent_ms: int) -> None:
         if self.keeps_keys and any(one.key == order.key for one in self.effects):
             return
         self.world.judge_send(order)
@@ -157,11 +154,11 @@ class World:
             f"sink{index}": SimSink(world=self, keeps_keys=keeps_keys, reads_back=reads_back) for index in range(steps)
         }
         self.action = ActionSettings(
-            name="open", when="True", ttl_s=TTL_S, mode=mode, sink="sink0", retries=Retries(base_s=0.5, max_s=4.0)
+            name="open", when="True", ttl_s=TTL_S, mode=mode, sink="sink0", retries=RetrySettings(base_s=0.5, max_s=4.0)
         )
         self.drafts: list[Draft] = []
         self.problems: list[str] = []
-        self.running: dict[str, tuple[str, Coroutine[Any, Any, Stored]]] = {}
+        self.running: dict[str, tuple[str, Coroutine[Any, Any, StoredEntry]]] = {}
         self.workers: dict[str, Worker] = {}
         self.names = iter(range(10_000))
         for _ in range(2):
@@ -169,7 +166,7 @@ class World:
 
     def start_worker(self) -> None:
         name = f"worker-{next(self.names)}"
-        counters = Counters()
+        counters = ActCounters()
         requests = Requests(
             sinks=self.sinks, now_ms=lambda: self.now_ms, stopped=lambda _: "", settle_ms=SETTLE_MS, counters=counters
         )
@@ -191,14 +188,14 @@ class World:
     def pass_ms(self, count: int) -> None:
         self.now_ms += count
 
-    def command(self, number: int) -> Command:
-        steps = tuple(Step(name, {"value": number + index}) for index, name in enumerate(self.sinks))
+    def command(self, number: int) -> ActionCommand:
+        steps = tuple(CommandStep(name, {"value": number + index}) for index, name in enumerate(self.sinks))
         return make_command(
             pipeline="p", device=f"d{number}", action="open", steps=steps, window=number, mode=self.action.mode,
             issued_ms=self.now_ms, ttl_s=TTL_S,
         )  # fmt: skip
 
-    def judge_send(self, order: Order) -> None:
+    def judge_send(self, order: SinkRequest) -> None:
         """What must hold in the moment a device obeys."""
         if order.undo:
             return
@@ -209,19 +206,19 @@ class World:
         if entry.command.mode is Mode.CONFIRM and entry.approved_digest != entry.digest:
             self.problems.append(f"{order.key}: not approved")
 
-    def deliver(self, command: Command) -> None:
+    def deliver(self, command: ActionCommand) -> None:
         """A delivery: the first makes the entry, every other finds it."""
         if command.cmd_id not in self.store.rows:
             self.store.revision += 1
             entry = ledger.authorised(ledger.proposed(command, now_ms=self.now_ms), now_ms=self.now_ms)
-            self.store.rows[command.cmd_id] = Stored(entry, self.store.revision)
+            self.store.rows[command.cmd_id] = StoredEntry(entry, self.store.revision)
 
     def approve(self, cmd_id: str) -> None:
         row = self.store.rows[cmd_id]
-        if row.entry.state is State.AWAIT_CONFIRM and not row.entry.command.expired(self.now_ms):
+        if row.entry.state is CommandState.AWAIT_CONFIRM and not row.entry.command.expired(self.now_ms):
             self.store.revision += 1
             entry = ledger.approved(row.entry, row.entry.digest, "amina", now_ms=self.now_ms)
-            self.store.rows[cmd_id] = Stored(entry, self.store.revision)
+            self.store.rows[cmd_id] = StoredEntry(entry, self.store.revision)
 
     def turn(self) -> None:
         """One worker moves on by one await, starts something, or dies."""
@@ -274,7 +271,7 @@ class World:
         for cmd_id, row in self.store.rows.items():
             self._judge_end(cmd_id, row.entry)
 
-    def _judge_end(self, cmd_id: str, entry: Entry) -> None:
+    def _judge_end(self, cmd_id: str, entry: LedgerEntry) -> None:
         done = [
             any(one.key == entry.command.key(index) for one in self.sinks[step.sink].effects)
             for index, step in enumerate(entry.command.steps)
@@ -286,13 +283,13 @@ class World:
         outcomes = [draft for draft in self.drafts if draft.subject == cmd_id and draft.kind == "action.outcome"]
         if not outcomes:
             self.problems.append(f"{cmd_id}: {entry.state}, and the audit chain does not know")
-        if entry.state is State.DONE and not all(done):
+        if entry.state is CommandState.DONE and not all(done):
             self.problems.append(f"{cmd_id}: done, but the device knows nothing of it")
-        if entry.state in (State.EXPIRED, State.REJECTED) and any(done):
+        if entry.state in (CommandState.EXPIRED, CommandState.REJECTED) and any(done):
             self.problems.append(f"{cmd_id}: {entry.state}, but the device obeyed")
-        if entry.state is State.DEAD and not entry.maybe_sent:
+        if entry.state is CommandState.DEAD and not entry.maybe_sent:
             left = [index for index, was in enumerate(done) if was and not undone[index]]
-            if left and "not taken back" not in entry.reason:  # a person is told so
+            if left and "not undone" not in entry.reason:  # a person is told so
                 self.problems.append(f"{cmd_id}: dead ({entry.reason}), but steps {left} stand")
 
 
@@ -316,13 +313,14 @@ class DeviceWorld(World):
         for row in sorted(rows, key=lambda row: not ledger.unresolved(row.entry)):
             self.agenda.add(row, now_ms=self.now_ms)
 
-    def command(self, number: int) -> Command:
+    def command(self, number: int) -> ActionCommand:
         return make_command(
-            pipeline="p", device=f"d{number % self.DEVICES}", action="open", steps=(Step("sink0", {"value": number}),),
+            pipeline="p", device=f"d{number % self.DEVICES}", action="open",
+            steps=(CommandStep("sink0", {"value": number}),),
             window=number, mode=Mode.TRANSACTIONAL, issued_ms=self.now_ms, ttl_s=TTL_S,
         )  # fmt: skip
 
-    def deliver(self, command: Command) -> None:
+    def deliver(self, command: ActionCommand) -> None:
         new = command.cmd_id not in self.store.rows
         super().deliver(command)
         if new:

@@ -11,15 +11,14 @@ from msgspec.structs import replace
 
 from harch.carbon.planning.settings import AppliesTo, PlanningEntry, PlanSettings
 from harch.carbon.values import Signal
-from harch.hub import happenings as h
-from harch.hub.carbon.snapshot import Told, make_plan, take
-from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower
+from harch.hub.carbon.snapshot import KnownPower, make_plan, take
+from harch.hub.jobs import events as ev
 from harch.hub.summary import summarise
 from harch.hub.views import PeerView
 from harch.testing.clock import START
-from harch.testing.network import Link
-from harch.workloads.carbon import CarbonWishes, Resumes
-from harch.workloads.spec import SchedulingClass, WorkloadSpec
+from harch.testing.network import SimLink
+from harch.wire.carbon import Figure, ForecastHour, GridForecast, HubPower
+from harch.workloads.spec import CarbonPreferences, Resumes, SchedulingClass, WorkloadSpec
 from sim.federation_hub import SimHub
 from sim.federation_world import ROUGH, FederationWorld
 
@@ -33,28 +32,26 @@ def told_power(hub_id: str, g_per_kwh: float, hub: SimHub, *, onsite_kw: float =
     grid = Figure(
         signal=Signal.GRID_AVERAGE_LIFECYCLE, value=g_per_kwh, evidence="measured", source="meter", at=hub.now
     )
-    return HubPower(hub_id=hub_id, country="", grid_zone="", at=hub.now, onsite_kw=onsite_kw, figures=(grid,))
+    return HubPower(hub_id=hub_id, country="", grid_zone="", at=hub.now, onsite_kw=onsite_kw, readings=(grid,))
 
 
-def plan_at(hub: SimHub, told: Told) -> None:
+def plan_at(hub: SimHub, told: KnownPower) -> None:
     """As the running hub does it: a snapshot, a plan, an event."""
-    desk = hub.machine.desk
-    desk.carbon.settings = SETTINGS
-    desk.begin(hub.now, hub.boot_s)
-    summary = summarise(desk, not_ready="", version="", started_at=START, now=hub.now, url="")
+    state, hub.limits = hub.machine.state, ev.JobLimits(carbon=SETTINGS)
+    summary = summarise(state, not_ready="", version="", started_at=START, now=hub.now, url="")
     own = PeerView(hub_id=hub.name, url="", reachable=True, age_s=0.0, summary=summary, own=True)
-    snapshot = take(desk, hub.fleet, [own, *desk.spill.peers.values()], told, now=hub.now)
+    snapshot = take(state, hub.context(), hub.fleet, [own, *state.lending.peers.values()], told)
     made, again = make_plan(snapshot), make_plan(snapshot)
     if made is not None:
         assert again is not None
         assert made.decisions == again.decisions, "equal snapshots give equal plans"
-        hub.handle(h.CarbonPlanned(made))
+        hub.handle(ev.CarbonPlanned(made))
 
 
 class CarbonWorld(FederationWorld):
     _lives: dict[tuple[str, int], datetime]
 
-    def __init__(self, size: int, seed: int, link: Link = ROUGH) -> None:
+    def __init__(self, size: int, seed: int, link: SimLink = ROUGH) -> None:
         self._lives = {}
         super().__init__(size, seed, link)
 
@@ -64,7 +61,7 @@ class CarbonWorld(FederationWorld):
         spec, dice = super()._spec(hub), self.dice
         if spec.turn_class is not SchedulingClass.TRAINING or dice.random() < 0.2:
             return spec
-        wishes = CarbonWishes(
+        wishes = CarbonPreferences(
             aware=True,
             slack_s=dice.choice([0.0, 2.0, 8.0, 20.0]),
             duration_s=dice.choice([2.0, 6.0, 60.0]),
@@ -78,7 +75,7 @@ class CarbonWorld(FederationWorld):
             if hub.alive and self.dice.random() < 0.7:
                 plan_at(hub, self._told(hub))
 
-    def _told(self, hub: SimHub) -> Told:
+    def _told(self, hub: SimHub) -> KnownPower:
         """Figures that may be wrong, old or missing: a plan may be bad, and nothing else may be."""
         dice = self.dice
         known = [name for name in self.hubs if dice.random() < 0.9]
@@ -97,13 +94,13 @@ class CarbonWorld(FederationWorld):
             for name in known
             if dice.random() < 0.7
         }
-        return Told(powers=powers, forecasts=forecasts, intents={})
+        return KnownPower(powers=powers, forecasts=forecasts, intents={})
 
     def check(self) -> None:
         super().check()
         for hub in self.hubs.values():
-            for workload_id in hub.machine.desk.carbon.held if hub.alive else ():
-                choice = hub.machine.desk.registry.workloads[workload_id].carbon
+            for workload_id in hub.machine.state.carbon.held if hub.alive else ():
+                choice = hub.machine.state.registry.workloads[workload_id].carbon
                 assert choice is not None
                 assert choice.release_at is not None, f"{workload_id} is held without an end"
                 late = hub.now - max(choice.release_at, self._began(hub))

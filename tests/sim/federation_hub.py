@@ -15,19 +15,21 @@ from harch.base.errors import HarchError
 from harch.execution.protocol import HubMessage, TaskEnded, TaskStarted
 from harch.federation.gossip.machine import Gossip
 from harch.federation.gossip.messages import Message, Outgoing
-from harch.federation.gossip.settings import GossipSettings
-from harch.federation.leases import LeaseTerms
+from harch.federation.gossip.state import GossipSettings
+from harch.federation.offers import LeaseTerms
 from harch.fleet.model import Fleet, Hub
-from harch.hub import happenings as h
-from harch.hub.catalog import CatalogEntry
-from harch.hub.hardware import Condition, ConditionKind
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import CatalogEntry, Condition, ConditionKind
 from harch.hub.summary import summarise
-from harch.hub.views import HubSummary, PeerView
+from harch.hub.views import PeerView
 from harch.sovereignty.compiled import Rules
 from harch.testing.agents import SimAgent
 from harch.testing.clock import START
 from harch.testing.network import SimNetwork
+from harch.wire.hubs import HubSummary
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from sim.gossip_world import HashSigner, HashVerifier
 
@@ -63,7 +65,7 @@ class Disk:
 
     def owned(self) -> dict[str, Workload]:
         found = (_workload(body) for body in self.workloads.values())
-        return {workload.id: workload for workload in found if not workload.guest}
+        return {workload.id: workload for workload in found if not workload.borrowed}
 
 
 class SimHub:
@@ -111,10 +113,12 @@ class SimHub:
 
     # The process
 
+    limits = ev.JobLimits()
+
     def start(self) -> None:
         self.life += 1
         self.alive = True
-        self._writes: list[tuple[list[tuple[str, str, bytes | Condition | None]], list[h.Send | h.SendPeer]]] = []
+        self._writes: list[tuple[list[tuple[str, str, bytes | Condition | None]], list[fx.Send | fx.SendPeer]]] = []
         self._commit_planned = False
         self.disk.generation += 1
         self.gossip = Gossip(
@@ -127,16 +131,13 @@ class SimHub:
             now_s=self.now_s,
             settings=GOSSIP,
         )
-        self.machine = JobMachine(self.fleet, self.hub, rules=self.rules)
-        self.machine.desk.spill.terms = TERMS
-        self.machine.desk.spill.enabled = True
+        self.machine = JobMachine(self.fleet, self.hub, rules=self.rules, leases=TERMS)
         effects = self.machine.restore(
             [_workload(body) for body in self.disk.workloads.values()],
             (),
             self.disk.conditions.values(),
             [_entry(body) for body in self.disk.data.values()],
-            now=self.now,
-            boot_s=self.boot_s,
+            context=self.context(),
             lifetime=f"{self.name}{self.life}",
         )
         self.published = b""
@@ -165,34 +166,37 @@ class SimHub:
 
     # Events in
 
-    def handle(self, event: h.Event) -> None:
+    def context(self) -> EventContext:
+        return EventContext(now=self.now, boot_s=self.boot_s, limits=self.limits)
+
+    def handle(self, event: ev.Event) -> None:
         if self.alive:
-            self._carry_out(self.machine.handle(event, now=self.now, boot_s=self.boot_s))
+            self._carry_out(self.machine.apply(event, self.context()))
 
     def _hears(self, source: str, message: object) -> None:
         if isinstance(message, Message):
             self._send_gossip(self.gossip.receive(source, message, self.now_s))
         else:
-            self.handle(h.PeerSaid(source, message))  # type: ignore[arg-type]
+            self.handle(ev.PeerMessageReceived(source, message))  # type: ignore[arg-type]
 
     def _place(self) -> None:
-        if self.machine.desk.scheduler.queue:
-            self.handle(h.PlacementDue())
+        if self.machine.state.scheduler.queue:
+            self.handle(ev.PlacementDue())
 
     def _spill(self) -> None:
-        if self.machine.is_spill_due(self.boot_s):
-            self.handle(h.SpillDue())
+        if self.machine.is_lending_due(self.boot_s):
+            self.handle(ev.LendingDue())
 
     def _carbon(self) -> None:
         if self.machine.is_carbon_due(self.now, self.boot_s):
-            self.handle(h.CarbonDue())
+            self.handle(ev.CarbonDue())
 
     def _gossip(self) -> None:
         self._send_gossip(self.gossip.tick(self.now_s))
         self.gossip.take_news()
 
     def _publish(self) -> None:
-        summary = summarise(self.machine.desk, not_ready="", version="", started_at=START, now=START, url="")
+        summary = summarise(self.machine.state, not_ready="", version="", started_at=START, now=START, url="")
         value = _encode(summary)
         if value != self.published:
             self.published = value
@@ -210,7 +214,7 @@ class SimHub:
                         summary=_summary(raw) if raw else None,
                     )
                 )
-        self.handle(h.PeersSeen(tuple(peers)))
+        self.handle(ev.PeersSeen(tuple(peers)))
 
     def _send_gossip(self, outgoing: list[Outgoing]) -> None:
         for one in outgoing:
@@ -218,21 +222,21 @@ class SimHub:
 
     # The disk
 
-    def _carry_out(self, effects: list[h.Effect]) -> None:
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
         rows: list[tuple[str, str, bytes | Condition | None]] = []
-        sends: list[h.Send | h.SendPeer] = []
+        sends: list[fx.Send | fx.SendPeer] = []
         for effect in effects:
             match effect:
-                case h.Save(workload):
+                case fx.Save(workload):
                     rows.append(("workload", workload.id, _encode(workload)))
-                case h.SaveData(entry):
+                case fx.SaveData(entry):
                     rows.append(("data", entry.object.id, _encode(entry)))
-                case h.SaveCondition(kind, subject, value, why):
+                case fx.SaveCondition(kind, subject, value, why):
                     condition = Condition(kind=ConditionKind(kind), subject=subject, value=value, why=why)
                     rows.append(("condition", subject, condition))
-                case h.Record(kind):
+                case fx.Record(kind):
                     rows.append(("event", f"{kind} {effect.subject} {effect.message}", None))
-                case h.Send() | h.SendPeer():
+                case fx.Send() | fx.SendPeer():
                     sends.append(effect)
                 case _:
                     pass
@@ -259,8 +263,8 @@ class SimHub:
 
         self.network.after(self.dice.random() * COMMIT_S_MAX, commit)
 
-    def _send(self, send: h.Send | h.SendPeer) -> None:
-        if isinstance(send, h.SendPeer):
+    def _send(self, send: fx.Send | fx.SendPeer) -> None:
+        if isinstance(send, fx.SendPeer):
             self.network.send(self.name, send.hub_id, send.message)
         elif self.agent_connected:
             self._to_agent(send.message)
@@ -283,13 +287,13 @@ class SimHub:
             self.sessions += 1
             self.agent_connected = True
             hello = self.agent.hello(now=self.world_now)
-            self.handle(h.AgentJoined(hello, self.sessions))
+            self.handle(ev.AgentJoined(hello, self.sessions))
             self._hear_agent()
 
     def cut_agent(self) -> None:
         if self.agent_connected:
             self.agent_connected = False
-            self.handle(h.AgentLeft(self.agent.agent_id, self.sessions, "cut"))
+            self.handle(ev.AgentLeft(self.agent.agent_id, self.sessions, "cut"))
 
     def run_agent(self, end_chance: float) -> None:
         """Time passes for its tasks, whatever happens to the hub."""
@@ -300,7 +304,7 @@ class SimHub:
                 reason = self.dice.choices([ExitReason.EXITED, ExitReason.LOST], [19, 1])[0]
                 self.agent.end(key, reason, now=now, exit_code=0 if self.dice.random() < 0.9 else 1)
         if self.agent_connected and self.alive:
-            self.machine.heard_clock(self.agent.agent_id, self.agent.boot_s(), boot_s=self.boot_s)
+            self.machine.note_agent_clock(self.agent.agent_id, self.agent.boot_s(), boot_s=self.boot_s)
             self._hear_agent()
 
     def _hear_agent(self) -> None:
@@ -308,13 +312,13 @@ class SimHub:
             return
         for message in self.agent.take_outbox():
             if isinstance(message, TaskStarted):
-                self.handle(h.TaskStartSeen(message.key))
+                self.handle(ev.TaskStartSeen(message.key))
             elif isinstance(message, TaskEnded):
-                self.handle(h.TaskEndSeen(self.agent.agent_id, message))
+                self.handle(ev.TaskEndSeen(self.agent.agent_id, message))
 
     # What somebody asks
 
-    def ask(self, event: h.Event) -> bool:
+    def ask(self, event: ev.Event) -> bool:
         """False: refused, as it may be by then."""
         try:
             self.handle(event)
@@ -325,15 +329,15 @@ class SimHub:
     def unfinished(self) -> list[Workload]:
         return [
             workload
-            for workload in self.machine.desk.registry.workloads.values()
-            if not workload.state.is_final and not workload.guest
+            for workload in self.machine.state.registry.workloads.values()
+            if not workload.state.is_final and not workload.borrowed
         ]
 
     def is_idle(self) -> bool:
-        desk = self.machine.desk
-        board = desk.spill
-        busy = board.given or board.guests or board.unbooked or board.bids or board.auctions
-        return not (busy or desk.scheduler.running or self.unfinished() or self.agent.running)
+        state = self.machine.state
+        lending = state.lending
+        busy = lending.given or lending.borrowed or lending.unbooked or lending.bids or lending.auctions
+        return not (busy or state.scheduler.running or self.unfinished() or self.agent.running)
 
     @property
     def states(self) -> dict[str, State]:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import random
 
-from harch.federation.gossip.messages import Ack, Push, Syn, SynAck
+from harch.federation.gossip.messages import GossipAck, Push, Syn, SynAck
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet
-from harch.hub import happenings as h
-from harch.hub.catalog import CatalogEntry
+from harch.hub.jobs import events as ev
+from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.in_force import jurisdictions_in_force
+from harch.sovereignty.geography import terrain_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 from harch.sovereignty.tags import Classification, DataKind, DataObject, Tag
-from harch.sovereignty.terrain import terrain_of
 from harch.testing.clock import START
-from harch.testing.network import Link, SimNetwork
+from harch.testing.network import SimLink, SimNetwork
 from harch.workloads.spec import Gang, Resources, RestartPolicy, WorkloadSpec, WorkloadType
 from sim.federation_hub import SimHub
 
 COUNTRIES = ("MA", "MA", "MA", "SN", "CI")
-ROUGH = Link(delay_s=0.015, jitter_s=0.010, loss=0.02, duplication=0.03, reordering=0.05)
+ROUGH = SimLink(delay_s=0.015, jitter_s=0.010, loss=0.02, duplication=0.03, reordering=0.05)
 
 _HEAD = """\
 name = "sim"
@@ -106,9 +106,9 @@ def _describe(message: object) -> str:
 
 
 class FederationWorld:
-    def __init__(self, size: int, seed: int, link: Link = ROUGH) -> None:
+    def __init__(self, size: int, seed: int, link: SimLink = ROUGH) -> None:
         self.fleet, self.rules = _ground(size)
-        self.network = SimNetwork(seed, link, describe=_describe, untold=(Syn, SynAck, Ack, Push))
+        self.network = SimNetwork(seed, link, describe=_describe, untold=(Syn, SynAck, GossipAck, Push))
         self.dice, self.link = random.Random(seed), link
         self.hubs = {
             hub.id: SimHub(self.fleet, hub, self.rules, self.network, seed * 100 + number)
@@ -125,7 +125,7 @@ class FederationWorld:
         self.run_for(3.0)
 
     def run_for(self, duration_s: float) -> None:
-        with self.network.story_on_failure():
+        with self.network.trace_on_failure():
             self.network.run_for(duration_s, self.check)
 
     def _run_agent(self, hub: SimHub) -> None:
@@ -150,7 +150,7 @@ class FederationWorld:
             data = DataObject(
                 id=f"data_{hub.name}", kind=DataKind.DATASET, name="records", tenant="t", tag=tag, hubs=(hub.name,)
             )
-            hub.handle(h.DataAdded(CatalogEntry(object=data, created_at=START, updated_at=START)))
+            hub.handle(ev.DataAdded(CatalogEntry(object=data, created_at=START, updated_at=START)))
 
     # Steps of a story
 
@@ -158,7 +158,7 @@ class FederationWorld:
         hub = hub or self.dice.choice([hub for hub in self.hubs.values() if hub.alive])
         self._number += 1
         workload_id = f"wl_{self._number:05d}"
-        accepted = hub.ask(h.Submitted(workload_id, "t", spec or self._spec(hub)))
+        accepted = hub.ask(ev.Submitted(workload_id, "t", spec or self._spec(hub)))
         if not accepted:
             return None
         self.submitted[workload_id] = hub.name
@@ -194,8 +194,8 @@ class FederationWorld:
         waiting = hub.unfinished()
         if waiting:
             workload = self.dice.choice(waiting)
-            kind = self.dice.choice([h.PauseAsked, h.ResumeAsked, h.ResumeAsked, None])
-            hub.ask(kind(workload.id) if kind else h.StopAsked(workload.id, "asked"))
+            kind = self.dice.choice([ev.PauseRequested, ev.ResumeRequested, ev.ResumeRequested, None])
+            hub.ask(kind(workload.id) if kind else ev.StopRequested(workload.id, "asked"))
 
     def crash(self) -> None:
         hub = self.dice.choice(list(self.hubs.values()))
@@ -227,7 +227,7 @@ class FederationWorld:
     def slow_link(self) -> None:
         """One direction takes seconds, as behind a full buffer: longer than bids live, and than margins are."""
         one, two = self.dice.sample(list(self.hubs), 2)
-        slow = Link(delay_s=self.dice.choice([0.4, 1.5, 6.0]), jitter_s=0.2, loss=0.02)
+        slow = SimLink(delay_s=self.dice.choice([0.4, 1.5, 6.0]), jitter_s=0.2, loss=0.02)
         self.network.set_link(one, two, slow, both=False)
 
     def heal(self) -> None:
@@ -236,7 +236,7 @@ class FederationWorld:
         for one in self.hubs.values():
             for other in self.hubs:
                 if one.alive and other != one.name:
-                    one.handle(h.PeerBack(other))
+                    one.handle(ev.PeerBack(other))
 
     def cut_agent(self) -> None:
         hub = self.dice.choice(list(self.hubs.values()))
@@ -245,7 +245,7 @@ class FederationWorld:
 
     def close_hub(self) -> None:
         hub = self.dice.choice([hub for hub in self.hubs.values() if hub.alive])
-        hub.ask(h.HubClosed(self.dice.choice([0, 0, 1, 2])))
+        hub.ask(ev.HubClosed(self.dice.choice([0, 0, 1, 2])))
 
     STEPS = (
         *("submit", "submit", "burst", "meddle", "crash"),
@@ -257,7 +257,7 @@ class FederationWorld:
         for _ in range(steps):
             step = self.dice.choice(self.STEPS)
             self.network.note("world", step)
-            with self.network.story_on_failure():
+            with self.network.trace_on_failure():
                 getattr(self, step)()
             self.run_for(self.dice.choice([0.05, 0.3, 1.0, 3.0, 10.0]))
 
@@ -271,21 +271,21 @@ class FederationWorld:
                 self._restart(hub)
         self.run_for(2.0)
         for hub in self.hubs.values():
-            hub.ask(h.HubClosed(0))
+            hub.ask(ev.HubClosed(0))
             hub.connect_agent()
         ends_s = self.network.now_s + within_s
         while self.network.now_s < ends_s:
             for hub in self.hubs.values():
                 for workload in hub.unfinished():
                     if workload.state == "paused":
-                        hub.ask(h.ResumeAsked(workload.id))
+                        hub.ask(ev.ResumeRequested(workload.id))
             self.run_for(5.0)
             if all(hub.is_idle() for hub in self.hubs.values()):
                 self.run_for(1.0)
                 self.check_end()
                 return
         left = {name: [(w.id, w.state, w.leased) for w in hub.unfinished()] for name, hub in self.hubs.items()}
-        boards = {name: hub.machine.desk.spill for name, hub in self.hubs.items() if not hub.is_idle()}
+        boards = {name: hub.machine.state.lending for name, hub in self.hubs.items() if not hub.is_idle()}
         raise AssertionError(f"after {within_s:g} s there is left: {left}\n{boards}\n{self.network}")
 
     # What must always hold
@@ -317,7 +317,7 @@ class FederationWorld:
             if workload_id in states:  # else it was never acknowledged: its hub crashed before it was on disk
                 assert states[workload_id].is_final, f"{workload_id} is {states[workload_id]}"
         for hub in self.hubs.values():
-            assert not hub.machine.desk.scheduler.running
+            assert not hub.machine.state.scheduler.running
         self.run_for(10.0)
         for hub in self.hubs.values():
             for name, other in self.hubs.items():

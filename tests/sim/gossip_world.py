@@ -6,13 +6,13 @@ import random
 from hashlib import blake2b
 
 from harch.federation.gossip.machine import Gossip
+from harch.federation.gossip.membership import Appeared, Forged, News, Recovered, Suspected
 from harch.federation.gossip.messages import Message, Outgoing, Push
-from harch.federation.gossip.news import Appeared, Forged, News, Recovered, Suspected
-from harch.federation.gossip.settings import GossipSettings
-from harch.testing.network import Link, SimNetwork
+from harch.federation.gossip.state import GossipSettings
+from harch.testing.network import SimLink, SimNetwork
 
 INTERVAL_S = GossipSettings().interval_s
-WAN = Link(delay_s=0.020, jitter_s=0.004, loss=0.01)
+WAN = SimLink(delay_s=0.020, jitter_s=0.004, loss=0.01)
 
 
 class HashSigner:
@@ -33,7 +33,7 @@ class HashVerifier:
 class GossipWorld:
     """`size` hubs that all know each other, started within one interval of each other."""
 
-    def __init__(self, size: int, seed: int, link: Link = WAN, settings: GossipSettings | None = None) -> None:
+    def __init__(self, size: int, seed: int, link: SimLink = WAN, settings: GossipSettings | None = None) -> None:
         self.network = SimNetwork(seed, link)
         self.dice = random.Random(seed)
         self.settings = settings or GossipSettings()

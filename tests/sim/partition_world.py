@@ -16,21 +16,27 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from harch.pipelines.client.bucket import Conflict, KeyValue, Unreachable
 from harch.pipelines.sense.devices import DeviceTable
 from harch.pipelines.sense.features import feature_schema
-from harch.pipelines.sense.gate import Gate, PolicyTable
-from harch.pipelines.sense.sending import Offered, Sending
+from harch.pipelines.sense.flow_control import Credit, Offered, Sending
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.settings import CheckpointSettings, SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
+from harch.pipelines.sense.state import StageIdentity
 from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns
-from harch.pipelines.wire.credit import Credit
 from harch.pipelines.wire.header import BatchHeader, Flags, check_payload, pack_batch, unpack_header
-from harch.pipelines.workers.bucket import Conflict, KeyValue, Unreachable
-from harch.pipelines.workers.leases import Lease, Leases, Renewal
 from harch.pipelines.workers.names import checkpoint_key
-from harch.pipelines.workers.partition import Partition, PartitionLost, Undelivered
-from harch.pipelines.workers.saved import Told, decode_saved
+from harch.pipelines.workers.partition import (
+    Leases,
+    OutboxMessage,
+    Partition,
+    PartitionLease,
+    PartitionLost,
+    PartitionRenewal,
+    Undelivered,
+    decode_saved,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_S = 3.0
@@ -140,11 +146,11 @@ class SimLane:
         self.repeats = 0
         self.is_closed = False
 
-    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+    async def deliver(self, partition: int, some: Sequence[OutboxMessage]) -> None:
         for told in some:
             await self._keep(told)
 
-    async def _keep(self, told: Told) -> None:
+    async def _keep(self, told: OutboxMessage) -> None:
         await Turn()
         if self.is_closed or self.world.trouble():
             raise Undelivered("not now")
@@ -179,7 +185,7 @@ class SimWorker:
         self.name = name
         self.clock = SimClock(world, world.random.uniform(0.95, 1.05))
         self.partition: Partition | None = None
-        self.lease: Lease | None = None
+        self.lease: PartitionLease | None = None
         self.asleep_until_s = 0.0
         self.awaits = 0
         world.lives += 1
@@ -215,10 +221,10 @@ class SimWorker:
                 await self.clock.sleep(0.2)
                 continue
             stage = SenseStage(
-                StageName("p", 0),
+                StageIdentity("p", 0),
                 self.world.settings,
                 DeviceTable(SETTINGS.devices, DEVICES, SETTINGS.metrics),
-                Gate("here", TABLE),
+                ResidencyGate("here", TABLE),
             )
             partition = Partition(stage, lease, self.world.bucket, self.world.lane, self.clock)
             try:
@@ -247,7 +253,7 @@ class SimWorker:
         while True:
             lease = self.lease
             is_due = lease is not None and self.clock.boot_s() >= lease.renew_s
-            if is_due and await self._leases.renew(lease) is Renewal.LOST and self.lease is lease:
+            if is_due and await self._leases.renew(lease) is PartitionRenewal.LOST and self.lease is lease:
                 self.partition = None
             await Turn()
 
@@ -332,7 +338,7 @@ class World:
                 source.watermark(self._now_ns())
             self.step(sends=False)
             held = [worker.partition for worker in self.workers if worker.believes and worker.partition is not None]
-            told = held and held[0].untold == 0 and held[0].stage.watermark_ns > last_ns + 10**9
+            told = held and held[0].unsent == 0 and held[0].stage.watermark_ns > last_ns + 10**9
             if all(source.is_drained for source in self.sources) and told:
                 self.accepted = held[0].stage.counters.events_accepted
                 self.events_in = held[0].stage.counters.events_in

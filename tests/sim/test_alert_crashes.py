@@ -9,9 +9,8 @@ import pytest
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config_file import parse_config
 from harch.sentinel.alerts.delivery import Delivery
-from harch.sentinel.alerts.desk import Desk
-from harch.sentinel.alerts.records import Record, decode_record, encode_record
-from harch.sentinel.alerts.shared_state import SharedState
+from harch.sentinel.alerts.machine import AlertMachine
+from harch.sentinel.alerts.shared_state import Record, SharedState, decode_record, encode_record
 from harch.sentinel.model.labels import labels
 
 T0, SECOND, MINUTE = 1_767_261_600_000, 1_000, 60_000
@@ -41,17 +40,17 @@ class CrashingHub:
         shared = SharedState()
         records: list[Record] = [decode_record(body) for body in self.disk.values()]
         shared.load(records, now_ms=self.now_ms)
-        self.desk = Desk(parse_config(CONFIG), shared)
-        self.desk.restore(self.alerts_on_disk.values(), now_ms=self.now_ms)
+        self.machine = AlertMachine(parse_config(CONFIG), shared)
+        self.machine.restore(self.alerts_on_disk.values(), now_ms=self.now_ms)
         self.under_way: list[tuple[int, Delivery]] = []
 
     def _save(self) -> None:
-        for address, record in self.desk.shared.take_unsaved().items():
+        for address, record in self.machine.shared.take_unsaved().items():
             if record is None:
                 self.disk.pop(address, None)
             else:
                 self.disk[address] = encode_record(record)
-        for fingerprint, alert in self.desk.take_unsaved().items():
+        for fingerprint, alert in self.machine.take_unsaved().items():
             if alert is None:
                 self.alerts_on_disk.pop(fingerprint, None)
             else:
@@ -65,7 +64,7 @@ class CrashingHub:
     def second(self) -> None:
         self.now_ms += SECOND
         self._rules()
-        for delivery in self.desk.tick(self.now_ms):
+        for delivery in self.machine.tick(self.now_ms):
             self.under_way.append((self.now_ms + self.random.randint(0, 5) * SECOND, delivery))
         self._save()
         for due_ms, delivery in list(self.under_way):
@@ -82,7 +81,7 @@ class CrashingHub:
             return
         for name in NAMES:
             since_ms = self.firing.get(name)
-            known = next((a for a in self.desk.alerts.values() if a.name == name), None)
+            known = next((a for a in self.machine.alerts.values() if a.name == name), None)
             if since_ms is None and (known is None or known.is_resolved(self.now_ms)):
                 continue
             alert = Alert(
@@ -91,7 +90,7 @@ class CrashingHub:
                 ends_at_ms=self.now_ms + 4 * MINUTE if since_ms else self.now_ms,
                 updated_at_ms=self.now_ms,
             )
-            assert self.desk.put([alert], now_ms=self.now_ms) == []
+            assert self.machine.put([alert], now_ms=self.now_ms) == []
         self._save()
 
     def _deliver(self, delivery: Delivery) -> bool:
@@ -101,7 +100,7 @@ class CrashingHub:
             self._crash()
             return False
         if chance < 0.15:
-            self.desk.not_delivered(delivery)
+            self.machine.not_delivered(delivery)
             return True
         group = delivery.notice.group_key
         before = self.believes.get((delivery.receiver, group), False)
@@ -111,7 +110,7 @@ class CrashingHub:
         if chance < 0.2:
             self._crash()  # the receiver heard it, and the log did not
             return False
-        self.desk.delivered(delivery, now_ms=self.now_ms)
+        self.machine.delivered(delivery, now_ms=self.now_ms)
         self._save()
         return True
 

@@ -8,10 +8,9 @@ import pytest
 
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config_file import parse_config
-from harch.sentinel.alerts.desk import PEER_PATIENCE_MS, Desk
-from harch.sentinel.alerts.records import decode_records, encode_records
-from harch.sentinel.alerts.shared_state import SharedState
-from harch.sentinel.alerts.silencing import acknowledge
+from harch.sentinel.alerts.machine import PEER_DELAY_MS, AlertMachine
+from harch.sentinel.alerts.shared_state import SharedState, decode_records, encode_records
+from harch.sentinel.alerts.silences import acknowledge
 from harch.sentinel.model.labels import labels
 
 T0, SECOND, MINUTE = 1_767_261_600_000, 1_000, 60_000
@@ -27,7 +26,7 @@ class Hubs:
 
     def __init__(self, hubs: int, *, seed: int, delay_s_max: int = 2, loss: float = 0.2, retell_s: int = 5) -> None:
         self.random = random.Random(seed)
-        self.desks = [Desk(parse_config(CONFIG), SharedState()) for _ in range(hubs)]
+        self.desks = [AlertMachine(parse_config(CONFIG), SharedState()) for _ in range(hubs)]
         self.told_up_to = [0] * hubs
         self.under_way: list[tuple[int, int, bytes]] = []  # when, to whom, records
         self.now_ms, self.delay_s_max, self.loss, self.retell_s = T0, delay_s_max, loss, retell_s
@@ -41,39 +40,39 @@ class Hubs:
             ends_at_ms=self.now_ms + ends_min * MINUTE,
             updated_at_ms=self.now_ms,
         )
-        for desk in self.desks:
-            desk.put([alert], now_ms=self.now_ms)
+        for machine in self.desks:
+            machine.put([alert], now_ms=self.now_ms)
 
     def restart(self, place: int) -> None:
         """With what was on disk, and numbers that begin anew."""
         before = self.desks[place]
-        desk = Desk(before.config, SharedState())
-        desk.shared.load(before.shared.export_changes()[0], now_ms=self.now_ms)
-        desk.restore(before.alerts.values(), now_ms=self.now_ms)
-        self.desks[place] = desk
+        machine = AlertMachine(before.config, SharedState())
+        machine.shared.load(before.shared.export_changes()[0], now_ms=self.now_ms)
+        machine.restore(before.alerts.values(), now_ms=self.now_ms)
+        self.desks[place] = machine
         self.told_up_to[place] = 0
 
     def run(self, duration_ms: int) -> list[tuple[int, int, str]]:
         before = len(self.told)
         for _ in range(duration_ms // SECOND):
-            for place, desk in enumerate(self.desks):
+            for place, machine in enumerate(self.desks):
                 if self.alive[place]:
-                    self._tick(place, desk)
-                    self._tell(place, desk)
+                    self._tick(place, machine)
+                    self._tell(place, machine)
             self._arrive()
             self.now_ms += SECOND
         return self.told[before:]
 
-    def _tick(self, place: int, desk: Desk) -> None:
+    def _tick(self, place: int, machine: AlertMachine) -> None:
         position = place if not self.cut else 0  # a hub that sees nobody thinks that it is the first
-        for delivery in desk.tick(self.now_ms, position=position):
+        for delivery in machine.tick(self.now_ms, position=position):
             self.told.append((self.now_ms, place, delivery.notice.status))
-            desk.delivered(delivery, now_ms=self.now_ms)
+            machine.delivered(delivery, now_ms=self.now_ms)
 
-    def _tell(self, place: int, desk: Desk) -> None:
+    def _tell(self, place: int, machine: AlertMachine) -> None:
         if (self.now_ms - T0) // SECOND % self.retell_s == 0:
             self.told_up_to[place] = 0
-        news, self.told_up_to[place] = desk.shared.export_changes(self.told_up_to[place])
+        news, self.told_up_to[place] = machine.shared.export_changes(self.told_up_to[place])
         for other in range(len(self.desks)):
             if news and other != place and not self.cut and self.random.random() >= self.loss:
                 at_ms = self.now_ms + self.random.randint(0, self.delay_s_max) * SECOND
@@ -101,7 +100,7 @@ def test_when_the_first_hub_is_gone_the_second_tells_after_its_wait():
     hubs.alive[0] = False
     hubs.fire()
     told = hubs.run(10 * MINUTE)
-    assert told == [(T0 + 10 * SECOND + PEER_PATIENCE_MS, 1, "firing")]
+    assert told == [(T0 + 10 * SECOND + PEER_DELAY_MS, 1, "firing")]
 
 
 def test_hubs_that_are_cut_off_from_each_other_all_tell_and_none_is_silent():

@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from harch.federation.offers import Ask, Grants
-from harch.hub.carbon.snapshot import Told
-from harch.hub.routing import works
-from harch.hub.routing.memory import Intent
-from harch.testing.network import Link
-from harch.workloads.carbon import CarbonWishes, Resumes
+from harch.federation.offers import BidRequest, Grants
+from harch.hub.carbon.snapshot import KnownPower
+from harch.hub.jobs.carbon_plan import Intent
+from harch.hub.jobs.carbon_routing import candidates
+from harch.hub.jobs.events import JobLimits
+from harch.testing.network import SimLink
 from harch.workloads.lifecycle import State, Workload
-from harch.workloads.spec import Resources, WorkloadSpec
+from harch.workloads.spec import CarbonPreferences, Resources, Resumes, WorkloadSpec
 from sim.carbon_world import CarbonWorld, plan_at, told_power
 
-CALM = Link(delay_s=0.010)
+CALM = SimLink(delay_s=0.010)
 BLOCK = 4
 
 
@@ -30,7 +30,7 @@ def seeds() -> range:
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A story lasts a minute: what ran for a second may be moved."""
-    monkeypatch.setattr(works, "RUN_S_MIN", 1.0)
+    monkeypatch.setattr(candidates, "RUN_S_MIN", 1.0)
 
 
 @pytest.mark.parametrize("first", seeds()[::BLOCK])
@@ -52,11 +52,13 @@ def calm(seed: int = 1) -> CarbonWorld:
 
 def plan(world: CarbonWorld, grams: dict[str, float], owner: str = "hub00") -> None:
     hub = world.hubs[owner]
-    plan_at(hub, Told(powers={name: told_power(name, g, hub) for name, g in grams.items()}, forecasts={}, intents={}))
+    plan_at(
+        hub, KnownPower(powers={name: told_power(name, g, hub) for name, g in grams.items()}, forecasts={}, intents={})
+    )
 
 
 def job(world: CarbonWorld, name: str = "job", **fields: object) -> Workload:
-    wishes = fields.pop("carbon", CarbonWishes(aware=True, duration_s=3600))
+    wishes = fields.pop("carbon", CarbonPreferences(aware=True, duration_s=3600))
     spec = WorkloadSpec(
         name=name,
         command=("true",),
@@ -67,7 +69,7 @@ def job(world: CarbonWorld, name: str = "job", **fields: object) -> Workload:
     )
     workload_id = world.submit(world.hubs["hub00"], spec)
     assert workload_id is not None
-    return world.hubs["hub00"].machine.desk.registry.workloads[workload_id]
+    return world.hubs["hub00"].machine.state.registry.workloads[workload_id]
 
 
 def where(world: CarbonWorld, workload: Workload) -> list[str]:
@@ -88,8 +90,8 @@ def test_work_goes_to_the_cleaner_hub_although_home_has_room() -> None:
 def test_work_that_says_nothing_about_carbon_stays_at_home_by_default() -> None:
     world = calm()
     plan(world, {"hub00": 600, "hub03": 100})
-    world.hubs["hub00"].machine.desk.carbon.settings = type(world.hubs["hub00"].machine.desk.carbon.settings)()
-    work = job(world, carbon=CarbonWishes())
+    world.hubs["hub00"].limits = JobLimits()
+    work = job(world, carbon=CarbonPreferences())
     world.run_for(3.0)
     assert (where(world, work), work.carbon) == (["hub00"], None)
 
@@ -110,7 +112,7 @@ def test_no_gram_buys_a_way_around_the_law(fields: dict[str, object]) -> None:
     world.run_for(3.0)
     (runs,) = where(world, work)
     assert world.hubs[runs].hub.country == "MA"
-    asked = {name for name, message in heard if isinstance(message, Ask | Grants)}
+    asked = {name for name, message in heard if isinstance(message, BidRequest | Grants)}
     assert all(world.hubs[name].hub.country == "MA" for name in asked)
     if "stay_home" in fields:
         assert (runs, asked) == ("hub00", set())
@@ -133,8 +135,8 @@ def test_a_crowd_does_not_follow_one_another_to_the_same_hub() -> None:
     hub = world.hubs["hub00"]
     powers = {name: told_power(name, 500.0, hub) for name in ("hub00", "hub01")}
     powers["hub03"] = told_power("hub03", 700.0, hub, onsite_kw=2.6)
-    plan_at(hub, Told(powers=powers, forecasts={}, intents={}))
-    works_ = [job(world, f"job-{number}", carbon=CarbonWishes(aware=True, duration_s=1)) for number in range(4)]
+    plan_at(hub, KnownPower(powers=powers, forecasts={}, intents={}))
+    works_ = [job(world, f"job-{number}", carbon=CarbonPreferences(aware=True, duration_s=1)) for number in range(4)]
     chosen = [one.carbon.hub_id for one in works_ if one.carbon is not None]
     assert chosen == ["hub03", "hub03", "hub03", "hub00"]  # 2.6 kW are enough for two, and most of a third
 
@@ -144,8 +146,8 @@ def test_what_others_announced_is_planned_around() -> None:
         world = calm()
         hub = world.hubs["hub00"]
         powers = {"hub00": told_power("hub00", 500.0, hub), "hub03": told_power("hub03", 700.0, hub, onsite_kw=2.0)}
-        plan_at(hub, Told(powers=powers, forecasts={}, intents=intents))
-        choice = job(world, carbon=CarbonWishes(aware=True, duration_s=1)).carbon
+        plan_at(hub, KnownPower(powers=powers, forecasts={}, intents=intents))
+        choice = job(world, carbon=CarbonPreferences(aware=True, duration_s=1)).carbon
         assert choice is not None
         return choice.hub_id
 
@@ -157,7 +159,7 @@ def test_what_others_announced_is_planned_around() -> None:
 def test_running_work_moves_to_a_much_cleaner_hub_and_goes_on_there() -> None:
     world = calm()
     plan(world, {"hub00": 100, "hub03": 100})
-    work = job(world, carbon=CarbonWishes(aware=True, duration_s=36000, resumes=Resumes.ANYWHERE))
+    work = job(world, carbon=CarbonPreferences(aware=True, duration_s=36000, resumes=Resumes.ANYWHERE))
     world.run_for(3.0)
     assert where(world, work) == ["hub00"]
     plan(world, {"hub00": 800, "hub03": 20})
@@ -175,7 +177,7 @@ def test_running_work_moves_to_a_much_cleaner_hub_and_goes_on_there() -> None:
 def test_work_that_cannot_go_on_elsewhere_is_not_moved(resumes: Resumes) -> None:
     world = calm()
     plan(world, {"hub00": 100, "hub03": 100})
-    work = job(world, carbon=CarbonWishes(aware=True, duration_s=36000, resumes=resumes))
+    work = job(world, carbon=CarbonPreferences(aware=True, duration_s=36000, resumes=resumes))
     world.run_for(3.0)
     plan(world, {"hub00": 800, "hub03": 20})
     world.run_for(4.0)

@@ -8,9 +8,8 @@ import pytest
 
 from harch.hub.audit import table
 from harch.hub.audit.table import AuditQuery
-from harch.sovereignty.audit.chain import NO_HASH
-from harch.sovereignty.audit.entry import ADMITTED, ENDED, PLACED
-from harch.testing.fleets import tiny_fleet
+from harch.sovereignty.audit.chain import ADMITTED, ENDED, NO_HASH, PLACED
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import State
 from sim.world import World
 
@@ -37,7 +36,7 @@ def test_every_acknowledged_workload_survives_a_crash_at_any_store_boundary(bloc
             stored = {w.id: w for w in world.database.workloads_to_restore(world.now.replace(year=2000))}
             assert world.acknowledged <= set(stored), "an acknowledged workload is gone"
             assert all(workload.state.is_final for workload in stored.values())
-            assert not world.machine.desk.scheduler.running
+            assert not world.machine.state.scheduler.running
             for agent in world.agents.values():
                 assert all(count == 1 for count in agent.starts.values())
             records = table.records(world.database, AuditQuery(limit=100_000))

@@ -13,11 +13,12 @@ import pytest
 
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import TaskKey
-from harch.hub import happenings as h
-from harch.hub import reports
-from harch.hub.driver import Driver
 from harch.hub.explain import explain
-from harch.hub.faults import HOLD_S, REST_S_MAX
+from harch.hub.jobs import events as ev
+from harch.hub.jobs import task_reports
+from harch.hub.jobs.faults import HOLD_S, REST_S_MAX
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.jobs.transaction import Transaction
 from harch.placement.explanation import Verdict
 from harch.placement.scheduler import Scheduler
 from harch.testing.faulty_hub import FaultyHub
@@ -45,7 +46,7 @@ async def test_after_every_event_the_books_are_those_of_the_disk(seed: int, tmp_
 
 async def test_a_hub_that_only_reports_its_errors_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above would be worth little if it did not see a leak."""
-    monkeypatch.setattr(Driver, "_start_over", lambda _driver, _why: None)
+    monkeypatch.setattr(JobRuntime, "_start_over", lambda _jobs, _why: None)
     hub = FaultyHub(tmp_path, Random(1))
     found: list[str] = []
     for _ in range(300):
@@ -71,7 +72,7 @@ class Story:
     async def submit(self, name: str, gpus: int = 1, **fields: Any) -> str:
         key = f"wl_{name}_{next(numbers)}"
         spec = WorkloadSpec(name=name, resources=Resources(gpus=gpus), **fields)
-        await self.driver.handle(h.Submitted(key, "t", spec))
+        await self.driver.handle(ev.Submitted(key, "t", spec))
         return key
 
     async def join(self) -> None:
@@ -82,7 +83,7 @@ class Story:
 
     async def place(self) -> bool:
         """A round, as the driver asks for it."""
-        taken = self.driver.post(h.PlacementDue())
+        taken = self.driver.post(ev.PlacementDue())
         await self.hub._settle()
         return taken
 
@@ -91,7 +92,7 @@ class Story:
         await self.join()
 
     def state(self, key: str) -> State:
-        state: State = self.machine.desk.registry.workloads[key].state
+        state: State = self.machine.state.registry.workloads[key].state
         return state
 
     def fail_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ async def test_a_round_that_fails_books_nothing_and_the_next_one_serves_the_othe
     first, bad, last = [await story.submit(name, 8) for name in ("first", "bad", "last")]
     story.fails_on = bad
     assert not await story.place()
-    assert story.machine.desk.scheduler.running == {}, "what the round had given before it failed is given back"
+    assert story.machine.state.scheduler.running == {}, "what the round had given before it failed is given back"
     await story.later(0.1)
     assert await story.place()
     assert (story.state(first), story.state(bad), story.state(last)) == (
@@ -149,13 +150,13 @@ async def test_work_that_fails_a_round_says_why_it_waits_and_is_tried_again_ever
     for _ in range(3):
         await story.place()
         await story.later(0.01)
-        desk = story.machine.desk
-        workload = desk.registry.workloads[story.fails_on]
-        told = explain(desk, desk.request(workload), [], workload)
+        state = story.machine.state
+        workload = state.registry.workloads[story.fails_on]
+        told = explain(story.machine, story.driver.context(), state.request(workload), [], workload)
         assert told.verdict is Verdict.MUST_WAIT
         assert "ZeroDivisionError" in told.sentence
         assert "when it was being placed" not in told.sentence, "its text may hold what others wrote"
-        waits.append(desk.faults.held(story.fails_on, story.clock.boot_s()).until_s - story.clock.boot_s())
+        waits.append(state.faults.held(story.fails_on, story.clock.boot_s()).until_s - story.clock.boot_s())
         await story.later(waits[-1])
     assert [round(wait / HOLD_S) for wait in waits] == [1, 2, 4]
     was, story.fails_on = story.fails_on, ""
@@ -169,7 +170,7 @@ async def test_another_specification_is_tried_at_once(story: Story, monkeypatch:
     await story.place()
     story.fails_on = ""
     await story.later(0.01)
-    await story.driver.handle(h.SpecReplaced(bad, WorkloadSpec(name="bad", resources=Resources(gpus=4)), {}))
+    await story.driver.handle(ev.SpecReplaced(bad, WorkloadSpec(name="bad", resources=Resources(gpus=4)), {}))
     assert await story.place()
     assert story.state(bad) is State.SCHEDULED
 
@@ -178,7 +179,7 @@ async def test_work_that_is_held_back_can_be_stopped(story: Story, monkeypatch: 
     story.fail_rounds(monkeypatch)
     bad = story.fails_on = await story.submit("bad", 8)
     await story.place()
-    await story.driver.handle(h.StopAsked(bad, "enough"))
+    await story.driver.handle(ev.StopRequested(bad, "enough"))
     assert story.state(bad) is State.CANCELLED
 
 
@@ -208,46 +209,46 @@ async def test_whoever_asked_for_what_failed_is_told_so_and_others_are_not_kept(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = await story.submit("kept")
-    real = story.machine.desk.__class__.changed
+    real = Transaction.changed
 
-    def failing(desk: Any, workload: Any, *told: Any) -> None:
-        real(desk, workload, *told)
+    def failing(tx: Any, workload: Any, *told: Any) -> None:
+        real(tx, workload, *told)
         if workload.id == kept:
             raise KeyError("a secret of somebody else")
 
     with monkeypatch.context() as patched:
-        patched.setattr(story.machine.desk.__class__, "changed", failing)
+        patched.setattr(Transaction, "changed", failing)
         with pytest.raises(HarchError) as refused:
-            await story.driver.handle(h.PauseAsked(kept))
+            await story.driver.handle(ev.PauseRequested(kept))
         assert refused.value.code == "E1010"
         assert refused.value.kind.status == 500
         assert refused.value.hint
         assert "secret" not in f"{refused.value}{refused.value.meta}"
         with pytest.raises(HarchError) as closed:
-            await story.driver.handle(h.PauseAsked(kept))
+            await story.driver.handle(ev.PauseRequested(kept))
         assert closed.value.code == "E0801", "until it is restored it takes nothing"
         await story.hub._settle()
         with pytest.raises(HarchError):
-            await story.driver.handle(h.PauseAsked(kept))
+            await story.driver.handle(ev.PauseRequested(kept))
         await story.hub._settle()
         with pytest.raises(HarchError) as resting:
-            await story.driver.handle(h.PauseAsked(kept))
+            await story.driver.handle(ev.PauseRequested(kept))
         assert (resting.value.code, resting.value.retry_after_s) == ("E1010", 1), "it failed twice: now it rests"
         assert not story.driver.not_ready
         await story.submit("other")
     await story.later(1.0)
-    await story.driver.handle(h.PauseAsked(kept))
+    await story.driver.handle(ev.PauseRequested(kept))
     assert story.state(kept) is State.PAUSED
 
 
 async def test_what_was_promised_before_a_fault_is_kept(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was on its way to the disk when the hub failed."""
     driver = story.driver
-    promised = driver.handle(h.Submitted("wl_promised", "t", WorkloadSpec(name="promised")))
+    promised = driver.handle(ev.Submitted("wl_promised", "t", WorkloadSpec(name="promised")))
     with monkeypatch.context() as patched:
-        patched.setattr("harch.hub.asks.stop", lambda *_told: 1 / 0)
+        patched.setattr("harch.hub.jobs.commands.stop", lambda *_told: 1 / 0)
         with pytest.raises(HarchError):
-            driver.handle(h.StopAsked("wl_promised", "fails"))
+            driver.handle(ev.StopRequested("wl_promised", "fails"))
     written = driver.write([], [])  # e.g. a key that somebody makes meanwhile
     await asyncio.gather(promised, written)
     await story.hub._settle()
@@ -259,17 +260,17 @@ async def test_a_refusal_that_comes_after_something_changed_is_undone_like_a_fau
 ) -> None:
     key = await story.submit("held")
 
-    def refusing(desk: Any, workload: Any) -> None:
-        desk.scheduler.withdraw(workload.id)
+    def refusing(tx: Any, workload: Any) -> None:
+        tx.state.scheduler.withdraw(workload.id)
         raise HarchError("E0304", "too late")
 
     with monkeypatch.context() as patched:
-        patched.setattr("harch.hub.asks.pause", refusing)
+        patched.setattr("harch.hub.jobs.commands.pause", refusing)
         with pytest.raises(HarchError) as refused:
-            await story.driver.handle(h.PauseAsked(key))
+            await story.driver.handle(ev.PauseRequested(key))
         assert refused.value.code == "E1010"
     await story.hub._settle()
-    assert key in story.machine.desk.scheduler.queue
+    assert key in story.machine.state.scheduler.queue
 
 
 async def test_a_broken_invariant_still_ends_the_process(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,9 +280,9 @@ async def test_a_broken_invariant_still_ends_the_process(story: Story, monkeypat
         raise InvariantBroken("must never happen", key)
 
     with monkeypatch.context() as patched:
-        patched.setattr("harch.hub.asks.pause", breaking)
+        patched.setattr("harch.hub.jobs.commands.pause", breaking)
         with pytest.raises(InvariantBroken):
-            await story.driver.handle(h.PauseAsked(key))
+            await story.driver.handle(ev.PauseRequested(key))
     assert [broken.rule for broken in story.hub.broken] == ["must never happen"]
     assert "must never happen" in story.driver.not_ready
     story.hub.broken.clear()
@@ -293,15 +294,15 @@ async def test_reports_of_an_agent_are_not_lost_with_the_one_that_fails(
 ) -> None:
     good, bad = await story.submit("good"), await story.submit("bad")
     await story.place()
-    real = reports.task_started
+    real = task_reports.task_started
 
-    def failing(desk: Any, key: Any) -> None:
-        real(desk, key)
+    def failing(tx: Any, key: Any) -> None:
+        real(tx, key)
         if key.workload_id == bad:
             raise ZeroDivisionError
 
-    monkeypatch.setattr(reports, "task_started", failing)
-    frame = [h.TaskStartSeen(TaskKey(key, 1, 0)) for key in (bad, good)]
+    monkeypatch.setattr(task_reports, "task_started", failing)
+    frame = [ev.TaskStartSeen(TaskKey(key, 1, 0)) for key in (bad, good)]
     for _ in range(3):
         story.driver.post(*frame)
         await story.hub._settle()
@@ -323,7 +324,7 @@ async def test_a_task_whose_secrets_cannot_be_opened_ends_and_keeps_no_other_fro
         await asyncio.sleep(0)
     await story.hub._settle()
     assert story.state(sealed) is State.FAILED
-    assert "secrets cannot be opened" in story.machine.desk.registry.workloads[sealed].error_message
+    assert "secrets cannot be opened" in story.machine.state.registry.workloads[sealed].error_message
     started = {key.workload_id for agent in story.world.agents.values() for key in agent.running}
     assert started == {plain}
 
@@ -332,16 +333,16 @@ async def test_stored_work_that_cannot_be_taken_over_is_set_aside_and_the_hub_st
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = await story.submit("good"), await story.submit("bad")
-    real = story.machine.desk.__class__.request
+    real = story.machine.state.__class__.request
 
-    def failing(desk: Any, workload: Any) -> Any:
+    def failing(tx: Any, workload: Any) -> Any:
         if workload.id == bad:
             raise ValueError("a field that this version does not understand")
-        return real(desk, workload)
+        return real(tx, workload)
 
     with monkeypatch.context() as patched:
-        patched.setattr(story.machine.desk.__class__, "request", failing)
+        patched.setattr(story.machine.state.__class__, "request", failing)
         story.driver._restore()
         assert not story.driver.not_ready
-        assert good in story.machine.desk.scheduler.queue
-        assert story.machine.desk.set_aside == {bad}
+        assert good in story.machine.state.scheduler.queue
+        assert story.machine.state.set_aside == {bad}

@@ -12,12 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from harch.execution.protocol import TaskKey
-from harch.federation.leases import LeaseTerms
-from harch.federation.offers import Ask, Bids, Grant, Grants, Lease, Need, Renewed
-from harch.hub import happenings as h
-from harch.hub.desk import Closed
-from harch.hub.spill import guests
-from harch.testing.network import Link
+from harch.federation.offers import BidRequest, Bids, Grant, Grants, LeaseRenewed, LeaseTerms, Need, WorkLease
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.lending import borrowed
+from harch.hub.jobs.state import Closed
+from harch.testing.network import SimLink
 from harch.workloads.lifecycle import ExitReason, State
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
 from sim.federation_hub import TERMS, SimHub
@@ -25,7 +24,7 @@ from sim.federation_world import FederationWorld
 
 STEPS = 15
 BLOCK = 10
-CALM = Link(delay_s=0.010)
+CALM = SimLink(delay_s=0.010)
 FOREVER = 0.0  # chance that a task ends
 
 
@@ -64,7 +63,7 @@ def lent(world: FederationWorld, **spec: object) -> tuple[str, SimHub, SimHub]:
     workload_id = world.submit(owner, WorkloadSpec(name="guest", command=("true",), **fields))  # type: ignore[arg-type]
     assert workload_id is not None
     world.run_for(2.0)
-    workload = owner.machine.desk.registry.workloads[workload_id]
+    workload = owner.machine.state.registry.workloads[workload_id]
     assert workload.state is State.RUNNING, workload
     return workload_id, owner, world.hubs[workload.runner_hub]
 
@@ -89,7 +88,7 @@ def test_work_of_a_full_hub_runs_at_another_and_its_owner_tells_where() -> None:
     world = FederationWorld(5, 1, CALM)
     workload_id, owner, runner = lent(world)
     assert runs_at(world, workload_id) == [runner.name]
-    workload = owner.machine.desk.registry.workloads[workload_id]
+    workload = owner.machine.state.registry.workloads[workload_id]
     assert workload.runner_placement[0].node_id.startswith(runner.name)
     assert workload.epoch == 1
 
@@ -105,7 +104,7 @@ def test_nothing_about_work_for_one_country_is_said_to_a_hub_of_another() -> Non
 
     world.network.send = listening  # type: ignore[method-assign]
     workload_id, _, runner = lent(world, countries_allowed=("MA",))
-    asked = {name for name, message in heard if isinstance(message, Ask | Grants)}
+    asked = {name for name, message in heard if isinstance(message, BidRequest | Grants)}
     assert runner.hub.country == "MA"
     assert asked, "somebody was asked"
     assert all(world.hubs[name].hub.country == "MA" for name in asked)
@@ -136,8 +135,8 @@ def test_where_only_a_full_hub_may_run_it_work_waits_in_that_hubs_own_queue() ->
     workload_id = world.submit(world.hubs["hub00"], spec)
     world.run_for(3.0)
     assert workload_id is not None
-    assert workload_id in dakar.machine.desk.scheduler.queue
-    dakar.handle(h.StopAsked(str(blockers[0]), "done"))
+    assert workload_id in dakar.machine.state.scheduler.queue
+    dakar.handle(ev.StopRequested(str(blockers[0]), "done"))
     world.run_for(1.0)
     assert runs_at(world, workload_id) == [dakar.name]
 
@@ -151,7 +150,7 @@ def test_a_cut_shorter_than_the_lease_disturbs_nobody() -> None:
     world.heal()
     world.run_for(TERMS.batch_s * 2)
     assert runs_at(world, workload_id) == [runner.name]
-    assert owner.machine.desk.registry.workloads[workload_id].epoch == 1
+    assert owner.machine.state.registry.workloads[workload_id].epoch == 1
 
 
 def test_after_a_longer_cut_the_runner_has_stopped_before_the_owner_starts_it_again() -> None:
@@ -161,7 +160,7 @@ def test_after_a_longer_cut_the_runner_has_stopped_before_the_owner_starts_it_ag
     world.run_for(TERMS.batch_s * 3)  # `check` looks for two places after every event
     (place,) = runs_at(world, workload_id)
     assert place != runner.name
-    assert owner.machine.desk.registry.workloads[workload_id].epoch == 2
+    assert owner.machine.state.registry.workloads[workload_id].epoch == 2
     assert any("federation.lease_ended" in event for event in owner.disk.events)
     world.heal()
     world.run_for(5.0)
@@ -172,11 +171,11 @@ def test_a_renewal_counts_from_when_it_was_asked_for_not_from_when_the_answer_ca
     """Answers that take longer than the owner's margin, and then none at all."""
     world = FederationWorld(5, 1, CALM)
     workload_id, owner, runner = lent(world)
-    world.network.set_link(owner.name, runner.name, Link(delay_s=6.0), both=False)
+    world.network.set_link(owner.name, runner.name, SimLink(delay_s=6.0), both=False)
     world.run_for(TERMS.batch_s * 2)
     world.network.cut(runner.name, owner.name, both=False)
     world.run_for(TERMS.batch_s * 2)
-    assert owner.machine.desk.registry.workloads[workload_id].epoch >= 2
+    assert owner.machine.state.registry.workloads[workload_id].epoch >= 2
 
 
 def test_a_grant_that_comes_after_its_bid_has_expired_starts_nothing() -> None:
@@ -199,10 +198,10 @@ def test_a_grant_that_comes_after_its_bid_has_expired_starts_nothing() -> None:
     world.run_for(20.0)
     assert workload_id is not None
     assert runs_at(world, workload_id) == []
-    assert owner.machine.desk.registry.workloads[workload_id].epoch > 1
-    owner.handle(h.StopAsked(workload_id, "enough"))
+    assert owner.machine.state.registry.workloads[workload_id].epoch > 1
+    owner.handle(ev.StopRequested(workload_id, "enough"))
     world.run_for(5.0)
-    assert not runner.machine.desk.scheduler.running, "what was held for it is free again"
+    assert not runner.machine.state.scheduler.running, "what was held for it is free again"
 
 
 def test_a_grant_for_nodes_whose_agent_has_left_starts_nothing_there() -> None:
@@ -214,8 +213,8 @@ def test_a_grant_for_nodes_whose_agent_has_left_starts_nothing_there() -> None:
     send = world.network.send
 
     def leaves_before_grants(source: str, target: str, message: object) -> None:
-        if isinstance(message, Grants) and runner.machine.desk.agents.agents:
-            runner.handle(h.AgentLeft(runner.agent.agent_id, runner.sessions, "cut"))
+        if isinstance(message, Grants) and runner.machine.state.agents.agents:
+            runner.handle(ev.AgentLeft(runner.agent.agent_id, runner.sessions, "cut"))
         send(source, target, message)
 
     world.network.send = leaves_before_grants  # type: ignore[method-assign]
@@ -223,9 +222,9 @@ def test_a_grant_for_nodes_whose_agent_has_left_starts_nothing_there() -> None:
     workload_id = world.submit(owner, gang)
     world.run_for(1.0)
     assert workload_id is not None
-    assert not runner.machine.desk.agents.agents
+    assert not runner.machine.state.agents.agents
     assert runs_at(world, workload_id) == []
-    assert not runner.machine.desk.scheduler.running, "what was held for it is free again"
+    assert not runner.machine.state.scheduler.running, "what was held for it is free again"
 
 
 def test_a_grant_that_was_refused_stays_refused_even_if_a_copy_comes_when_nothing_is_in_the_way() -> None:
@@ -233,19 +232,19 @@ def test_a_grant_that_was_refused_stays_refused_even_if_a_copy_comes_when_nothin
     workload_id, owner, runner = lent(world)
     grant = Grant(
         bid_id="",
-        lease=Lease(workload_id, 2),
+        lease=WorkLease(workload_id, 2),
         lease_s=TERMS.batch_s,
         attempt=2,
         tenant="t",
-        spec=runner.machine.desk.registry.workloads[workload_id].spec,
+        spec=runner.machine.state.registry.workloads[workload_id].spec,
         created_at=runner.now,
     )
     send = world.network.send
     world.network.send = lambda *m: None if isinstance(m[2], Bids) else send(*m)  # type: ignore[method-assign]
     need = Need(ref=0, turn_class=grant.spec.turn_class, needs=grant.spec.resources, runs_process=True, may_queue=True)
-    runner.handle(h.PeerSaid(owner.name, Ask(7, (need,))))
-    bid_id = next(iter(runner.machine.desk.spill.bids))
-    copy = h.PeerSaid(owner.name, Grants((replace(grant, bid_id=bid_id),)))
+    runner.handle(ev.PeerMessageReceived(owner.name, BidRequest(7, (need,))))
+    bid_id = next(iter(runner.machine.state.lending.bids))
+    copy = ev.PeerMessageReceived(owner.name, Grants((replace(grant, bid_id=bid_id),)))
     runner.handle(copy)  # refused: epoch 1 still runs here
     runner.agent.end(TaskKey(workload_id, 1, 0), ExitReason.EXITED, now=runner.world_now, exit_code=0)
     world.run_for(1.0)  # epoch 1 has ended, and its owner knows
@@ -262,7 +261,7 @@ def test_a_restarted_runner_renews_before_anything_starts_and_what_runs_goes_on(
     world._restart(runner)
     world.run_for(TERMS.batch_s * 2)
     assert runs_at(world, workload_id) == [runner.name]
-    assert owner.machine.desk.registry.workloads[workload_id].attempt == 1
+    assert owner.machine.state.registry.workloads[workload_id].attempt == 1
 
 
 def test_a_restarted_owner_waits_a_whole_lease_again() -> None:
@@ -275,9 +274,9 @@ def test_a_restarted_owner_waits_a_whole_lease_again() -> None:
     owner.connect_agent()
     world.run_for(TERMS.batch_s * 0.9)
     assert len(runs_at(world, workload_id)) <= 1
-    assert owner.machine.desk.registry.workloads[workload_id].leased
+    assert owner.machine.state.registry.workloads[workload_id].leased
     world.run_for(TERMS.batch_s)
-    assert owner.machine.desk.registry.workloads[workload_id].epoch == 2
+    assert owner.machine.state.registry.workloads[workload_id].epoch == 2
 
 
 def test_an_end_that_is_told_late_counts_unless_the_work_was_started_again() -> None:
@@ -287,7 +286,7 @@ def test_an_end_that_is_told_late_counts_unless_the_work_was_started_again() -> 
     world.network.partition([owner.name], [runner.name])
     runner.agent.end(TaskKey(workload_id, 1, 0), ExitReason.EXITED, now=runner.world_now, exit_code=0)
     world.run_for(TERMS.batch_s * 2)
-    workload = owner.machine.desk.registry.workloads[workload_id]
+    workload = owner.machine.state.registry.workloads[workload_id]
     assert workload.state is State.PENDING, "its lease has ended, and its hub is still full"
     world.heal()
     world.run_for(3.0)
@@ -300,7 +299,7 @@ def test_work_that_must_not_be_restarted_fails_when_its_runner_is_lost() -> None
     workload_id, owner, runner = lent(world, restart=RestartPolicy.NEVER)
     runner.crash()
     world.run_for(TERMS.batch_s * 2)
-    workload = owner.machine.desk.registry.workloads[workload_id]
+    workload = owner.machine.state.registry.workloads[workload_id]
     assert workload.state is State.FAILED
     assert runner.name in workload.error_message
 
@@ -311,9 +310,9 @@ def test_stopping_lent_work_stops_it_there_or_waits_until_its_lease_has_ended(re
     workload_id, owner, runner = lent(world)
     if not reachable:
         world.network.partition([runner.name], [name for name in world.hubs if name != runner.name])
-    owner.handle(h.StopAsked(workload_id, "no longer needed"))
+    owner.handle(ev.StopRequested(workload_id, "no longer needed"))
     world.run_for(2.0)
-    workload = owner.machine.desk.registry.workloads[workload_id]
+    workload = owner.machine.state.registry.workloads[workload_id]
     assert (workload.state is State.CANCELLED) is reachable
     world.run_for(TERMS.batch_s * 2)
     assert workload.state is State.CANCELLED
@@ -325,26 +324,26 @@ def test_a_drained_hub_gives_guests_back_sends_its_own_work_away_and_takes_none(
     workload_id, owner, runner = lent(world)
     own = world.submit(runner, WorkloadSpec(name="own", command=("true",), resources=Resources(gpus=1)))
     world.run_for(1.0)
-    runner.handle(h.HubClosed(int(Closed.DRAINING)))
+    runner.handle(ev.HubClosed(int(Closed.DRAINING)))
     world.run_for(10.0)
     assert own is not None
     assert not runner.agent.running
     assert runner.name not in runs_at(world, workload_id) + runs_at(world, own)
     assert len(runs_at(world, own)) == 1
-    assert owner.machine.desk.registry.workloads[workload_id].epoch >= 1
+    assert owner.machine.state.registry.workloads[workload_id].epoch >= 1
 
 
 def test_a_tag_tightened_at_home_stops_and_scrubs_the_work_at_its_runner() -> None:
     world = FederationWorld(5, 1, CALM)
     workload_id, owner, runner = lent(world, data=("records",), countries_allowed=("MA",))
-    entry = owner.machine.desk.catalog.entries[f"data_{owner.name}"]
+    entry = owner.machine.state.catalog.entries[f"data_{owner.name}"]
     assert entry.object.tag is not None
     nowhere = replace(entry.object.tag, process_in=())
-    owner.handle(h.DataRetagged(entry.object.id, nowhere))
+    owner.handle(ev.DataRetagged(entry.object.id, nowhere))
     world.run_for(2.0)
     assert runs_at(world, workload_id) == []
-    assert owner.machine.desk.registry.workloads[workload_id].state is State.CANCELLED
-    assert runner.machine.desk.registry.workloads[workload_id].scrub
+    assert owner.machine.state.registry.workloads[workload_id].state is State.CANCELLED
+    assert runner.machine.state.registry.workloads[workload_id].scrub
 
 
 # The simulation can fail
@@ -360,14 +359,14 @@ def test_an_owner_that_does_not_wait_for_the_lease_is_caught(monkeypatch: pytest
 
 
 def test_a_runner_that_counts_from_the_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = guests.renewed
+    original = borrowed.renewed
 
-    def from_receipt(desk, owner, answer: Renewed) -> None:  # type: ignore[no-untyped-def]
-        asked = desk.spill.renewals.get(answer.number)
+    def from_receipt(tx, owner, answer: LeaseRenewed) -> None:  # type: ignore[no-untyped-def]
+        asked = tx.state.lending.renewals.get(answer.number)
         if asked is not None:
-            desk.spill.renewals[answer.number] = (asked[0], desk.boot_s, asked[2])
-        original(desk, owner, answer)
+            tx.state.lending.renewals[answer.number] = (asked[0], tx.boot_s, asked[2])
+        original(tx, owner, answer)
 
-    monkeypatch.setattr(guests, "renewed", from_receipt)
+    monkeypatch.setattr(borrowed, "renewed", from_receipt)
     with pytest.raises(AssertionError, match="runs at"):
         test_a_renewal_counts_from_when_it_was_asked_for_not_from_when_the_answer_came()

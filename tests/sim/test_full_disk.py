@@ -12,11 +12,10 @@ from random import Random
 import pytest
 
 from harch.base.errors import HarchError
-from harch.federation.offers import Ask, Booked
-from harch.hub import happenings as h
-from harch.hub.driver import Driver
-from harch.hub.store.database import Database
-from harch.hub.store.reserve import Reserve
+from harch.federation.offers import BidRequest, ReportsBooked
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.store.database import Database, Reserve
 from harch.testing.faulty_hub import FaultyHub
 from harch.workloads.lifecycle import State
 from harch.workloads.spec import Resources, WorkloadSpec
@@ -50,9 +49,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return made
 
 
-async def running(driver: Driver, key: str) -> None:
-    await driver.handle(h.Submitted(key, "t", WorkloadSpec(name=key, resources=Resources(gpus=1))))
-    await driver.handle(h.PlacementDue())
+async def running(driver: JobRuntime, key: str) -> None:
+    await driver.handle(ev.Submitted(key, "t", WorkloadSpec(name=key, resources=Resources(gpus=1))))
+    await driver.handle(ev.PlacementDue())
 
 
 async def test_nothing_new_is_taken_and_work_can_be_stopped_until_there_is_space_again(
@@ -63,8 +62,8 @@ async def test_nothing_new_is_taken_and_work_can_be_stopped_until_there_is_space
     disk.full = True
     await driver.look_at_space()
     assert not driver.not_ready
-    more = h.Submitted("wl_2", "t", WorkloadSpec(name="more"))
-    for asked in (more, h.ResumeAsked("wl_1"), h.CarbonDue(), h.PlacementDue()):
+    more = ev.Submitted("wl_2", "t", WorkloadSpec(name="more"))
+    for asked in (more, ev.ResumeRequested("wl_1"), ev.CarbonDue(), ev.PlacementDue()):
         with pytest.raises(HarchError) as refused:
             driver.handle(asked)
         assert refused.value.code == "E1002"
@@ -72,10 +71,10 @@ async def test_nothing_new_is_taken_and_work_can_be_stopped_until_there_is_space
     with pytest.raises(HarchError) as not_written:
         await driver.write([], [])
     assert (not_written.value.code, not_written.value.hint) == (refused.value.code, refused.value.hint)
-    await driver.handle(h.StopAsked("wl_1", "asked"))
+    await driver.handle(ev.StopRequested("wl_1", "asked"))
     while (report := hub.world.reported(driver.machine)) is not None:
         await driver.handle(report)
-    assert driver.machine.desk.registry.workloads["wl_1"].state is State.CANCELLED
+    assert driver.machine.state.registry.workloads["wl_1"].state is State.CANCELLED
     disk.full = False
     await driver.look_at_space()
     await driver.handle(more)
@@ -84,8 +83,8 @@ async def test_nothing_new_is_taken_and_work_can_be_stopped_until_there_is_space
 async def test_other_hubs_get_no_bids_and_are_heard_all_the_same(hub: FaultyHub, disk: Disk) -> None:
     disk.full = True
     await hub.driver.look_at_space()
-    assert not hub.driver.post(h.PeerSaid("dakar", Ask(1, ())))
-    assert hub.driver.post(h.PeerSaid("dakar", Booked(())))
+    assert not hub.driver.post(ev.PeerMessageReceived("dakar", BidRequest(1, ())))
+    assert hub.driver.post(ev.PeerMessageReceived("dakar", ReportsBooked(())))
     disk.full = False
 
 
@@ -96,14 +95,14 @@ async def test_a_write_that_finds_the_disk_full_first_is_refused_and_the_next_st
     await running(driver, "wl_1")
     disk.full, hub.database.fails_at = True, "begin"
     with pytest.raises(HarchError) as first:
-        await driver.handle(h.Submitted("wl_2", "t", WorkloadSpec(name="more")))
+        await driver.handle(ev.Submitted("wl_2", "t", WorkloadSpec(name="more")))
     with pytest.raises(HarchError) as second:
-        driver.handle(h.Submitted("wl_3", "t", WorkloadSpec(name="more")))
+        driver.handle(ev.Submitted("wl_3", "t", WorkloadSpec(name="more")))
     assert {(one.value.code, one.value.hint) for one in (first, second)} == {("E1002", first.value.hint)}
     waiting = asyncio.create_task(driver.until_ready(5.0))
     await hub.clock.advance(5.0)
     await waiting
-    await driver.handle(h.StopAsked("wl_1", "asked"))
+    await driver.handle(ev.StopRequested("wl_1", "asked"))
     disk.full = False
 
 

@@ -10,13 +10,13 @@ import random
 
 import pytest
 
-from harch.federation.gossip.liveness import Standing
-from harch.federation.gossip.settings import GossipSettings
-from harch.testing.network import Link
+from harch.federation.gossip.membership import LivenessState
+from harch.federation.gossip.state import GossipSettings
+from harch.testing.network import SimLink
 from sim.gossip_world import INTERVAL_S, GossipWorld
 
-ROUGH = Link(delay_s=0.020, jitter_s=0.015, loss=0.05, duplication=0.05, reordering=0.1)
-LOSSY = Link(delay_s=0.020, jitter_s=0.004, loss=0.02)
+ROUGH = SimLink(delay_s=0.020, jitter_s=0.015, loss=0.05, duplication=0.05, reordering=0.1)
+LOSSY = SimLink(delay_s=0.020, jitter_s=0.004, loss=0.02)
 STORIES = 2000 if os.environ.get("HARCH_SOAK") else 30
 KILL_SEEN_INTERVALS_MAX = 12
 # Small limits, so that short stories meet cut-off deltas, collected tombstones and full copies.
@@ -26,7 +26,7 @@ TIGHT = GossipSettings(delta_bytes_max=600, tombstones_max=4)
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_lost_doubled_or_reordered_all_agree_within_five_rounds_of_the_last_change(seed: int) -> None:
     world = GossipWorld(20, seed, ROUGH)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         for _ in range(100):
             name = world.dice.choice(world.names)
             if world.said[name] and world.dice.random() < 0.3:
@@ -42,8 +42,8 @@ def test_whatever_is_lost_doubled_or_reordered_all_agree_within_five_rounds_of_t
 @pytest.mark.parametrize("lost", range(6))
 def test_drop_any_push_and_all_keys_arrive_within_five_rounds(lost: int) -> None:
     for target in range(1, 5):
-        world = GossipWorld(5, seed=10 * lost + target, link=Link(delay_s=0.020))
-        with world.network.story_on_failure():
+        world = GossipWorld(5, seed=10 * lost + target, link=SimLink(delay_s=0.020))
+        with world.network.trace_on_failure():
             world.network.run_for(2 * INTERVAL_S)
             for number in range(6):
                 pair = (world.names[0], world.names[target])
@@ -54,7 +54,7 @@ def test_drop_any_push_and_all_keys_arrive_within_five_rounds(lost: int) -> None
 
 
 def test_a_push_after_a_lost_one_brings_both_without_waiting_for_a_round() -> None:
-    world = GossipWorld(2, seed=1, link=Link(delay_s=0.005), settings=GossipSettings(interval_s=10.0))
+    world = GossipWorld(2, seed=1, link=SimLink(delay_s=0.005), settings=GossipSettings(interval_s=10.0))
     world.network.run_for(30.0)
     one, two = world.names
     world.lose_pushes = {(one, two)}
@@ -70,7 +70,7 @@ def test_a_push_after_a_lost_one_brings_both_without_waiting_for_a_round() -> No
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cut_federation_goes_on_at_both_sides_and_agrees_within_five_rounds_of_the_heal(seed: int) -> None:
     world = GossipWorld(5, seed, LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         world.network.run_for(3.0)
         left, right = world.names[:2], world.names[2:]
         world.network.partition(left, right)
@@ -93,7 +93,7 @@ def test_a_cut_federation_goes_on_at_both_sides_and_agrees_within_five_rounds_of
 @pytest.mark.parametrize("one_way", [True, False])
 def test_hubs_without_a_link_hear_of_each_other_through_others(one_way: bool) -> None:
     world = GossipWorld(5, seed=3, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         world.network.run_for(2.0)
         one, two = world.names[:2]
         world.network.cut(one, two, both=not one_way)
@@ -111,7 +111,7 @@ def test_hubs_without_a_link_hear_of_each_other_through_others(one_way: bool) ->
 
 def test_news_cross_a_chain_of_hubs_that_see_only_their_neighbours() -> None:
     world = GossipWorld(8, seed=4, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         for number, name in enumerate(world.names):
             for other in world.names[number + 2 :]:
                 world.network.cut(name, other)
@@ -123,7 +123,7 @@ def test_news_cross_a_chain_of_hubs_that_see_only_their_neighbours() -> None:
 
 def test_a_hub_that_hears_nobody_but_is_heard_suspects_all_and_is_suspected_by_none() -> None:
     world = GossipWorld(5, seed=5, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         world.network.run_for(2.0)
         deaf, others = world.names[0], world.names[1:]
         for other in others:
@@ -138,7 +138,7 @@ def test_a_hub_that_hears_nobody_but_is_heard_suspects_all_and_is_suspected_by_n
 def test_a_kill_is_seen_by_all_within_twelve_intervals_and_nobody_else_is_suspected(size: int, seeds: int) -> None:
     for seed in range(seeds):
         world = GossipWorld(size, seed, LOSSY)
-        with world.network.story_on_failure():
+        with world.network.trace_on_failure():
             world.network.run_for(4.0)
             dead, killed_at_s = world.names[0], world.now_s
             world.kill(dead)
@@ -152,7 +152,7 @@ def test_a_kill_is_seen_by_all_within_twelve_intervals_and_nobody_else_is_suspec
 @pytest.mark.parametrize("size", [5, 20])
 def test_two_percent_loss_alone_makes_nobody_suspicious(size: int) -> None:
     world = GossipWorld(size, seed=size, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         world.network.run_for(400 / size)
         assert world.suspicions() == []
         for machine in world.machines.values():
@@ -162,7 +162,7 @@ def test_two_percent_loss_alone_makes_nobody_suspicious(size: int) -> None:
 @pytest.mark.parametrize("size", [5, 10])
 def test_loops_that_are_late_by_up_to_two_intervals_make_nobody_suspicious(size: int) -> None:
     world = GossipWorld(size, seed=size, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         for name in world.names:
             world.slowness_s[name] = 2 * INTERVAL_S
         world.network.run_for(200 / size)
@@ -171,7 +171,7 @@ def test_loops_that_are_late_by_up_to_two_intervals_make_nobody_suspicious(size:
 
 def test_a_hub_that_stood_still_for_ten_seconds_suspects_nobody_when_it_wakes() -> None:
     world = GossipWorld(5, seed=6, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         world.network.run_for(3.0)
         sleeper = world.names[0]
         world.freeze(sleeper, 10.0)
@@ -184,7 +184,7 @@ def test_a_hub_that_stood_still_for_ten_seconds_suspects_nobody_when_it_wakes() 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hub_that_crashed_comes_back_under_a_new_generation_and_its_old_words_are_gone(seed: int) -> None:
     world = GossipWorld(5, seed, LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         name = world.names[0]
         world.set(name, "lease", b"held")
         world.set(name, "capacity", b"8")
@@ -197,13 +197,13 @@ def test_a_hub_that_crashed_comes_back_under_a_new_generation_and_its_old_words_
         world.network.run_for(2.0)
         for other in world.names[1:]:
             view = world.machines[other].view(name, world.now_s)
-            assert (view.generation, view.standing) == (2, Standing.ALIVE)
+            assert (view.generation, view.standing) == (2, LivenessState.ALIVE)
         assert world.forgeries() == []
 
 
 def test_a_newcomer_learns_of_a_dead_hub_without_taking_it_for_alive() -> None:
     world = GossipWorld(5, seed=7, link=LOSSY)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         dead, newcomer = world.names[:2]
         world.set(dead, "capacity", b"8")
         world.network.run_for(3.0)
@@ -213,14 +213,14 @@ def test_a_newcomer_learns_of_a_dead_hub_without_taking_it_for_alive() -> None:
         world.start(newcomer)
         world.network.run_for(3.0)
         view = world.machines[newcomer].view(dead, world.now_s)
-        assert (view.standing, view.values) == (Standing.UNHEARD, {"capacity": b"8"})
+        assert (view.standing, view.values) == (LivenessState.UNHEARD, {"capacity": b"8"})
 
 
 @pytest.mark.parametrize("seed", range(STORIES))
 def test_after_any_story_of_cuts_crashes_and_changes_all_agree(seed: int) -> None:
     dice = random.Random(seed)
     world = GossipWorld(dice.randint(2, 7), seed, ROUGH, TIGHT)
-    with world.network.story_on_failure():
+    with world.network.trace_on_failure():
         for _ in range(120):
             _random_step(world)
             world.network.run_for(dice.random() * 0.1)

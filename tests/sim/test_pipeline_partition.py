@@ -69,7 +69,7 @@ def test_a_next_stage_that_takes_nothing_stops_the_sources_and_costs_no_event(mo
     held = [worker.partition for worker in world.workers if worker.partition is not None]
     assert held
     assert all(one.is_full for one in held)
-    assert all(one.untold < 40 for one in held), "what waits has a limit"
+    assert all(one.unsent < 40 for one in held), "what waits has a limit"
     assert world.sources[0].buffered_bytes > 0, "its source keeps what is not taken"
     world.lane.is_closed = False
     _judge(world)

@@ -10,29 +10,30 @@ import pytest
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.base.tracing.context import TraceContext, lease_id, read_header
-from harch.base.tracing.span import FinishedSpan
+from harch.base.tracing.spans import FinishedSpan, TraceContext, lease_id, read_header
 from harch.base.tracing.tracer import Tracing
 from harch.federation.offers import Need
-from harch.hub import happenings as h
-from harch.hub.tracing.watch import Watch
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.tracing.instrumentation import Watch
 from harch.hub.tracing.work_spans import WorkSpans
 from harch.testing.clock import START, SimClock
-from harch.testing.network import Link
-from harch.workloads.carbon import CarbonChoice, CarbonOption
+from harch.testing.network import SimLink
+from harch.wire.carbon import CarbonChoice, CarbonOption
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
 from sim.federation_hub import SimHub
 from sim.federation_world import FederationWorld
 
 ROOT = TraceContext(bytes(range(1, 17)), bytes(range(1, 9)))
-CALM = Link(delay_s=0.010)
+CALM = SimLink(delay_s=0.010)
 
 
 class TracedWorld:
     """A federation whose hubs are watched as the driver would, each with a store of spans of its own."""
 
-    def __init__(self, seed: int = 1, link: Link = CALM) -> None:
+    def __init__(self, seed: int = 1, link: SimLink = CALM) -> None:
         self.stores: dict[str, list[FinishedSpan]] = defaultdict(list)
         self.world = FederationWorld(5, seed, link)
         self.world.end_chance = 0.0
@@ -43,15 +44,15 @@ class TracedWorld:
         watch.restored(hub.machine)
         carry_out = hub._carry_out
 
-        def carried(effects: list[h.Effect]) -> None:
+        def carried(effects: list[fx.Effect]) -> None:
             for effect in effects:
-                if isinstance(effect, h.Record):
+                if isinstance(effect, fx.Record):
                     watch.recorded(effect, hub.now)
             carry_out(effects)
 
-        def handle(event: h.Event) -> None:
+        def handle(event: ev.Event) -> None:
             if hub.alive:
-                effects = hub.machine.handle(event, now=hub.now, boot_s=hub.boot_s)
+                effects = hub.machine.apply(event, EventContext(now=hub.now, boot_s=hub.boot_s))
                 watch.handled(event, effects, hub.now)
                 carried(effects)
 
@@ -65,7 +66,7 @@ class TracedWorld:
         hub.connect_agent()
 
     def submit(self, workload_id: str, spec: WorkloadSpec, trace: str = ROOT.header) -> None:
-        self.world.hubs["hub00"].handle(h.Submitted(workload_id, "t", spec, trace=trace))
+        self.world.hubs["hub00"].handle(ev.Submitted(workload_id, "t", spec, trace=trace))
         self.world.submitted[workload_id] = "hub00"
 
     def spans(self, hub: str, trace_id: bytes = ROOT.trace_id) -> dict[str, list[FinishedSpan]]:
@@ -96,7 +97,7 @@ def lent() -> tuple[TracedWorld, str]:
     traced.world.run_for(0.5)
     traced.submit("wl_1", spec("guest", env={"PASSWORD": "hunter2"}))
     traced.world.run_for(3.0)
-    workload = traced.world.hubs["hub00"].machine.desk.registry.workloads["wl_1"]
+    workload = traced.world.hubs["hub00"].machine.state.registry.workloads["wl_1"]
     assert workload.state is State.RUNNING
     return traced, workload.runner_hub
 
@@ -174,9 +175,9 @@ def test_what_happens_to_running_work_is_an_event_of_its_span() -> None:
     traced.submit("wl_1", spec("job"))
     traced.world.run_for(1.0)
     hub = traced.world.hubs["hub00"]
-    hub.handle(h.PauseAsked("wl_1"))
-    hub.handle(h.ResumeAsked("wl_1"))
-    hub.handle(h.StopAsked("wl_1", "enough"))
+    hub.handle(ev.PauseRequested("wl_1"))
+    hub.handle(ev.ResumeRequested("wl_1"))
+    hub.handle(ev.StopRequested("wl_1", "enough"))
     traced.world.run_for(3.0)
     (run,) = traced.spans("hub00")["workload.run"]
     assert [event.name for event in run.events] == ["paused", "running", "stopping"]
@@ -188,7 +189,7 @@ def test_work_that_gives_way_to_others_has_not_failed() -> None:
     traced.submit("wl_1", spec("job"))
     traced.world.run_for(1.0)
     hub = traced.world.hubs["hub00"]
-    hub.handle(h.NodeDrained(hub.hub.nodes[0].id, "repair"))
+    hub.handle(ev.NodeDrained(hub.hub.nodes[0].id, "repair"))
     traced.world.run_for(3.0)
     (run,) = traced.spans("hub00")["workload.run"]
     assert (run.error, run.attributes["outcome"]) == (None, "requeued")
@@ -218,11 +219,11 @@ def test_what_was_decided_about_its_power_is_told_with_its_figures() -> None:
         ),
     )
     for kind in ("workload.submitted", "workload.deferred"):
-        told.recorded(h.Record(kind, "wl_1", "t", ""), workload, 1_000)
+        told.recorded(fx.Record(kind, "wl_1", "t", ""), workload, 1_000)
     (plan,) = spans
     assert (plan.name, plan.parent_id) == ("workload.carbon", ROOT.span_id)
-    figures = {name: plan.attributes[f"carbon.{name}"] for name in ("action", "grams", "saves_grams", "held")}
-    assert figures == {"action": "wait", "grams": 40.0, "saves_grams": 60.0, "held": True}
+    readings = {name: plan.attributes[f"carbon.{name}"] for name in ("action", "grams", "saves_grams", "held")}
+    assert readings == {"action": "wait", "grams": 40.0, "saves_grams": 60.0, "held": True}
 
 
 def test_work_that_is_not_traced_leaves_nothing() -> None:
@@ -237,7 +238,7 @@ def test_work_that_is_not_traced_leaves_nothing() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_stories_never_trouble_the_watch_and_every_trace_is_whole(seed: int) -> None:
     """Lost messages, crashes and meddling: no watch fails, and what ended has one whole span at its owner."""
-    traced = TracedWorld(seed, Link(delay_s=0.015, jitter_s=0.010, loss=0.02, duplication=0.03))
+    traced = TracedWorld(seed, SimLink(delay_s=0.015, jitter_s=0.010, loss=0.02, duplication=0.03))
     world = traced.world
     world.end_chance = 0.05
     traces = {f"wl_t{number}": TraceContext(bytes([number + 1] * 16), bytes(range(1, 9))) for number in range(12)}

@@ -13,16 +13,18 @@ from pathlib import Path
 from harch.base.errors import HarchError
 from harch.execution.protocol import TaskEnded, TaskStarted
 from harch.fleet.model import Fleet
-from harch.hub import happenings as h
 from harch.hub.audit import table
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
 from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
-from harch.hub.views import EventRecord
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.sovereignty.audit.chain import link
 from harch.testing.agents import SimAgent
+from harch.wire.events import EventRecord
 from harch.workloads.lifecycle import ExitReason
 from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec
 
@@ -61,23 +63,25 @@ class World:
     def start_hub(self) -> None:
         self.machine = JobMachine(self.fleet, self.hub)
         workloads = self.database.workloads_to_restore(self.now - timedelta(minutes=10))
-        effects = self.machine.restore(workloads, self.database.idempotency_keys(self.now), now=self.now)
+        effects = self.machine.restore(
+            workloads, self.database.idempotency_keys(self.now), context=EventContext(now=self.now)
+        )
         self.seq = self.database.last_event()
         self.audit_head = table.head(self.database)
         self.connected = set()
         self.carry_out(effects)
 
-    def handle(self, event: h.Event) -> None:
-        self.carry_out(self.machine.handle(event, now=self.now))
+    def handle(self, event: ev.Event) -> None:
+        self.carry_out(self.machine.apply(event, EventContext(now=self.now)))
 
-    def carry_out(self, effects: list[h.Effect]) -> None:
+    def carry_out(self, effects: list[fx.Effect]) -> None:
         statements: list[Statement] = []
-        sends: list[h.Send] = []
+        sends: list[fx.Send] = []
         for effect in effects:
             match effect:
-                case h.Save(workload):
+                case fx.Save(workload):
                     statements.append(rows.save_workload(workload))
-                case h.Record():
+                case fx.Record():
                     self.seq += 1
                     event = EventRecord(
                         seq=self.seq,
@@ -89,11 +93,11 @@ class World:
                         data=effect.data,
                     )
                     statements.append(rows.save_event(event))
-                case h.Audit(draft):
+                case fx.Audit(draft):
                     linked = link(self.audit_head, draft, hub=self.hub.id, at=self.now.isoformat())
                     self.audit_head = linked.head
                     statements += table.save(linked)
-                case h.Send():
+                case fx.Send():
                     sends.append(effect)
         self.boundaries += 1
         dying = self.boundaries == self.crash_at
@@ -138,7 +142,7 @@ class World:
             restart=self.random.choice(list(RestartPolicy)),
         )
         try:
-            self.handle(h.Submitted(workload_id, "t", spec))
+            self.handle(ev.Submitted(workload_id, "t", spec))
         except HarchError as error:
             if error.code != "E0303":
                 raise
@@ -146,21 +150,21 @@ class World:
         self.acknowledged.add(workload_id)
 
     def place(self) -> None:
-        self.handle(h.PlacementDue())
+        self.handle(ev.PlacementDue())
 
     def connect(self) -> None:
         for agent_id in sorted(set(self.agents) - self.connected):
             self.sessions += 1
             hello = self.agents[agent_id].hello()
             self.connected.add(agent_id)
-            self.handle(h.AgentJoined(hello, self.sessions))
+            self.handle(ev.AgentJoined(hello, self.sessions))
 
     def cut(self) -> None:
         if self.connected:
             agent_id = self.random.choice(sorted(self.connected))
             self.connected.discard(agent_id)
-            session = self.machine.desk.agents.agents[agent_id].session
-            self.handle(h.AgentLeft(agent_id, session, "cut"))
+            session = self.machine.state.agents.agents[agent_id].session
+            self.handle(ev.AgentLeft(agent_id, session, "cut"))
 
     def work(self) -> None:
         """Some running tasks end."""
@@ -174,14 +178,14 @@ class World:
         for agent_id in sorted(self.connected):
             for message in self.agents[agent_id].take_outbox():
                 if isinstance(message, TaskStarted):
-                    self.handle(h.TaskStartSeen(message.key))
+                    self.handle(ev.TaskStartSeen(message.key))
                 elif isinstance(message, TaskEnded):
-                    self.handle(h.TaskEndSeen(agent_id, message))
+                    self.handle(ev.TaskEndSeen(agent_id, message))
 
     def stop(self) -> None:
-        waiting = [w for w in self.machine.desk.registry.workloads.values() if not w.state.is_final]
+        waiting = [w for w in self.machine.state.registry.workloads.values() if not w.state.is_final]
         if waiting:
-            self.handle(h.StopAsked(self.random.choice(waiting).id, "asked"))
+            self.handle(ev.StopRequested(self.random.choice(waiting).id, "asked"))
 
     def time(self) -> None:
         self.now += timedelta(seconds=self.random.choice([1, 30, 400]))
@@ -197,8 +201,8 @@ class World:
                 for key in list(agent.running):
                     agent.end(key, ExitReason.EXITED, now=self.now, exit_code=0)
             if (
-                not self.machine.desk.scheduler.queue
-                and not self.machine.desk.scheduler.running
+                not self.machine.state.scheduler.queue
+                and not self.machine.state.scheduler.running
                 and not any(agent.ended or agent.running for agent in self.agents.values())
             ):
                 return
@@ -215,10 +219,10 @@ class World:
                 assert running.setdefault(key.workload_id, key.attempt) == key.attempt, f"{key} runs in two attempts"
                 for gpu in task.gpu_ids:
                     assert gpus.setdefault(gpu, key.workload_id) == key.workload_id, f"{gpu} serves two workloads"
-        scheduler = self.machine.desk.scheduler
+        scheduler = self.machine.state.scheduler
         held = {
             (task.node_id, gpu)
-            for workload in self.machine.desk.registry.workloads.values()
+            for workload in self.machine.state.registry.workloads.values()
             if workload.is_placed
             for task in workload.placement
             for gpu in task.gpu_ids

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from harch.api.hub_port import HubPort
 from harch.base.errors import HarchError
 from harch.hub.views import Principal, Role
@@ -12,23 +10,12 @@ from harch.hub.views import Principal, Role
 _RANK = {Role.VIEWER: 1, Role.USER: 2, Role.OPERATOR: 3, Role.ADMIN: 4}
 
 
-def token_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The key of `X-API-Key`, else of `Authorization: Bearer`; empty if there is none."""
-    bearer = b""
-    for name, value in headers:
-        if name == b"x-api-key":
-            return value.decode("latin-1").strip()
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            bearer = value[7:]
-    return bearer.decode("latin-1").strip()
-
-
 def identify(hub: HubPort, token: str) -> Principal:
     if not token:
         raise HarchError("E0101", "this call needs an API key", hint="send it as `X-API-Key: hsk_…`")
     principal = hub.authenticate(token)
     if principal is None:
-        raise HarchError("E0102", "this API key is not known here", hint="each hub has its own keys; was it revoked?")
+        raise HarchError("E0102", "unknown API key", hint="each hub has its own keys; was it revoked?")
     return principal
 
 
@@ -37,7 +24,7 @@ def require(principal: Principal, least: Role) -> Principal:
     if _RANK.get(principal.role, 0) < _RANK[least]:
         raise HarchError(
             "E0103",
-            f"role `{principal.role}` may not do this; it takes `{least}`",
+            f"role `{principal.role}` may not do this; it requires `{least}`",
             hint=f"use a key with the role `{least}` or a higher one",
         )
     return principal

@@ -92,4 +92,4 @@ def input_error(error: Exception) -> HarchError:
 
 def internal_fault(request_id: str) -> HarchError:
     """What a client hears of a fault of ours: nothing of the inside, but where to look for it."""
-    return HarchError("E1001", "the hub failed at this request", hint=f"its log has more under `{request_id}`")
+    return HarchError("E1001", "the hub failed to handle this request", hint=f"see its log under `{request_id}`")

@@ -1,4 +1,7 @@
-"""What does the API need of a hub? The one door between HTTP and the control plane."""
+"""What does the API need of a hub?
+
+Protocols of the control plane, the other hubs, carbon and energy; nothing else of the hub is used.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,104 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
-from harch.api.federation_port import FederationPort
 from harch.api.pipeline_port import PipelinePort
-from harch.api.power_port import CarbonPort, EnergyPort
-from harch.hub.agent_keys import AgentKey
+from harch.carbon.ledger.chain import LedgerHead
+from harch.hub.agent_gateway import AgentLink
 from harch.hub.audit.table import AuditQuery, AuditRecord
-from harch.hub.closing import HubClosure
-from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
-from harch.hub.desk import Closed
-from harch.hub.hardware_views import NodeState, RackState, ZoneState
-from harch.hub.operations import Defragmentation
-from harch.hub.policy.service import PolicyStatus
-from harch.hub.sessions import AgentLink
-from harch.hub.views import (
-    EventRecord,
-    GpuView,
-    HubSummary,
-    KeyInfo,
-    LogPage,
-    PeerView,
-    Principal,
-    Role,
-    WorkloadPage,
-    WorkloadQuery,
-)
+from harch.hub.carbon.views import PastHour, ReportQuery
+from harch.hub.data import NewData
+from harch.hub.federation.alerts import AlertExchange
+from harch.hub.federation.answers import FederationWork
+from harch.hub.jobs.state import Closed
+from harch.hub.store.records import AgentKey
+from harch.hub.views import KeyInfo, LogPage, PeerView, Principal, Role, WorkloadPage, WorkloadQuery
 from harch.placement.explanation import Explanation
-from harch.placement.topology_view import TopologyView
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint
-from harch.sovereignty.audit.keys import KeyStatement
-from harch.sovereignty.audit.losses import AcceptedLoss, Loss
+from harch.sovereignty.audit.checkpoints import KeyStatement, SignedCheckpoint
+from harch.sovereignty.audit.verification import Loss
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.policy.document import Document
-from harch.sovereignty.policy.trial import PastDecision
+from harch.sovereignty.policy.evaluation import PastDecision
 from harch.sovereignty.tags import DataKind
-from harch.workloads.carbon import CarbonWishes
+from harch.wire.audit import AcceptedLoss
+from harch.wire.carbon import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerView
+from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere
+from harch.wire.energy import BidList, BookView, PlanView, PricesView
+from harch.wire.events import EventRecord
+from harch.wire.hardware import Defragmentation, GpuView, NodeState, RackState, TopologyView, ZoneState
+from harch.wire.hubs import HubClosure, HubSummary
+from harch.wire.policies import PolicyStatus
 from harch.workloads.lifecycle import Workload
-from harch.workloads.spec import WorkloadSpec
+from harch.workloads.spec import CarbonPreferences, WorkloadSpec
+
+
+class FederationPort(Protocol):
+    """The other hubs, asked now."""
+
+    async def work(self, *, tenant: str | None) -> FederationWork:
+        """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
+        ...
+
+    def exchange_alerts(self, records: bytes) -> AlertExchange:
+        """What this hub's SENTINEL has to tell, against what it has to know."""
+        ...
+
+    async def query_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
+        """Another hub's answer about its telemetry, as it came."""
+        ...
+
+
+# What does the API need of a hub about power? The doors to its carbon figures and to its purchases of energy.
+
+
+class CarbonPort(Protocol):
+    """On what power this hub and the others run, what it will be, and what the work here used."""
+
+    def now(self) -> list[PowerView]:
+        """Every hub, this one first."""
+        ...
+
+    def forecast(self, hub_id: str, hours: int) -> GridForecast:
+        """E0305 for a hub that is not there, E0801 while nothing can be said."""
+        ...
+
+    async def past(self, start: datetime, end: datetime) -> list[PastHour]:
+        """The grid of this hub, hour by hour."""
+        ...
+
+    def plan(self, *, tenant: str | None) -> CarbonPlanView:
+        """The newest plan; budgets of this tenant only, or of all."""
+        ...
+
+    async def report(self, query: ReportQuery) -> HubReport: ...
+
+    async def ledger_head(self) -> LedgerHead:
+        """Where the ledger on disk ends."""
+        ...
+
+    async def ledger_lines(self, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+        """Lines of an export of the ledger with their numbers."""
+        ...
+
+    async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon: ...
+
+
+class EnergyPort(Protocol):
+    """What power this hub plans to buy, and what it has bought."""
+
+    def plan(self) -> PlanView:
+        """E0801 before the first plan, E0340 if nothing can supply the load."""
+        ...
+
+    def prices(self) -> PricesView: ...
+
+    def bids(self) -> BidList: ...
+
+    async def book(self, days: int) -> BookView:
+        """Of bids that were delivered in the last days, or will be."""
+        ...
+
+
+# What does the API need of a hub? The one door between HTTP and the control plane.
 
 
 class AuditPort(Protocol):
@@ -285,8 +350,8 @@ class HubPort(Protocol):
         """Only before the first start; E0304 afterwards."""
         ...
 
-    async def wish_carbon(
-        self, ref: str, wishes: CarbonWishes, *, tenant: str | None, annotations: dict[str, str]
+    async def set_carbon_preferences(
+        self, ref: str, preferences: CarbonPreferences, *, tenant: str | None, annotations: dict[str, str]
     ) -> Workload:
         """What it wants of its power from now on; E0402 if a limit leaves no hub and hour."""
         ...

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
 
-from harch.api.dialects.carbon import OptimalHub, OptimizeResult, ZoneForecast, ZoneList, ZoneView
-from harch.api.dialects.carbon_schedule import CarbonAwareSchedule, ScheduleBody
+from harch.api.dialects.carbon import (
+    CarbonAwareSchedule,
+    OptimalHub,
+    OptimizeResult,
+    ScheduleBody,
+    ZoneForecast,
+    ZoneList,
+    ZoneView,
+)
 from harch.api.dialects.energy import Consumption, EnergyReport, EnergySummary, EnergyWindow
-from harch.api.dialects.federation_work import FederationPage
 from harch.api.dialects.fields import WorkloadBody
-from harch.api.dialects.hubs import HubCapacity, HubView, RegionView
-from harch.api.dialects.pages import Page
-from harch.api.dialects.workload_out import WorkloadView
-from harch.api.docs_page import error_page, errors_page, routes_page
+from harch.api.dialects.hubs import HubView, RegionView
+from harch.api.dialects.workload_out import FederationPage, WorkloadView
 from harch.api.errors import ErrorBody
-from harch.api.routes.audit import AuditLoss, AuditPage, CheckpointKept, CheckpointOffer, LossAccepted, SigningKey
-from harch.api.routes.carbon import PowerList
-from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, HubAsk, OptimizeAsk
-from harch.api.routes.closing import ClosureAsk, HubAction
+from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, LossAccepted
+from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, CleanestHubRequest, OptimizeRequest
+from harch.api.routes.closing import ClosureRequest, HubAction
 from harch.api.routes.context import reply
 from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
-from harch.api.routes.emissions import EmissionsData, EmissionsForecast, LocationView, MeanAsk, MeanIntensity
-from harch.api.routes.events import EventPage
-from harch.api.routes.hardware import DefragmentationAsk, GpuPatch, NodeDrain, NodePatch, RackPatch, ZonePatch
+from harch.api.routes.emissions import (
+    EmissionsData,
+    EmissionsForecast,
+    LocationView,
+    MeanIntensity,
+    MeanIntensityRequest,
+)
+from harch.api.routes.hardware import DefragmentationRequest, GpuPatch, NodeDrain, NodePatch, RackPatch, ZonePatch
 from harch.api.routes.health import DetailedHealth, Health, PlatformMetrics
 from harch.api.routes.hubs import RegionList
 from harch.api.routes.keys import Identity, KeyRequest, KeyView, RevokedKey, Verified
@@ -35,6 +44,7 @@ from harch.api.routes.pipelines import (
     Approval,
     Done,
     LetterReplay,
+    NewHalt,
     NewPipeline,
     NewReplay,
     NewScale,
@@ -44,30 +54,33 @@ from harch.api.routes.pipelines import (
 from harch.api.routes.policies import BundleFiles, DecisionList, World
 from harch.api.routes.secrets import SecretDone, SecretName, SecretValue
 from harch.api.routes.sentinel import (
+    AlertRecordsReceived,
+    AlertRecordsSent,
     HubsAround,
     KeyKnown,
-    KeyShown,
     KeysRemembered,
     KeysValid,
+    PresentedKey,
     QuestionFor,
-    RecordsHeard,
-    RecordsTold,
 )
 from harch.api.routes.workloads import Deleted, WorkloadPatch
 from harch.api.schema import accepts, answers, components
-from harch.base.errors import REGISTRY, HarchError
-from harch.hub.carbon.plan_view import CarbonPlanView
-from harch.hub.carbon.reports import HubReport, JobCarbon
-from harch.hub.carbon.views import GridForecast
-from harch.hub.closing import HubClosure
-from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
-from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
-from harch.hub.hardware_views import NodeState, RackState, ZoneState
-from harch.hub.operations import Defragmentation
-from harch.hub.pipelines.views import (
+from harch.base.errors import REGISTRY, ErrorKind, HarchError
+from harch.hub.data import NewData
+from harch.hub.pipelines.views import FileView
+from harch.placement.explanation import Explanation
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint
+from harch.wire.audit import AuditLoss, SigningKey
+from harch.wire.carbon import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerList
+from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere
+from harch.wire.energy import BidList, BookView, PlanView, PricesView
+from harch.wire.events import EventPage
+from harch.wire.hardware import Defragmentation, GpuView, NodeState, RackState, TopologyView, ZoneState
+from harch.wire.hubs import HubCapacity, HubClosure, HubSummary
+from harch.wire.pages import Page
+from harch.wire.pipelines import (
     ActionList,
     ApplyView,
-    FileView,
     PipelineDetails,
     PipelineList,
     PipelineView,
@@ -76,23 +89,70 @@ from harch.hub.pipelines.views import (
     ResultsView,
     SourceKeyView,
 )
-from harch.hub.policy.service import PolicyStatus
-from harch.hub.views import GpuView, HubSummary
-from harch.placement.explanation import Explanation
-from harch.placement.topology_view import TopologyView
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint
+from harch.wire.policies import PolicyStatus
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #8884; }
+code { font: 14px/1.5 ui-monospace, monospace; }
+:root { color-scheme: light dark; }
+"""
+
+
+def routes_page(openapi: dict[str, Any]) -> str:
+    """Every route of the OpenAPI document, in a table."""
+    rows = []
+    for path, operations in openapi["paths"].items():
+        for method, operation in operations.items():
+            parameters = " ".join(
+                f"<code>{escape(parameter['name'])}</code>"
+                for parameter in operation.get("parameters", ())
+                if parameter["in"] == "query"
+            )
+            rows.append(
+                f"<tr><td><code>{method.upper()}</code></td><td><code>{escape(path)}</code></td>"
+                f"<td>{escape(operation.get('summary', ''))}<br>{parameters}</td></tr>"
+            )
+    info = openapi["info"]
+    return _page(
+        f"{info['title']} {info['version']}",
+        f"<p>{escape(info['description'])}</p>"
+        '<p>In full: <a href="/openapi.json">openapi.json</a>. Error codes: <a href="/docs/errors">list</a>.</p>'
+        f"<table><tr><th>Method</th><th>Path</th><th>What it does</th></tr>{''.join(rows)}</table>",
+    )
+
+
+def errors_page() -> str:
+    rows = "".join(
+        f'<tr><td><a href="/docs/errors/{kind.code}"><code>{kind.code}</code></a></td><td>{kind.status}</td>'
+        f"<td>{escape(kind.title)}</td></tr>"
+        for kind in REGISTRY.values()
+    )
+    return _page("Error codes", f"<table><tr><th>Code</th><th>HTTP</th><th>Meaning</th></tr>{rows}</table>")
+
+
+def error_page(kind: ErrorKind) -> str:
+    body = f"<p>HTTP {kind.status}</p><p>{escape(kind.explanation)}</p>"
+    return _page(f"{kind.code}: {kind.title}", f'{body}<p><a href="/docs/errors">All codes</a></p>')
+
+
+def _page(title: str, body: str) -> str:
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body><h1>{escape(title)}</h1>{body}</body></html>'
+
 
 router = APIRouter(include_in_schema=False)
 
 _SCHEMAS: tuple[Any, ...] = (
     HubsAround,
     KeyKnown,
-    KeyShown,
+    PresentedKey,
     KeysRemembered,
     KeysValid,
     QuestionFor,
-    RecordsHeard,
-    RecordsTold,
+    AlertRecordsReceived,
+    AlertRecordsSent,
     ErrorBody,
     WorkloadBody,
     WorkloadPatch,
@@ -105,7 +165,7 @@ _SCHEMAS: tuple[Any, ...] = (
     Page[HubView],
     HubCapacity,
     HubClosure,
-    ClosureAsk,
+    ClosureRequest,
     HubAction,
     HubSummary,
     GpuView,
@@ -123,7 +183,7 @@ _SCHEMAS: tuple[Any, ...] = (
     RackPatch,
     TopologyView,
     Defragmentation,
-    DefragmentationAsk,
+    DefragmentationRequest,
     RegionView,
     RegionList,
     EventPage,
@@ -179,17 +239,18 @@ _SCHEMAS: tuple[Any, ...] = (
     ZoneView,
     ZoneList,
     ZoneForecast,
-    HubAsk,
+    CleanestHubRequest,
     OptimalHub,
-    OptimizeAsk,
+    OptimizeRequest,
     OptimizeResult,
     CarbonMetrics,
     CarbonDashboard,
     EmissionsData,
     EmissionsForecast,
-    MeanAsk,
+    MeanIntensityRequest,
     MeanIntensity,
     LocationView,
+    NewHalt,
     NewPipeline,
     NewScale,
     NewVersion,
@@ -213,7 +274,7 @@ _SCHEMAS: tuple[Any, ...] = (
 
 _SUBMIT: dict[str, Any] = {
     "tags": ["workloads"],
-    "summary": "Submits a workload; it is on disk when the answer comes",
+    "summary": "Submits a workload; durable once answered",
     "description": "200 instead of 201 if it is a repeated request: same Idempotency-Key, or same name and fields "
     "within 10 minutes.",
     "operationId": "submit_workload",
@@ -223,7 +284,7 @@ _SUBMIT: dict[str, Any] = {
             "in": "header",
             "required": False,
             "schema": {"type": "string"},
-            "description": "Names this request for 24 hours, so that it can be repeated safely.",
+            "description": "Identifies this request for 24 hours, so that it can be retried safely.",
         }
     ],
     **accepts(WorkloadBody),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from harch.hub.pipelines.replay_wish import ReplayWish
-from harch.hub.pipelines.views import (
+from harch.hub.pipelines.views import FileView, InferenceStats, ReplayRequest
+from harch.hub.views import LogPage
+from harch.wire.pipelines import (
     ActionList,
     ApplyView,
-    FileView,
-    InferenceFigures,
     PipelineDetails,
     PipelineList,
     PipelineView,
@@ -19,7 +18,6 @@ from harch.hub.pipelines.views import (
     ResultsView,
     SourceKeyView,
 )
-from harch.hub.views import LogPage
 
 
 class ActionsPort(Protocol):
@@ -50,7 +48,7 @@ class ActionsPort(Protocol):
         ...
 
 
-class DataPort(Protocol):
+class PipelineDataPort(Protocol):
     """What goes into a pipeline and comes out of it."""
 
     async def put_file(
@@ -63,7 +61,7 @@ class DataPort(Protocol):
 
     async def read_log(self, name: str, worker: str, *, tenant: str | None, offset: int, bytes_max: int) -> LogPage: ...
 
-    async def replay(self, name: str, wish: ReplayWish, *, tenant: str | None, actor: str) -> ReplayRun:
+    async def replay(self, name: str, request: ReplayRequest, *, tenant: str | None, actor: str) -> ReplayRun:
         """Begins a replay of kept events or of a file; E0756 if there is nothing, or one runs."""
         ...
 
@@ -83,9 +81,9 @@ class PipelinePort(Protocol):
     def actions(self) -> ActionsPort: ...
 
     @property
-    def data(self) -> DataPort: ...
+    def data(self) -> PipelineDataPort: ...
 
-    def inference(self) -> list[InferenceFigures]:
+    def inference(self) -> list[InferenceStats]:
         """What models do; empty without pipelines."""
         ...
 
@@ -120,6 +118,12 @@ class PipelinePort(Protocol):
     ) -> SourceKeyView:
         """The key that senders of a listening source show; the only such source if none is named."""
         ...
+
+    async def halt(self, name: str, reason: str, *, tenant: str | None, actor: str) -> PipelineView:
+        """ACT sends nothing until `resume`; E0755 without ACT, E0751 and E0775 where workers could not be reached."""
+        ...
+
+    async def resume(self, name: str, *, tenant: str | None, actor: str) -> PipelineView: ...
 
     async def drain(self, name: str, *, tenant: str | None, actor: str) -> PipelineView: ...
 

@@ -14,31 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harch.api.app import create_app
-from harch.api.sentinel_child import SENTINEL_KEY, SentinelChild, is_kept, stop_left_over
-from harch.api.server import serve_api
+from harch.api.sentinel_process import SENTINEL_KEY, SentinelChild, is_kept, stop_left_over
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
-from harch.base.listen.gate import ConnectionGate, Gates
-from harch.base.listen.limits import limits_from_env, raise_descriptor_limit
-from harch.base.tenants import DEFAULT_TENANT
-from harch.base.tracing.process import ProcessTracing, open_tracing
-from harch.base.tracing.span import Attributes
+from harch.base.http.server import serve_api
+from harch.base.ids import DEFAULT_TENANT
+from harch.base.listen.gate import ConnectionGate, Gates, limits_from_env, raise_descriptor_limit
+from harch.base.tracing.exporter import ProcessTracing, open_tracing
+from harch.base.tracing.spans import Attributes
 from harch.base.tracing.tracer import Tracing
 from harch.execution.sandbox import workers_mode
 from harch.federation.identity.folder import identity_folder
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.leases import LeaseTerms
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.offers import LeaseTerms
 from harch.fleet.model import Fleet
 from harch.hub.keys import ensure_key_file
-from harch.hub.sentinel_door import SentinelDoor
-from harch.hub.service import HubService
+from harch.hub.sentinel_access import SentinelClient
+from harch.hub.service import HubService, build_hub
 from harch.hub.views import Role
-from harch.placement.turns.settings import TurnSettings
-from harch.placement.turns.settings_file import FILE_NAME, parse_settings
+from harch.placement.queueing.settings import FILE_NAME, QueueSettings, parse_settings
 
 if TYPE_CHECKING:
-    from harch.sentinel.own_logs.shipper import Shipper
+    from harch.sentinel.log_shipper.shipper import Shipper
 
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (what people write to listen on all of them)
 
@@ -96,11 +94,11 @@ class HubConfig:
     def agent_key(self) -> Path:
         return self.state_dir / "agent.key"
 
-    def turn_settings(self) -> TurnSettings:
+    def turn_settings(self) -> QueueSettings:
         """Raises E0201 with every mistake of the file, E0202 if it cannot be read."""
         path = self.scheduling or self.state_dir / FILE_NAME
         if self.scheduling is None and not path.exists():
-            return TurnSettings()
+            return QueueSettings()
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -119,11 +117,11 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     broken: list[InvariantBroken] = []
 
     def on_broken(error: InvariantBroken) -> None:
-        _log.critical("%s: stopping, so that nothing wrong is done; state on disk is sound", error)
+        _log.critical("%s: stopping to prevent damage; the state on disk is intact", error)
         broken.append(error)
         stop.set()
 
-    def is_told_to_stop() -> bool:
+    def is_stop_requested() -> bool:
         return stop.is_set() and not broken
 
     loop = asyncio.get_running_loop()
@@ -135,7 +133,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     tracing = None
     try:
         identity, tracing = config.identity(), _tracing(config)
-        service = HubService(
+        service = build_hub(
             fleet=config.fleet,
             hub=hub,
             state_dir=config.state_dir,
@@ -148,15 +146,15 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             identity=identity,
             listen=config.peer_listen,
             leases=config.leases,
-            sentinel=SentinelDoor(config.telemetry_url, config.state_dir / SENTINEL_KEY),
+            sentinel=SentinelClient(config.telemetry_url, config.state_dir / SENTINEL_KEY),
             tracing=tracing,
             gates=gates,
         )
         shipper = _own_logs(config, service)
         try:
             await _adopt_keys(service, config)
-            await _serve_until(stop, service, config, listening, tracing, gates.gate("api"), is_told_to_stop)
-            if is_told_to_stop():
+            await _serve_until(stop, service, config, listening, tracing, gates.gate("api"), is_stop_requested)
+            if is_stop_requested():
                 await stop_left_over(config.state_dir)  # one that this hub had no time to take over
         finally:
             await service.close()
@@ -185,7 +183,7 @@ async def _serve_until(
     listening: Callable[[int], None] | None,
     tracing: Tracing | None,
     gate: ConnectionGate,
-    is_told_to_stop: Callable[[], bool],
+    is_stop_requested: Callable[[], bool],
 ) -> None:
     listens = asyncio.Event()
 
@@ -200,7 +198,7 @@ async def _serve_until(
 
     async def keep_sentinel() -> None:
         await listens.wait()  # a hub whose port is taken leaves nothing behind
-        await _sentinel(config, is_told_to_stop).run()
+        await _sentinel(config, is_stop_requested).run()
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -210,7 +208,7 @@ async def _serve_until(
             group.create_task(keep_sentinel())
             group.create_task(wait_for_stop())
     except* _Stopped:
-        _log.info("hub %s stops", config.hub_id)
+        _log.info("hub %s is stopping", config.hub_id)
     except* HarchError as errors:
         raise _first(errors) from None
 
@@ -229,7 +227,7 @@ def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
     """What this process and its pipelines' workers say, told to its SENTINEL."""
     if not is_kept():
         return None
-    from harch.api.own_logs import ship_hub_logs
+    from harch.sentinel.log_shipper.attach import ship_hub_logs
 
     key = config.state_dir / SENTINEL_KEY
     shipper = ship_hub_logs(
@@ -243,7 +241,7 @@ def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
     return shipper
 
 
-def _sentinel(config: HubConfig, is_told_to_stop: Callable[[], bool]) -> SentinelChild:
+def _sentinel(config: HubConfig, is_stop_requested: Callable[[], bool]) -> SentinelChild:
     hub = config.fleet.hub(config.hub_id)
     name = hub.name if hub is not None else config.hub_id
     listen = (config.host, config.ports.telemetry(config.index))
@@ -254,7 +252,7 @@ def _sentinel(config: HubConfig, is_told_to_stop: Callable[[], bool]) -> Sentine
         config.url_of(config.hub_id),
         listen,
         SystemClock(),
-        is_wanted_no_more=is_told_to_stop,
+        is_wanted_no_more=is_stop_requested,
     )
 
 

@@ -9,12 +9,13 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from harch.api.access import identify, require
-from harch.api.body import bytes_of, read_body, too_large
 from harch.api.dialects.workload_in import read_workload
 from harch.api.dialects.workload_out import terraform_workload, workload_view
 from harch.api.hub_port import HubPort
-from harch.api.limits import IDEMPOTENCY_KEY_LENGTH_MAX, Limits
+from harch.api.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from harch.base.errors import HarchError
+from harch.base.http.limits import HttpLimits
+from harch.base.http.messages import bytes_of, read_body, too_large
 from harch.hub.views import Role
 
 TERRAFORM_AGENT = b"harchos-terraform-provider/"
@@ -25,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class Submission:
     """Takes workloads in. Raises `HarchError` for the caller to answer."""
 
-    def __init__(self, hub: HubPort, limits: Limits) -> None:
+    def __init__(self, hub: HubPort, limits: HttpLimits) -> None:
         self._hub = hub
         self._limits = limits
 

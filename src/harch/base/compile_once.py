@@ -48,8 +48,8 @@ def compile_once(what: str, sources: SourceStamp, *, wait_s_max: float = WAIT_S_
 
 def cache_root() -> Path:
     """Where this user's caches are; XDG says so."""
-    said = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(said) if said.startswith("/") else Path(os.path.expanduser("~")) / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(configured) if configured.startswith("/") else Path(os.path.expanduser("~")) / ".cache"
 
 
 def _own_folder() -> int | None:
@@ -112,5 +112,5 @@ def _key(sources: SourceStamp) -> str:
         compiler = version("numba")
     except PackageNotFoundError:
         compiler = ""
-    told = (sources, compiler, sys.version, sys.prefix, str(Path(__file__).parent), os.uname().machine)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    parts = (sources, compiler, sys.version, sys.prefix, str(Path(__file__).parent), os.uname().machine)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

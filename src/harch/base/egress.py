@@ -33,7 +33,7 @@ def system_resolver(host: str, port: int) -> list[Any]:
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-class Guard:
+class EgressGuard:
     """For one far side. `on_refused` hears of every refusal: it means that an address changed, or that a check before
     this one is wrong."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harch.base.codes import alerting, logs, requests, resources, rules, streams, telemetry
+from harch.base.codes import api, logs, observability, rules, streams
 from harch.base.error_kind import (
     EXIT_CHANGES,
     EXIT_ERROR,
@@ -95,11 +95,11 @@ def _registry(*kinds: ErrorKind) -> dict[str, ErrorKind]:
 
 
 REGISTRY = _registry(
-    *requests.KINDS,
-    *resources.KINDS,
-    *telemetry.KINDS,
+    *api.REQUEST_KINDS,
+    *api.RESOURCE_KINDS,
+    *observability.TELEMETRY_KINDS,
     *logs.KINDS,
-    *alerting.KINDS,
+    *observability.ALERTING_KINDS,
     *streams.KINDS,
     *rules.KINDS,
 )

@@ -1,14 +1,57 @@
-"""How does an HTTP client connect to a checked address only? A transport that asks a guard before each request."""
+"""How does an HTTP client connect to a checked address only?
+
+The host and port as the client that sends reads them, and a transport that consults a guard before each request.
+"""
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable
 
 import httpx
+from msgspec import Struct
 
-from harch.base.egress import Guard, NotPermitted
-from harch.base.http_address import address_in
+from harch.base.egress import EgressGuard, NotPermitted
+from harch.base.hosts import read_host
+
+_PORTS = {"http": 80, "https": 443}
+_UNWANTED = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+class HttpAddress(Struct, frozen=True):
+    scheme: str
+    host: str
+    port: int
+
+
+def http_address(url: str) -> HttpAddress:
+    """Raises ValueError. A backslash or a blank is in no address, but some programs read it as a slash or leave it
+    out."""
+    if _UNWANTED.search(url):
+        raise ValueError("has a blank, a control character or a backslash")
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"is not an address ({error})") from error
+    return address_in(parsed)
+
+
+def address_in(url: httpx.URL) -> HttpAddress:
+    """Of a request that is about to be sent. Raises ValueError."""
+    if url.scheme not in _PORTS:
+        raise ValueError("is not http:// or https://")
+    host = url.raw_host.decode("ascii")
+    if not host:
+        raise ValueError("names no host")
+    port = _PORTS[url.scheme] if url.port is None else url.port
+    if not 0 < port < 65_536:
+        raise ValueError(f"has an invalid port: {port}")
+    return HttpAddress(url.scheme, read_host(host), port)
+
+
+# How does an HTTP client connect to a checked address only? A transport that asks a guard before each request.
+
 
 Inner = Callable[[], httpx.AsyncBaseTransport]
 
@@ -20,7 +63,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     otherwise serve another name at the same address, whose certificate nobody looked at.
     """
 
-    def __init__(self, guard: Guard, *, verify: ssl.SSLContext | bool = True, inner: Inner | None = None) -> None:
+    def __init__(self, guard: EgressGuard, *, verify: ssl.SSLContext | bool = True, inner: Inner | None = None) -> None:
         self._guard = guard
         self._make = inner or (lambda: httpx.AsyncHTTPTransport(verify=verify, trust_env=False))
         self._inner: dict[str, httpx.AsyncBaseTransport] = {}

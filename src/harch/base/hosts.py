@@ -1,5 +1,7 @@
 """Which host does this text name? One spelling per host, so that a check and a connection cannot differ. No I/O."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -40,9 +42,9 @@ def read_host(text: str) -> str:
         raise ValueError("has letters beyond ASCII; write it as xn--…")
     labels = name.split(".")
     if not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError("is no host; write a name or an IP address, without zone")
+        raise ValueError("is not a host; use a name or an IP address, without zone")
     if _NUMBER.fullmatch(labels[-1]):
-        raise ValueError("is no host; an IPv4 address is four decimal numbers")
+        raise ValueError("is not a host; an IPv4 address is four decimal numbers")
     return name
 
 

@@ -7,6 +7,7 @@ import secrets
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that read as digits
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # ten bits at a time
 _RANDOM_BITS = 60
 _IDS_PER_PAGE = 256
 _pool: list[int] = []
@@ -37,8 +38,16 @@ def is_name(text: str) -> bool:
 
 
 def _base32(number: int, width: int) -> str:
-    digits = []
-    for _ in range(width):
-        digits.append(_ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(digits))
+    pairs = []
+    for _ in range(width // 2):
+        pairs.append(_PAIRS[number & 1023])
+        number >>= 10
+    if width % 2:
+        pairs.append(_ALPHABET[number & 31])
+    return "".join(reversed(pairs))
+
+
+# Whose is what nobody else asked for? The operator's: work under the first keys, and what HarchOS says of itself.
+
+
+DEFAULT_TENANT = "default"

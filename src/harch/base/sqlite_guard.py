@@ -24,9 +24,20 @@ import sqlite3
 from pathlib import Path
 
 from harch.base.errors import HarchError
-from harch.base.set_aside import SUFFIX
-from harch.base.sqlite_sums import UNKNOWN, SumsFile, beside, digest_of
-from harch.base.sqlite_wal import Wal, WalPosition, frame_offset, frame_pages, page_count, read_position, read_wal
+from harch.base.sqlite_pages import (
+    UNKNOWN,
+    SumsFile,
+    Wal,
+    WalPosition,
+    beside,
+    digest_of,
+    frame_offset,
+    frame_pages,
+    page_count,
+    read_position,
+    read_wal,
+)
+from harch.base.state_files import SUFFIX
 
 CHECKPOINT_PAGES = 4000  # in the log before they are moved to the database
 REPAIRED_PAGES_MAX = 8  # looking for one bit takes a tenth of a second a page
@@ -96,7 +107,7 @@ class SqliteGuard:
             self._trouble = ""
         except (OSError, sqlite3.Error) as problem:
             if self._trouble != str(problem):  # once: it is tried again with each commit
-                _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+                _log.warning("%s: cannot checkpoint the log now: %s", self._path, problem)
             self._trouble = str(problem)
 
     def empty_log_every(self, connection: sqlite3.Connection, pages: int | None) -> None:
@@ -108,7 +119,7 @@ class SqliteGuard:
         try:
             self._empty_log(connection, found[0], "RESTART")
         except (OSError, sqlite3.Error) as problem:
-            _log.warning("%s: the log is not moved into the database now: %s", self._path, problem)
+            _log.warning("%s: cannot checkpoint the log now: %s", self._path, problem)
 
     def _empty_log(self, connection: sqlite3.Connection, position: WalPosition, mode: str) -> None:
         self._note_pages(position)
@@ -130,7 +141,7 @@ class SqliteGuard:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 self._sums.write_state(pages, self._path.stat().st_mtime_ns)
         except (OSError, sqlite3.Error) as problem:
-            _log.warning("%s was closed in haste: %s", self._path, problem)
+            _log.warning("%s was not closed cleanly: %s", self._path, problem)
         finally:
             connection.close()
             self.release()
@@ -198,7 +209,7 @@ class SqliteGuard:
             found += [f"{len(wrong)} are not as they were written, the first is {min(wrong)}"] if wrong else []
             raise _damaged(self._path, f"of its {self._sums.pages} pages {' and '.join(found)}")
         # Not a disk, which changes no times: a program, or somebody who put a copy back. SQLite looks at the whole.
-        _log.error("E1030: %s was changed by others: %d pages", self._path, len(missing) + len(wrong))
+        _log.error("E1030: %s was changed by another program: %d pages", self._path, len(missing) + len(wrong))
         self._is_foreign = True
 
     def _wrong_pages(self, in_log: dict[int, int]) -> dict[int, bytes]:
@@ -230,7 +241,7 @@ class SqliteGuard:
         before = self._path.stat()
         _overwrite(self._path, [((page - 1) * self._sums.page_size, bytes(raw))])
         os.utime(self._path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        _log.error("E1030: a flipped bit in page %d of %s was put right", page, self._path)
+        _log.error("E1030: repaired a flipped bit in page %d of %s", page, self._path)
         return True
 
     def _compare_log(self) -> dict[int, int]:
@@ -242,14 +253,14 @@ class SqliteGuard:
         found = wal.committed.frames if wal and wal.salts == expected.salts else 0
         if expected.frames > max(found, backfilled) and not _is_later(wal, expected):
             if not data and self._path.exists() and self._path.stat().st_mtime_ns != self._sums.mtime_ns:
-                _log.error("E1030: another program has moved %s into the database", path)
+                _log.error("E1030: another program has checkpointed %s", path)
                 self._is_foreign = True
             else:
                 self._lose(path, expected.frames - max(found, backfilled), data)
         elif wal and wal.repairs:
             beside(path, SUFFIX).write_bytes(data)
             _overwrite(path, wal.repairs)
-            _log.error("E1030: a flipped bit in %s was put right", path)
+            _log.error("E1030: repaired a flipped bit in %s", path)
         elif wal and wal.damaged_frame and not expected.frames:
             _log.warning("%s does not end as SQLite wrote it: a power cut, or damage", path)
         return wal.pages if wal else {}
@@ -286,7 +297,7 @@ def _damaged(path: Path, why: str) -> HarchError:
     return HarchError(
         "E1030",
         f"{path} is damaged: {why}",
-        hint=f"bring it back from a copy, with its -wal and without its -sums; or remove {beside(path, '-sums')} to go "
+        hint=f"restore it from a backup, with its -wal and without its -sums; or remove {beside(path, '-sums')} to go "
         "on with what can be read",
     )
 

@@ -1,5 +1,7 @@
 """Which value is this number of that unit? Units are converted once, where a number enters, and never guessed."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -74,5 +76,5 @@ def quantity(signal: Signal, number: float, unit: str) -> Quantity:
     elif unit in (factors := _FACTORS[type(example)]):
         return example.with_number(number * factors[unit])
     raise KindsMixed(
-        f"`{unit[:40]}` is no unit of `{signal}`", hint=f"use one of these units: {', '.join(units_of(signal))}"
+        f"`{unit[:40]}` is not a unit of `{signal}`", hint=f"use one of these units: {', '.join(units_of(signal))}"
     )

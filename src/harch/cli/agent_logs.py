@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from harch.base.config import SENTINEL_SWITCH
 from harch.execution.spool import read_spool
 from harch.execution.taskdir import OutputRecord, key_of, read_output_record
+from harch.sentinel.log_shipper.tail import OutputSource, OutputTail
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.node.readings import Reading, series
-from harch.sentinel.own_logs.following import Following, Source
+from harch.sentinel.node.sensors import SensorReading, series
 
 if TYPE_CHECKING:
-    from harch.execution.config import AgentConfig
-    from harch.sentinel.own_logs.shipper import Shipper
+    from harch.execution.admission import AgentConfig
+    from harch.sentinel.log_shipper.shipper import Shipper
 
 EVERY_S = 5.0
 
@@ -27,14 +27,14 @@ def ship_agent_logs(config: AgentConfig, url: str) -> Shipper | None:
     if os.environ.get(SENTINEL_SWITCH, "").lower() == "off":
         return None
     try:
-        from harch.sentinel.own_logs.shipper import PATH, SPOOL_BYTES_MAX, Shipper
+        from harch.sentinel.log_shipper.shipper import PATH, SPOOL_BYTES_MAX, Shipper
     except ImportError:
         return None
     from harch.base.clock import SystemClock
     from harch.base.tracing.exporter import HttpPost
-    from harch.base.tracing.logs import TraceFilter
-    from harch.sentinel.node.spool import Spool
-    from harch.sentinel.own_logs.handler import ShippingHandler
+    from harch.base.tracing.tracer import TraceFilter
+    from harch.sentinel.log_shipper.records import ShippingHandler
+    from harch.sentinel.node.spool import RequestSpool
 
     folder = config.state_dir / "own-logs"
     outputs = TaskOutputs(config.state_dir, config.agent_id)
@@ -43,27 +43,27 @@ def ship_agent_logs(config: AgentConfig, url: str) -> Shipper | None:
     shipper = Shipper(
         labels({"job": "harchos-agent", "agent": config.agent_id}),
         handler,
-        Spool(folder, SPOOL_BYTES_MAX),
+        RequestSpool(folder, SPOOL_BYTES_MAX),
         HttpPost(url, lambda: config.api_key, path=PATH),
         SystemClock(),
-        Following(folder / "told.json", outputs.sources),
+        OutputTail(folder / "told.json", outputs.sources),
         every_s=EVERY_S,
     )
     shipper.start()
     return shipper
 
 
-class ShippingFigures:
+class ShipperMetrics:
     """What became of lines, as readings of the node."""
 
     def __init__(self, shipper: Shipper) -> None:
         self._shipper = shipper
 
-    def read(self) -> Iterator[Reading]:
+    def read(self) -> Iterator[SensorReading]:
         counts = self._shipper.counts
-        yield Reading(series("harchos_agent_log_lines_sent_total"), float(counts.sent))
-        yield Reading(series("harchos_agent_log_lines_dropped_total"), float(counts.dropped + counts.refused))
-        yield Reading(series("harchos_agent_log_lost_bytes_total"), float(counts.lost_bytes))
+        yield SensorReading(series("harchos_agent_log_lines_sent_total"), float(counts.sent))
+        yield SensorReading(series("harchos_agent_log_lines_dropped_total"), float(counts.dropped + counts.refused))
+        yield SensorReading(series("harchos_agent_log_lost_bytes_total"), float(counts.lost_bytes))
 
 
 class TaskOutputs:
@@ -75,7 +75,7 @@ class TaskOutputs:
         self._about: dict[str, OutputRecord | None] = {}
         self._seen: dict[str, tuple[int, str, int]] = {}  # folder's time, last segment, its size
 
-    def sources(self) -> Iterator[Source]:
+    def sources(self) -> Iterator[OutputSource]:
         names = set()
         for parent, ended in (("tasks", False), ("logs", True)):
             for name in _names(self._state_dir / parent):
@@ -97,14 +97,14 @@ class TaskOutputs:
             self._about[name] = found
         return self._about[name]
 
-    def _source(self, name: str, folder: Path, about: OutputRecord, *, ended: bool) -> Source:
+    def _source(self, name: str, folder: Path, about: OutputRecord, *, ended: bool) -> OutputSource:
         key = key_of(name)
         more = {"workload_id": about.workload}
         if key is not None:
             more |= {"attempt": str(key.attempt), "rank": str(key.rank)}
         if about.trace:
             more["trace_id"] = about.trace.split("-")[1]
-        return Source(
+        return OutputSource(
             name,
             about.tenant,
             _stream(about, self._agent_id),

@@ -45,8 +45,8 @@ def report_crash(error: Exception, as_json: bool) -> int:
     """A fault of HarchOS itself. The stack is shown on request only: it helps nobody who cannot read it."""
     if os.environ.get("HARCH_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
-    shown = f"{type(error).__name__}: {error}"
-    report(HarchError("E1001", shown, hint="set HARCH_DEBUG=1 to see the stack, and please report it"), as_json)
+    summary = f"{type(error).__name__}: {error}"
+    report(HarchError("E1001", summary, hint="set HARCH_DEBUG=1 to see the stack, and please report it"), as_json)
     return EXIT_ERROR
 
 

@@ -25,7 +25,7 @@ def follow(client: Client, workload: Workload, *, rank: int = 0) -> Workload:
         workload = wait_to_start(client, workload)
         if workload.attempt != attempt:
             if attempt:
-                note(f"{clean(workload.name)} was started again (attempt {workload.attempt})")
+                note(f"{clean(workload.name)} was restarted (attempt {workload.attempt})")
             offset, attempt = 0, workload.attempt
         if not workload.spec.get("command"):
             return client.workloads.wait(workload.id)  # no process, so no output
@@ -51,15 +51,15 @@ def _seen_after(client: Client, workload: Workload) -> Workload:
 def wait_to_start(client: Client, workload: Workload) -> Workload:
     """Returns once it runs or has ended; meanwhile tells, once per reason, why it waits."""
     until: Callable[[Workload], bool] = lambda now: now.status not in ("pending", "scheduled")  # noqa: E731
-    told, pause_s = "", _WHY_FIRST_S
+    reported, pause_s = "", _WHY_FIRST_S
     while not until(workload):
         try:
             return client.workloads.wait(workload.id, until=until, timeout_s=pause_s)
         except TimeoutError:
             why = client.workloads.why(workload.id)
-            if why.sentence != told:
+            if why.sentence != reported:
                 note(f"waiting: {clean(why.sentence)}")
-            told, pause_s = why.sentence, _WHY_EVERY_S
+            reported, pause_s = why.sentence, _WHY_EVERY_S
     return workload
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class Verb(NamedTuple):
-    """`module` under `harch.cli` holds the command as the attribute `command`."""
+class CliVerb(NamedTuple):
+    """`module` under `harch.cli.verbs` holds the command as the attribute `command`, or as the one after a colon."""
 
     section: str
     name: str
@@ -31,42 +31,51 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("Run work", "run", "run", "Run a command on the fleet and follow its output."),
-    Verb("Run work", "plan", "plan", "Show what would happen to the workloads of a file."),
-    Verb("Run work", "apply", "apply", "Submit the workloads of a file, after showing the plan."),
-    Verb("Run work", "ps", "ps", "List workloads."),
-    Verb("Run work", "why", "why", "Explain why a workload runs where it runs, or waits."),
-    Verb("Run work", "logs", "logs", "Print the output of a workload."),
-    Verb("Run work", "stop", "stop", "Stop workloads."),
-    Verb("Run work", "pause", "pause", "Pause workloads; they keep their GPUs."),
-    Verb("Run work", "resume", "resume", "Resume paused workloads."),
-    Verb("Run work", "secret", "secret", "Store secrets that workloads can name."),
-    Verb("See the fleet", "top", "top", "Watch the federation on one screen: hubs, work, pipelines, alerts, events."),
-    Verb("See the fleet", "hubs", "hubs", "List the hubs, as the one you ask sees them."),
-    Verb("See the fleet", "gpus", "gpus", "List GPUs, or what is free of each model."),
-    Verb("See the fleet", "node", "node", "See nodes, GPUs, links and cooling; take them out of use and back."),
-    Verb("See the fleet", "defrag", "defrag", "Show which moves make room for a waiting workload; make them."),
-    Verb(
+    CliVerb("Run work", "run", "run", "Run a command on the fleet and follow its output."),
+    CliVerb("Run work", "plan", "apply:plan_command", "Show the plan for the workloads of a file."),
+    CliVerb("Run work", "apply", "apply:apply_command", "Submit the workloads of a file, after showing the plan."),
+    CliVerb("Run work", "ps", "ps", "List workloads."),
+    CliVerb("Run work", "why", "apply:why_command", "Explain why a workload runs where it runs, or waits."),
+    CliVerb("Run work", "logs", "logs:logs_command", "Print the output of a workload."),
+    CliVerb("Run work", "stop", "control:stop_command", "Stop workloads."),
+    CliVerb("Run work", "pause", "control:pause_command", "Pause workloads; they keep their GPUs."),
+    CliVerb("Run work", "resume", "control:resume_command", "Resume paused workloads."),
+    CliVerb("Run work", "secret", "secret", "Manage secrets for workloads."),
+    CliVerb(
+        "See the fleet", "top", "top", "Watch the federation on one screen: hubs, work, pipelines, alerts, events."
+    ),
+    CliVerb("See the fleet", "hubs", "fleet:hubs_command", "List hubs, as seen by the queried hub."),
+    CliVerb("See the fleet", "gpus", "fleet:gpus_command", "List GPUs, or free GPUs by model."),
+    CliVerb("See the fleet", "node", "node", "Show nodes, GPUs, links and cooling; cordon, drain and reopen them."),
+    CliVerb(
+        "See the fleet",
+        "defrag",
+        "node:defrag_command",
+        "Plan and apply moves that make room for a waiting workload.",
+    ),
+    CliVerb(
         "See the fleet",
         "sentinel",
         "sentinel",
-        "Ask telemetry: queries, logs, dashboards, traces, alerts; run a store of it.",
+        "Query telemetry: metrics, logs, traces, dashboards, alerts; run a store.",
     ),
-    Verb("See the fleet", "events", "events", "Print what happened; -f goes on."),
-    Verb("Prove it", "data", "data", "Tag data, and see what it was made from and where it may go."),
-    Verb("Prove it", "policy", "policy", "Write, test, compare and activate policies in Rego."),
-    Verb("Prove it", "audit", "audit", "Prove what was decided, and where data was."),
-    Verb("Know your power", "carbon", "carbon", "See what power the hubs run on, what it will be, and what work used."),
-    Verb("Know your power", "energy", "energy", "See which power a hub plans to buy, what it bid, what a MWh costs."),
-    Verb("Run pipelines", "pipeline", "pipeline", "Turn streams into actions: apply, watch, scale, update, drain."),
-    Verb("Ask what if", "simulate", "simulate", "Replay work on a fleet: same code as the real scheduler."),
-    Verb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops all of it."),
-    Verb("Run HarchOS", "hub", "hub", "Run a hub; found a federation, invite hubs, join one; take a hub out of use."),
-    Verb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
-    Verb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
-    Verb("Help", "explain", "explain", "Tell more about an error code."),
-    Verb("Help", "schema", "schema", "Print the JSON schema of workload files, for editors."),
-    Verb("Help", "completion", "completion", "Print the completion script of a shell."),
+    CliVerb("See the fleet", "events", "logs:events_command", "Print events; -f follows."),
+    CliVerb("Data, policy and audit", "data", "data", "Tag data; show its lineage and where it may go."),
+    CliVerb("Data, policy and audit", "policy", "policy", "Write, test, compare and activate policies in Rego."),
+    CliVerb("Data, policy and audit", "audit", "audit", "Verify and export the audit chain; report where data was."),
+    CliVerb(
+        "Carbon and energy", "carbon", "carbon", "Show the power that hubs run on, its forecast, and what work used."
+    ),
+    CliVerb("Carbon and energy", "energy", "energy", "Show the energy plan, prices and bids of a hub."),
+    CliVerb("Run pipelines", "pipeline", "pipeline", "Turn streams into actions: apply, watch, scale, update, drain."),
+    CliVerb("Simulate", "simulate", "simulate", "Replay work on a fleet with the real scheduler."),
+    CliVerb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops them all."),
+    CliVerb("Run HarchOS", "hub", "hub", "Run a hub; found or join a federation; cordon, drain or retire a hub."),
+    CliVerb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
+    CliVerb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
+    CliVerb("Help", "explain", "help:explain_command", "Explain an error code."),
+    CliVerb("Help", "schema", "help:schema_command", "Print the JSON schema of workload files, for editors."),
+    CliVerb("Help", "completion", "help:completion_command", "Print a shell completion script."),
 )
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
@@ -81,9 +90,10 @@ class LazyGroup(click.Group):
         verb = _BY_NAME.get(cmd_name)
         if verb is None:
             return None
-        command = import_module(f"harch.cli.{verb.module}").command
+        module, _, attribute = verb.module.partition(":")
+        command = getattr(import_module(f"harch.cli.verbs.{module}"), attribute or "command")
         if not isinstance(command, click.Command):
-            raise TypeError(f"harch.cli.{verb.module}.command is not a click command")
+            raise TypeError(f"harch.cli.verbs.{verb.module} is not a click command")
         return command
 
     def resolve_command(
@@ -150,7 +160,7 @@ def _did_you_mean(word: str) -> str:
 @click.group("harch", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="harch", message="harch %(version)s")
 def root() -> None:
-    """HarchOS runs AI work on GPUs that stand in several countries.
+    """HarchOS runs AI workloads on GPUs in several countries.
 
     Start with `harch up`, then `harch run -- echo hello`. Every verb has --help, and --json where it prints values.
     """

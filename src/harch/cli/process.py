@@ -10,7 +10,7 @@ import os
 import signal
 from pathlib import Path
 
-from harch.base.tracing.logs import show_traces
+from harch.base.tracing.tracer import show_traces
 from harch.fleet.file import load_fleet, shipped_fleet, shipped_fleet_names
 from harch.fleet.model import Fleet
 

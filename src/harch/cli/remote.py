@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on stdout.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
 hub_option = click.option(
-    "--hub", "hub", metavar="NAME", help="Ask this hub instead of the one at HARCH_URL, which knows its address."
+    "--hub", "hub", metavar="NAME", help="Query this hub instead of the one at HARCH_URL, which knows its address."
 )
 
 
@@ -56,7 +56,7 @@ def _address_of(client: Client, name: str) -> str:
                 return hub.endpoint
             raise HarchError("E0802", f"the address of hub `{name}` is not known", hint="set HARCH_URL to it")
     known = ", ".join(sorted(hub.id for hub in hubs))
-    raise HarchError("E0305", f"no hub is called `{name}`", hint=f"choose one of {known}")
+    raise HarchError("E0305", f"no hub named `{name}`", hint=f"choose one of {known}")
 
 
 def hub_suffix(hub: str | None) -> str:

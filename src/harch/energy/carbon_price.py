@@ -1,5 +1,7 @@
 """What will a MWh cost if its carbon has a price? The tariff plus forecast intensity times a price per tonne."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What is an amount in another currency? Only what a stated rate says; two currencies are never just added."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -24,7 +26,7 @@ class ExchangeRates:
             if not is_currency(code) or not (math.isfinite(rate) and rate > 0):
                 raise HarchError(
                     "E0241",
-                    f"`{code}` at {rate:g} per USD is no exchange rate",
+                    f"`{code}` at {rate:g} per USD is not an exchange rate",
                     hint="a rate is a number above 0 for an ISO 4217 code, e.g. `MAD = 9.9`",
                 )
 
@@ -40,8 +42,8 @@ class ExchangeRates:
         if code not in self.per_usd:
             raise HarchError(
                 "E0241",
-                f"no exchange rate for {code} is known (rates: {self.source})",
-                hint=f"state how many {code} one USD buys, or give all figures in one currency",
+                f"no exchange rate for {code} (rates: {self.source})",
+                hint=f"state how many {code} one USD buys, or give all amounts in one currency",
             )
         return self.per_usd[code]
 

@@ -51,7 +51,7 @@ def _factory(word: str) -> Factory:
         named = entry_points(group=GROUP, name=word)
         if not named:
             known = ", ".join(sorted({"paper", *(point.name for point in entry_points(group=GROUP))}))
-            raise _refusal(word, f"no installed package offers it; there are {known}")
+            raise _refusal(word, f"no installed package provides it; available: {known}")
         found = next(iter(named)).load()
     if not callable(found):
         raise _refusal(word, "it cannot be called")
@@ -63,6 +63,6 @@ def _refusal(word: str, why: str) -> HarchError:
     return HarchError(
         "E0243",
         f"the market adapter `{word[:100]}` cannot be used: {why}",
-        hint='use `adapter = "paper"`, or install the adapter; docs/reference/energy.md shows what it must be',
+        hint='use `adapter = "paper"`, or install the adapter; docs/reference/energy.md describes its interface',
         field="market.adapter",
     )

@@ -1,12 +1,14 @@
 """What does a hub's power come from, on which terms? One site: contract, battery, budget, market. Values only."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harch.energy.market.adapter import PAPER
-from harch.energy.market.limits import TradingLimits
+from harch.energy.market.trading import TradingLimits
 from harch.energy.procurement.problem import Battery, Objective
 from harch.energy.tariffs.terms import Tariff
 

@@ -1,21 +1,75 @@
-"""Which sites does an energy file describe? TOML in, one `EnergySite` per hub out, or one error with all mistakes."""
+"""Which sites does an energy file describe?
+
+TOML in, one `EnergySite` per hub out, or one error with all mistakes; round values of no supplier where no contract
+is stated.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
+from datetime import datetime
 from pathlib import Path
+
+import numpy as np
 
 from harch.base.errors import HarchError, Problems
 from harch.energy.market.adapter import PAPER
-from harch.energy.market.limits import TradingLimits
-from harch.energy.modelled import CONTRACT
+from harch.energy.market.trading import TradingLimits
 from harch.energy.procurement.problem import EFFICIENCY, WEAR_PER_MWH, Battery, Objective
 from harch.energy.site import ASSUMED_PER_MWH, EnergySite, Flexibility, MarketTerms, Plant
-from harch.energy.steps import STEP_S_ALLOWED
-from harch.energy.tariffs.entries import PER_MWH_MAX, Entry
-from harch.energy.tariffs.file import load_tariff, parse_tariff, read_tariff
+from harch.energy.steps import STEP_S_ALLOWED, Steps
+from harch.energy.tariffs.file import PER_MWH_MAX, TariffEntry, load_tariff, parse_tariff, read_tariff
+from harch.energy.tariffs.prices import SpotSeries
 from harch.energy.tariffs.terms import SpotPrice, Tariff
+
+CONTRACT = """
+name = "modelled contract (not a supplier's)"
+currency = "USD"
+time_zone = "UTC"
+
+[energy]
+kind = "time-of-use"
+
+[[energy.seasons]]
+name = "year"
+from = "01-01"
+to = "12-31"
+[[energy.seasons.bands]]
+name = "peak"
+price_per_mwh = 150
+hours = "17:00-22:00"
+[[energy.seasons.bands]]
+name = "night"
+price_per_mwh = 85
+hours = "22:00-07:00"
+[[energy.seasons.bands]]
+name = "day"
+price_per_mwh = 110
+"""
+_MEAN_PER_MWH, _SWING_PER_MWH, _NOON_DIP_PER_MWH = 90.0, 20.0, 30.0
+
+
+def modelled_site() -> EnergySite:
+    return EnergySite(tariff=parse_tariff(CONTRACT, "the modelled contract"), modelled=True)
+
+
+def modelled_spot(terms: SpotPrice, currency: str, steps: Steps) -> SpotSeries:
+    """A day that repeats: dear mornings and evenings, cheap noons and nights. For trying bids out, never for money."""
+    prices = [_price(moment.astimezone(terms.market_time)) for moment in steps.starts()]
+    return SpotSeries(terms.zone, currency, steps, np.array(prices))
+
+
+def _price(local: datetime) -> float:
+    hour = local.hour + local.minute / 60
+    two_peaks = -math.cos(4 * math.pi * (hour - 1.5) / 24)
+    noon = math.exp(-(((hour - 13) / 2.5) ** 2))
+    return round(_MEAN_PER_MWH + _SWING_PER_MWH * two_peaks - _NOON_DIP_PER_MWH * noon, 2)
+
+
+# Which sites does an energy file describe? TOML in, one `EnergySite` per hub out, or one error with all mistakes.
+
 
 CODE = "E0243"
 HINT = "docs/reference/energy.md describes the file and shows examples"
@@ -46,7 +100,7 @@ def parse_sites(text: str, source_name: str = "energy.toml", *, folder: Path = P
     except (ValueError, RecursionError) as error:
         raise HarchError(CODE, f"{source_name}: not valid TOML: {str(error)[:200]}", hint=HINT) from error
     problems = Problems()
-    root = Entry(raw, "", problems)
+    root = TariffEntry(raw, "", problems)
     root.only("hubs")
     hubs = root.table("hubs")
     sites: dict[str, EnergySite] = {}
@@ -60,7 +114,7 @@ def parse_sites(text: str, source_name: str = "energy.toml", *, folder: Path = P
     return sites
 
 
-def _read_site(entry: Entry, folder: Path) -> EnergySite:
+def _read_site(entry: TariffEntry, folder: Path) -> EnergySite:
     entry.only(
         "tariff",
         "import_kw_max",
@@ -96,7 +150,7 @@ def _read_site(entry: Entry, folder: Path) -> EnergySite:
     )
 
 
-def _read_contract(entry: Entry, folder: Path) -> Tariff | None:
+def _read_contract(entry: TariffEntry, folder: Path) -> Tariff | None:
     """Of a file beside this one, or written here; None: the modelled one stands in."""
     named = entry.raw.get("tariff")
     if named is None:
@@ -107,7 +161,7 @@ def _read_contract(entry: Entry, folder: Path) -> Tariff | None:
     return read_tariff(table) if table is not None else None
 
 
-def _read_step(entry: Entry) -> int:
+def _read_step(entry: TariffEntry) -> int:
     minutes = entry.raw.get("step_min", 60)
     allowed = [seconds // 60 for seconds in STEP_S_ALLOWED]
     if minutes not in allowed or isinstance(minutes, bool):
@@ -116,7 +170,7 @@ def _read_step(entry: Entry) -> int:
     return int(str(minutes)) * 60
 
 
-def _read_objective(entry: Entry) -> Objective:
+def _read_objective(entry: TariffEntry) -> Objective:
     word = entry.text("objective", Objective.PROFIT)
     if word not in list(Objective):
         entry.wrong("objective", f"`{word}` is not known; use {', '.join(Objective)}")
@@ -124,7 +178,7 @@ def _read_objective(entry: Entry) -> Objective:
     return Objective(word)
 
 
-def _read_battery(site: Entry) -> tuple[Battery | None, float]:
+def _read_battery(site: TariffEntry) -> tuple[Battery | None, float]:
     entry = site.table("battery")
     if entry is None:
         return None, 0.5
@@ -153,7 +207,7 @@ def _read_battery(site: Entry) -> tuple[Battery | None, float]:
     return battery, entry.number("stored_share", low=0, high=1, default=0.5)
 
 
-def _read_flexible(site: Entry) -> tuple[Flexibility, ...]:
+def _read_flexible(site: TariffEntry) -> tuple[Flexibility, ...]:
     found = []
     for entry in site.tables("flexible"):
         entry.only("name", "share", "within_h", "power_kw_max")
@@ -166,13 +220,13 @@ def _read_flexible(site: Entry) -> tuple[Flexibility, ...]:
             )
         )
     if sum(one.share for one in found) > 1:
-        site.wrong("flexible", "the shares add up to more than 1; the load has only so much")
+        site.wrong("flexible", "the shares add up to more than 1")
     if len({one.name for one in found}) != len(found):
-        site.wrong("flexible", "two loads have one name")
+        site.wrong("flexible", "two loads have the same name")
     return tuple(found)
 
 
-def _read_plants(site: Entry) -> dict[str, Plant]:
+def _read_plants(site: TariffEntry) -> dict[str, Plant]:
     table = site.table("plants")
     found = {}
     for name in table.raw if table is not None else ():
@@ -190,14 +244,14 @@ def _read_plants(site: Entry) -> dict[str, Plant]:
     return found
 
 
-def _read_market(site: Entry, tariff: Tariff | None) -> MarketTerms | None:
+def _read_market(site: TariffEntry, tariff: Tariff | None) -> MarketTerms | None:
     """A spot contract without a market table trades on paper within small limits; others have nothing to bid for."""
     entry = site.table("market")
     if tariff is None or not isinstance(tariff.energy, SpotPrice):
         if entry is not None:
-            site.wrong("market", 'needs a contract with `kind = "spot"`: other contracts have nothing to bid for')
+            site.wrong("market", 'needs a contract with `kind = "spot"`: other contracts have no auction')
         return None
-    entry = entry or Entry({}, site.at("market"), site.problems)
+    entry = entry or TariffEntry({}, site.at("market"), site.problems)
     entry.only(
         "adapter",
         "prices",
@@ -216,7 +270,7 @@ def _read_market(site: Entry, tariff: Tariff | None) -> MarketTerms | None:
     if prices not in ("signals", "modelled") and not prices.endswith(".csv"):
         entry.wrong("prices", f"`{prices}` is not known; use signals, modelled or the name of a CSV file")
     if prices == "modelled" and adapter != PAPER:
-        entry.wrong("prices", "made-up prices are for the paper market only")
+        entry.wrong("prices", "modelled prices are for the paper market only")
     firm = entry.number("firm_limit_per_mwh", low=0, high=PER_MWH_MAX, default=500.0)
     return MarketTerms(
         adapter=adapter,
@@ -236,11 +290,11 @@ def _read_market(site: Entry, tariff: Tariff | None) -> MarketTerms | None:
     )
 
 
-def _read_options(market: Entry) -> dict[str, str]:
+def _read_options(market: TariffEntry) -> dict[str, str]:
     """Texts for the adapter. Keys do not belong here: an option names the variable or the file that holds one."""
     entry = market.table("options")
     return {name: entry.text(name) for name in entry.raw} if entry is not None else {}
 
 
-def _optional(entry: Entry, name: str, *, low: float, high: float) -> float | None:
+def _optional(entry: TariffEntry, name: str, *, low: float, high: float) -> float | None:
     return entry.number(name, low=low, high=high) if name in entry.raw else None

@@ -1,5 +1,7 @@
 """Which moments does a series speak about? Equal steps from a start; arrays have one entry per step."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ class Steps:
             raise HarchError("E0242", f"the start {self.start} has no time zone", hint="give times in UTC")
         if self.step_s not in STEP_S_ALLOWED:
             allowed = ", ".join(str(seconds) for seconds in STEP_S_ALLOWED)
-            raise HarchError("E0242", f"steps of {self.step_s} s are not planned", hint=f"use one of {allowed} s")
+            raise HarchError("E0242", f"steps of {self.step_s} s are not supported", hint=f"use one of {allowed} s")
         if not 0 < self.count <= STEPS_MAX:
             raise HarchError("E0242", f"{self.count} steps", hint=f"give 1 to {STEPS_MAX} steps")
         if self.start.timestamp() % self.step_s:

@@ -1,4 +1,8 @@
-"""May this task start here? The agent's own check, made again although the hub has made it: unknown means no."""
+"""May this task start here?
+
+The agent's own check, made again although the hub has made it: unknown means no; and the settings of `harch agent
+serve`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,15 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from harch.base.errors import InvariantBroken
 from harch.execution.protocol import TaskSpec
-from harch.execution.sandbox import is_inside
+from harch.execution.sandbox import SandboxMode, is_inside
 from harch.execution.taskdir import is_safe_id
-from harch.sovereignty.gates import WorkAsk, before_load
-from harch.sovereignty.in_force import jurisdictions_in_force
-from harch.sovereignty.terrain import SiteSafeguards, site_of
+from harch.sovereignty.gates import AccessRequest, before_load
+from harch.sovereignty.geography import SiteSafeguards, site_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 COMMAND_BYTES_MAX = 1024 * 1024  # program, arguments and environment together; the kernel's own limit is near
@@ -52,13 +57,13 @@ def check_residency(task: TaskSpec, premises: Premises) -> str:
     if not task.country or task.country != premises.country:
         broken = InvariantBroken(
             "residency",
-            f"{task.key.workload_id} was sent to {task.country or '?'}, this agent stands in {premises.country}",
+            f"{task.key.workload_id} was sent to {task.country or '?'}, this agent is in {premises.country}",
         )
         return f"E0902 {broken}"
     if task.countries_allowed and premises.country not in task.countries_allowed:
         allowed = ", ".join(task.countries_allowed)
         broken = InvariantBroken(
-            "residency", f"{task.key.workload_id} may run in {allowed}, this agent stands in {premises.country}"
+            "residency", f"{task.key.workload_id} may run in {allowed}, this agent is in {premises.country}"
         )
         return f"E0902 {broken}"
     return ""
@@ -68,9 +73,9 @@ def check_tags(task: TaskSpec, premises: Premises) -> str:
     """Gate 3: may each piece of data be read where this agent stands, with what it declares of itself?"""
     if not task.data:
         return ""
-    ask = WorkAsk(id=task.key.workload_id, countries_allowed=task.countries_allowed, reads=task.data)
+    request = AccessRequest(id=task.key.workload_id, countries_allowed=task.countries_allowed, reads=task.data)
     own = site_of(task.node_id, premises.country, jurisdictions_in_force(), premises.safeguards)
-    verdict = before_load(ask, own)
+    verdict = before_load(request, own)
     if verdict.allowed:
         return ""
     reasons = "; ".join(f"{reason.subject}: {reason.rule}: {reason.detail}" for reason in verdict.rejections)
@@ -94,10 +99,10 @@ def check_names(task: TaskSpec, premises: Premises) -> str:
 
 
 def check_command(task: TaskSpec, premises: Premises) -> str:
-    texts = [*task.command, *task.env, *task.env.values(), task.working_dir or ""]
-    if any("\0" in text for text in texts) or any("=" in name or not name for name in task.env):
+    values = [*task.command, *task.env, *task.env.values(), task.working_dir or ""]
+    if any("\0" in text for text in values) or any("=" in name or not name for name in task.env):
         return "E0201 the command or its environment has characters that no process can be given"
-    if sum(map(len, texts)) > COMMAND_BYTES_MAX:
+    if sum(map(len, values)) > COMMAND_BYTES_MAX:
         return f"E0201 command and environment exceed {COMMAND_BYTES_MAX} bytes"
     return ""
 
@@ -105,7 +110,7 @@ def check_command(task: TaskSpec, premises: Premises) -> str:
 def check_lease(task: TaskSpec, premises: Premises) -> str:
     """A deadline that never comes is not one."""
     if task.lease_until_s is not None and not math.isfinite(task.lease_until_s):
-        return f"E0201 its lease lasts until {task.lease_until_s}, which is no time"
+        return f"E0201 its lease lasts until {task.lease_until_s}, which is not a time"
     return ""
 
 
@@ -135,3 +140,30 @@ CHECKS: tuple[Check, ...] = (
     check_lease,
     check_working_dir,
 )
+
+
+# What must an agent be told? The settings of `harch agent serve`.
+
+
+PROCESS_SLOTS_DEFAULT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """`node_ids` empty: all nodes of the hub. `share`: folders that tasks may work in. `hide`: folders that no task
+    may see, e.g. the hub's state; the agent's own is always hidden. `safeguards`: what is declared of these nodes."""
+
+    hub_url: str
+    api_key: str
+    agent_id: str
+    state_dir: Path
+    country: str
+    node_ids: tuple[str, ...] = ()
+    process_slots: int = PROCESS_SLOTS_DEFAULT
+    address: str = "127.0.0.1"
+    gang_ports: tuple[int, int] = (29500, 29599)
+    share: tuple[Path, ...] = ()
+    hide: tuple[Path, ...] = ()
+    stop_tasks_on_exit: bool = False
+    sandbox: SandboxMode = "auto"
+    safeguards: SiteSafeguards = NOTHING_DECLARED

@@ -1,8 +1,6 @@
-"""What does the agent answer? Its core: messages in, messages and engine calls out. It does no I/O of its own.
+"""What does the agent answer, and what can run a task?
 
-Rules: an execution is handed to an engine at most once. An end is repeated after each `Hello` until the hub says
-`Forget`. What an agent refuses ends as `not_started`, with the reason; what it may do, but whose lease is over, as
-`lease_ended`, so that its owner gets it back instead of seeing it fail.
+Its core (messages in, messages and engine calls out, no I/O of its own) and the interface to its engines.
 """
 
 from __future__ import annotations
@@ -15,39 +13,83 @@ from typing import Protocol
 from harch.base.clock import Clock
 from harch.base.errors import REGISTRY, HarchError
 from harch.execution.admission import Premises, refusal
-from harch.execution.engine import Engine
-from harch.execution.lease import Lease
+from harch.execution.lease import TaskLease
 from harch.execution.protocol import (
     PROTOCOL_VERSION,
+    AgentHeartbeat,
+    AgentHello,
     AgentMessage,
+    AgentRefused,
     ExtendLease,
     Forget,
-    Heartbeat,
-    Hello,
     HubMessage,
     KnownTask,
-    LogChunk,
     PauseTask,
-    ReadLog,
-    Refused,
+    ReadTaskLog,
     ResumeTask,
     StartTask,
     StopTask,
     TaskEnded,
     TaskKey,
+    TaskLogChunk,
     TaskSpec,
     TaskStarted,
 )
 from harch.execution.task_spans import TaskSpans
 from harch.workloads.lifecycle import ExitReason
 
+
+class EngineEvents(Protocol):
+    """What an engine tells the agent; called from the event loop, `started` before `ended`, `ended` exactly once."""
+
+    def task_started(self, key: TaskKey, at: datetime) -> None: ...
+
+    def task_ended(self, end: TaskEnded) -> None: ...
+
+
+class TaskEngine(Protocol):
+    """Runs tasks. Every refusal and every failure is told as `task_ended`; no method raises for a bad task.
+
+    Limit: a key that is not running is ignored by all but `start` and `forget`; the agent answers for those.
+    """
+
+    def start(self, task: TaskSpec) -> None: ...
+
+    def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
+        """`scrub`: what it wrote to folders of the agent is deleted before its end is told."""
+
+    def pause(self, key: TaskKey) -> None: ...
+
+    def resume(self, key: TaskKey) -> None: ...
+
+    def extend_lease(self, key: TaskKey, until_s: float) -> None:
+        """See `lease.Lease.extend` for what it cannot do."""
+
+    def forget(self, key: TaskKey) -> None:
+        """The end is safe at the hub: drop all but the log."""
+
+    def running(self) -> list[KnownTask]: ...
+
+    def is_running(self, key: TaskKey) -> bool: ...
+
+    def close(self) -> None:
+        """Stops watching. What runs in processes of its own goes on."""
+
+
+# What does the agent answer? Its core: messages in, messages and engine calls out. It does no I/O of its own.
+#
+# Rules: an execution is handed to an engine at most once. An end is repeated after each `Hello` until the hub says
+# `Forget`. What an agent refuses ends as `not_started`, with the reason; what it may do, but whose lease is over, as
+# `lease_ended`, so that its owner gets it back instead of seeing it fail.
+
+
 log = logging.getLogger(__name__)
 
 
-class ProcessEngine(Engine, Protocol):
+class ProcessEngine(TaskEngine, Protocol):
     """An engine whose tasks have output."""
 
-    def read_log(self, request: ReadLog) -> LogChunk: ...
+    def read_log(self, request: ReadTaskLog) -> TaskLogChunk: ...
 
 
 class Agent:
@@ -56,20 +98,20 @@ class Agent:
     def __init__(self, premises: Premises, clock: Clock, spans: TaskSpans | None = None) -> None:
         self._premises, self._clock, self._spans = premises, clock, spans
         self._local: ProcessEngine | None = None
-        self._engines: tuple[Engine, ...] = ()
+        self._engines: tuple[TaskEngine, ...] = ()
         self._ends: dict[TaskKey, TaskEnded] = {}  # told, not yet acknowledged
         self._outbox: list[AgentMessage] = []
         self._stopping = False
         self.wake: Callable[[], None] = lambda: None
 
-    def use(self, local: ProcessEngine, modelled: Engine) -> None:
+    def use(self, local: ProcessEngine, modelled: TaskEngine) -> None:
         self._local, self._engines = local, (local, modelled)
 
     def hello(
         self, *, agent_id: str, process_slots: int, address: str, gang_ports: tuple[int, int], features: dict[str, str]
-    ) -> Hello:
+    ) -> AgentHello:
         ended = [KnownTask(key=key, running=False) for key in self._ends]
-        return Hello(
+        return AgentHello(
             version=PROTOCOL_VERSION,
             agent_id=agent_id,
             country=self._premises.country,
@@ -82,8 +124,8 @@ class Agent:
             boot_s=self._clock.boot_s(),
         )
 
-    def heartbeat(self) -> Heartbeat:
-        return Heartbeat(self._clock.boot_s())
+    def heartbeat(self) -> AgentHeartbeat:
+        return AgentHeartbeat(self._clock.boot_s())
 
     def connected(self) -> None:
         """A new connection: what was meant for the old one is void, and every end that is not safe is told again."""
@@ -132,9 +174,9 @@ class Agent:
                 if self._ends.pop(key, None) is not None:
                     for engine in self._engines:
                         engine.forget(key)
-            case ReadLog():
+            case ReadTaskLog():
                 self._read_log(message)
-            case Refused(code, text):
+            case AgentRefused(code, text):
                 raise HarchError(code if code in REGISTRY else "E1001", f"the hub refuses this agent: {text}")
 
     def _start(self, task: TaskSpec) -> None:
@@ -165,16 +207,16 @@ class Agent:
     def _lease_is_over(self, task: TaskSpec) -> bool:
         """Also when nothing but its grace is left: it would be told to stop in the moment of its start."""
         until_s = task.lease_until_s
-        return until_s is not None and Lease(until_s, task.stop_grace_s).must_stop(self._clock.boot_s())
+        return until_s is not None and TaskLease(until_s, task.stop_grace_s).must_stop(self._clock.boot_s())
 
     def _end_unstarted(self, key: TaskKey, reason: ExitReason, detail: str) -> None:
         self.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), detail=detail))
 
-    def _read_log(self, request: ReadLog) -> None:
+    def _read_log(self, request: ReadTaskLog) -> None:
         if self._local is not None:
             self._say(self._local.read_log(request))
 
-    def _owner(self, key: TaskKey) -> Engine | None:
+    def _owner(self, key: TaskKey) -> TaskEngine | None:
         return next((engine for engine in self._engines if engine.is_running(key)), None)
 
     # What the engines say
@@ -188,6 +230,6 @@ class Agent:
 
     def _say(self, message: AgentMessage) -> None:
         if self._spans is not None:
-            self._spans.said(message)
+            self._spans.record(message)
         self._outbox.append(message)
         self.wake()

@@ -7,7 +7,7 @@ start it elsewhere after the deadline, so the deadline is obeyed by whoever runs
 from __future__ import annotations
 
 
-class Lease:
+class TaskLease:
     """TERM `grace_s` before the deadline, so that the task can save its state; KILL at the deadline."""
 
     def __init__(self, until_s: float, grace_s: float) -> None:

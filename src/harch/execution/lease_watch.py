@@ -10,7 +10,7 @@ import _thread
 import time
 
 from harch.execution import kernel
-from harch.execution.lease import Lease
+from harch.execution.lease import TaskLease
 
 TYPE_CHECKING = False  # spares the import of `typing` at each start
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class LeaseWatch:
     """The lease of the task in the current folder; without `until_s`, it has none and nothing is ever due."""
 
     def __init__(self, until_s: float | None, grace_s: float, *, boot_s: Callable[[], float] = kernel.boot_s) -> None:
-        self._lease = None if until_s is None else Lease(until_s - LEAD_S, grace_s)
+        self._lease = None if until_s is None else TaskLease(until_s - LEAD_S, grace_s)
         self._boot_s = boot_s
         self._look_at_s = 0.0
 
@@ -65,7 +65,7 @@ class LeaseWatch:
             return min(LOOK_S, max(0.0, self._lease.stop_at_s - self._boot_s()))
         return min(LOOK_S, self.left_s() or KILL_AGAIN_S)
 
-    def _guard(self, lease: Lease, kill: Callable[[], None]) -> None:
+    def _guard(self, lease: TaskLease, kill: Callable[[], None]) -> None:
         while True:
             left_s = lease.until_s + LEAD_S - self._boot_s()  # at the very deadline: the supervisor was to be earlier
             if left_s <= 0:

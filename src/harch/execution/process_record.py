@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from harch.base.errors import HarchError
 from harch.base.seal import LINE
-from harch.base.sealed import read_sealed, rewrite
+from harch.base.state_files import read_sealed, rewrite
 from harch.execution.kernel import has_exited, kill_process, start_ticks
 
 
@@ -84,8 +84,8 @@ class RunningProcess:
             if done:
                 return
         waiting.cancel()
-        told = f"process {self.record.pid}, which holds the state folder, does not end"
-        raise HarchError("E1005", told, hint="look at it; it may wait for a disk")
+        message = f"process {self.record.pid}, which holds the state folder, does not end"
+        raise HarchError("E1005", message, hint="check it; it may be blocked on disk I/O")
 
 
 def write_record(path: Path, record: ProcessRecord) -> None:

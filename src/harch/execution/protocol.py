@@ -21,13 +21,13 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from harch.base.http.limits import FRAME_BYTES_MAX as FRAME_BYTES_MAX
 from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import ExitReason
 
 # 2: tags of data; an agent that cannot check them must not be given any.
 # 3: leases; an agent that cannot enforce them must not be given work of other hubs.
 PROTOCOL_VERSION = 3
-FRAME_BYTES_MAX = 8 * 1024 * 1024
 HEARTBEAT_S = 2.0
 AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
 
@@ -108,7 +108,7 @@ class Forget(Struct, frozen=True, tag="forget"):
     key: TaskKey
 
 
-class ReadLog(Struct, frozen=True, tag="read_log"):
+class ReadTaskLog(Struct, frozen=True, tag="read_log"):
     """Asks for up to `bytes_max` of a task's log from `offset` (negative: from the end)."""
 
     request_id: int
@@ -117,14 +117,14 @@ class ReadLog(Struct, frozen=True, tag="read_log"):
     bytes_max: int
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class AgentRefused(Struct, frozen=True, tag="refused"):
     """The hub will not work with this agent; the agent logs the reason and exits."""
 
     code: str
     message: str
 
 
-HubMessage = StartTask | StopTask | PauseTask | ResumeTask | ExtendLease | Forget | ReadLog | Refused
+HubMessage = StartTask | StopTask | PauseTask | ResumeTask | ExtendLease | Forget | ReadTaskLog | AgentRefused
 
 # Agent to hub
 
@@ -135,7 +135,7 @@ class KnownTask(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
 
 
-class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
+class AgentHello(Struct, frozen=True, kw_only=True, tag="hello"):
     """First message of a connection. `node_ids` empty: all nodes of the hub."""
 
     version: int
@@ -150,7 +150,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     boot_s: float = 0.0  # the agent's boot clock; older versions have none and must still be understood to be refused
 
 
-class Heartbeat(Struct, frozen=True, tag="heartbeat"):
+class AgentHeartbeat(Struct, frozen=True, tag="heartbeat"):
     """Every `HEARTBEAT_S`, however much else is said: the hub needs fresh readings of the agent's boot clock."""
 
     boot_s: float
@@ -171,7 +171,7 @@ class TaskEnded(Struct, frozen=True, kw_only=True, tag="ended"):
     scrubbed: bool = False  # its working folder and checkpoints are deleted
 
 
-class LogChunk(Struct, frozen=True, kw_only=True, tag="log"):
+class TaskLogChunk(Struct, frozen=True, kw_only=True, tag="log"):
     """`offset` is where `data` starts; offsets count all bytes ever written, also those rotated away."""
 
     request_id: int
@@ -180,7 +180,7 @@ class LogChunk(Struct, frozen=True, kw_only=True, tag="log"):
     eof: bool  # the task has ended and this is the last of its log
 
 
-AgentMessage = Hello | Heartbeat | TaskStarted | TaskEnded | LogChunk
+AgentMessage = AgentHello | AgentHeartbeat | TaskStarted | TaskEnded | TaskLogChunk
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_hub = msgspec.msgpack.Decoder(list[HubMessage]).decode

@@ -30,7 +30,7 @@ class Records:
             with open("running.tmp", "wb") as file:
                 file.write(FIELD.seal(json.dumps(record).encode()))
             os.rename("running.tmp", "running.json")
-        _tell({"state": "running", **record})
+        _write_line({"state": "running", **record})
 
     def end(
         self,
@@ -51,7 +51,7 @@ class Records:
             os.fsync(fd)
             os.rename("ended.tmp", "ended.json")
             self.sync_folder()
-        _tell({"state": "ended", **record})
+        _write_line({"state": "ended", **record})
 
     def sync_folder(self) -> None:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -59,7 +59,7 @@ class Records:
         os.close(fd)
 
 
-def _tell(record: dict[str, object]) -> None:
+def _write_line(record: dict[str, object]) -> None:
     with contextlib.suppress(OSError):  # the agent is gone; it will read the files
         os.write(1, json.dumps(record).encode() + b"\n")
 

@@ -44,7 +44,7 @@ class HostLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SandboxView:
     """What one task gets to see and to write. Paths are the same inside and outside."""
 
     work_dir: str
@@ -74,17 +74,17 @@ class Sandbox:
     def check(self) -> None:
         """Raises E0312 where nothing may run."""
         if self.refusal:
-            hint = f"`harch doctor` tells how to mend it; {SETTING}=auto would run work without a sandbox"
+            hint = f"`harch doctor` shows how to fix it; {SETTING}=auto would run work without a sandbox"
             raise HarchError("E0312", self.refusal, hint=hint)
 
     def features(self) -> dict[str, str]:
         return {"sandbox": "bubblewrap" if self.program else "plain", "sandbox_detail": self.detail}
 
-    def arguments(self, view: View) -> list[str]:
+    def arguments(self, view: SandboxView) -> list[str]:
         return bubblewrap_arguments(self.host, view) if self.program else []
 
 
-def bubblewrap_arguments(host: HostLayout, view: View) -> list[str]:
+def bubblewrap_arguments(host: HostLayout, view: SandboxView) -> list[str]:
     """Later arguments lie on top of earlier ones, so the order is: system, shared, hidden, own."""
     args = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     args += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -106,7 +106,7 @@ def bubblewrap_arguments(host: HostLayout, view: View) -> list[str]:
         args += ["--bind", view.work_dir, view.work_dir]
         visible.append(view.work_dir)
     for path in view.hidden:
-        if any(is_inside(path, shown) for shown in visible):
+        if any(is_inside(path, visible_path) for visible_path in visible):
             args += ["--tmpfs", path]
     if not view.work_dir_shared:
         args += ["--bind", view.work_dir, view.work_dir]
@@ -153,14 +153,14 @@ def choose(mode: SandboxMode, scratch: Path) -> Sandbox:
 
 def why_it_fails(program: str, host: HostLayout, scratch: Path) -> str:
     """A trial run with all that tasks get; empty if it works."""
-    view = View(str(scratch), False, (), (), (), (), {"PATH": "/usr/bin:/bin"})
+    view = SandboxView(str(scratch), False, (), (), (), (), {"PATH": "/usr/bin:/bin"})
     command = [program, *bubblewrap_arguments(host, view), "--", "true"]
     try:
         trial = subprocess.run(command, env={}, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = trial.stderr.decode(errors="replace").strip().splitlines()
-    return (said[-1] if said else f"exit status {trial.returncode}") if trial.returncode else ""
+    output = trial.stderr.decode(errors="replace").strip().splitlines()
+    return (output[-1] if output else f"exit status {trial.returncode}") if trial.returncode else ""
 
 
 def agent_mode(environment: Mapping[str, str]) -> SandboxMode:

@@ -15,11 +15,11 @@ import zlib
 TAIL_BYTES = 2048
 _SUMS = ".sums"
 _SUM = struct.Struct("<IIII")  # where in the segment it begins, its length, its checksum; and one of these three
-_SAID_MAX = 1000
+_REPORTED_MAX = 1000
 _WRITE_BYTES_MAX = 1 << 20  # larger ones are cut, so that no reader has to look far for the end of one
 
 
-class Spool:
+class TaskLogSpool:
     """Segments are named by the offset of their first byte; the oldest is removed when there are too many.
 
     What a full disk refuses is dropped and counted, and the name of the next segment keeps the offsets true.
@@ -187,7 +187,7 @@ def _sum_before(path: str, place: int, first: int) -> tuple[int, int, int] | Non
     return None
 
 
-_said: set[tuple[str, int, int]] = set()
+_reported: set[tuple[str, int, int]] = set()
 
 
 def _say(path: str, begin: int, length: int) -> None:
@@ -195,8 +195,8 @@ def _say(path: str, begin: int, length: int) -> None:
     import logging  # not for supervisors, who never read
 
     known = path, _changed_ns(path), begin
-    if known not in _said and len(_said) < _SAID_MAX:
-        _said.add(known)
+    if known not in _reported and len(_reported) < _REPORTED_MAX:
+        _reported.add(known)
         text = "E1030: %d bytes of output from byte %d of %s on are not as they were written, and left out"
         logging.getLogger("harch.damage").error(text, length, begin, path)
 

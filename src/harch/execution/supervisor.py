@@ -19,7 +19,7 @@ if __name__ == "__main__":  # isolated mode has no path to us; the standard libr
 
 from harch.base.seal import FIELD
 from harch.execution.records import Records
-from harch.execution.watch import Watch
+from harch.execution.watch import TaskWatch
 
 EXIT_REFUSED = 3  # another supervisor has, or had, this task
 
@@ -51,7 +51,7 @@ def main(task_dir: str) -> int:
     except ValueError as damage:
         records.end("not_started", detail=f"E1030 what to run is not as it was written: {damage}")
         return EXIT_REFUSED
-    Watch(spec, records).run()
+    TaskWatch(spec, records).run()
     return 0
 
 

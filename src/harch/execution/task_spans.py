@@ -10,10 +10,17 @@ import logging
 from dataclasses import dataclass
 
 from harch.base.clock import epoch_ns
-from harch.base.tracing.context import TraceContext, read_header, run_id, span_id_of, start_id, task_id
-from harch.base.tracing.logs import ids_of
-from harch.base.tracing.span import Attributes, FinishedSpan
-from harch.base.tracing.tracer import Tracing
+from harch.base.tracing.spans import (
+    Attributes,
+    FinishedSpan,
+    TraceContext,
+    read_header,
+    run_id,
+    span_id_of,
+    start_id,
+    task_id,
+)
+from harch.base.tracing.tracer import Tracing, ids_of
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey, TaskSpec, TaskStarted
 from harch.workloads.lifecycle import ExitReason
 
@@ -54,7 +61,7 @@ class TaskSpans:
         about = _about(known.key) | {"task.adopted": True}
         self._tasks[known.key] = _Task(trace, about, started_ns, started_ns)
 
-    def said(self, message: object) -> None:
+    def record(self, message: object) -> None:
         """What the agent tells the hub."""
         if isinstance(message, TaskStarted):
             self._started(message)

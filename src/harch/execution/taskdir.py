@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.seal import FIELD, DamagedContent
-from harch.base.set_aside import SUFFIX, set_aside
+from harch.base.state_files import SUFFIX, set_aside
 from harch.execution import kernel
 from harch.execution.lease_watch import LEASE_FILE, later_deadline
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
@@ -118,7 +118,7 @@ class StopOrder(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TaskFacts:
     """What the files of one task say."""
 
     started: bool
@@ -126,7 +126,7 @@ class Facts:
     ended: EndRecord | None
 
 
-def standing(key: TaskKey, facts: Facts, *, lock_held: bool, now: datetime) -> KnownTask | TaskEnded | None:
+def standing(key: TaskKey, facts: TaskFacts, *, lock_held: bool, now: datetime) -> KnownTask | TaskEnded | None:
     """What is true of a task, from its files and whether a supervisor lives. None: it never started, and never will."""
     if facts.ended is not None:
         return facts.ended.message(key)
@@ -162,8 +162,8 @@ class TaskDir:
 
     path: Path
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> TaskFacts:
+        return TaskFacts(
             (self.path / "started").exists(),
             _read(self.path / "running.json", RunningRecord),
             _read(self.path / "ended.json", EndRecord),
@@ -197,11 +197,11 @@ class TaskDir:
         write_atomically(self.path / "scrub", b"")
 
     @property
-    def scrub_asked(self) -> bool:
+    def scrub_requested(self) -> bool:
         return (self.path / "scrub").exists()
 
     @property
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         return (self.path / "stop.json").exists()
 
     def write_end(self, end: TaskEnded) -> None:
@@ -281,7 +281,7 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
             if raw:
                 set_aside(path, f"is damaged: {damage}", code="E1030")
             return None
-    _log.error("E1030: a flipped bit in %s was put right", path)
+    _log.error("E1030: repaired a flipped bit in %s", path)
     path.with_name(f"{path.name}{SUFFIX}").write_bytes(raw)
     write_atomically(path, FIELD.seal(content))
     return msgspec.json.decode(content, type=kind)

@@ -17,7 +17,7 @@ from harch.base.seal import FIELD
 from harch.execution import kernel
 from harch.execution.lease_watch import LeaseWatch
 from harch.execution.records import DETAIL_CHARS_MAX, Records
-from harch.execution.spool import Spool
+from harch.execution.spool import TaskLogSpool
 
 TYPE_CHECKING = False  # spares the import of `typing` at each start
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CHILD_OOM_SCORE = "500"  # rather the task than the agent or the hub
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 
-class Watch:
+class TaskWatch:
     """One task: spawn, watch, end."""
 
     def __init__(self, spec: dict[str, Any], records: Records) -> None:
@@ -38,7 +38,7 @@ class Watch:
         self._sandbox: str = spec["sandbox"]  # path of bubblewrap; empty: a plain process
         self._cgroups: list[str] = spec["cgroups"]
         self._lease = LeaseWatch(spec.get("lease_until_s"), spec["stop_grace_s"])
-        self._spool = Spool("log", spec["log_segment_bytes"], spec["log_segments_max"])
+        self._spool = TaskLogSpool("log", spec["log_segment_bytes"], spec["log_segments_max"])
         self._reason = ""  # why we end it; empty while the task decides for itself
         self._kill_at: float | None = None
         self._deadline: float | None = None
@@ -57,7 +57,7 @@ class Watch:
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         kernel.adopt_orphans()
         if os.path.exists("stop.json"):
-            self._finish(self._stop_asked()["reason"], detail="stopped before it started")
+            self._finish(self._stop_request()["reason"], detail="stopped before it started")
             return
         if self._lease.stop_falls_due():  # between the agent's look at it and ours
             self._finish("lease_ended", detail="its lease ended before it started")
@@ -153,7 +153,7 @@ class Watch:
 
     def _on_signal(self, signum: int) -> None:
         if signum == signal.SIGTERM:
-            stop = self._stop_asked()
+            stop = self._stop_request()
             self._end_it(stop["reason"], stop["grace_s"])
         elif signum == signal.SIGUSR1 and self._paused_at is None and not self._reason:
             self._paused_at = time.monotonic()
@@ -162,7 +162,7 @@ class Watch:
         elif signum == signal.SIGUSR2:
             self._resume()
 
-    def _stop_asked(self) -> dict[str, Any]:
+    def _stop_request(self) -> dict[str, Any]:
         # ValueError: one that is damaged still says that it must stop.
         with contextlib.suppress(OSError, ValueError), open("stop.json", "rb") as file:
             return dict(json.loads(FIELD.unseal(file.read())))

@@ -1,26 +1,28 @@
 """Which peers are asked, and which bid is taken? Pure decisions; what the law permits was decided before."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harch.federation.offers import Bid
+from harch.federation.offers import CapacityBid
 
-PEERS_ASKED_MAX = 4
+PEERS_INVITED_MAX = 4
 SOON_S = 5.0  # starts that differ by less are alike
 
 
 @dataclass(frozen=True, slots=True)
 class PeerOffer:
     hub_id: str
-    bid: Bid
+    bid: CapacityBid
     has_data: bool  # a copy of everything that the work reads
     rtt_ms: float
 
 
-def peers_to_ask(candidates: Iterable[tuple[str, bool, int, float]], first: Sequence[str] = ()) -> tuple[str, ...]:
+def peers_to_invite(candidates: Iterable[tuple[str, bool, int, float]], first: Sequence[str] = ()) -> tuple[str, ...]:
     """From `(hub, has its data, GPUs free, round trip ms)`: with the data first, then the nearest with most room.
 
     `first`: hubs that a plan prefers, best first; they come before all of that.
@@ -30,7 +32,7 @@ def peers_to_ask(candidates: Iterable[tuple[str, bool, int, float]], first: Sequ
         candidates,
         key=lambda peer: (rank.get(peer[0], len(rank)), not peer[1], _distance(peer[3]), -peer[2], peer[0]),
     )
-    return tuple(hub_id for hub_id, *_ in ranked[:PEERS_ASKED_MAX])
+    return tuple(hub_id for hub_id, *_ in ranked[:PEERS_INVITED_MAX])
 
 
 def best_offer(offers: Sequence[PeerOffer], planned: Mapping[str, float] | None = None) -> PeerOffer | None:

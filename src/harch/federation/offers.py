@@ -17,6 +17,8 @@ uses one twice; the runner takes a grant only for a bid that it still remembers.
 or answered with no can never start anything later.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -24,16 +26,17 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.sovereignty.tags import DataObject
-from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement
+from harch.wire.workloads import TaskPlacement
+from harch.workloads.lifecycle import State, TaskEnd
 from harch.workloads.spec import Resources, SchedulingClass, Topology, WorkloadSpec
 
-NEEDS_PER_ASK_MAX = 256
+NEEDS_PER_REQUEST_MAX = 256
 LEASES_PER_MESSAGE_MAX = 1000
 
 
-class Lease(Struct, frozen=True, array_like=True, gc=False):
+class WorkLease(Struct, frozen=True, array_like=True, gc=False):
     workload_id: str
     epoch: int
 
@@ -56,7 +59,7 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     trace: str = ""  # a `traceparent`, if the work is traced; hubs of older versions send none
 
     @classmethod
-    def of(cls, ref: int, request: Request, *, now_s: float, may_queue: bool, trace: str = "") -> Need:
+    def of(cls, ref: int, request: PlacementRequest, *, now_s: float, may_queue: bool, trace: str = "") -> Need:
         return cls(
             ref=ref,
             turn_class=request.turn_class,
@@ -73,9 +76,9 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             trace=trace,
         )
 
-    def request(self, request_id: str, *, tenant: str, now_s: float) -> Request:
+    def request(self, request_id: str, *, tenant: str, now_s: float) -> PlacementRequest:
         """As the runner's scheduler sees it until the work itself comes."""
-        return Request(
+        return PlacementRequest(
             id=request_id,
             tenant=tenant,
             turn_class=self.turn_class,
@@ -92,7 +95,7 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             preemptible=False,
         )
 
-    def is_of(self, request: Request) -> bool:
+    def is_of(self, request: PlacementRequest) -> bool:
         """Whether this is the work that was bid for."""
         return (self.needs, self.tasks, self.topology, self.runs_process) == (
             request.needs,
@@ -102,12 +105,12 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         )
 
 
-class Ask(Struct, frozen=True, tag="ask"):
+class BidRequest(Struct, frozen=True, tag="ask"):
     number: int
     needs: tuple[Need, ...]
 
 
-class Bid(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CapacityBid(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """`start_in_s` 0: the GPUs are held. Otherwise an estimate of when it could start there (*modelled*)."""
 
     ref: int
@@ -122,12 +125,12 @@ class Bids(Struct, frozen=True, kw_only=True, tag="bids"):
     """The answer to one ask. What is not in it is a no; `busy_s`: do not ask again before."""
 
     number: int
-    bids: tuple[Bid, ...]
+    bids: tuple[CapacityBid, ...]
     refusals: dict[int, str] = {}  # why not, by `ref`
     busy_s: float = 0.0
 
 
-class Drop(Struct, frozen=True, tag="drop"):
+class DropBids(Struct, frozen=True, tag="drop"):
     """These bids were not taken."""
 
     bid_ids: tuple[str, ...]
@@ -137,7 +140,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The work itself, under a lease. Its data come with their tags, so that the runner asks its own rules."""
 
     bid_id: str
-    lease: Lease
+    lease: WorkLease
     lease_s: float
     attempt: int
     tenant: str
@@ -156,14 +159,14 @@ class Grants(Struct, frozen=True, tag="grants"):
 class Granted(Struct, frozen=True, kw_only=True, tag="granted"):
     """Taken and on the runner's disk, or refused for good."""
 
-    taken: tuple[Lease, ...] = ()
-    refused: tuple[tuple[Lease, str], ...] = ()
+    taken: tuple[WorkLease, ...] = ()
+    refused: tuple[tuple[WorkLease, str], ...] = ()
 
 
-class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a guest is. `handed_back`: it has stopped here and its owner decides again."""
 
-    lease: Lease
+    lease: WorkLease
     state: State
     placement: tuple[TaskPlacement, ...] = ()
     started_at: datetime | None = None
@@ -179,26 +182,26 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reports(Struct, frozen=True, tag="reports"):
-    reports: tuple[Report, ...]
+    reports: tuple[WorkReport, ...]
 
 
-class Booked(Struct, frozen=True, tag="booked"):
+class ReportsBooked(Struct, frozen=True, tag="booked"):
     """These ends are on the owner's disk; the runner may forget them."""
 
-    leases: tuple[Lease, ...]
+    leases: tuple[WorkLease, ...]
 
 
-class Renewal(Struct, frozen=True, tag="renew"):
+class LeaseRenewal(Struct, frozen=True, tag="renew"):
     """`number` tells the runner when it asked: the lease counts from then, not from when the answer comes."""
 
     number: int
-    leases: tuple[Lease, ...]
+    leases: tuple[WorkLease, ...]
 
 
-class Renewed(Struct, frozen=True, kw_only=True, tag="renewed"):
+class LeaseRenewed(Struct, frozen=True, kw_only=True, tag="renewed"):
     number: int
-    leases: tuple[Lease, ...]
-    stale: tuple[Lease, ...] = ()  # no longer the owner's word: stop them
+    leases: tuple[WorkLease, ...]
+    stale: tuple[WorkLease, ...] = ()  # no longer the owner's word: stop them
 
 
 class OrderKind(StrEnum):
@@ -208,11 +211,49 @@ class OrderKind(StrEnum):
     RETURN = "return"  # stop in an orderly way and hand it back
 
 
-class Order(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="order"):
-    lease: Lease
+class OwnerOrder(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="order"):
+    lease: WorkLease
     kind: OrderKind
     reason: str = ""
     scrub: bool = False
 
 
-SpillMessage = Ask | Bids | Drop | Grants | Granted | Reports | Booked | Renewal | Renewed | Order
+LendingMessage = (
+    BidRequest | Bids | DropBids | Grants | Granted | Reports | ReportsBooked | LeaseRenewal | LeaseRenewed | OwnerOrder
+)
+
+
+# How long may a hub run another's work? Lease terms, and the two clocks that must never be confused.
+#
+# No clock is shared between hubs; only the *rate* of each is trusted, to within `drift`. The runner counts its lease
+# from
+# the moment it **sent** its bid or its renewal, the owner from the moment it **wrote** the grant or answered, which is
+# later. So the runner's lease always ends first, and by at least the margin.
+
+
+RENEWALS_PER_LEASE = 3
+LEASE_S_MIN, LEASE_S_MAX = 3.0, 86_400.0
+DRIFT_MAX = 1e-3  # of the rate of a boot clock
+
+
+class LeaseTerms(Struct, frozen=True, kw_only=True):
+    """What an owner grants. Each lease carries its length, so hubs need not agree on these, and may change them."""
+
+    batch_s: float = 600.0
+    service_s: float = 30.0  # inference: whoever waits for an answer cannot wait ten minutes for a lost hub
+    margin_s: float = 5.0
+
+    def length_s(self, spec: WorkloadSpec) -> float:
+        return self.service_s if spec.turn_class is SchedulingClass.INFERENCE else self.batch_s
+
+    def covers_grace(self, spec: WorkloadSpec) -> bool:
+        """A task is told to stop so long before its lease ends; a renewal must come before that."""
+        return spec.stop_grace_s <= self.length_s(spec) / 2
+
+    def owner_waits_s(self, length_s: float) -> float:
+        """From its last word to the runner: after so long, the runner has surely stopped the work."""
+        return length_s * (1 + 2 * DRIFT_MAX) + self.margin_s
+
+
+def renew_at_s(sent_s: float, length_s: float) -> float:
+    return sent_s + length_s / RENEWALS_PER_LEASE

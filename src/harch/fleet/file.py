@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import NoReturn
 
 from harch.base.errors import HarchError, Problems
-from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup, expand
-from harch.fleet.checks import check_hub, check_link, check_node_kind, check_totals
-from harch.fleet.format import FILE_BYTES_MAX, GPUS_MAX, HUBS_MAX
+from harch.fleet.blueprint import (
+    FleetBlueprint,
+    HubBlueprint,
+    NodeKind,
+    RackGroup,
+    check_hub,
+    check_link,
+    check_node_kind,
+    check_totals,
+    expand,
+)
+from harch.fleet.format import FILE_BYTES_MAX, GPUS_MAX, HUBS_MAX, TomlTable, is_full, nearest, quoted
 from harch.fleet.model import NOTHING_DECLARED, CoolingZone, Fleet, GpuModel, HubSafeguards, Link
-from harch.fleet.table import Table, is_full, nearest, shown
 
 CODE = "E0205"
 HINT = "docs/reference/fleet.md describes every key and shows a complete file"
@@ -33,7 +41,7 @@ def load_fleet(path: Path | str) -> Fleet:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not a path"
         raise HarchError(
             CODE,
-            f"{shown(path)}: cannot be read ({reason.lower()})",
+            f"{quoted(path)}: cannot be read ({reason.lower()})",
             hint=f"give the path of a fleet file, or use a shipped fleet: {', '.join(shipped_fleet_names())}",
         ) from error
     return expand(_parse(data, str(path)))
@@ -53,7 +61,7 @@ def shipped_fleet(name: str) -> Fleet:
     """A fleet that comes with HarchOS: `five-hubs` (1,798 GPUs) or `twenty-hubs` (10,000 GPUs), both modelled."""
     if name not in shipped_fleet_names():
         hint = nearest(name, shipped_fleet_names())
-        raise HarchError(CODE, f"no shipped fleet is called `{shown(name)}`", hint=hint)
+        raise HarchError(CODE, f"no shipped fleet named `{quoted(name)}`", hint=hint)
     return parse_fleet(_shipped().joinpath(f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 
@@ -68,7 +76,7 @@ def _shipped() -> Traversable:
 
 def _parse(data: bytes, source_name: str) -> FleetBlueprint:
     problems = Problems()
-    fleet = _read_fleet(Table(_read_toml(data, source_name), "", "", problems))
+    fleet = _read_fleet(TomlTable(_read_toml(data, source_name), "", "", problems))
     if problems:
         _refuse(problems, source_name)
     return fleet
@@ -92,14 +100,14 @@ def _read_toml(data: bytes, source_name: str) -> dict[str, object]:
         _refuse_syntax(source_name, 1, 1, "arrays or tables are nested too deeply", HINT)
     except ValueError as error:  # TOMLDecodeError, and int() on numbers of thousands of digits
         what, line, column = _syntax_error(text, error)
-        reads = shown(text.split("\n")[line - 1].strip())
+        reads = quoted(text.split("\n")[line - 1].strip())
         _refuse_syntax(source_name, line, column, f"not valid TOML: {what}; the line reads `{reads}`", HINT)
 
 
 def _syntax_error(text: str, error: ValueError) -> tuple[str, int, int]:
     if found := _POSITION.search(str(error)):
         place = (int(found[1]), int(found[2])) if found[1] else _position(text)
-        return shown(str(error)[: found.start()]), *place
+        return quoted(str(error)[: found.start()]), *place
     number = _ENDLESS_NUMBER.search(text)
     return "a number has too many digits", *_position(text[: number.start()] if number else text)
 
@@ -128,7 +136,7 @@ def _refuse(problems: Problems, source_name: str) -> NoReturn:
     raise HarchError(CODE, message, hint=HINT, field=problems.found[0][0], meta=meta)
 
 
-def _read_fleet(root: Table) -> FleetBlueprint:
+def _read_fleet(root: TomlTable) -> FleetBlueprint:
     name = root.text("name")
     models = {name: _read_gpu_model(name, table) for name, table in root.named_tables("gpu_models").items()}
     kinds = {name: _read_node_kind(name, table, models) for name, table in root.named_tables("node_kinds").items()}
@@ -139,7 +147,7 @@ def _read_fleet(root: Table) -> FleetBlueprint:
     return fleet
 
 
-def _read_gpu_model(name: str, table: Table) -> GpuModel:
+def _read_gpu_model(name: str, table: TomlTable) -> GpuModel:
     return GpuModel(
         name,
         memory_gb=table.integer("memory_gb"),
@@ -149,7 +157,7 @@ def _read_gpu_model(name: str, table: Table) -> GpuModel:
     )
 
 
-def _read_node_kind(name: str, table: Table, models: dict[str, GpuModel]) -> NodeKind:
+def _read_node_kind(name: str, table: TomlTable, models: dict[str, GpuModel]) -> NodeKind:
     model_name = table.text("gpu_model")
     if model_name and model_name not in models:
         _unknown(table, "gpu_model", "GPU model", model_name, models)
@@ -169,7 +177,7 @@ def _read_node_kind(name: str, table: Table, models: dict[str, GpuModel]) -> Nod
     return kind
 
 
-def _read_hubs(root: Table, kinds: dict[str, NodeKind]) -> list[HubBlueprint]:
+def _read_hubs(root: TomlTable, kinds: dict[str, NodeKind]) -> list[HubBlueprint]:
     hubs: list[HubBlueprint] = []
     seen: dict[str, str] = {}
     for table in root.tables("hubs", limit=HUBS_MAX):
@@ -179,7 +187,7 @@ def _read_hubs(root: Table, kinds: dict[str, NodeKind]) -> list[HubBlueprint]:
     return hubs
 
 
-def _read_hub(table: Table, kinds: dict[str, NodeKind]) -> HubBlueprint:
+def _read_hub(table: TomlTable, kinds: dict[str, NodeKind]) -> HubBlueprint:
     zones: list[CoolingZone] = []
     seen: dict[str, str] = {}
     for zone in table.tables("cooling_zones", limit=GPUS_MAX):
@@ -200,18 +208,18 @@ def _read_hub(table: Table, kinds: dict[str, NodeKind]) -> HubBlueprint:
     return hub
 
 
-def _read_safeguards(table: Table | None) -> HubSafeguards:
+def _read_safeguards(table: TomlTable | None) -> HubSafeguards:
     if table is None:
         return NOTHING_DECLARED
     return HubSafeguards(
         encrypts_at_rest=table.boolean("encrypts_at_rest"),
         encrypts_in_transit=table.boolean("encrypts_in_transit"),
-        keys_in=tuple(table.texts("keys_in")),
-        frameworks=tuple(table.texts("frameworks")),
+        keys_in=tuple(table.strings("keys_in")),
+        frameworks=tuple(table.strings("frameworks")),
     )
 
 
-def _read_racks(table: Table, zones: Collection[str], kinds: dict[str, NodeKind]) -> RackGroup:
+def _read_racks(table: TomlTable, zones: Collection[str], kinds: dict[str, NodeKind]) -> RackGroup:
     zone_name = table.text("cooling_zone")
     if zone_name and zone_name not in zones:
         _unknown(table, "cooling_zone", "cooling zone of this hub", zone_name, zones)
@@ -225,13 +233,13 @@ def _read_racks(table: Table, zones: Collection[str], kinds: dict[str, NodeKind]
     return RackGroup(table.integer("count"), table.text("row"), zone_name, table.number("power_kw_max"), tuple(nodes))
 
 
-def _read_links(root: Table, hubs: list[HubBlueprint]) -> list[Link]:
+def _read_links(root: TomlTable, hubs: list[HubBlueprint]) -> list[Link]:
     by_name = {hub.name: hub for hub in hubs if hub.name}
     links: list[Link] = []
     seen: dict[str, str] = {}
     for table in root.tables("links", limit=LINKS_MAX):
-        names = table.texts("between")
-        countries = table.texts("countries_crossed")
+        names = table.strings("between")
+        countries = table.strings("countries_crossed")
         for country in sorted({country for country in countries if countries.count(country) > 1}):
             table.add("countries_crossed", f'names "{country}" twice; name each country once')
         rtt_ms, bandwidth_gbps = table.number("rtt_ms"), table.number("bandwidth_gbps")
@@ -251,13 +259,13 @@ def _read_links(root: Table, hubs: list[HubBlueprint]) -> list[Link]:
     return links
 
 
-def _unknown(table: Table, key: str, noun: str, name: str, known: Collection[str]) -> None:
+def _unknown(table: TomlTable, key: str, noun: str, name: str, known: Collection[str]) -> None:
     if not is_full(table.problems):  # suggestions are slow; a file may hold thousands of bad names
-        table.add(key, f"no {noun} is called `{shown(name)}`; {nearest(name, known)}")
+        table.add(key, f"no {noun} named `{quoted(name)}`; {nearest(name, known)}")
 
 
-def _once(table: Table, key: str, name: str, seen: dict[str, str], rule: str) -> None:
+def _once(table: TomlTable, key: str, name: str, seen: dict[str, str], rule: str) -> None:
     if name in seen:
-        table.add(key, f"`{shown(name)}` is already used by {seen[name]}; {rule}")
+        table.add(key, f"`{quoted(name)}` is already used by {seen[name]}; {rule}")
     elif name:
         seen[name] = table.path

@@ -1,5 +1,7 @@
 """The nouns of the fleet. Values only: what stands where, never what is free or busy."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.hub.agent_keys import AgentKey, AgentKeys
 from harch.hub.audit import drafts
-from harch.hub.driver import Driver
-from harch.hub.keys import KeyRing, digest
-from harch.hub.secretbox import SecretBox
+from harch.hub.jobs.agents import AgentKeys
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.keys import KeyRing, SecretBox, digest
 from harch.hub.store import rows
 from harch.hub.store.database import Database
+from harch.hub.store.records import AgentKey
 from harch.hub.views import KeyInfo, Principal, Role
-from harch.sovereignty.audit import entry as audit_kinds
-from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.audit import chain as audit_kinds
+from harch.sovereignty.audit.chain import Draft
 
 HUB = "hub"  # the actor where nobody asked
 
 
 class HubCredentials:
-    """Behind the API. `driver` comes as a question, because the driver itself opens secrets."""
+    """Behind the API. `on_revoked` is called with the id of a key that no longer holds, or is another agent's now."""
 
-    def __init__(self, state_dir: Path, database: Database, clock: Clock, driver: Callable[[], Driver]) -> None:
-        self._clock, self._driver = clock, driver
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        jobs: JobRuntime,
+        secrets: SecretBox,
+        on_revoked: Callable[[str], None] = lambda key_id: None,
+    ) -> None:
+        self._clock, self._jobs = clock, jobs
         self._keys = KeyRing(database.api_keys())
         self._agent_keys = AgentKeys(database.agent_keys(), self._keys.is_valid)
-        self.on_revoked: Callable[[str], None] = lambda key_id: None
-        self.secrets = SecretBox(state_dir / "secrets.key", database.secrets())
+        self.secrets, self._on_revoked = secrets, on_revoked
 
     def authenticate(self, token: str) -> Principal | None:
         return self._keys.authenticate(token)
@@ -44,7 +49,7 @@ class HubCredentials:
         """
         if not self._keys.has(token):
             info, _ = self._keys.issue(name=name, tenant=tenant, role=role, now=self._clock.now(), token=token)
-            if self._driver().held is not None:
+            if self._jobs.held is not None:
                 self._keys.remember(info, digest(token))
                 return
             await self._write_key(audit_kinds.KEY_CREATED, info, HUB, token)
@@ -75,7 +80,7 @@ class HubCredentials:
         revoked = replace(self._keys.find(key_id, tenant=tenant), revoked=True)
         await self._write_key(audit_kinds.KEY_REVOKED, revoked, actor)
         self._keys.forget(revoked)
-        self.on_revoked(key_id)
+        self._on_revoked(key_id)
         return revoked
 
     def revoked_count(self) -> int:
@@ -99,24 +104,24 @@ class HubCredentials:
     async def release_key(self, key_id: str, *, tenant: str | None, actor: str = HUB) -> KeyInfo:
         """Forgets whose key it is: the next agent that shows it has it."""
         info = self._keys.find(key_id, tenant=tenant)
-        await self._driver().write([rows.drop_agent_keys(key_id)], [_changed(audit_kinds.KEY_RELEASED, info, actor)])
+        await self._jobs.write([rows.drop_agent_keys(key_id)], [_changed(audit_kinds.KEY_RELEASED, info, actor)])
         self._agent_keys.release(key_id)
-        self.on_revoked(key_id)
+        self._on_revoked(key_id)
         return info
 
     def _bind(self, one: AgentKey) -> asyncio.Future[None]:
         """It holds at once: between now and the disk, no other agent may come with this key."""
         self._agent_keys.bind(one)
         draft = drafts.key_bound(one.key_id, one.agent_id, nodes=len(one.node_ids))
-        return self._driver().write([rows.save_agent_key(one)], [draft])
+        return self._jobs.write([rows.save_agent_key(one)], [draft])
 
     async def _write_key(self, kind: str, info: KeyInfo, actor: str, token: str = "") -> None:
-        await self._driver().write([self._keys.statement(info, token)], [_changed(kind, info, actor)])
+        await self._jobs.write([self._keys.statement(info, token)], [_changed(kind, info, actor)])
 
     async def put_secret(self, name: str, value: str, *, tenant: str, actor: str = HUB) -> None:
         sealed = self.secrets.seal(value)
         draft = drafts.secret_changed(audit_kinds.SECRET_STORED, name, tenant=tenant, actor=actor)
-        await self._driver().write([rows.save_secret(tenant, name, sealed)], [draft])
+        await self._jobs.write([rows.save_secret(tenant, name, sealed)], [draft])
         self.secrets.put(tenant, name, sealed)
 
     async def secret_names(self, *, tenant: str) -> list[str]:
@@ -125,7 +130,7 @@ class HubCredentials:
     async def delete_secret(self, name: str, *, tenant: str, actor: str = HUB) -> None:
         self.secrets.require(tenant, [name])
         draft = drafts.secret_changed(audit_kinds.SECRET_REMOVED, name, tenant=tenant, actor=actor)
-        await self._driver().write([rows.drop_secret(tenant, name)], [draft])
+        await self._jobs.write([rows.drop_secret(tenant, name)], [draft])
         self.secrets.drop(tenant, name)
 
 

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.integers import Natural64
-from harch.base.rejection import RuleOutcome
-from harch.hub import happenings as h
 from harch.hub.audit import data_drafts
 from harch.hub.audit.drafts import is_refusal
-from harch.hub.catalog import CatalogEntry
-from harch.hub.desk import Desk
-from harch.hub.driver import Driver
-from harch.hub.store import data_rows
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.jobs.state import JobState
+from harch.hub.store import rows
 from harch.hub.store.database import Database
+from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.gates import OfferVerdict
 from harch.sovereignty.jurisdictions import Jurisdictions
-from harch.sovereignty.lineage import Copy, ancestors, descendants, too_loose, where_is
+from harch.sovereignty.lineage import ancestors, descendants, too_loose, where_is
 from harch.sovereignty.rules import explain_process, explain_rest
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject, Tag
+from harch.sovereignty.tags import DataKind, DataObject, parse_tag
+from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere, HubRules
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import DataRef
 
@@ -49,61 +48,6 @@ class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
 
 
-class DataView(Struct, frozen=True, kw_only=True):
-    """A data object as people and clients see it. `made_by` is the workload that produced it, if one did."""
-
-    id: str
-    name: str
-    kind: DataKind
-    tenant: str
-    tag: Tag | None
-    tag_revision: int
-    hubs: tuple[str, ...]
-    size_bytes: int
-    sha256: str
-    parents: tuple[str, ...]
-    made_by: str
-    created_at: datetime
-    updated_at: datetime
-
-
-class DataLineage(Struct, frozen=True, kw_only=True):
-    """`missing`: ancestors that the catalog no longer has. `too_loose`: permits more than what it was made from."""
-
-    subject: DataView
-    ancestors: list[DataView]
-    descendants: list[DataView]
-    missing: list[str]
-    too_loose: list[str]
-
-
-class HubRules(Struct, frozen=True, kw_only=True):
-    """What one hub may do with the data, by every rule."""
-
-    hub: str
-    country: str
-    may_process: bool
-    may_rest: bool
-    process: tuple[RuleOutcome, ...]
-    rest: tuple[RuleOutcome, ...]
-
-
-class DataWhere(Struct, frozen=True, kw_only=True):
-    """Where it and what came of it is, who reads it now, and what each hub of the fleet may do with it."""
-
-    subject: DataView
-    copies: list[Copy]
-    readers: list[str]
-    hubs: list[HubRules]
-
-
-class AuthorityView(Struct, frozen=True, kw_only=True):
-    """Who may loosen tags here; `public_key` is Ed25519, in hexadecimal."""
-
-    name: str
-    public_key: str
-
-
 def view_of(entry: CatalogEntry) -> DataView:
     data = entry.object
     return DataView(
@@ -111,7 +55,7 @@ def view_of(entry: CatalogEntry) -> DataView:
         name=data.name,
         kind=data.kind,
         tenant=data.tenant,
-        tag=data.tag,
+        tag=None if data.tag is None else msgspec.to_builtins(data.tag),
         tag_revision=data.tag_revision,
         hubs=data.hubs,
         size_bytes=data.size_bytes,
@@ -132,11 +76,11 @@ class HubData:
         hub_id: str,
         jurisdictions: Jurisdictions,
         database: Database,
-        driver: Driver,
+        jobs: JobRuntime,
         clock: Clock,
     ) -> None:
-        self._hub_id, self._jurisdictions, self._driver, self._clock = hub_id, jurisdictions, driver, clock
-        self._authorities = data_rows.authorities(database)
+        self._hub_id, self._jurisdictions, self._jobs, self._clock = hub_id, jurisdictions, jobs, clock
+        self._authorities = database.authorities()
 
     # Objects
 
@@ -152,19 +96,19 @@ class HubData:
             tag=tag,
             hubs=tuple(dict.fromkeys(new.hubs)) if new.hubs is not None else (self._hub_id,),
             size_bytes=new.size_bytes,
-            parents=tuple(self._desk.catalog.get(ref, tenant=tenant).object.id for ref in new.parents),
+            parents=tuple(self._state.catalog.get(ref, tenant=tenant).object.id for ref in new.parents),
         )
         entry = CatalogEntry(object=data, created_at=now, updated_at=now, sha256=new.sha256)
-        await self._handle(h.DataAdded(entry, actor), new.name, tenant, actor, ())
+        await self._handle(ev.DataAdded(entry, actor), new.name, tenant, actor, ())
         return view_of(entry)
 
     def find(self, ref: str, *, tenant: str | None) -> DataView:
-        return view_of(self._desk.catalog.get(ref, tenant=tenant))
+        return view_of(self._state.catalog.get(ref, tenant=tenant))
 
     def listed(self, *, tenant: str | None, kind: DataKind | None, name: str | None) -> list[DataView]:
         return [
             view_of(entry)
-            for entry in self._desk.catalog.of(tenant)
+            for entry in self._state.catalog.of(tenant)
             if (kind is None or entry.object.kind is kind) and (name is None or entry.object.name == name)
         ]
 
@@ -180,12 +124,12 @@ class HubData:
         """Tightening is free; loosening raises E0908 or E0909 without a valid declassification."""
         data = self.find(ref, tenant=tenant)
         tag = parse_tag(raw_tag, self._jurisdictions)
-        event = h.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
+        event = ev.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
         await self._handle(event, data.id, data.tenant, actor, (data.id,))
         return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:
-        catalog = self._desk.catalog
+        catalog = self._state.catalog
         subject = self.find(ref, tenant=tenant)
         above, below = ancestors(catalog.objects, subject.id), descendants(catalog.objects, subject.id)
         family = {subject.id, *above, *below}
@@ -198,17 +142,17 @@ class HubData:
         )
 
     def where(self, ref: str, *, tenant: str | None) -> DataWhere:
-        desk = self._desk
-        data = desk.catalog.get(ref, tenant=tenant).object
+        state = self._state
+        data = state.catalog.get(ref, tenant=tenant).object
         return DataWhere(
             subject=self.find(data.id, tenant=None),
-            copies=list(where_is(desk.catalog.objects, data.id)),
-            readers=desk.guard.readers_of(data.id),
-            hubs=[self._hub_rules(data, hub) for hub in desk.guard.rules.bits],
+            copies=list(where_is(state.catalog.objects, data.id)),
+            readers=state.guard.readers_of(data.id),
+            hubs=[self._hub_rules(data, hub) for hub in state.guard.rules.bits],
         )
 
     def _hub_rules(self, data: DataObject, hub: str) -> HubRules:
-        rules = self._desk.guard.rules
+        rules = self._state.guard.rules
         site = rules.terrain.site(hub)
         process, rest = explain_process(data.tag, site), explain_rest(data.tag, site)
         return HubRules(
@@ -225,11 +169,13 @@ class HubData:
 
     async def before_offer(self, workload: Workload, candidates: Iterable[str]) -> OfferVerdict:
         """Which of these hubs may hear of the work; ask before anything about it leaves this hub. Audited."""
-        verdict = self._desk.guard.before_offer(workload, candidates)
+        verdict = self._state.guard.before_offer(workload, candidates)
         if workload.data_ids or verdict.rejections:
-            desk = self._desk
-            draft = data_drafts.offered(workload, verdict, desk.hub.country, policy_version=desk.policy_version)
-            await self._driver.write([], [draft])
+            state = self._state
+            draft = data_drafts.offered(
+                workload, verdict, state.hub.country, policy_version=self._jobs.context().policy_version
+            )
+            await self._jobs.write([], [draft])
         return verdict
 
     # Authorities
@@ -253,29 +199,30 @@ class HubData:
         if name not in self._authorities and len(self._authorities) >= AUTHORITIES_MAX:
             raise HarchError("E0401", f"{AUTHORITIES_MAX} authorities are known already", hint="remove one first")
         draft = data_drafts.authority_changed(name, key.hex(), actor=actor)
-        await self._driver.write([data_rows.save_authority(name, key, self._clock.now())], [draft])
+        await self._jobs.write([rows.save_authority(name, key, self._clock.now())], [draft])
         self._authorities[name] = key
         return AuthorityView(name=name, public_key=key.hex())
 
     async def remove_authority(self, name: str, *, actor: str) -> None:
         if name not in self._authorities:
-            raise HarchError("E0911", f"no authority is called `{name[:64]}`", hint="`harch data authority ls`")
-        await self._driver.write(
-            [data_rows.drop_authority(name)], [data_drafts.authority_changed(name, "", actor=actor)]
-        )
+            raise HarchError("E0911", f"no authority named `{name[:64]}`", hint="`harch data authority ls`")
+        await self._jobs.write([rows.drop_authority(name)], [data_drafts.authority_changed(name, "", actor=actor)])
         del self._authorities[name]
 
-    async def _handle(self, event: h.Event, subject: str, tenant: str, actor: str, data: tuple[str, ...]) -> None:
+    async def _handle(self, event: ev.Event, subject: str, tenant: str, actor: str, data: tuple[str, ...]) -> None:
         """The machine raises before anything changed, so a no is written here, before anybody hears it."""
         try:
-            await self._driver.handle(event)
+            await self._jobs.handle(event)
         except HarchError as error:
             if is_refusal(error):
-                country = self._desk.hub.country
-                draft = data_drafts.refused(subject, error, country=country, tenant=tenant, actor=actor, data=data)
-                await self._driver.write([], [draft])
+                country = self._state.hub.country
+                version = self._jobs.context().policy_version
+                draft = data_drafts.refused(
+                    subject, error, country=country, tenant=tenant, actor=actor, policy_version=version, data=data
+                )
+                await self._jobs.write([], [draft])
             raise
 
     @property
-    def _desk(self) -> Desk:
-        return self._driver.machine.desk
+    def _state(self) -> JobState:
+        return self._jobs.machine.state

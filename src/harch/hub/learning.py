@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harch.base.clock import Clock
-from harch.hub.driver import Driver
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store.database import Database
 from harch.placement.policy import KernelsMissing
 from harch.placement.scheduler import Scheduler
@@ -30,10 +30,10 @@ _log = logging.getLogger("harch.hub")
 
 
 class Learner:
-    """Equips the driver's scheduler with the learned policy, also after each recovery from disk."""
+    """Equips the runtime's scheduler with the learned policy, also after each recovery from disk."""
 
-    def __init__(self, driver: Driver, database: Database, clock: Clock) -> None:
-        self._driver, self._database, self._clock = driver, database, clock
+    def __init__(self, jobs: JobRuntime, database: Database, clock: Clock) -> None:
+        self._jobs, self._database, self._clock = jobs, database, clock
         self._policy: LearnedPolicy | None = None
 
     async def run(self) -> None:
@@ -44,10 +44,10 @@ class Learner:
             _log.warning("placing by best fit: %s", missing)
             return
         past = await asyncio.to_thread(self._database.recent_specs, HISTORY_MAX)
-        self._driver.equip = self._equip
-        self._equip(self._driver.machine.desk.scheduler)
+        self._jobs.equip = self._equip
+        self._equip(self._jobs.machine.state.scheduler)
         if self._policy is not None:
-            room = self._driver.machine.desk.scheduler.room
+            room = self._jobs.machine.state.scheduler.room
             for spec in reversed(past):
                 self._policy.observe(room.kind(spec.resources))
             await self._learn_if_due()
@@ -67,7 +67,7 @@ class Learner:
         scheduler.use(self._policy)
 
     async def _learn_if_due(self) -> None:
-        from harch.placement.policy.learning import prepare
+        from harch.placement.policy.engine import prepare
 
         policy = self._policy
         if policy is None or not policy.learning_due:

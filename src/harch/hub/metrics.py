@@ -10,34 +10,35 @@ from pathlib import Path
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from harch.base.listen.gate import ConnectionGate
-from harch.base.set_aside import set_aside_files
-from harch.base.telemetry import Collected, Telemetry
+from harch.base.metrics import Collected, Telemetry
+from harch.base.state_files import set_aside_files
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.views import HubSummary, PeerView, Sight
+from harch.hub.views import PeerReach, PeerView
+from harch.wire.hubs import HubSummary
 
 DAMAGE_EVERY_S = 60.0  # how often the state folder is looked through
 ENERGY_GAUGES = {
-    "energy_plan_import_kw": "Power that the plan buys from the grid in the running step.",
-    "energy_tariff_per_mwh": "What the contract asks for a MWh in the running step.",
-    "energy_carbon_price_per_t": "The price per tonne that predicted prices rest on.",
-    "energy_carbon_shadow_price_per_t": "What the last tonne of the carbon budget is worth; absent without a budget.",
-    "energy_carbon_budget_over_kg": "By how much no plan can keep the carbon budget.",
+    "energy_plan_import_kw": "Power that the plan buys from the grid in the current step.",
+    "energy_tariff_per_mwh": "Tariff per MWh in the current step.",
+    "energy_carbon_price_per_t": "Price per tonne in predicted prices.",
+    "energy_carbon_shadow_price_per_t": "Shadow price of the carbon budget; absent without a budget.",
+    "energy_carbon_budget_over_kg": "Unavoidable excess over the carbon budget.",
     "energy_month_emitted_kg": "Emissions of energy bought this month, estimated.",
     "energy_month_rule_emitted_kg": "What the self-consumption rule would have emitted this month, estimated.",
 }
 PIPELINE_GAUGES = {
-    "workers_ready": "Workers of a stage that are well.",
-    "workers_wanted": "Workers that a stage should have.",
-    "rate": "What a stage works off per second: events, rows or messages.",
-    "lag": "What waits for a stage, as its workers see it.",
+    "workers_ready": "Healthy workers of a stage.",
+    "workers_wanted": "Desired workers of a stage.",
+    "rate": "Items that a stage processes per second: events, rows or messages.",
+    "lag": "Backlog of a stage, as its workers see it.",
     "latency_p99_ms": "Latency of the stage's slowest worker, since its process started.",
     "busy": "Mean share of a core that the workers of a stage use.",
-    "dropped": "What running workers of a stage have dropped or given up.",
-    "quarantined": "Events that running workers of a stage have put aside.",
+    "dropped": "Items that running workers of a stage have dropped or given up.",
+    "quarantined": "Events that running workers of a stage have quarantined.",
 }
 WORKER_COUNTERS = {
-    "dropped": "What a worker has dropped or given up since its process started.",
-    "quarantined": "Events that a worker has put aside since its process started.",
+    "dropped": "Items that a worker has dropped or given up since its process started.",
+    "quarantined": "Events that a worker has quarantined since its process started.",
 }
 ALARMING = frozenset({"sovereignty.violation", "policy.fault", "policy.disagreement", "audit.contradicted"})
 
@@ -47,36 +48,42 @@ _END = b"# EOF\n"  # of a page in OpenMetrics
 class HubMetrics:
     """`harch_events_total{kind}` counts every line of the history; gauges are read when somebody asks."""
 
-    def __init__(self, summary: Callable[[], HubSummary], now: Callable[[], datetime]) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
         self._telemetry = Telemetry()
         self._of_tenants = Telemetry()  # what names somebody's pipelines: told to operators alone
-        self._summary, self._now = summary, now
+        self._now = now
         self._last_s: dict[str, float] = {}  # of events that people are alerted of
         meter = self._telemetry.meter
         # Counted in a plain dict and read when asked: this is the hottest counter of a hub.
         self._events: Counter[str] = Counter()
         meter.create_observable_counter(
-            "harch_events", callbacks=[self._read_events], description="What happened at this hub, by kind."
+            "harch_events", callbacks=[self._read_events], description="Events at this hub, by kind."
         )
         meter.create_observable_gauge(
             "harch_event_last_seconds",
             callbacks=[lambda _options: [Observation(at_s, {"kind": kind}) for kind, at_s in self._last_s.items()]],
-            description="When an event that people are alerted of happened last, in Unix seconds.",
+            description="Time of the last event that raises an alert, in Unix seconds.",
         )
+
+    def watch_summary(self, summary: Callable[[], HubSummary]) -> None:
+        """What the hub says of itself, as gauges."""
         gauges: tuple[tuple[str, str, Callable[[HubSummary], Iterable[Observation]]], ...] = (
-            ("harch_gpus", "GPUs by model and state (allocated is given to work, not necessarily busy).", _gpus),
+            ("harch_gpus", "GPUs by model and state (allocated to work, not necessarily busy).", _gpus),
             ("harch_workloads", "Unfinished workloads of this hub by state, wherever they run.", _workloads),
-            ("harch_guests", "Unfinished workloads of other hubs that are here, by state.", _guests),
-            ("harch_agents", "Agents that are connected.", lambda s: [Observation(s.agents)]),
-            ("harch_nodes_up", "Nodes that an agent serves.", lambda s: [Observation(s.nodes_up)]),
+            ("harch_borrowed_workloads", "Unfinished borrowed workloads, by state.", _borrowed),
+            ("harch_guests", "The earlier name of harch_borrowed_workloads.", _borrowed),
+            ("harch_agents", "Connected agents.", lambda s: [Observation(s.agents)]),
+            ("harch_nodes_up", "Nodes served by an agent.", lambda s: [Observation(s.nodes_up)]),
             (
                 "harch_process_slots_free",
-                "Processes that may still start.",
+                "Free process slots.",
                 lambda s: [Observation(s.process_slots_free)],
             ),
         )
         for name, description, observe in gauges:
-            meter.create_observable_gauge(name, callbacks=[self._reader(observe)], description=description)
+            self._telemetry.meter.create_observable_gauge(
+                name, callbacks=[_reader(summary, observe)], description=description
+            )
 
     def watch_links(self, links: Callable[[], Iterable[LinkStatus]]) -> None:
         """Figures of the links to other hubs, by peer."""
@@ -94,7 +101,7 @@ class HubMetrics:
             ("bytes_received", "Bytes received from a peer, before encryption."),
             ("messages_sent", "Messages sent to a peer."),
             ("messages_received", "Messages received from a peer."),
-            ("messages_refused", "Messages that were not sent: the queue to the peer had no room."),
+            ("messages_refused", "Messages dropped because the queue to the peer was full."),
         ):
             meter.create_observable_counter(f"harch_link_{field}", callbacks=[read(field)], description=description)
         meter.create_observable_gauge(
@@ -117,11 +124,11 @@ class HubMetrics:
 
         meter = self._telemetry.meter
         meter.create_observable_counter(
-            "harch_listener_refused", callbacks=[refused], description="What a listener refused, by reason."
+            "harch_listener_refused", callbacks=[refused], description="Refusals by a listener, by reason."
         )
         for name, field, description in (
-            ("connections", "open", "Connections that are open."),
-            ("connections_max", "connections_max", "Connections that a listener takes at a time."),
+            ("connections", "open", "Open connections."),
+            ("connections_max", "connections_max", "Maximum concurrent connections of a listener."),
         ):
             meter.create_observable_gauge(f"harch_listener_{name}", callbacks=[read(field)], description=description)
 
@@ -131,59 +138,59 @@ class HubMetrics:
         meter.create_observable_counter(
             "harch_faults",
             callbacks=[lambda _options: [Observation(total())]],
-            description="Errors that nobody foresaw and that this hub survived.",
+            description="Unexpected errors that this hub survived.",
         )
         meter.create_observable_gauge(
             "harch_workloads_held_back",
             callbacks=[lambda _options: [Observation(held_back())]],
-            description="Pending workloads that wait aside, because the hub failed when it looked at them.",
+            description="Pending workloads set aside because the hub failed while placing them.",
         )
 
     def watch_records(self, entries_lost: Callable[[], int]) -> None:
         self._telemetry.meter.create_observable_gauge(
             "harch_audit_entries_lost",
             callbacks=[lambda _options: [Observation(entries_lost())]],
-            description="Audit entries that the hub's database once had and lacks: above 0 the hub writes nothing.",
+            description="Audit entries that the hub's database has lost: above 0 the hub writes nothing.",
         )
 
     def watch_peers(self, views: Callable[[], Iterable[PeerView]]) -> None:
         """Whether each other hub of the federation lives, and nothing else of it; one that has left is not told."""
 
         def observe(_options: CallbackOptions) -> Iterable[Observation]:
-            alive = {Sight.LINKED: 1, Sight.CUT_OFF: 1, Sight.SUSPECTED: 0, Sight.UNHEARD: 0}
-            return [Observation(alive[one.sight], {"peer": one.hub_id}) for one in views() if one.sight in alive]
+            alive = {PeerReach.LINKED: 1, PeerReach.CUT_OFF: 1, PeerReach.SUSPECTED: 0, PeerReach.UNHEARD: 0}
+            return [Observation(alive[one.reach], {"peer": one.hub_id}) for one in views() if one.reach in alive]
 
         self._telemetry.meter.create_observable_gauge(
             "harch_peer_alive",
             callbacks=[observe],
-            description="1 while gossip hears of the hub, from itself or through others.",
+            description="1 while gossip reaches the hub, directly or through others.",
         )
 
     def watch_clock(self, offset_s: Callable[[], float]) -> None:
         self._telemetry.meter.create_observable_gauge(
             "harch_clock_offset_s",
             callbacks=[lambda _options: [Observation(offset_s())]],
-            description="By how much the wall clock was set and is not believed yet; 0 while it is.",
+            description="Step of the wall clock that is not accepted yet; 0 otherwise.",
         )
 
-    def watch_energy(self, figures: Callable[[], dict[str, float]], currency: str) -> None:
+    def watch_energy(self, read_all: Callable[[], dict[str, float]], currency: str) -> None:
         """Figures of the energy plan; none while there is no plan."""
         meter = self._telemetry.meter
 
         def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
             labels = {"currency": currency} if "_per_" in name else {}
-            return lambda _options: [Observation(figures()[name], labels)] if name in figures() else []
+            return lambda _options: [Observation(read_all()[name], labels)] if name in read_all() else []
 
         for name, description in ENERGY_GAUGES.items():
             meter.create_observable_gauge(f"harch_{name}", callbacks=[read(name)], description=description)
 
-    def watch_pipelines(self, figures: Callable[[], dict[tuple[str, str, str], dict[str, float]]]) -> None:
+    def watch_pipelines(self, read_all: Callable[[], dict[tuple[str, str, str], dict[str, float]]]) -> None:
         """Figures of pipelines, by name, stage and tenant: alerts about them are that tenant's."""
         meter = self._of_tenants.meter
 
         def read(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
             def observe(_options: CallbackOptions) -> Iterable[Observation]:
-                for (pipeline, stage, tenant), values in figures().items():
+                for (pipeline, stage, tenant), values in read_all().items():
                     yield Observation(values[name], {"pipeline": pipeline, "stage": stage, "tenant": tenant})
 
             return observe
@@ -273,11 +280,6 @@ class HubMetrics:
     def _read_events(self, _options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, {"kind": kind}) for kind, count in self._events.items()]
 
-    def _reader(
-        self, observe: Callable[[HubSummary], Iterable[Observation]]
-    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        return lambda _options: observe(self._summary())
-
 
 def _gpus(summary: HubSummary) -> Iterable[Observation]:
     for model in summary.models:
@@ -286,9 +288,15 @@ def _gpus(summary: HubSummary) -> Iterable[Observation]:
         yield Observation(model.total - model.free, {**labels, "state": "not_free"})
 
 
-def _guests(summary: HubSummary) -> Iterable[Observation]:
-    return [Observation(count, {"hub": summary.hub_id, "state": state}) for state, count in summary.guests.items()]
+def _borrowed(summary: HubSummary) -> Iterable[Observation]:
+    return [Observation(count, {"hub": summary.hub_id, "state": state}) for state, count in summary.borrowed.items()]
 
 
 def _workloads(summary: HubSummary) -> Iterable[Observation]:
     return [Observation(count, {"hub": summary.hub_id, "state": state}) for state, count in summary.workloads.items()]
+
+
+def _reader(
+    summary: Callable[[], HubSummary], observe: Callable[[HubSummary], Iterable[Observation]]
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda _options: observe(summary())

@@ -6,81 +6,56 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from msgspec import Struct
-
-from harch.hub import happenings as h
-from harch.hub.closing import HubClosure, check_change, remaining
-from harch.hub.desk import Closed, Desk
-from harch.hub.driver import Driver
 from harch.hub.federation.service import HubFederation
-from harch.hub.hardware import Condition, ConditionKind, missing
-from harch.hub.hardware_views import NodeState, RackState, ZoneState, node_states, rack_states, zone_states
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.hardware import missing
+from harch.hub.jobs.placement import plan_defragmentation
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.jobs.state import Closed, JobState
 from harch.hub.store.database import Database
+from harch.hub.store.records import Condition, ConditionKind
+from harch.hub.summary import check_change, node_states, rack_states, remaining, zone_states
 from harch.placement.defragmentation import DefragmentationPlan, Move
-from harch.placement.topology_view import TopologyView, topology_view
+from harch.placement.topology import topology_view
+from harch.wire.hardware import Defragmentation, MoveView, NodeState, RackState, TopologyView, ZoneState
+from harch.wire.hubs import HubClosure
 from harch.workloads.lifecycle import Workload
 
 T = TypeVar("T", NodeState, RackState, ZoneState)
 
 
-class MoveView(Struct, frozen=True, kw_only=True):
-    """One workload that would leave its nodes. `to_nodes` is where it fits as things stand, not a promise."""
-
-    workload_id: str
-    name: str
-    tenant: str
-    gpus: float
-    from_nodes: tuple[str, ...]
-    to_nodes: tuple[str, ...]
-    lost_gpu_s: float
-
-
-class Defragmentation(Struct, frozen=True, kw_only=True):
-    """Which moves make room for a waiting workload. `lost_gpu_s` is work that is done again, since each restarts."""
-
-    workload_id: str
-    possible: bool
-    sentence: str
-    applied: bool = False
-    pays: bool = False  # more GPU-seconds start now than are done again
-    level: str = ""
-    nodes: tuple[str, ...] = ()  # where it would start
-    lost_gpu_s: float = 0.0
-    moves: tuple[MoveView, ...] = ()
-
-
 class HubOperations:
-    """Behind the API; everything that changes goes through the driver, so it is on disk before anybody hears of it."""
+    """Behind the API; all changes go through the job runtime, so they are on disk before anybody hears of them."""
 
     def __init__(
         self,
-        driver: Driver,
+        jobs: JobRuntime,
         database: Database,
         find: Callable[[str], Awaitable[Workload]],
         federation: HubFederation,
     ) -> None:
-        self._driver, self._database, self._find, self._federation = driver, database, find, federation
+        self._jobs, self._database, self._find, self._federation = jobs, database, find, federation
 
     # Looking
 
     async def nodes(self) -> list[NodeState]:
-        return node_states(self._desk, await self._conditions())
+        return node_states(self._state, await self._conditions())
 
     async def racks(self) -> list[RackState]:
-        return rack_states(self._desk, await self._conditions())
+        return rack_states(self._state, await self._conditions())
 
     async def zones(self) -> list[ZoneState]:
-        return zone_states(self._desk, await self._conditions())
+        return zone_states(self._state, await self._conditions())
 
     def topology(self) -> TopologyView:
-        return topology_view(self._desk.scheduler.topology)
+        return topology_view(self._state.scheduler.topology)
 
     async def closure(self) -> HubClosure:
-        left = remaining(self._desk)
+        left = remaining(self._state)
         why = next((one.why for one in await self._conditions() if one.kind is ConditionKind.CLOSED), "")
         return HubClosure(
-            hub_id=self._desk.hub.id,
-            state=self._desk.closed.name.lower(),
+            hub_id=self._state.hub.id,
+            state=self._state.closed.name.lower(),
             why=why,
             remaining=left,
             remaining_total=left.total,
@@ -90,12 +65,12 @@ class HubOperations:
 
     async def close_hub(self, closed: Closed, *, why: str) -> HubClosure:
         """Cordons, drains, retires or opens the hub itself. Raises E0304 for a change that cannot be made."""
-        check_change(self._desk, closed)
+        check_change(self._state, closed)
         if closed is Closed.RETIRED:
             self._federation.check_may_leave()
             self._federation.note_retired()
-        await self._driver.handle(h.HubClosed(closed, why))
-        self._driver.plan_placement()
+        await self._jobs.handle(ev.HubClosed(closed, why))
+        self._jobs.plan_placement()
         return await self.closure()
 
     async def change_node(
@@ -109,8 +84,8 @@ class HubOperations:
         return _found(await self.nodes(), node_id, "node")
 
     async def drain_node(self, node_id: str, *, why: str) -> NodeState:
-        await self._driver.handle(h.NodeDrained(node_id, why))
-        self._driver.plan_placement()
+        await self._jobs.handle(ev.NodeDrained(node_id, why))
+        self._jobs.plan_placement()
         return _found(await self.nodes(), node_id, "node")
 
     async def change_gpu(self, gpu_id: str, *, healthy: bool, why: str) -> None:
@@ -127,19 +102,23 @@ class HubOperations:
     async def defragment(self, ref: str, *, apply: bool) -> Defragmentation:
         workload = await self._find(ref)
         if not apply:
-            return self._shown(workload.id, self._driver.machine.moves.plan(workload.id), applied=False)
-        stored = self._driver.handle(h.DefragmentationAsked(workload.id))
-        clearing = self._desk.scheduler.clearing  # now: it may have started by the time that the disk is written
-        shown = self._shown(workload.id, None if clearing is None else clearing.plan, applied=True)
+            return self._view(
+                workload.id,
+                plan_defragmentation(self._state, workload.id, now_s=self._jobs.context().now_s),
+                applied=False,
+            )
+        stored = self._jobs.handle(ev.DefragmentationRequested(workload.id))
+        clearing = self._state.scheduler.clearing  # now: it may have started by the time that the disk is written
+        view = self._view(workload.id, None if clearing is None else clearing.plan, applied=True)
         await stored
-        self._driver.plan_placement()
-        return shown
+        self._jobs.plan_placement()
+        return view
 
     async def _set(self, kind: ConditionKind, subject: str, value: float | None, why: str) -> None:
-        await self._driver.handle(h.HardwareChanged(kind, subject, value, why))
-        self._driver.plan_placement()
+        await self._jobs.handle(ev.HardwareChanged(kind, subject, value, why))
+        self._jobs.plan_placement()
 
-    def _shown(self, workload_id: str, plan: DefragmentationPlan | None, *, applied: bool) -> Defragmentation:
+    def _view(self, workload_id: str, plan: DefragmentationPlan | None, *, applied: bool) -> Defragmentation:
         if plan is None:
             sentence = "it fits already, or no moves within the limit would make room for it"
             return Defragmentation(workload_id=workload_id, possible=False, sentence=sentence)
@@ -157,8 +136,8 @@ class HubOperations:
 
     def _move(self, move: Move) -> MoveView:
         request = move.running.request
-        workload = self._desk.registry.workloads[request.id]
-        each_milli = self._desk.scheduler.room.kind(request.needs).gpu_milli_total
+        workload = self._state.registry.workloads[request.id]
+        each_milli = self._state.scheduler.room.kind(request.needs).gpu_milli_total
         return MoveView(
             workload_id=request.id,
             name=workload.spec.name,
@@ -170,14 +149,14 @@ class HubOperations:
         )
 
     def _names(self, rows: set[int]) -> tuple[str, ...]:
-        return tuple(self._desk.hub.nodes[row].id for row in sorted(rows))
+        return tuple(self._state.hub.nodes[row].id for row in sorted(rows))
 
     async def _conditions(self) -> list[Condition]:
         return await asyncio.to_thread(self._database.conditions)
 
     @property
-    def _desk(self) -> Desk:
-        return self._driver.machine.desk
+    def _state(self) -> JobState:
+        return self._jobs.machine.state
 
 
 def _found(states: list[T], wanted: str, noun: str) -> T:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from harch.base.errors import HarchError
-from harch.hub.catalog import Catalog
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store.database import Database
 from harch.workloads.lifecycle import Workload
 
@@ -20,8 +20,8 @@ FindWorkload = Callable[..., Awaitable[Workload]]
 class HubReferences:
     """`tenant` None: an operator asks, for all tenants. What belongs to others is as unknown as what is not there."""
 
-    def __init__(self, database: Database, catalog: Callable[[], Catalog], find: FindWorkload) -> None:
-        self._database, self._catalog, self._find = database, catalog, find
+    def __init__(self, database: Database, jobs: JobRuntime, find: FindWorkload) -> None:
+        self._database, self._jobs, self._find = database, jobs, find
 
     async def workload(self, ref: str, *, tenant: str | None) -> str:
         """The id of a workload, of this hub or of another one that left its marks here. Raises E0301."""
@@ -35,7 +35,7 @@ class HubReferences:
     async def data(self, ref: str, *, tenant: str | None) -> str:
         """The id of a data object that the catalog has, or that the records mention. Raises E0906."""
         try:
-            return self._catalog().get(ref, tenant=tenant).object.id
+            return self._jobs.machine.state.catalog.get(ref, tenant=tenant).object.id
         except HarchError:
             if tenant is None and await self._exists("audit_data", "data_id", ref):
                 return ref
@@ -54,14 +54,14 @@ class HubReferences:
                 continue
         raise HarchError(
             "E0351",
-            f"nothing in this hub's records is called `{ref[:128]}`",
+            f"nothing in this hub's records is named `{ref[:128]}`",
             hint="`harch ps --all-states`, `harch data ls` and `harch node ls` show what there is",
             field="subject",
         )
 
     async def tenant(self, name: str) -> str:
         """For operators. Raises E0350."""
-        if any(entry.object.tenant == name for entry in self._catalog().entries.values()):
+        if any(entry.object.tenant == name for entry in self._jobs.machine.state.catalog.entries.values()):
             return name
         for table in ("workloads", "api_keys", "secrets"):
             if await self._exists(table, "tenant", name):

@@ -1,281 +1,109 @@
-"""What can be asked of a hub? The control plane behind the API: one event loop, all decisions in-process."""
+"""What is a hub made of? The composition root: builder functions make the parts, each from those made before it.
+
+One event loop, all decisions in-process. Where two parts need each other, a small port is made first (`AgentSessions`,
+`PeerOutbox`, `PeerDirectory`, `SignalRegistry`, `ActivePolicy`): one part uses it, the other connects to it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
-from harch.base.clock import Clock
+from harch.base.clock import Clock, SteadyClock
 from harch.base.errors import InvariantBroken
 from harch.base.listen.gate import Gates
 from harch.base.tracing.tracer import Tracing
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.leases import LeaseTerms
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.offers import LeaseTerms
 from harch.fleet.model import Fleet, Hub
-from harch.hub import happenings as h
-from harch.hub.agent_door import AgentDoor
-from harch.hub.audit.headfile import FILE_NAME as HEAD_FILE
-from harch.hub.audit.headfile import HeadFile
-from harch.hub.audit.keyfile import KeyFile
+from harch.hub.agent_gateway import AgentGateway, AgentLink, AgentSessions
+from harch.hub.audit.files import HEAD_FILE_NAME, HeadFile, KeyFile
 from harch.hub.audit.service import HubAudit, loss_at_start, loss_error
-from harch.hub.audit.trail import AuditTrail
+from harch.hub.audit.table import AuditTrail
 from harch.hub.carbon.service import HubCarbon
+from harch.hub.clock_state import ClockWatch, open_clock
 from harch.hub.credentials import HubCredentials
 from harch.hub.data import HubData
-from harch.hub.driver import Driver
 from harch.hub.energy.service import HubEnergy
-from harch.hub.federation.answers import AnswerDesk
+from harch.hub.federation.answers import PeerAnswers
+from harch.hub.federation.messages import SignalRegistry
+from harch.hub.federation.outbox import PeerOutbox
+from harch.hub.federation.peer_view import PeerDirectory
 from harch.hub.federation.service import HubFederation
-from harch.hub.federation.telemetry_desk import TelemetryDesk, agreed_country, no_sentinel
+from harch.hub.federation.telemetry import TelemetryAnswers, agreed_country, no_sentinel
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.keys import SecretBox
 from harch.hub.learning import Learner
 from harch.hub.metrics import ALARMING, HubMetrics
 from harch.hub.operations import HubOperations
+from harch.hub.pipelines.context import HubContext
 from harch.hub.pipelines.service import HubPipelines
-from harch.hub.pipelines.surroundings import Surroundings
 from harch.hub.pipelines.window_traces import WindowTraces
+from harch.hub.policy.decisions import ActivePolicy
 from harch.hub.policy.service import HubPolicies
 from harch.hub.references import HubReferences
-from harch.hub.sentinel_door import SentinelDoor
-from harch.hub.sessions import AgentLink
+from harch.hub.sentinel_access import SentinelClient
 from harch.hub.store.database import Database
 from harch.hub.summary import list_gpus, nodes_by_state, summarise
-from harch.hub.time_keeping import TimeKeeper, open_clock
-from harch.hub.tracing.watch import Watch
-from harch.hub.views import (
-    EventRecord,
-    GpuView,
-    HubSummary,
-    LogPage,
-    PeerView,
-)
+from harch.hub.tracing.instrumentation import Watch
+from harch.hub.views import LogPage, PeerView
 from harch.hub.workloads import HubWorkloads
-from harch.placement.turns.settings import TurnSettings
+from harch.placement.queueing.settings import QueueSettings
+from harch.sovereignty.audit.verification import Loss
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.in_force import jurisdictions_in_force
-from harch.sovereignty.terrain import terrain_of
-from harch.workloads.lifecycle import Workload
+from harch.sovereignty.geography import terrain_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+from harch.wire.events import EventRecord
+from harch.wire.hardware import GpuView
+from harch.wire.hubs import HubSummary
 
 EVENTS_LOOKED_AT = 200_000  # the newest, for when something alarming happened last
 
 
-class HubService(HubWorkloads):
-    """One hub. Create it inside a running event loop; `close` writes what is left and lets go of the files.
+@dataclass(frozen=True)
+class HubStore:
+    """What one hub has on disk, and the clock that it is told by."""
 
-    `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
-    absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
-    `sentinel` is where this hub's telemetry can be asked for; `gates` are those of this process's listeners.
-    """
+    folder: Path
+    clock: SteadyClock
+    database: Database
+    trail: AuditTrail
+    head_file: HeadFile
+    loss: Loss | None  # entries of the audit chain that are known to be gone
 
-    def __init__(
-        self,
-        *,
-        fleet: Fleet,
-        hub: Hub,
-        state_dir: Path,
-        clock: Clock,
-        version: str,
-        url: str,
-        peer_urls: dict[str, str],
-        on_broken: Callable[[InvariantBroken], None],
-        settings: TurnSettings | None = None,
-        identity: HubIdentity | None = None,
-        listen: tuple[str, int] | None = None,
-        leases: LeaseTerms | None = None,
-        sentinel: SentinelDoor | None = None,
-        tracing: Tracing | None = None,
-        gates: Gates | None = None,
-    ) -> None:
-        self._sentinel = sentinel
-        gates = gates or Gates()
-        clock = self.clock = open_clock(clock, state_dir)
-        self.hub_id, self.country, self.version, self.url = hub.id, hub.country, version, url
+
+@dataclass(frozen=True)
+class HubPorts:
+    """What parts of a hub meet at: made first, connected by whichever part comes later."""
+
+    sessions: AgentSessions
+    outbox: PeerOutbox
+    directory: PeerDirectory
+    signals: SignalRegistry
+    policy: ActivePolicy
+    secrets: SecretBox
+
+
+class HubStatus:
+    """How the hub is, for people, peers and gauges."""
+
+    def __init__(self, jobs: JobRuntime, directory: PeerDirectory, clock: Clock, *, version: str, url: str) -> None:
+        self._jobs, self._directory, self._clock = jobs, directory, clock
+        self.version, self.url = version, url
         self.started_at: datetime = clock.now()
-        database = Database(state_dir / "hub.db")
-        self.credentials = HubCredentials(state_dir, database, clock, lambda: driver)
-        self.authenticate = self.credentials.authenticate
-        trail = AuditTrail(hub.id, database, clock)
-        self._head_file = HeadFile(state_dir / HEAD_FILE, hub.id, clock.monotonic_s)
-        loss = loss_at_start(self._head_file, database, HEAD_FILE)
-        self.audit = HubAudit(
-            trail=trail,
-            database=database,
-            clock=clock,
-            file=KeyFile(state_dir / "audit.key"),
-            head_file=self._head_file,
-            write=lambda statements, drafts: driver.write(statements, drafts),
-            hold=lambda why: driver.hold(why),
-            release=lambda: driver.release(),
-            loss=loss,
-        )
-        self._agents = AgentDoor(lambda: driver, self.credentials)
-        self._metrics = HubMetrics(self.summary, clock.now)
-        self._metrics.remember(database.last_events(ALARMING, EVENTS_LOOKED_AT))
-        self._metrics.watch_damage(state_dir, clock.monotonic_s)
-        watch = Watch(self._metrics.count, tracing, hub.id)
-        self._metrics.add(watch.waits)
-        jurisdictions = jurisdictions_in_force()
-        driver = Driver(
-            fleet=fleet,
-            hub=hub,
-            rules=Rules(terrain_of(fleet, jurisdictions)),
-            settings=settings,
-            database=database,
-            trail=trail,
-            clock=clock,
-            send=self._agents.send,
-            send_peer=lambda hub_id, message: self.federation.send_work(hub_id, message),
-            open_secrets=self.credentials.secrets.open,
-            watch=watch,
-            on_restart=self._agents.close_all,
-            on_broken=on_broken,
-            leases=(leases or LeaseTerms()) if identity is not None else None,
-            note_head=self._head_file.note,
-            held=loss_error(loss) if loss is not None else None,
-        )
-        self.policies = HubPolicies(
-            fleet=fleet, hub_id=hub.id, database=database, clock=clock, write=driver.write, note=self._note
-        )
-        driver.policy_version = lambda: self.policies.version
-        driver.machine.desk.policy_version = self.policies.version
-        self.data = HubData(hub_id=hub.id, jurisdictions=jurisdictions, database=database, driver=driver, clock=clock)
-        super().__init__(
-            hub=hub,
-            clock=clock,
-            database=database,
-            driver=driver,
-            policies=self.policies,
-            secrets=self.credentials.secrets,
-            peers=self.peers,
-            tracing=tracing,
-        )
-        self.federation = HubFederation(
-            identity=identity,
-            listen=listen,
-            clock=clock,
-            driver=driver,
-            policies=self.policies,
-            audit=self.audit,
-            summary=self.summary,
-            signals=lambda: self.carbon.said() | self.pipelines.said(),
-            answers=AnswerDesk(
-                hub_id=hub.id,
-                list_work=self.workloads,
-                unheard_s=self.unheard_s,
-                find=self._any_workload,
-                read_log=self._agents.read_log,
-                telemetry=TelemetryDesk(
-                    hub_id=hub.id,
-                    country=hub.country,
-                    country_of=lambda hub_id: agreed_country(fleet, self.federation.views(), hub_id),
-                    judge=sentinel.judge if sentinel is not None else no_sentinel,
-                    record=lambda draft: driver.write([], [draft]),
-                    clock=clock,
-                ),
-            ),
-            urls=peer_urls,
-            gate=gates.gate("peers"),
-        )
-        self.carbon = HubCarbon(
-            fleet=fleet,
-            hub=hub,
-            folder=state_dir,
-            clock=clock,
-            database=database,
-            driver=driver,
-            peers=self.peers,
-            heard=self.federation.heard,
-        )
-        self.energy = HubEnergy(
-            fleet=fleet,
-            hub=hub,
-            folder=state_dir,
-            clock=clock,
-            database=database,
-            driver=driver,
-            carbon=self.carbon,
-        )
-        windows = WindowTraces(tracing, lambda: self.pipelines.statuses())
-        self.pipelines = HubPipelines(
-            fleet=fleet,
-            hub=hub,
-            folder=state_dir,
-            clock=clock,
-            database=database,
-            write=driver.write,
-            note=self._note,
-            open_secrets=self.credentials.secrets.open,
-            around=Surroundings(
-                identity=identity,
-                listen_host=listen[0] if listen is not None else "",
-                gates=gates,
-                heard=self.federation.heard,
-                authorities=self.data.authority_keys,
-                on_spans=windows.hear,
-            ),
-        )
-        self._metrics.add_of_tenants(windows)
-        self._metrics.watch_energy(self.energy.figures, self.energy.currency)
-        self._metrics.watch_pipelines(self.pipelines.figures)
-        self._metrics.watch_workers(self.pipelines.worker_counts)
-        self._metrics.watch_nodes(lambda: nodes_by_state(self._desk))
-        self._metrics.watch_links(self.federation.links)
-        self._metrics.watch_listeners(gates)
-        self._metrics.watch_faults(lambda: driver.faults.total, lambda: len(driver.machine.desk.set_aside))
-        self._metrics.watch_records(lambda: self.audit.loss.entries if self.audit.loss is not None else 0)
-        self._metrics.watch_peers(self.federation.views)
-        if tracing is not None:
-            self._metrics.watch_spans(tracing.counts)
-        self.operations = HubOperations(driver, database, self._any_workload, self.federation)
-        self._time = TimeKeeper(clock, state_dir, hub.id, self._note)
-        self._metrics.watch_clock(lambda: clock.offset_s)
-        self.references = HubReferences(database, lambda: self._desk.catalog, self.workload)
-
-    async def run(self) -> None:
-        """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.federation.run())
-            group.create_task(self._time.run())
-            await self._driver.opened.wait()
-            group.create_task(self._driver.keep_placing())
-            group.create_task(self._driver.keep_auditing())
-            group.create_task(self._driver.keep_reserve())
-            group.create_task(self.carbon.run())
-            learner = Learner(self._driver, self._database, self._clock)
-            for what, run in (
-                ("learning where to place", learner.run),
-                ("looking after energy", self.energy.run),
-                ("looking after pipelines", self.pipelines.run),
-            ):
-                group.create_task(self._driver.kept_up(what, run))
-
-    async def close(self) -> None:
-        if self._sentinel is not None:
-            await self._sentinel.close()
-        await self.pipelines.close()
-        await self.policies.close()
-        await self.carbon.close()
-        self.energy.close()
-        await self._driver.close()
-        self._time.leave()
-        self._database.close()
-        self._head_file.close()
 
     def ready(self) -> str:
         """Why it takes no work, if so."""
-        full = self._driver.short_of_space
-        return self._driver.not_ready or (f"{full.message}: {full.hint}" if full is not None else "")
-
-    def is_sentinel(self, token: str) -> bool:
-        """Whether this is the key of the hub's own SENTINEL."""
-        return self._sentinel is not None and self._sentinel.is_sentinel(token)
-
-    # The hub and its peers
+        full = self._jobs.short_of_space
+        return self._jobs.not_ready or (f"{full.message}: {full.hint}" if full is not None else "")
 
     def summary(self) -> HubSummary:
         return summarise(
-            self._desk,
+            self._jobs.machine.state,
             not_ready=self.ready(),
             version=self.version,
             started_at=self.started_at,
@@ -284,11 +112,345 @@ class HubService(HubWorkloads):
         )
 
     def peers(self) -> list[PeerView]:
-        own = PeerView(hub_id=self.hub_id, url=self.url, reachable=True, age_s=0.0, summary=self.summary(), own=True)
-        return [own, *self.federation.views()]
+        own = self.summary()
+        view = PeerView(hub_id=own.hub_id, url=self.url, reachable=True, age_s=0.0, summary=own, own=True)
+        return [view, *self._directory.views()]
+
+
+def build_hub(
+    *,
+    fleet: Fleet,
+    hub: Hub,
+    state_dir: Path,
+    clock: Clock,
+    version: str,
+    url: str,
+    peer_urls: dict[str, str],
+    on_broken: Callable[[InvariantBroken], None],
+    settings: QueueSettings | None = None,
+    identity: HubIdentity | None = None,
+    listen: tuple[str, int] | None = None,
+    leases: LeaseTerms | None = None,
+    sentinel: SentinelClient | None = None,
+    tracing: Tracing | None = None,
+    gates: Gates | None = None,
+) -> HubService:
+    """One hub. Call it inside a running event loop; `HubService.close` writes what is left and lets go of the files.
+
+    `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
+    absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
+    `sentinel` is where this hub's telemetry is read; `gates` are those of this process's listeners.
+    """
+    gates = gates or Gates()
+    store = _open_store(hub, state_dir, clock)
+    ports = _make_ports(store, peer_urls)
+    metrics = _make_metrics(store)
+    observer = Watch(metrics.count, tracing, hub.id)
+    metrics.add(observer.waits)
+    jurisdictions = jurisdictions_in_force()
+    terms = (leases or LeaseTerms()) if identity is not None else None
+    rules = Rules(terrain_of(fleet, jurisdictions))
+    jobs = _start_jobs(fleet, hub, rules, settings, terms, store, ports, observer, on_broken)
+    clock, database = store.clock, store.database
+
+    status = HubStatus(jobs, ports.directory, clock, version=version, url=url)
+    credentials = HubCredentials(database, clock, jobs, ports.secrets, ports.sessions.close_key)
+    agents = AgentGateway(jobs, credentials, ports.sessions)
+    audit = _build_audit(store, jobs)
+    policies = HubPolicies(
+        fleet=fleet,
+        hub_id=hub.id,
+        database=database,
+        clock=clock,
+        write=jobs.write,
+        note=jobs.note,
+        active=ports.policy,
+    )
+    data = HubData(hub_id=hub.id, jurisdictions=jurisdictions, database=database, jobs=jobs, clock=clock)
+    work = HubWorkloads(
+        hub=hub,
+        clock=clock,
+        database=database,
+        jobs=jobs,
+        policies=policies,
+        secrets=ports.secrets,
+        peers=status.peers,
+        tracing=tracing,
+    )
+    federation = HubFederation(
+        identity=identity,
+        listen=listen,
+        clock=clock,
+        jobs=jobs,
+        policies=policies,
+        audit=audit,
+        summary=status.summary,
+        signals=ports.signals,
+        answers=_build_answers(fleet, hub, clock, jobs, work, agents, sentinel, ports.directory),
+        outbox=ports.outbox,
+        directory=ports.directory,
+        gate=gates.gate("peers"),
+    )
+    carbon = HubCarbon(
+        fleet=fleet,
+        hub=hub,
+        folder=state_dir,
+        clock=clock,
+        database=database,
+        jobs=jobs,
+        peers=status.peers,
+        received=federation.received,
+    )
+    energy = HubEnergy(fleet=fleet, hub=hub, folder=state_dir, clock=clock, database=database, jobs=jobs, carbon=carbon)
+    windows = WindowTraces(tracing)
+    pipelines = HubPipelines(
+        fleet=fleet,
+        hub=hub,
+        folder=state_dir,
+        clock=clock,
+        database=database,
+        write=jobs.write,
+        note=jobs.note,
+        open_secrets=ports.secrets.open,
+        around=HubContext(
+            identity=identity,
+            listen_host=listen[0] if listen is not None else "",
+            gates=gates,
+            peer_signals=federation.received,
+            authorities=data.authority_keys,
+            on_spans=windows.hear,
+        ),
+    )
+    windows.follow(pipelines.statuses)
+    ports.signals.add(carbon.published)
+    ports.signals.add(pipelines.signals)
+
+    metrics.watch_summary(status.summary)
+    metrics.add_of_tenants(windows)
+    metrics.watch_energy(energy.gauges, energy.currency)
+    metrics.watch_pipelines(pipelines.inference_metrics)
+    metrics.watch_workers(pipelines.worker_counts)
+    metrics.watch_nodes(lambda: nodes_by_state(jobs.machine.state))
+    metrics.watch_links(federation.links)
+    metrics.watch_listeners(gates)
+    metrics.watch_faults(lambda: jobs.faults.total, lambda: len(jobs.machine.state.set_aside))
+    metrics.watch_records(lambda: audit.loss.entries if audit.loss is not None else 0)
+    metrics.watch_peers(federation.views)
+    metrics.watch_clock(lambda: store.clock.offset_s)
+    if tracing is not None:
+        metrics.watch_spans(tracing.counts)
+
+    return HubService(
+        hub=hub,
+        store=store,
+        jobs=jobs,
+        status=status,
+        metrics=metrics,
+        agents=agents,
+        work=work,
+        credentials=credentials,
+        audit=audit,
+        policies=policies,
+        data=data,
+        operations=HubOperations(jobs, database, work.find, federation),
+        references=HubReferences(database, jobs, work.workload),
+        federation=federation,
+        carbon=carbon,
+        energy=energy,
+        pipelines=pipelines,
+        sentinel=sentinel,
+    )
+
+
+def _open_store(hub: Hub, folder: Path, clock: Clock) -> HubStore:
+    steady = open_clock(clock, folder)
+    database = Database(folder / "hub.db")
+    trail = AuditTrail(hub.id, database, steady)
+    head_file = HeadFile(folder / HEAD_FILE_NAME, hub.id, steady.monotonic_s)
+    loss = loss_at_start(head_file, database, HEAD_FILE_NAME)
+    return HubStore(folder, steady, database, trail, head_file, loss)
+
+
+def _make_ports(store: HubStore, peer_urls: dict[str, str]) -> HubPorts:
+    return HubPorts(
+        sessions=AgentSessions(),
+        outbox=PeerOutbox(),
+        directory=PeerDirectory(peer_urls),
+        signals=SignalRegistry(),
+        policy=ActivePolicy(store.database),
+        secrets=SecretBox(store.folder / "secrets.key", store.database.secrets()),
+    )
+
+
+def _make_metrics(store: HubStore) -> HubMetrics:
+    metrics = HubMetrics(store.clock.now)
+    metrics.remember(store.database.last_events(ALARMING, EVENTS_LOOKED_AT))
+    metrics.watch_damage(store.folder, store.clock.monotonic_s)
+    return metrics
+
+
+def _start_jobs(
+    fleet: Fleet,
+    hub: Hub,
+    rules: Rules,
+    settings: QueueSettings | None,
+    leases: LeaseTerms | None,
+    store: HubStore,
+    ports: HubPorts,
+    observer: Watch,
+    on_broken: Callable[[InvariantBroken], None],
+) -> JobRuntime:
+    """The job machine, restored from disk."""
+    return JobRuntime(
+        fleet=fleet,
+        hub=hub,
+        rules=rules,
+        settings=settings,
+        database=store.database,
+        trail=store.trail,
+        clock=store.clock,
+        send=ports.sessions.send,
+        send_peer=ports.outbox.send,
+        open_secrets=ports.secrets.open,
+        observer=observer,
+        policy=ports.policy,
+        on_restart=ports.sessions.close_all,
+        on_broken=on_broken,
+        leases=leases,
+        note_head=store.head_file.note,
+        held=loss_error(store.loss) if store.loss is not None else None,
+    )
+
+
+def _build_audit(store: HubStore, jobs: JobRuntime) -> HubAudit:
+    return HubAudit(
+        trail=store.trail,
+        database=store.database,
+        clock=store.clock,
+        file=KeyFile(store.folder / "audit.key"),
+        head_file=store.head_file,
+        write=jobs.write,
+        hold=jobs.hold,
+        release=jobs.release,
+        loss=store.loss,
+    )
+
+
+def _build_answers(
+    fleet: Fleet,
+    hub: Hub,
+    clock: Clock,
+    jobs: JobRuntime,
+    work: HubWorkloads,
+    agents: AgentGateway,
+    sentinel: SentinelClient | None,
+    directory: PeerDirectory,
+) -> PeerAnswers:
+    """What other hubs may learn of this one."""
+    telemetry = TelemetryAnswers(
+        hub_id=hub.id,
+        country=hub.country,
+        country_of=partial(agreed_country, fleet, directory.views),
+        judge=sentinel.judge if sentinel is not None else no_sentinel,
+        record=jobs.record,
+        clock=clock,
+    )
+    return PeerAnswers(
+        hub_id=hub.id,
+        list_work=work.workloads,
+        unheard_s=work.unheard_s,
+        find=work.find,
+        read_log=agents.read_log,
+        telemetry=telemetry,
+    )
+
+
+class HubService:
+    """One running hub: its parts by name, and what the API needs of the hub as a whole."""
+
+    def __init__(
+        self,
+        *,
+        hub: Hub,
+        store: HubStore,
+        jobs: JobRuntime,
+        status: HubStatus,
+        metrics: HubMetrics,
+        agents: AgentGateway,
+        work: HubWorkloads,
+        credentials: HubCredentials,
+        audit: HubAudit,
+        policies: HubPolicies,
+        data: HubData,
+        operations: HubOperations,
+        references: HubReferences,
+        federation: HubFederation,
+        carbon: HubCarbon,
+        energy: HubEnergy,
+        pipelines: HubPipelines,
+        sentinel: SentinelClient | None,
+    ) -> None:
+        self.hub_id, self.country, self.clock = hub.id, hub.country, store.clock
+        self.version, self.started_at, self.url = status.version, status.started_at, status.url
+        self._jobs, self._database, self._head_file = jobs, store.database, store.head_file
+        self._metrics, self._agents, self._sentinel = metrics, agents, sentinel
+        self.credentials, self.audit, self.policies, self.data = credentials, audit, policies, data
+        self.operations, self.references, self.federation = operations, references, federation
+        self.carbon, self.energy, self.pipelines = carbon, energy, pipelines
+        self._time = ClockWatch(store.clock, store.folder, hub.id, jobs.note)
+        # What the API calls of the parts without naming them.
+        self.authenticate = credentials.authenticate
+        self.ready, self.summary, self.peers = status.ready, status.summary, status.peers
+        self.submit, self.workload, self.workloads, self.unheard_s = (
+            work.submit,
+            work.workload,
+            work.workloads,
+            work.unheard_s,
+        )
+        self.replace_spec, self.relabel, self.set_carbon_preferences = (
+            work.replace_spec,
+            work.relabel,
+            work.set_carbon_preferences,
+        )
+        self.pause, self.resume, self.stop, self.delete = work.pause, work.resume, work.stop, work.delete
+        self.plan, self.why = work.plan, work.why
+
+    async def run(self) -> None:
+        """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.federation.run())
+            group.create_task(self._time.run())
+            await self._jobs.opened.wait()
+            group.create_task(self._jobs.keep_placing())
+            group.create_task(self._jobs.keep_auditing())
+            group.create_task(self._jobs.keep_reserve())
+            group.create_task(self.carbon.run())
+            learner = Learner(self._jobs, self._database, self.clock)
+            for what, run in (
+                ("placement learning", learner.run),
+                ("energy planning", self.energy.run),
+                ("pipelines", self.pipelines.run),
+            ):
+                group.create_task(self._jobs.kept_up(what, run))
+
+    async def close(self) -> None:
+        if self._sentinel is not None:
+            await self._sentinel.close()
+        await self.pipelines.close()
+        await self.policies.close()
+        await self.carbon.close()
+        self.energy.close()
+        await self._jobs.close()
+        self._time.leave()
+        self._database.close()
+        self._head_file.close()
+
+    def is_sentinel(self, token: str) -> bool:
+        """Whether this is the key of the hub's own SENTINEL."""
+        return self._sentinel is not None and self._sentinel.is_sentinel(token)
 
     def gpus(self, *, tenant: str | None) -> list[GpuView]:
-        return list_gpus(self._desk, tenant=tenant)
+        return list_gpus(self._jobs.machine.state, tenant=tenant)
 
     def watch_lines(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Shows what became of the lines that this process sends to SENTINEL."""
@@ -307,16 +469,10 @@ class HubService(HubWorkloads):
         )
 
     async def wait_for_event(self, after: int, timeout_s: float) -> None:
-        await self._driver.wait_for_event(after, timeout_s)
+        await self._jobs.wait_for_event(after, timeout_s)
 
     def last_event(self) -> int:
-        return self._driver.seq_stored
-
-    async def _any_workload(self, ref: str) -> Workload:
-        return await self.workload(ref, tenant=None)
-
-    def _note(self, kind: str, subject: str, message: str) -> None:
-        self._driver.post(h.Noted(kind, subject, message))
+        return self._jobs.seq_stored
 
     # Agents
 
@@ -328,5 +484,5 @@ class HubService(HubWorkloads):
         self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
     ) -> LogPage:
         workload = await self.workload(ref, tenant=tenant)
-        where = self.federation if workload.runner_hub and not workload.guest else self._agents
+        where = self.federation if workload.runner_hub and not workload.borrowed else self._agents
         return await where.read_log(workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max)

@@ -3,6 +3,8 @@
 Any process of the machine can connect to loopback, and an event can open a valve: so no listener is without a key.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import hmac
@@ -21,17 +23,17 @@ def key_digest(key: str) -> str:
     return sha256(key.encode()).hexdigest()
 
 
-def is_key(shown: str, digest: str) -> bool:
+def is_key(presented: str, digest: str) -> bool:
     """Compared in constant time. Where there is no digest, no key is right."""
-    return bool(digest) and hmac.compare_digest(key_digest(shown), digest)
+    return bool(digest) and hmac.compare_digest(key_digest(presented), digest)
 
 
 def check_headers(headers: Mapping[str, str], digest: str) -> None:
     """`headers` by their names in small letters. Raises E0101 without a key, E0102 for another."""
     bearer = headers.get("authorization", "")
-    shown = headers.get("x-api-key", "") or (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "")
-    if is_key(shown, digest):
+    presented = headers.get("x-api-key", "") or (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "")
+    if is_key(presented, digest):
         return
-    if not shown:
-        raise HarchError("E0101", "this listener takes nothing without its key", hint=HINT)
-    raise HarchError("E0102", "this is not the key of this listener", hint=HINT)
+    if not presented:
+        raise HarchError("E0101", "this listener requires its key", hint=HINT)
+    raise HarchError("E0102", "wrong key for this listener", hint=HINT)

@@ -1,5 +1,7 @@
 """May this request go to that hub? Hard checks in a written order; each "no" is a value with its nearest fix."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 
 from harch.base.rejection import Rejection, RuleOutcome
 from harch.placement.facts import HubFacts
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.workloads.spec import Level
 
 
@@ -17,45 +19,45 @@ class Check:
 
     rule: str
     permanent: bool
-    judge: Callable[[Request, HubFacts], tuple[bool, str, str]]  # passed, detail, nearest fix
+    judge: Callable[[PlacementRequest, HubFacts], tuple[bool, str, str]]  # passed, detail, nearest fix
 
 
-def _residency(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _residency(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     """Its own word and that of the tags on its data, which are already compiled to hubs: both must say yes."""
     hubs, allowed = request.hubs_allowed, request.countries_allowed
     if hubs is not None and hub.hub_id not in hubs:
         listed = ", ".join(hubs) or "no hub"
-        fix = f"choose {' or '.join(hubs)}" if hubs else "ask the owner of the data"
-        return False, f"the tags of its data do not permit {hub.hub_id}; allowed: {listed}", fix
+        fix = f"choose {' or '.join(hubs)}" if hubs else "contact the owner of the data"
+        return False, f"its data tags do not permit {hub.hub_id}; allowed: {listed}", fix
     if not allowed:
-        return True, "no country is excluded", ""
+        return True, "no country excluded", ""
     listed = ", ".join(allowed)
     return (
         hub.country in allowed,
-        f"stands in {hub.country}; allowed: {listed}",
+        f"is in {hub.country}; allowed: {listed}",
         f"choose a hub in {listed}" if hub.country not in allowed else "",
     )
 
 
-def _accepting(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _accepting(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     return hub.accepts_work, hub.status_detail or "accepts work", "wait, or choose another hub"
 
 
-def _gpu_model(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _gpu_model(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     needs = request.needs
     if not needs.gpus:
-        return True, "asks for no GPU", ""
+        return True, "requests no GPU", ""
     suitable = hub.suitable(request)
     has = ", ".join(f"{m.total} x {m.model} ({m.memory_gb} GB)" for m in hub.models)
     wanted = " or ".join(needs.models_wanted) or "any model"
     if needs.gpu_memory_gb_needed:
         wanted += f" of >= {needs.gpu_memory_gb_needed:g} GB"
     if needs.gpu_memory_gb is not None and not hub.counts_gpu_memory:
-        return False, "is of an earlier version, which does not know `gpu_memory_gb`", "choose another hub"
-    return bool(suitable), f"wants {wanted}; has {has}", "ask for one of these models"
+        return False, "runs an earlier version that does not support `gpu_memory_gb`", "choose another hub"
+    return bool(suitable), f"wants {wanted}; has {has}", "request one of these models"
 
 
-def _node_shape(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _node_shape(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     needs = request.needs
     suitable = hub.suitable(request)
     most = max((m.gpus_per_node_max for m in suitable), default=0) if needs.gpus else 0
@@ -68,55 +70,55 @@ def _node_shape(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
         fits and hub.slots_empty > 0,
         f"a task needs {needs.gpus} GPUs, {needs.cpus:g} cpus, {needs.memory_gb:g} GB{wants}; the largest node has "
         f"{most} suitable GPUs, {hub.cpus_per_node_max:g} cpus, {hub.memory_gb_per_node_max:g} GB{has}",
-        f"split it into tasks of at most {most} GPUs" if needs.gpus > most > 0 else "ask for less per task",
+        f"split it into tasks of at most {most} GPUs" if needs.gpus > most > 0 else "request less per task",
     )
 
 
-def _size(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _size(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     return (
         request.tasks_min <= hub.slots_empty,
-        f"{_tasks(request)}; the hub holds {hub.slots_empty} of them when empty",
-        f"ask for at most {hub.slots_empty} tasks, or choose a larger hub",
+        f"{_tasks(request)}; the empty hub fits {hub.slots_empty}",
+        f"request at most {hub.slots_empty} tasks, or choose a larger hub",
     )
 
 
-def _tasks(request: Request) -> str:
+def _tasks(request: PlacementRequest) -> str:
     return f"{request.tasks} tasks" + (f", at least {request.tasks_min}" if request.tasks_min < request.tasks else "")
 
 
-def _domain(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _domain(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     level = request.topology.required
     if level is Level.HUB:
-        return True, "may stand anywhere in the hub", ""
+        return True, "may be anywhere in the hub", ""
     if hub.domain_slots_empty is None:
         return True, f"wants one {level}; not published by this hub", ""
     return (
         request.tasks_min <= hub.domain_slots_empty,
         f"{_tasks(request)} in one {level}; the largest {level} holds {hub.domain_slots_empty} when empty",
-        f"ask for a larger domain than {level}, or for fewer GPUs",
+        f"request a larger domain than {level}, or fewer GPUs",
     )
 
 
-def _power_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _power_limit(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     return (
         not hub.power_limit,
-        hub.power_limit or "the empty hub has power and cooling for it",
-        "ask for fewer GPUs, or for a larger domain",
+        hub.power_limit or "the empty hub has enough power and cooling",
+        "request fewer GPUs, or a larger domain",
     )
 
 
-def _quota_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _quota_limit(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     return (
         not hub.quota_limit,
-        hub.quota_limit or "no larger than the quota of its tenant",
-        "ask for less, or have the quota raised",
+        hub.quota_limit or "within the quota of its tenant",
+        "request less, or have the quota raised",
     )
 
 
-def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _process_limit(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     needed = request.tasks_min if request.runs_process else 0
     if not needed or not hub.nodes_up:  # the limit is known only while agents are connected
-        return True, "runs no process" if not needed else "not known while no agent is connected", ""
+        return True, "runs no process" if not needed else "unknown while no agent is connected", ""
     total = hub.process_slots_total
     return (
         needed <= total,
@@ -125,48 +127,48 @@ def _process_limit(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
-_OPEN = "an operator opens nodes again: `harch node uncordon`"
+_OPEN = "an operator uncordons nodes: `harch node uncordon`"
 
 
-def _nodes_up(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _nodes_up(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     if hub.held_back and not hub.nodes_up:
-        return False, f"no node takes work; {hub.held_back}", _OPEN
-    return hub.nodes_up > 0, f"{hub.nodes_up} nodes are served by an agent", "start an agent: `harch agent serve`"
+        return False, f"no node accepts work; {hub.held_back}", _OPEN
+    return hub.nodes_up > 0, f"{hub.nodes_up} nodes served by an agent", "start an agent: `harch agent serve`"
 
 
-def _quota(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _quota(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     rejection = hub.quota_rejection
     return not rejection, rejection or "within quota", "wait for other work of this tenant to end, or raise its quota"
 
 
-def _process_slots(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _process_slots(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     needed = hub.wanted(request) if request.runs_process else 0
     missing = needed - hub.process_slots_free
     return (
         missing <= 0,
         f"needs {needed} of {hub.process_slots_free} free process slots",
-        f"starts when {missing} more running processes have ended",
+        f"starts when {missing} more running processes end",
     )
 
 
-def _capacity(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _capacity(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     needs = request.needs
     free = sum(m.free for m in hub.suitable(request))
     wanted = hub.wanted(request)
     missing = wanted - hub.slots_now
     per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus, memory and storage on one node"
     detail = f"{wanted} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
-    fix = f"starts when {missing} more times {per_task} come free"
+    fix = f"starts when {missing} x {per_task} come free"
     if missing > 0 and hub.held_back:
         detail = f"{detail}; {hub.held_back}"
         fix = f"{fix}, or {_OPEN}" if hub.held_back_slots else fix
     return missing <= 0, detail, fix
 
 
-def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _domain_now(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     level = request.topology.required
     if level is Level.HUB or hub.domain_slots_now is None:
-        return True, "may stand anywhere in the hub" if level is Level.HUB else "not published by this hub", ""
+        return True, "may be anywhere in the hub" if level is Level.HUB else "not published by this hub", ""
     wanted = hub.wanted(request)
     missing = wanted - hub.domain_slots_now
     gpus = missing * request.needs.gpus
@@ -177,33 +179,37 @@ def _domain_now(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     )
 
 
-def _power(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _power(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     """All its tasks together: feeds and plants are shared."""
     if hub.power_short is None or not request.needs.gpus:
         return True, "draws no GPU power" if not request.needs.gpus else "not published by this hub", ""
-    return not hub.power_short, hub.power_short or "not in its way", "starts when work ends or cooling recovers"
-
-
-def _kept_free(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
     return (
-        not hub.kept_free,
-        hub.kept_free or "nothing that it would use is kept for others",
-        "starts after them; sooner if it promises to end before (`max_duration_s`)",
+        not hub.power_short,
+        hub.power_short or "enough power and cooling",
+        "starts when running work ends or cooling recovers",
     )
 
 
-def _layout(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
+def _kept_free(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
+    return (
+        not hub.kept_free,
+        hub.kept_free or "nothing that it needs is reserved for others",
+        "starts after them; sooner if it ends before (set `max_duration_s`)",
+    )
+
+
+def _layout(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     """What the decision itself says, for what no single figure shows."""
     others = (_process_slots, _power, _capacity, _domain_now, _kept_free)
     explained = hub.fits is not False or any(not judge(request, hub)[0] for judge in others)
-    return explained, "its tasks go together" if explained else "no layout holds all its tasks together", _WAIT
+    return explained, "its tasks fit together" if explained else "no layout fits all its tasks together", _WAIT
 
 
-def _turn(request: Request, hub: HubFacts) -> tuple[bool, str, str]:
-    return not hub.turn, hub.turn or "nobody who comes first is in its way", _WAIT
+def _turn(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
+    return not hub.turn, hub.turn or "nothing ahead of it blocks it", _WAIT
 
 
-_WAIT = "starts when work ends"
+_WAIT = "starts when running work ends"
 
 
 # The order is part of the contract: residency first, so that no later rule ever sees a forbidden hub.
@@ -236,7 +242,7 @@ def is_never(outcomes: Iterable[RuleOutcome]) -> bool:
     return any(not outcome.passed and outcome.rule in _PERMANENT for outcome in outcomes)
 
 
-def outcomes(request: Request, hub: HubFacts) -> tuple[RuleOutcome, ...]:
+def outcomes(request: PlacementRequest, hub: HubFacts) -> tuple[RuleOutcome, ...]:
     """Every rule with its answer, for explanations."""
     results = []
     for check in HARD_CHECKS:
@@ -245,7 +251,7 @@ def outcomes(request: Request, hub: HubFacts) -> tuple[RuleOutcome, ...]:
     return tuple(results)
 
 
-def first_rejection(request: Request, hub: HubFacts, *, permanent_only: bool = False) -> Rejection | None:
+def first_rejection(request: PlacementRequest, hub: HubFacts, *, permanent_only: bool = False) -> Rejection | None:
     """The first "no" in the written order, or None."""
     for check in HARD_CHECKS:
         if permanent_only and not check.permanent:

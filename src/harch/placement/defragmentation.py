@@ -5,6 +5,8 @@ moves has a place to go in the same plan. It is worth it only for requests that 
 of a GPU fits into any gap.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Ints
-from harch.placement.request import Request
+from harch.placement.queueing.releases import Releases
+from harch.placement.queueing.running import RunningRequest, find_slots
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.running import Running, find_slots
 from harch.workloads.spec import Level
 
 DOMAINS_TRIED_MAX = 12  # per level, those with most free GPUs first
@@ -28,7 +30,7 @@ MOVERS_LOOKED_AT_MAX = 48  # per domain, those that lose least first
 class Move:
     """One workload leaves its place for another."""
 
-    running: Running
+    running: RunningRequest
     to: tuple[TaskSlot, ...]
     lost_gpu_s: float
 
@@ -37,7 +39,7 @@ class Move:
 class DefragmentationPlan:
     """`moves` free `rows` for `request`. `kind` restart: from the workload's own checkpoint folder."""
 
-    request: Request
+    request: PlacementRequest
     slots: tuple[TaskSlot, ...]
     level: Level
     rows: tuple[int, ...]
@@ -58,14 +60,14 @@ class DefragmentationPlan:
         names = ", ".join(move.running.request.id for move in self.moves)
         return (
             f"moving {len(self.moves)} ({names}) frees one {self.level} for {self.request.id}; "
-            f"{self.lost_gpu_s:.0f} GPU-seconds are done again"
+            f"{self.lost_gpu_s:.0f} GPU-seconds are repeated"
         )
 
 
 def plan_defragmentation(
     room: Room,
-    request: Request,
-    running: Sequence[Running],
+    request: PlacementRequest,
+    running: Sequence[RunningRequest],
     now_s: float,
     *,
     moves_max: int,
@@ -89,7 +91,7 @@ def plan_defragmentation(
     return None
 
 
-def _promising(room: Room, request: Request, level: Level, within: Bools) -> list[Bools]:
+def _promising(room: Room, request: PlacementRequest, level: Level, within: Bools) -> list[Bools]:
     """Domains that would hold the request when empty, those with most free GPUs first."""
     domain_of = _domain_of(room, level)
     capacity = np.bincount(domain_of, room.slots_when_empty(request.needs) * (room.arrays.available & within))
@@ -99,7 +101,7 @@ def _promising(room: Room, request: Request, level: Level, within: Bools) -> lis
 
 
 def _clear(
-    room: Room, request: Request, releases: Releases, level: Level, within: Bools, now_s: float, moves_max: int
+    room: Room, request: PlacementRequest, releases: Releases, level: Level, within: Bools, now_s: float, moves_max: int
 ) -> DefragmentationPlan | None:
     running = [releases.item(number) for number in releases.numbers]
     movers = [
@@ -137,14 +139,14 @@ def _clear(
 
 
 def _rehouse(
-    room: Room, request: Request, slots: tuple[TaskSlot, ...], leaving: list[Running], now_s: float
+    room: Room, request: PlacementRequest, slots: tuple[TaskSlot, ...], leaving: list[RunningRequest], now_s: float
 ) -> tuple[Move, ...] | None:
     """A place for everybody who leaves, beside the request; the largest first. None if somebody finds none."""
     everywhere = np.ones(room.arrays.size, np.bool_)
     _take(room, request, slots)
     moves = []
 
-    def largest_first(item: Running) -> tuple[int, str]:
+    def largest_first(item: RunningRequest) -> tuple[int, str]:
         return -item.request.tasks * room.kind(item.request.needs).gpu_milli_total, item.request.id
 
     for item in sorted(leaving, key=largest_first):
@@ -156,7 +158,7 @@ def _rehouse(
     return tuple(moves)
 
 
-def _take(room: Room, request: Request, slots: tuple[TaskSlot, ...]) -> None:
+def _take(room: Room, request: PlacementRequest, slots: tuple[TaskSlot, ...]) -> None:
     for slot in slots:
         room.take(request.needs, slot, exclusive=request.topology.exclusive)
     if request.runs_process:

@@ -13,6 +13,8 @@ a knapsack over the tree of neighbourhoods finds the optimum of the same key. (W
 cross each other, PCIe switches that cross islands, and NUMA domains that cross either, are not counted.)
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass

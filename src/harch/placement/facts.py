@@ -1,4 +1,9 @@
-"""What do the hard checks know of a hub? The same facts: live for one's own hub, published ones for peers."""
+"""What do the hard checks know of a hub, and what keeps a request from starting?
+
+Live facts for the own hub, published ones for peers; constraints lifted one after the other.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -7,13 +12,96 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harch.placement.obstacles import find_obstacles, power_limit
-from harch.placement.placing import sizes
+from harch.placement.placer import allowed_nodes, sizes
 from harch.placement.policy.shapes import GPU_MILLI, Ints
-from harch.placement.request import Request
-from harch.placement.room import Room, gpu_slots
-from harch.placement.turns.reservations import Reservation
+from harch.placement.queueing.reservations import Reservation
+from harch.placement.queueing.running import find_slots
+from harch.placement.request import PlacementRequest
+from harch.placement.room import Room, TaskSlot, gpu_slots
 from harch.workloads.spec import Level
+
+# What keeps a request from starting? The functions of the decision, with one constraint lifted after the other.
+#
+# An explanation that evaluates anything else than the decision does will be untrue some day.
+
+
+_NAMED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """What is in the way of a request, in a room as it is. Free GPUs, processes and quotas are told by others."""
+
+    fits: bool = True
+    kept_by: tuple[Reservation, ...] = ()  # it would fit, but for what they keep
+    power_short: str = ""  # it would fit, but for the power or cooling that its tasks share
+
+
+def find_obstacles(
+    room: Room, request: PlacementRequest, reservations: Sequence[Reservation], *, now_s: float
+) -> Obstacles:
+    if _slots(room, request, reservations, now_s) is not None:
+        return Obstacles()
+    least = sizes(request, now_s)[-1]
+    if request.runs_process and room.process_slots_free < least:  # what else is in the way, were they there?
+        room = room.copy()
+        room.process_slots_free = least
+        if _slots(room, request, reservations, now_s) is not None:
+            return Obstacles(fits=False)
+    if _slots(room, request, (), now_s) is not None:
+        alone = [kept for kept in reservations if _slots(room, request, (kept,), now_s) is None]
+        return Obstacles(fits=False, kept_by=tuple(alone or reservations))
+    wished = _slots(room.without_power_limits(), request, (), now_s)
+    return Obstacles(fits=False, power_short="" if wished is None else _power_short(room, request, wished))
+
+
+def power_limit(room: Room, request: PlacementRequest) -> str:
+    """Which feeds and plants would not carry it, if nothing else ran and everything was as the fleet file says; empty
+    if they would, or if there are not even GPUs enough. The fewest tasks that it would ever start with count."""
+    whole = room.whole_and_empty
+    everywhere = np.ones(whole.arrays.size, np.bool_)
+    if not whole.power_can_bind or find_slots(whole, request, request.tasks_min, everywhere) is not None:
+        return ""
+    wished = find_slots(whole.without_power_limits(), request, request.tasks_min, everywhere)
+    return "" if wished is None else _power_short(whole, request, wished)
+
+
+def _slots(
+    room: Room, request: PlacementRequest, reservations: Sequence[Reservation], now_s: float
+) -> tuple[TaskSlot, ...] | None:
+    allowed = allowed_nodes(room, request, reservations, now_s)
+    found = (find_slots(room, request, tasks, allowed) for tasks in sizes(request, now_s))
+    return next((slots for slots in found if slots is not None), None)
+
+
+def _power_short(room: Room, request: PlacementRequest, wished: tuple[TaskSlot, ...]) -> str:
+    """Which feeds and plants cannot carry the layout that it would have without them. Where each node alone could be
+    carried, it is their sum that cannot."""
+    rows = np.array([slot.row for slot in wished])
+    watts = room.watts(request.needs)[rows]
+    racks = room.rack[rows]
+    rack_w = np.bincount(racks, watts, len(room.rack_row))
+    zone_w = np.bincount(room.rack_zone[racks], watts, len(room.zone_heat_w))
+    zone_w_free = room.zone_heat_w_max - room.zone_heat_w
+    zones = [f"cooling zone {zone.id}" for zone in room.hub.cooling_zones]
+    feeds = [f"the feed of rack {rack.id}" for rack in room.hub.racks]
+    short = [
+        *_short_of(zones, zone_w_free.tolist(), zone_w.tolist()),
+        *_short_of(feeds, room.rack_power_w_free.tolist(), rack_w.tolist()),
+    ]
+    return "; ".join(short[:_NAMED_MAX]) or "no feed and cooling plant together can carry all its tasks"
+
+
+def _short_of(names: list[str], free_w: list[float], wanted_w: list[float]) -> list[str]:
+    return [
+        f"{name} has {max(free, 0.0) / 1000:.1f} kW free; it would draw {wanted / 1000:.1f} kW there"
+        for name, free, wanted in zip(names, free_w, wanted_w, strict=True)
+        if wanted > max(free, 0.0)
+    ]
+
+
+# What do the hard checks know of a hub? The same facts: live for one's own hub, published ones for peers.
+
 
 NODES_NAMED_MAX = 3  # the rest is counted
 
@@ -67,11 +155,11 @@ class HubFacts:
     source: str = "live"
     age_s: float | None = None
 
-    def wanted(self, request: Request) -> int:
+    def wanted(self, request: PlacementRequest) -> int:
         """The fewest tasks that it would start with now."""
         return request.tasks if self.tasks_now is None else self.tasks_now
 
-    def suitable(self, request: Request) -> tuple[ModelFacts, ...]:
+    def suitable(self, request: PlacementRequest) -> tuple[ModelFacts, ...]:
         """The models that the request may use."""
         needs = request.needs
         return tuple(
@@ -112,7 +200,7 @@ def live_facts(
     status_detail: str,
     room: Room,
     process_slots_total: int,
-    request: Request,
+    request: PlacementRequest,
     now_s: float,
     reservations: Sequence[Reservation] = (),
     turn: str = "",
@@ -162,7 +250,7 @@ def live_facts(
     )
 
 
-def _held_back(room: Room, request: Request, slots_now: int) -> tuple[str, int]:
+def _held_back(room: Room, request: PlacementRequest, slots_now: int) -> tuple[str, int]:
     """Cordoned nodes and GPUs marked unhealthy, in words; and how many more tasks would fit, were all nodes open."""
     reasons = []
     more = 0
@@ -177,11 +265,13 @@ def _held_back(room: Room, request: Request, slots_now: int) -> tuple[str, int]:
         reasons.append(f"{more or 'none'} more would fit on cordoned nodes ({names})")
     unhealthy = int((room.withheld_milli[suits] == GPU_MILLI).sum()) if request.needs.gpus else 0
     if unhealthy:
-        reasons.append(f"{unhealthy} suitable GPUs are idle but marked unhealthy")
+        reasons.append(f"{unhealthy} suitable GPUs are idle but unhealthy")
     return "; ".join(reasons), more
 
 
-def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, whole_islands: bool) -> tuple[int, str]:
+def _best_domain(
+    room: Room, slots: Ints, level: Level, request: PlacementRequest, *, whole_islands: bool
+) -> tuple[int, str]:
     """Most tasks that one domain of this level takes, and which domain that is."""
     hub = room.hub
     if level is Level.HUB:
@@ -205,7 +295,7 @@ def _best_domain(room: Room, slots: Ints, level: Level, request: Request, *, who
     return best, where
 
 
-def published_slots(models: tuple[ModelFacts, ...], request: Request, nodes_up: int) -> tuple[int, int]:
+def published_slots(models: tuple[ModelFacts, ...], request: PlacementRequest, nodes_up: int) -> tuple[int, int]:
     """Tasks that a peer could take (empty, now), estimated from its published histogram, which lacks CPU and memory.
 
     Empty it takes no more than that: its nodes may differ, and nothing may be called impossible that is not.

@@ -1,15 +1,17 @@
 """The learned policy as a scorer: rollout value and scarcity prices, from the hub's own history. Needs Numba."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import numpy as np
 
-from harch.placement.policy.engine import Decision, PlacementEngine
-from harch.placement.policy.history import History
+from harch.placement.policy.engine import PlacementDecision, PlacementEngine
+from harch.placement.policy.lessons import RequestHistory
 from harch.placement.policy.shapes import Bools, Floats, Ints, NodeShape
-from harch.placement.policy.shapes import Request as Kind
+from harch.placement.policy.shapes import ShapeRequest as Kind
 from harch.placement.room import Room, TaskSlot
-from harch.placement.scorers import POLICY_HARCH, Choice
+from harch.placement.scoring import POLICY_HARCH, Choice
 
 
 class LearnedPolicy:
@@ -17,7 +19,7 @@ class LearnedPolicy:
 
     name = POLICY_HARCH
 
-    def __init__(self, room: Room, *, history: History | None = None) -> None:
+    def __init__(self, room: Room, *, history: RequestHistory | None = None) -> None:
         arrays = room.arrays
         shapes = [
             NodeShape(*row)
@@ -71,6 +73,6 @@ class LearnedPolicy:
         return np.asarray(self.engine.history.rows())
 
 
-def _choice(decision: Decision) -> Choice:
+def _choice(decision: PlacementDecision) -> Choice:
     device = decision.devices[0] if len(decision.devices) == 1 else None
     return Choice(decision.node, device, decision.score, decision.parts._asdict())

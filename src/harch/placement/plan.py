@@ -1,5 +1,7 @@
 """What does a round of the scheduler decide, in values and in words? Assignments, the plan, and reasons for people."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -7,22 +9,22 @@ from dataclasses import dataclass
 
 from harch.placement.defragmentation import DefragmentationPlan
 from harch.placement.policy.shapes import GPU_MILLI
-from harch.placement.request import Request
+from harch.placement.queueing.preemption import PreemptionPlan
+from harch.placement.queueing.reservations import Reservation
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
 from harch.placement.topology import Prediction
-from harch.placement.turns.preemption import PreemptionPlan
-from harch.placement.turns.reservations import Reservation
-from harch.workloads.lifecycle import TaskPlacement
+from harch.wire.workloads import TaskPlacement
 from harch.workloads.spec import Level
 
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class GpuAssignment:
     """A whole workload placed: its tasks in rank order, and why there."""
 
-    request: Request
+    request: PlacementRequest
     slots: tuple[TaskSlot, ...]
     tasks: tuple[TaskPlacement, ...]
     score: float
@@ -35,7 +37,7 @@ class Assignment:
 class SchedulePlan:
     """What one round decided. Assignments are booked; preemptions are for the hub to carry out."""
 
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[GpuAssignment, ...] = ()
     preemptions: tuple[PreemptionPlan, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     complete: bool = True  # False: the limit was reached, ask again at once
@@ -65,7 +67,9 @@ def placements_of(room: Room, slots: tuple[TaskSlot, ...]) -> tuple[TaskPlacemen
     )
 
 
-def reason(room: Room, scorer_name: str, request: Request, slots: tuple[TaskSlot, ...], prediction: Prediction) -> str:
+def reason(
+    room: Room, scorer_name: str, request: PlacementRequest, slots: tuple[TaskSlot, ...], prediction: Prediction
+) -> str:
     """Why there, in one line."""
     speed = "" if prediction is ALONE else f"; {prediction}"
     if len(slots) == 1:

@@ -18,6 +18,8 @@ node become equal tasks of at most eight each (16 is 2 x 8, 12 is 2 x 6, 11 is 1
 exactly. Case does not matter, a plural may be singular, `or` may stand for `|`.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -28,8 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.placement.query_parser import parse_values
-from harch.placement.query_words import mistake
+from harch.placement.query_parser import mistake, parse_values
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 GPUS_PER_TASK = 8  # how a total is split into tasks: the size of the common node
@@ -42,7 +43,7 @@ QUERY_FIELDS = frozenset({"tasks", "resources", "topology", "countries_allowed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class ResourceQuery:
     """What a query says; None and empty for what it leaves open. Sizes are of each task."""
 
     tasks: int | None = None
@@ -62,7 +63,7 @@ class Query:
 
 
 @lru_cache(_PARSED_MAX)
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> ResourceQuery:
     """Raises E0201 with the position of the first mistake, what was expected there, and what may have been meant."""
     values = parse_values(text)
     gpus = values.pop("gpus", None)
@@ -71,9 +72,9 @@ def parse_query(text: str) -> Query:
             values |= {"gpus": 1, "gpu_fraction": gpus}
         else:
             values |= _split(int(gpus), values)
-    query = msgspec.convert(values, Query)
+    query = msgspec.convert(values, ResourceQuery)
     if query.gpus is not None and query.tasks is None:
-        query = msgspec.convert(values | {"tasks": 1}, Query)
+        query = msgspec.convert(values | {"tasks": 1}, ResourceQuery)
     if query.gpu_memory_gb is not None and query.gpus is not None and query.gpu_fraction is None:
         raise mistake(
             1, "`with 20 GB` is what a share gets, as in `0.25 GPU with 20 GB`; a whole GPU comes with all its memory"
@@ -81,7 +82,7 @@ def parse_query(text: str) -> Query:
     if query.required in (Level.ISLAND, Level.NODE) and query.strategy is Strategy.SPREAD:
         raise mistake(1, f"`spread` needs several nodes, so it excludes `same {query.required}`")
     if query.required and query.preferred and query.preferred.rank > query.required.rank:
-        raise mistake(1, f"it prefers one {query.preferred} and requires one {query.required}, which is smaller")
+        raise mistake(1, f"prefers one {query.preferred} and requires one {query.required}, which is smaller")
     return query
 
 
@@ -98,7 +99,7 @@ def _split(gpus: int, values: dict[str, object]) -> dict[str, object]:
     return {"tasks": tasks, "gpus": per_task}
 
 
-def describe(query: Query) -> str:
+def describe(query: ResourceQuery) -> str:
     """The same in the plainest words: `parse_query(describe(query)) == query`."""
     parts = []
     if query.gpus is not None:
@@ -175,7 +176,7 @@ def apply_query(spec: WorkloadSpec) -> WorkloadSpec:
         )
         return msgspec.convert(msgspec.to_builtins(applied), WorkloadSpec)  # replacing checks no limits, reading does
     except (msgspec.ValidationError, ValueError) as error:
-        raise HarchError("E0201", f"the query asks for too much or too little: {error}", field="query") from None
+        raise HarchError("E0201", f"a number in the query is out of range: {error}", field="query") from None
 
 
 def without_query(spec: WorkloadSpec) -> WorkloadSpec:
@@ -189,8 +190,8 @@ def without_query(spec: WorkloadSpec) -> WorkloadSpec:
     if query.gpu_models:
         sizes |= {"gpu_model": None, "gpu_models": None}
     kept = {name: value for name, value in msgspec.to_builtins(spec.resources).items() if name not in sizes}
-    wishes = [name for name in _TOPOLOGY if getattr(query, name) is not None]
-    topology = {name: value for name, value in msgspec.to_builtins(spec.topology).items() if name not in wishes}
+    preferences = [name for name in _TOPOLOGY if getattr(query, name) is not None]
+    topology = {name: value for name, value in msgspec.to_builtins(spec.topology).items() if name not in preferences}
     return replace(
         spec,
         query=None,
@@ -200,7 +201,7 @@ def without_query(spec: WorkloadSpec) -> WorkloadSpec:
     )
 
 
-def _countries(spec: WorkloadSpec, query: Query) -> tuple[str, ...]:
+def _countries(spec: WorkloadSpec, query: ResourceQuery) -> tuple[str, ...]:
     if not query.countries or not spec.countries_allowed:
         return query.countries or spec.countries_allowed
     both = tuple(code for code in query.countries if code in spec.countries_allowed)
@@ -210,15 +211,15 @@ def _countries(spec: WorkloadSpec, query: Query) -> tuple[str, ...]:
 
 
 def _refuse_contradictions(
-    given: Resources | Topology, default: Resources | Topology, said: dict[str, object], path: str
+    given: Resources | Topology, default: Resources | Topology, stated: dict[str, object], path: str
 ) -> None:
-    for name, value in said.items():
+    for name, value in stated.items():
         if getattr(given, name) not in (getattr(default, name), value):
             raise _contradiction(path + name, getattr(given, name), value)
 
 
-def _contradiction(path: str, given: object, said: object) -> HarchError:
-    words = ", ".join(said) if isinstance(said, tuple) else said
+def _contradiction(path: str, given: object, stated: object) -> HarchError:
+    words = ", ".join(stated) if isinstance(stated, tuple) else stated
     return HarchError(
-        "E0201", f"the query says {words} where `{path}` says {given}", hint="say it in one of them", field=path
+        "E0201", f"the query gives {words} but `{path}` has {given}", hint="use only one of them", field=path
     )

@@ -1,5 +1,7 @@
 """What does placement need to know of a workload? Its shape, its wishes, whose it is; nothing of what it does."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from typing import Self
@@ -9,7 +11,7 @@ from msgspec import Struct
 from harch.workloads.spec import Level, Resources, SchedulingClass, Strategy, Topology, WorkloadSpec
 
 
-class Request(Struct, frozen=True, kw_only=True, gc=False):
+class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     """`tasks` equal tasks, placed all together (or `tasks_min` of them, once `degrade_after_s` have passed)."""
 
     id: str
@@ -38,7 +40,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         tenant: str = "",
         submitted_s: float = 0.0,
         hubs_allowed: tuple[str, ...] | None = None,
-    ) -> Request:
+    ) -> PlacementRequest:
         return cls(
             id=workload_id,
             tenant=tenant,
@@ -90,9 +92,9 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         text = f"{each}, {needs.cpus:g} cpus, {needs.memory_gb:g} GB"
         text += f", {needs.storage_gb:g} GB of storage" if needs.storage_gb else ""
         text = f"{self.tasks} tasks of {text}" if self.tasks > 1 else text
-        wish = self.topology
-        if wish.required is not Level.HUB:
-            text += f", all in one {wish.required}"
-        if wish.strategy is Strategy.SPREAD:
+        topology = self.topology
+        if topology.required is not Level.HUB:
+            text += f", all in one {topology.required}"
+        if topology.strategy is Strategy.SPREAD:
             text += ", spread"
-        return f"{text}, nodes of its own" if wish.exclusive else text
+        return f"{text}, exclusive nodes" if topology.exclusive else text

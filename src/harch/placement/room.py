@@ -4,6 +4,8 @@
 refuses to give anything twice, and can be copied, so that a plan is made on a copy and only then carried out.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -27,7 +29,7 @@ from harch.placement.policy.shapes import (
     copied,
     empty_nodes,
 )
-from harch.placement.policy.shapes import Request as Kind
+from harch.placement.policy.shapes import ShapeRequest as Kind
 from harch.workloads.spec import Resources
 
 MIB_PER_GB = 1024
@@ -300,7 +302,7 @@ class Room:
             self.arrays.gpu_milli_free[row, device] = 0
 
     def set_cooling(self, zone: int, heat_kw_max: float) -> None:
-        """What the plant removes now. Less than the present heat stops new work there; it evicts nothing."""
+        """What the plant removes now. Less than the current heat stops new work there; it evicts nothing."""
         self.zone_heat_w_max[zone] = heat_kw_max * 1000
         self.power_can_bind = self._power_can_bind()
 

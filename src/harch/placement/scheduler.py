@@ -1,36 +1,43 @@
-"""Who gets which GPUs now? The scheduler of one hub: a deterministic value without clock or I/O.
+"""Who gets which GPUs now, and what will the next round do?
 
-The hub's job machine and `harch simulate` drive the same class. One round is six steps, in this order:
-
-1. heads      whose turn is it (`turns.queue`)
-2. hard rules residency first, then quota, processes, what reservations keep free; each "no" is a rule with a number
-3. place      one node by score, or a gang in the lowest domain that fits; devices by topology (`placing`)
-4. degrade    a gang that waited long enough takes fewer tasks, if it said so
-5. preempt    a higher class may take from lower ones, within written limits
-6. reserve    the first blocked requests keep the domains that clear first; others may only fill in behind them
+The scheduler of one hub: a deterministic value without clock or I/O, and its twin.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from harch.base.rejection import Rejection
-from harch.placement.books import Books
 from harch.placement.defragmentation import DefragmentationPlan, plan_defragmentation
-from harch.placement.explanation import Candidate
-from harch.placement.placing import LayOutGang, allowed_nodes, by_topology, candidates, find_place, may_run_here, sizes
-from harch.placement.plan import ALONE, Assignment, Clearing, SchedulePlan, placements_of, reason
+from harch.placement.placer import LayOutGang, allowed_nodes, by_topology, candidates, find_place, may_run_here, sizes
+from harch.placement.plan import ALONE, Clearing, GpuAssignment, SchedulePlan, placements_of, reason
 from harch.placement.policy.shapes import GPU_MILLI, Bools
-from harch.placement.request import Request
-from harch.placement.turns.kept import KeptNodes
-from harch.placement.turns.making_room import plan_making_room
-from harch.placement.turns.outlook import Outlook
-from harch.placement.turns.preemption import PreemptionPlan, plan_preemption
-from harch.placement.turns.reservations import Reservation, plan_reservation
-from harch.placement.turns.settings import LOWEST_CLASS
+from harch.placement.queueing.preemption import PreemptionPlan, plan_preemption
+from harch.placement.queueing.releases import RoomOutlook
+from harch.placement.queueing.reservations import Reservation, plan_reservation
+from harch.placement.queueing.reserved_nodes import KeptNodes, plan_making_room
+from harch.placement.queueing.settings import LOWEST_CLASS
+from harch.placement.request import PlacementRequest
+from harch.placement.state import PlacementState
+from harch.wire.explanations import Candidate
+
+# Who gets which GPUs now? The scheduler of one hub: a deterministic value without clock or I/O.
+#
+# The hub's job machine and `harch simulate` drive the same class. One round is six steps, in this order:
+#
+# 1. heads      whose turn is it (`turns.queue`)
+# 2. hard rules residency first, then quota, processes, what reservations keep free; each "no" is a rule with a number
+# 3. place      one node by score, or a gang in the lowest domain that fits; devices by topology (`placing`)
+# 4. degrade    a gang that waited long enough takes fewer tasks, if it said so
+# 5. preempt    a higher class may take from lower ones, within written limits
+# 6. reserve    the first blocked requests keep the domains that clear first; others may only fill in behind them
+
 
 PREEMPTIONS_TRIED_MAX = 2  # per round
 PREEMPT_AGAIN_S = 20.0  # a search for victims costs a millisecond, and what runs changes slowly
@@ -39,7 +46,7 @@ SHAPES_MAX = 1000
 
 
 @dataclass
-class Scheduler(Books):
+class Scheduler(PlacementState):
     """Decides over the books of a hub. What it decides is booked at once; the rest is for the hub to carry out."""
 
     lay_out: LayOutGang = by_topology
@@ -87,9 +94,9 @@ class Scheduler(Books):
 
     def _pass(
         self, now_s: float, placed_max: int, tried: set[object], preemptions: list[PreemptionPlan]
-    ) -> list[Assignment]:
+    ) -> list[GpuAssignment]:
         """Everybody once, in the order of their turns."""
-        assignments: list[Assignment] = []
+        assignments: list[GpuAssignment] = []
         kept, vacancies = self.kept, self.vacancies
         # Who stays blocked is looked at only if somebody could be stopped for it, or nodes be kept.
         order = self.queue.in_order(
@@ -127,18 +134,18 @@ class Scheduler(Books):
                     kept.keep_for(request, now_s)
         return assignments
 
-    def _look_at(self, request: Request) -> None:
+    def _look_at(self, request: PlacementRequest) -> None:
         self.subject = request.id
 
     def _may_start(self, request_id: str, now_s: float) -> bool:
         request = self.queue.waiting(request_id)
         return request is not None and self._over_quota(request, now_s) is None
 
-    def _over_quota(self, request: Request, now_s: float) -> Rejection | None:
+    def _over_quota(self, request: PlacementRequest, now_s: float) -> Rejection | None:
         """Also the fewest tasks that it would start with now are more than its tenant may hold."""
         return self.queue.quota_rejection(request, sizes(request, now_s)[-1])
 
-    def _serve_cleared(self, now_s: float) -> list[Assignment]:
+    def _serve_cleared(self, now_s: float) -> list[GpuAssignment]:
         """Whom others made room for goes first."""
         clearing = self.clearing
         if clearing is None:
@@ -153,7 +160,7 @@ class Scheduler(Books):
         self.clearing = None
         return [assignment]
 
-    def _serve_kept(self, now_s: float) -> list[Assignment]:
+    def _serve_kept(self, now_s: float) -> list[GpuAssignment]:
         """For whom nodes are kept, though work like it came back before it: the pass would ask that one only, which
         may not have the nodes, and both would wait for ever."""
         assignments = []
@@ -163,7 +170,7 @@ class Scheduler(Books):
                 assignments += [] if assignment is None else [assignment]
         return assignments
 
-    def _try(self, request: Request, now_s: float) -> Assignment | None:
+    def _try(self, request: PlacementRequest, now_s: float) -> GpuAssignment | None:
         """2. to 4.: hard rules, place, degrade."""
         self._look_at(request)
         found = find_place(self, request, self.binding(request, now_s), now_s=now_s, lay_out=self.lay_out)
@@ -174,16 +181,18 @@ class Scheduler(Books):
         self.kept.release(request.id)
         prediction = ALONE if sum(len(slot.devices) for slot in slots) < 2 else self.topology.predict(request, slots)
         why = reason(self.room, self.scorer.name, request, slots, prediction)
-        return Assignment(request, slots, placements_of(self.room, slots), choice.score, choice.parts, prediction, why)
+        return GpuAssignment(
+            request, slots, placements_of(self.room, slots), choice.score, choice.parts, prediction, why
+        )
 
-    def binding(self, request: Request, now_s: float) -> list[Reservation]:
+    def binding(self, request: PlacementRequest, now_s: float) -> list[Reservation]:
         """A higher class need not wait long for what is kept for a lower one; but first it looks elsewhere."""
         waited_s = now_s - request.submitted_s
         if waited_s < self.settings.kept_yields_after_s:
             return list(self.reservations)
         return [kept for kept in self.reservations if not kept.yields_to(request)]
 
-    def _waits_for_room_only(self, request: Request, now_s: float) -> bool:
+    def _waits_for_room_only(self, request: PlacementRequest, now_s: float) -> bool:
         """Time cannot make it fit: only room, or processes, that come free."""
         waited_s = now_s - request.submitted_s
         if request.tasks_min < request.tasks and waited_s < request.degrade_after_s:
@@ -192,7 +201,7 @@ class Scheduler(Books):
             kept.yields_to(request) for kept in self.reservations
         )
 
-    def _preempt(self, request: Request, now_s: float) -> PreemptionPlan | None:
+    def _preempt(self, request: PlacementRequest, now_s: float) -> PreemptionPlan | None:
         """5. preempt. Nobody is stopped on nodes with crippled links while it would help elsewhere."""
         allowed = allowed_nodes(self.room, request, self.binding(request, now_s), now_s)
         plan = None
@@ -242,7 +251,7 @@ class Scheduler(Books):
 
     # For other hubs
 
-    def hold(self, request: Request, *, now_s: float, until_s: float) -> Assignment | None:
+    def hold(self, request: PlacementRequest, *, now_s: float, until_s: float) -> GpuAssignment | None:
         """Books GPUs for somebody who may come. Until then they count as held by what is about to end."""
         if self._over_quota(request, now_s) is not None:
             return None
@@ -251,9 +260,9 @@ class Scheduler(Books):
             self.stopping[request.id] = until_s
         return assignment
 
-    def start_estimate_s(self, request: Request, *, now_s: float) -> float | None:
+    def start_estimate_s(self, request: PlacementRequest, *, now_s: float) -> float | None:
         """In how many seconds it could start if it came now, from what running work promised; None: nobody knows."""
-        outlook = Outlook(
+        outlook = RoomOutlook(
             self.releases,
             now_s,
             margin_s=self.settings.backfill_margin_s,
@@ -265,7 +274,7 @@ class Scheduler(Books):
 
     # Making room, and explaining
 
-    def plan_defragmentation(self, request: Request, *, now_s: float) -> DefragmentationPlan | None:
+    def plan_defragmentation(self, request: PlacementRequest, *, now_s: float) -> DefragmentationPlan | None:
         """Which work would have to move so that this request fits; a plan only, nothing is changed."""
         running = [item for key, item in self.running.items() if key not in self.stopping]
         everywhere = np.ones(self.room.arrays.size, np.bool_)
@@ -276,7 +285,7 @@ class Scheduler(Books):
                 return plan
         return None
 
-    def _whole_first(self, request: Request, allowed: Bools) -> tuple[Bools, ...]:
+    def _whole_first(self, request: PlacementRequest, allowed: Bools) -> tuple[Bools, ...]:
         """Where to look for it: on nodes whose links are not crippled, then anywhere."""
         burden = self.degradation.of(request, request.tasks)
         if burden is None or not burden.crippled.any():
@@ -289,7 +298,7 @@ class Scheduler(Books):
         self.clearing = Clearing(plan, max(ends_s, default=now_s) + CLEARING_SLACK_S)
         self.kept.keep_first_for(plan.request, now_s)
 
-    def candidates(self, request: Request, *, now_s: float, limit: int) -> tuple[Candidate, ...]:
+    def candidates(self, request: PlacementRequest, *, now_s: float, limit: int) -> tuple[Candidate, ...]:
         """The nodes that one task of the request would get first, best first, with the parts of their scores."""
         allowed = allowed_nodes(self.room, request, self.binding(request, now_s), now_s)
         return tuple(
@@ -301,3 +310,31 @@ class Scheduler(Books):
             )
             for choice in candidates(self, request, allowed, limit)
         )
+
+
+# What will the next round do? The round itself, on a twin of the scheduler: nothing else can tell it truly.
+
+
+STARTS_PER_ROUND = 1000
+ROUNDS_MAX = 1000  # more than any queue needs
+
+
+@dataclass(frozen=True)
+class Preview:
+    """`after` are the books once the next round is done: ask it why those who are not in `starts` wait."""
+
+    starts: frozenset[str]
+    after: Scheduler
+    now_s: float
+
+
+def preview(scheduler: Scheduler, *, now_s: float) -> Preview:
+    """Changes nothing. Costs a copy of the books and a round, so it is for people who ask."""
+    twin = deepcopy(scheduler, {id(scheduler.hub): scheduler.hub})
+    starts: set[str] = set()
+    for _ in range(ROUNDS_MAX):
+        plan = twin.plan(now_s=now_s, placed_max=STARTS_PER_ROUND)
+        starts.update(assignment.request.id for assignment in plan.assignments)
+        if plan.complete:
+            break
+    return Preview(frozenset(starts), twin, now_s)

@@ -1,27 +1,84 @@
-"""How well do these GPUs talk to each other? The live graph of a hub: every GPU, every link, as it is now.
+"""How well do these GPUs talk to each other?
 
-The model is a ring all-reduce in rank order: every GPU sends to the next, the last to the first, and the slowest edge
-sets the pace. An edge inside a node is as fast as the smallest neighbourhood that both GPUs share; between nodes it is
-as fast as the nodes' network cards or the PCIe links of the gang's GPUs there, whichever is less, and between racks as
-the racks' uplinks. The predicted slowdown is the bandwidth of the best placement on this hub, if it were empty and
-whole, over that of the placement in question. It is *modelled*, and about communication only: training slows less.
+The live graph of a hub: every GPU, every link, with modelled bandwidths, and as plain values for API, CLI and
+console.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 
 from harch.fleet.model import Node
-from harch.placement.bandwidth import BandwidthTable, Tier
 from harch.placement.devices import best_devices, neighbourhoods
-from harch.placement.policy.shapes import Floats, Ints
-from harch.placement.request import Request
+from harch.placement.policy.shapes import GPU_MILLI, Floats, Ints
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
+from harch.wire.hardware import IslandView, NodeView, RackView, TopologyView
 from harch.workloads.spec import Level, Resources
+
+# How fast do two GPUs talk? A table of modelled figures, by the smallest neighbourhood that they share.
+#
+# Figures are what a large all-reduce reaches per GPU (bus bandwidth), not what a link is sold as. Fleet files give the
+# sold figures of a GPU, both directions added; the shares below turn them into reached ones. Everything here is
+# modelled:
+# say so wherever it is shown.
+
+
+class Tier(IntEnum):
+    """The smallest neighbourhood that two GPUs share, closest first."""
+
+    DEVICE = 0  # two shares of one GPU
+    ISLAND = 1
+    PCIE_SWITCH = 2
+    NUMA = 3
+    NODE = 4
+    RACK = 5
+    ROW = 6
+    HUB = 7
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthTable:
+    """Replace what your site has measured."""
+
+    # Reported by users: 8 x A100 NVSwitch 232 of 600 GB/s, 8 x H100 ring 370 of 900, A100 bridge pair 208 of 600.
+    nvlink_share: float = 0.40
+    # No report of its own: 80 % of one direction.
+    pcie_switch_share: float = 0.40
+    # Reported: three A100 across PCIe host bridges 20 of 64 GB/s.
+    numa_share: float = 0.31
+    # No report: below the former, because the link between the sockets is crossed as well.
+    node_share: float = 0.25
+    # A node's network cards together. Reported: 2 x 8 A100 over 4 x 200 Gb/s InfiniBand 86 GB/s, 2.7 times below 232.
+    rack_gb_per_s: float = 86.0
+    # No measurement found. Published claim: eight GPUs over two racks cost 4 to 6 times; this is 5 times below 232.
+    row_gb_per_s: float = 46.0
+    # No measurement: rows are modelled as sharing the spine 2 : 1.
+    hub_gb_per_s: float = 23.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"`{field.name}` must be above 0")
+
+
+# How well do these GPUs talk to each other? The live graph of a hub: every GPU, every link, as it is now.
+#
+# The model is a ring all-reduce in rank order: every GPU sends to the next, the last to the first, and the slowest edge
+# sets the pace. An edge inside a node is as fast as the smallest neighbourhood that both GPUs share; between nodes it
+# is
+# as fast as the nodes' network cards or the PCIe links of the gang's GPUs there, whichever is less, and between racks
+# as
+# the racks' uplinks. The predicted slowdown is the bandwidth of the best placement on this hub, if it were empty and
+# whole, over that of the placement in question. It is *modelled*, and about communication only: training slows less.
+
 
 _BEST_MAX = 4096  # remembered answers to "how fast could so many GPUs be at best"
 
@@ -92,11 +149,11 @@ class TopologyGraph:
         rows, devices = np.array([[one[0], other[0]]]), np.array([[one[1], other[1]]])
         return float(self._ring_gb_per_s(rows, devices, whole=True)[0])
 
-    def predicted_slowdown(self, request: Request, slots: tuple[TaskSlot, ...]) -> float:
+    def predicted_slowdown(self, request: PlacementRequest, slots: tuple[TaskSlot, ...]) -> float:
         """Modelled communication slowdown against the best possible for so many GPUs: 1 is best."""
         return self.predict(request, slots).slowdown
 
-    def predict(self, request: Request, slots: tuple[TaskSlot, ...]) -> Prediction:
+    def predict(self, request: PlacementRequest, slots: tuple[TaskSlot, ...]) -> Prediction:
         rows = np.array([[slot.row for slot in slots for _ in slot.devices]], np.int64)
         devices = np.array([[device for slot in slots for device in slot.devices]], np.int64)
         best = self.best_gb_per_s(request.needs, len(slots))
@@ -104,7 +161,7 @@ class TopologyGraph:
         slowdown = max(1.0, best / found) if np.isfinite(best) else 1.0
         return Prediction(self.level_of(slots), found, best, slowdown)
 
-    def predicted_slowdowns(self, request: Request, rows: Ints, devices: Ints) -> Floats:
+    def predicted_slowdowns(self, request: PlacementRequest, rows: Ints, devices: Ints) -> Floats:
         """The same for many placements at once: row and device of each GPU, as [placement, GPU in rank order]."""
         gpus = rows.shape[1]
         best = self.best_gb_per_s(request.needs, gpus // max(request.needs.gpus, 1))
@@ -247,4 +304,56 @@ def _same_row_counts(rows: Ints) -> Ints:
 
 def _check_factor(factor: float, *, least: float) -> None:
     if not least <= factor <= 1:
-        raise ValueError(f"a link works at {least:g} to 1 of its bandwidth, not {factor}")
+        raise ValueError(f"a link runs at {least:g} to 1 of its bandwidth, not {factor}")
+
+
+# What does the topology of a hub look like now? The live graph as plain values, for API, CLI and console.
+
+
+def topology_view(graph: TopologyGraph) -> TopologyView:
+    room = graph.room
+    cooling_w_free = room.zone_heat_w_max - room.zone_heat_w
+    racks = tuple(
+        RackView(
+            rack_id=rack.id,
+            row=rack.row,
+            cooling_zone=rack.cooling_zone,
+            power_w_free=float(room.rack_power_w_free[index]),
+            cooling_w_free=float(cooling_w_free[room.rack_zone[index]]),
+            uplink_factor=float(graph.uplink_factor[index]),
+            nodes=tuple(_node_view(graph, room.row_of[node.id]) for node in rack.nodes),
+        )
+        for index, rack in enumerate(room.hub.racks)
+    )
+    table = graph.table
+    between = {
+        Level.RACK.value: table.rack_gb_per_s,
+        Level.ROW.value: table.row_gb_per_s,
+        Level.HUB.value: table.hub_gb_per_s,
+    }
+    return TopologyView(hub_id=room.hub.id, racks=racks, between_gb_per_s=between, bandwidth_source="modelled")
+
+
+def _node_view(graph: TopologyGraph, row: int) -> NodeView:
+    room = graph.room
+    node = room.hub.nodes[row]
+    members: dict[int, list[int]] = {}
+    for gpu in node.gpus:
+        members.setdefault(gpu.island, []).append(gpu.index)
+    islands = tuple(
+        IslandView(
+            island=island,
+            gpu_ids=tuple(node.gpus[index].id for index in indexes),
+            gpus_idle=int((room.arrays.gpu_milli_free[row, indexes] == GPU_MILLI).sum()),
+            gpus_unhealthy=int((~room.healthy[row, indexes]).sum()),
+            gb_per_s=graph.gb_per_s((row, indexes[0]), (row, indexes[1])) if len(indexes) > 1 else 0.0,
+        )
+        for island, indexes in members.items()
+    )
+    return NodeView(
+        node_id=node.id,
+        gpu_model=node.gpu_model.name,
+        available=bool(room.arrays.available[row]),
+        nvlink_factor=float(graph.nvlink_factor[row]),
+        islands=islands,
+    )

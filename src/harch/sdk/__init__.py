@@ -1,11 +1,25 @@
-"""How does a program talk to HarchOS? A typed client, sync and async, over one core. Imports only `harch.base`."""
+"""How does a program talk to HarchOS? A typed client, sync and async, over one core.
+
+Imports only `harch.base` and `harch.wire`.
+"""
 
 from harch.sdk.aio import AsyncClient
 from harch.sdk.client import Client
 from harch.sdk.exchange import ApiError
-from harch.sdk.federation_types import FederationPage, HubClosure, SilentHub
 from harch.sdk.settings import Settings, settings_from_env
-from harch.sdk.types import Checkpoint, Event, Explanation, Gpu, Hub, Page, SignedCheckpoint, Workload
+from harch.sdk.types import (
+    Checkpoint,
+    Event,
+    Explanation,
+    FederationPage,
+    Gpu,
+    Hub,
+    HubClosure,
+    Page,
+    SignedCheckpoint,
+    SilentHub,
+    Workload,
+)
 
 __all__ = [
     "ApiError",

@@ -14,20 +14,19 @@ from harch.base.clock import SystemClock
 from harch.sdk.carbon import AsyncCarbon, CarbonOperations
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.energy import AsyncEnergy, EnergyOperations
-from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
-from harch.sdk.federation_types import FederationPage
-from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, traced
+from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
 from harch.sdk.hubs import AsyncHubs, HubOperations
 from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import AsyncPipelines, PipelineOperations
-from harch.sdk.settings import settings_from_env
-from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
+from harch.sdk.settings import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, settings_from_env, traced
+from harch.sdk.streams import ChainExport, EventStream, LogStream, Stream
 from harch.sdk.types import (
     AuditLoss,
     Event,
     EventPage,
     Explanation,
+    FederationPage,
     Gpu,
     Health,
     Identity,
@@ -66,7 +65,7 @@ class AsyncClient:
         self.audit = AsyncAudit(self, self._ops, self._retry)
         self.data = AsyncData(self.run, DataOperations(self._retry))
         self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
-        self.carbon = AsyncCarbon(self.run, CarbonOperations(self._retry))
+        self.carbon = AsyncCarbon(self.run, self.stream, CarbonOperations(self._retry))
         self.energy = AsyncEnergy(self.run, EnergyOperations(self._retry))
         self.pipelines = AsyncPipelines(self.run, PipelineOperations(self._retry))
 
@@ -94,7 +93,7 @@ class AsyncClient:
 
     async def run(self, operation: Operation[T]) -> T:
         """Drives one operation of the core to its result."""
-        answer: Reply | Failure | None = None
+        answer: ApiReply | SendFailure | None = None
         while True:
             try:
                 step = operation.send(answer)
@@ -105,7 +104,7 @@ class AsyncClient:
                 await asyncio.sleep(step.delay_s)
                 answer = None
             else:
-                answer = await self._ask(step)
+                answer = await self._send(step)
 
     async def stream(self, machine: Stream[T]) -> AsyncIterator[T]:
         """Drives one stream of the core, item by item."""
@@ -115,7 +114,7 @@ class AsyncClient:
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as response:
                     if response.status_code >= 400:
                         delay_s = machine.refused(
-                            Reply(response.status_code, dict(response.headers), await response.aread())
+                            ApiReply(response.status_code, dict(response.headers), await response.aread())
                         )
                     else:
                         machine.opened(dict(response.headers))
@@ -139,14 +138,14 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _ask(self, request: Request) -> Reply | Failure:
+    async def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
         try:
             response = await self._http.send(self._built(request, None))
         except httpx.TransportError as error:
             return failure_of(error, self.settings.url)
-        return Reply(response.status_code, dict(response.headers), response.content)
+        return ApiReply(response.status_code, dict(response.headers), response.content)
 
-    def _built(self, request: Request, timeout_s: float | None) -> httpx.Request:
+    def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(
             request.method,
             request.path,
@@ -190,9 +189,9 @@ class AsyncWorkloads(_Namespace):
         active: bool = False,
         tenant: str | None = None,
         labels: Mapping[str, str] | None = None,
-        guests: bool = False,
+        borrowed: bool = False,
     ) -> Page[Workload]:
-        """A page, newest first. `active`: only those that have not ended; `guests`: work of other hubs, instead."""
+        """A page, newest first. `active`: only those that have not ended; `borrowed`: work of other hubs, instead."""
         return await self._run(
             self._ops.workloads(
                 page=page,
@@ -203,7 +202,7 @@ class AsyncWorkloads(_Namespace):
                 active=active,
                 tenant=tenant,
                 labels=labels or {},
-                guests=guests,
+                borrowed=borrowed,
             )
         )
 
@@ -275,12 +274,12 @@ class AsyncAudit(_Namespace):
         self._retry = retry
 
     async def head(self) -> SignedCheckpoint:
-        """Where the chain ends now, signed: a copy kept elsewhere shows later that nothing was cut or rewritten."""
+        """The signed head of the chain: a copy kept elsewhere shows later that nothing was cut or rewritten."""
         return await self._run(self._ops.audit_head())
 
     def export(self) -> AsyncIterator[bytes]:
         """The whole chain, piece by piece."""
-        return self._stream(AuditExport(self._retry))
+        return self._stream(ChainExport(self._retry, "/audit/export"))
 
     async def checkpoints(self, hub: str | None = None) -> CheckpointList:
         """Checkpoints of other hubs (of one) that this one keeps."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from harch.sdk.carbon_types import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerList, PowerView
 from harch.sdk.data import AsyncRun, Run
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
+from harch.sdk.streams import ChainExport
 
 HOURS_AHEAD_MAX = 96
+LEDGER = "/carbon/ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,29 +22,29 @@ class CarbonOperations:
     retry: RetryPolicy
 
     def now(self) -> Operation[list[PowerView]]:
-        return decoded((yield from exchange(Request("GET", "/carbon/now"), self.retry)), PowerList).items
+        return decoded((yield from exchange(ApiRequest("GET", "/carbon/now"), self.retry)), PowerList).items
 
     def forecast(self, hub: str | None, hours: int) -> Operation[GridForecast]:
         params = {"hours": str(hours)} | ({"hub": hub} if hub is not None else {})
-        return decoded((yield from exchange(Request("GET", "/carbon/forecast", params), self.retry)), GridForecast)
+        return decoded((yield from exchange(ApiRequest("GET", "/carbon/forecast", params), self.retry)), GridForecast)
 
     def plan(self) -> Operation[CarbonPlanView]:
-        return decoded((yield from exchange(Request("GET", "/carbon/plan"), self.retry)), CarbonPlanView)
+        return decoded((yield from exchange(ApiRequest("GET", "/carbon/plan"), self.retry)), CarbonPlanView)
 
     def report(self, filters: Mapping[str, str | None]) -> Operation[HubReport]:
         params = {name: value for name, value in filters.items() if value is not None}
-        return decoded((yield from exchange(Request("GET", "/carbon/report", params), self.retry)), HubReport)
+        return decoded((yield from exchange(ApiRequest("GET", "/carbon/report", params), self.retry)), HubReport)
 
     def why(self, ref: str) -> Operation[JobCarbon]:
         path = f"/carbon/why/{quote(ref, safe='')}"
-        return decoded((yield from exchange(Request("GET", path), self.retry)), JobCarbon)
+        return decoded((yield from exchange(ApiRequest("GET", path), self.retry)), JobCarbon)
 
 
 class Carbon:
     """`client.carbon`."""
 
-    def __init__(self, run: Run, ops: CarbonOperations) -> None:
-        self._run, self._ops = run, ops
+    def __init__(self, run: Run, stream: Callable[[ChainExport], Iterator[bytes]], ops: CarbonOperations) -> None:
+        self._run, self._stream, self._ops = run, stream, ops
 
     def now(self) -> list[PowerView]:
         """The power of every hub, as the asked one knows it."""
@@ -73,12 +75,18 @@ class Carbon:
         """On what power a job ran at the asked hub."""
         return self._run(self._ops.why(ref))
 
+    def ledger(self) -> Iterator[bytes]:
+        """The whole ledger of the asked hub, piece by piece. To verify it, see `harch carbon verify`."""
+        return self._stream(ChainExport(self._ops.retry, LEDGER))
+
 
 class AsyncCarbon:
     """`client.carbon` of the asynchronous client. The methods are those of `Carbon`."""
 
-    def __init__(self, run: AsyncRun, ops: CarbonOperations) -> None:
-        self._run, self._ops = run, ops
+    def __init__(
+        self, run: AsyncRun, stream: Callable[[ChainExport], AsyncIterator[bytes]], ops: CarbonOperations
+    ) -> None:
+        self._run, self._stream, self._ops = run, stream, ops
 
     async def now(self) -> list[PowerView]:
         return await self._run(self._ops.now())
@@ -103,3 +111,6 @@ class AsyncCarbon:
 
     async def why(self, ref: str) -> JobCarbon:
         return await self._run(self._ops.why(ref))
+
+    def ledger(self) -> AsyncIterator[bytes]:
+        return self._stream(ChainExport(self._ops.retry, LEDGER))

@@ -14,20 +14,19 @@ from harch.base.clock import SystemClock
 from harch.sdk.carbon import Carbon, CarbonOperations
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
-from harch.sdk.exchange import Failure, Operation, Reply, Request, RetryPolicy, Sleep
-from harch.sdk.federation_types import FederationPage
-from harch.sdk.http import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, traced
+from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
 from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import PipelineOperations, Pipelines
-from harch.sdk.settings import settings_from_env
-from harch.sdk.streams import AuditExport, EventStream, LogStream, Stream
+from harch.sdk.settings import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, settings_from_env, traced
+from harch.sdk.streams import ChainExport, EventStream, LogStream, Stream
 from harch.sdk.types import (
     AuditLoss,
     Event,
     EventPage,
     Explanation,
+    FederationPage,
     Gpu,
     Health,
     Identity,
@@ -66,7 +65,7 @@ class Client:
         self.audit = Audit(self, self._ops, self._retry)
         self.data = Data(self.run, DataOperations(self._retry))
         self.nodes = Nodes(self.run, NodeOperations(self._retry))
-        self.carbon = Carbon(self.run, CarbonOperations(self._retry))
+        self.carbon = Carbon(self.run, self.stream, CarbonOperations(self._retry))
         self.energy = Energy(self.run, EnergyOperations(self._retry))
         self.pipelines = Pipelines(self.run, PipelineOperations(self._retry))
 
@@ -93,7 +92,7 @@ class Client:
 
     def run(self, operation: Operation[T]) -> T:
         """Drives one operation of the core to its result."""
-        answer: Reply | Failure | None = None
+        answer: ApiReply | SendFailure | None = None
         while True:
             try:
                 step = operation.send(answer)
@@ -104,7 +103,7 @@ class Client:
                 time.sleep(step.delay_s)
                 answer = None
             else:
-                answer = self._ask(step)
+                answer = self._send(step)
 
     def stream(self, machine: Stream[T]) -> Iterator[T]:
         """Drives one stream of the core, item by item."""
@@ -113,7 +112,9 @@ class Client:
                 request = self._built(machine.request(), STREAM_TIMEOUT_S)
                 with contextlib.closing(self._http.send(request, stream=True)) as response:
                     if response.status_code >= 400:
-                        delay_s = machine.refused(Reply(response.status_code, dict(response.headers), response.read()))
+                        delay_s = machine.refused(
+                            ApiReply(response.status_code, dict(response.headers), response.read())
+                        )
                     else:
                         machine.opened(dict(response.headers))
                         for data in response.iter_bytes():
@@ -135,14 +136,14 @@ class Client:
     ) -> None:
         self.close()
 
-    def _ask(self, request: Request) -> Reply | Failure:
+    def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
         try:
             response = self._http.send(self._built(request, None))
         except httpx.TransportError as error:
             return failure_of(error, self.settings.url)
-        return Reply(response.status_code, dict(response.headers), response.content)
+        return ApiReply(response.status_code, dict(response.headers), response.content)
 
-    def _built(self, request: Request, timeout_s: float | None) -> httpx.Request:
+    def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(
             request.method,
             request.path,
@@ -186,9 +187,9 @@ class Workloads(_Namespace):
         active: bool = False,
         tenant: str | None = None,
         labels: Mapping[str, str] | None = None,
-        guests: bool = False,
+        borrowed: bool = False,
     ) -> Page[Workload]:
-        """A page, newest first. `active`: only those that have not ended; `guests`: work of other hubs, instead."""
+        """A page, newest first. `active`: only those that have not ended; `borrowed`: work of other hubs, instead."""
         return self._run(
             self._ops.workloads(
                 page=page,
@@ -199,7 +200,7 @@ class Workloads(_Namespace):
                 active=active,
                 tenant=tenant,
                 labels=labels or {},
-                guests=guests,
+                borrowed=borrowed,
             )
         )
 
@@ -271,12 +272,12 @@ class Audit(_Namespace):
         self._retry = retry
 
     def head(self) -> SignedCheckpoint:
-        """Where the chain ends now, signed: a copy kept elsewhere shows later that nothing was cut or rewritten."""
+        """The signed head of the chain: a copy kept elsewhere shows later that nothing was cut or rewritten."""
         return self._run(self._ops.audit_head())
 
     def export(self) -> Iterator[bytes]:
         """The whole chain, piece by piece."""
-        return self._stream(AuditExport(self._retry))
+        return self._stream(ChainExport(self._retry, "/audit/export"))
 
     def checkpoints(self, hub: str | None = None) -> CheckpointList:
         """Checkpoints of other hubs (of one) that this one keeps."""

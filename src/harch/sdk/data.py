@@ -7,81 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
-from harch.sdk.types import Page, RuleOutcome
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
+from harch.wire.data import AuthorityView as Authority
+from harch.wire.data import Copy, HubRules
+from harch.wire.data import DataLineage as Lineage
+from harch.wire.data import DataView as DataObject
+from harch.wire.data import DataWhere as Where
+from harch.wire.pages import Page
+
+__all__ = [
+    "PER_PAGE_MAX",
+    "AsyncData",
+    "AsyncRun",
+    "Authority",
+    "AuthorityList",
+    "Copy",
+    "Data",
+    "DataObject",
+    "DataOperations",
+    "HubRules",
+    "Lineage",
+    "ObjectList",
+    "Run",
+    "Where",
+    "new_data",
+]
 
 PER_PAGE_MAX = 100
 
 T = TypeVar("T")
-
-
-class DataObject(Struct, frozen=True, kw_only=True):
-    """A data object as its hub knows it; `tag` None: nobody may use it."""
-
-    id: str
-    name: str
-    kind: str
-    tenant: str = ""
-    tag: dict[str, object] | None = None
-    tag_revision: int = 1
-    hubs: tuple[str, ...] = ()
-    size_bytes: int = 0
-    sha256: str = ""
-    parents: tuple[str, ...] = ()
-    made_by: str = ""  # the workload that produced it
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
-
-
-class Lineage(Struct, frozen=True, kw_only=True):
-    """`missing`: ancestors that the hub no longer knows. `too_loose`: permits more than what it was made from."""
-
-    subject: DataObject
-    ancestors: list[DataObject] = []
-    descendants: list[DataObject] = []
-    missing: list[str] = []
-    too_loose: list[str] = []
-
-
-class Copy(Struct, frozen=True, kw_only=True):
-    object_id: str
-    name: str
-    kind: str
-    hub: str
-    is_derived: bool = False
-
-
-class HubRules(Struct, frozen=True, kw_only=True):
-    """What one hub may do with the data, by every rule."""
-
-    hub: str
-    country: str = ""
-    may_process: bool = False
-    may_rest: bool = False
-    process: tuple[RuleOutcome, ...] = ()
-    rest: tuple[RuleOutcome, ...] = ()
-
-
-class Where(Struct, frozen=True, kw_only=True):
-    """Copies of it and of what came of it, the work that reads it now, and every hub with every rule."""
-
-    subject: DataObject
-    copies: list[Copy] = []
-    readers: list[str] = []
-    hubs: list[HubRules] = []
-
-
-class Authority(Struct, frozen=True, kw_only=True):
-    name: str
-    public_key: str = ""
-
 
 ObjectList = list[DataObject]
 AuthorityList = list[Authority]
@@ -97,7 +56,7 @@ class DataOperations:
         return self._send("POST", "/data", body, DataObject)
 
     def get(self, ref: str) -> Operation[DataObject]:
-        return self._ask(_object(ref), DataObject)
+        return self._get(_object(ref), DataObject)
 
     def all(self, kind: str | None, name: str | None = None) -> Operation[ObjectList]:
         found: list[DataObject] = []
@@ -106,7 +65,7 @@ class DataOperations:
             page += 1
             params = {"page": str(page), "per_page": str(PER_PAGE_MAX)}
             params |= {key: word for key, word in (("kind", kind), ("name", name)) if word}
-            part = decoded((yield from exchange(Request("GET", "/data", params), self.policy)), Page[DataObject])
+            part = decoded((yield from exchange(ApiRequest("GET", "/data", params), self.policy)), Page[DataObject])
             found += part.items
             if not part.items or len(found) >= part.total:
                 return found
@@ -120,26 +79,26 @@ class DataOperations:
         return self._send("PUT", f"{_object(ref)}/tag", body, DataObject)
 
     def lineage(self, ref: str) -> Operation[Lineage]:
-        return self._ask(f"{_object(ref)}/lineage", Lineage)
+        return self._get(f"{_object(ref)}/lineage", Lineage)
 
     def where(self, ref: str) -> Operation[Where]:
-        return self._ask(f"{_object(ref)}/where", Where)
+        return self._get(f"{_object(ref)}/where", Where)
 
     def authorities(self) -> Operation[AuthorityList]:
-        page = yield from self._ask("/authorities", Page[Authority], {"per_page": str(PER_PAGE_MAX)})
+        page = yield from self._get("/authorities", Page[Authority], {"per_page": str(PER_PAGE_MAX)})
         return page.items
 
     def add_authority(self, name: str, public_key: str) -> Operation[Authority]:
         return self._send("PUT", f"/authorities/{quote(name, safe='')}", {"public_key": public_key}, Authority)
 
     def remove_authority(self, name: str) -> Operation[None]:
-        yield from exchange(Request("DELETE", f"/authorities/{quote(name, safe='')}"), self.policy)
+        yield from exchange(ApiRequest("DELETE", f"/authorities/{quote(name, safe='')}"), self.policy)
 
-    def _ask(self, path: str, type_: type[T], params: Mapping[str, str] | None = None) -> Operation[T]:
-        return decoded((yield from exchange(Request("GET", path, params or {}), self.policy)), type_)
+    def _get(self, path: str, type_: type[T], params: Mapping[str, str] | None = None) -> Operation[T]:
+        return decoded((yield from exchange(ApiRequest("GET", path, params or {}), self.policy)), type_)
 
     def _send(self, method: str, path: str, body: Mapping[str, object], type_: type[T]) -> Operation[T]:
-        request = Request(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+        request = ApiRequest(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
         return decoded((yield from exchange(request, self.policy)), type_)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harch.sdk.data import AsyncRun, Run
 from harch.sdk.energy_types import EnergyBids, EnergyBook, EnergyPlan, EnergyPrices
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
 
 DAYS = 30
 
@@ -18,16 +18,16 @@ class EnergyOperations:
     retry: RetryPolicy
 
     def plan(self) -> Operation[EnergyPlan]:
-        return decoded((yield from exchange(Request("GET", "/energy/plan"), self.retry)), EnergyPlan)
+        return decoded((yield from exchange(ApiRequest("GET", "/energy/plan"), self.retry)), EnergyPlan)
 
     def prices(self) -> Operation[EnergyPrices]:
-        return decoded((yield from exchange(Request("GET", "/energy/prices"), self.retry)), EnergyPrices)
+        return decoded((yield from exchange(ApiRequest("GET", "/energy/prices"), self.retry)), EnergyPrices)
 
     def bids(self) -> Operation[EnergyBids]:
-        return decoded((yield from exchange(Request("GET", "/energy/bids"), self.retry)), EnergyBids)
+        return decoded((yield from exchange(ApiRequest("GET", "/energy/bids"), self.retry)), EnergyBids)
 
     def book(self, days: int) -> Operation[EnergyBook]:
-        request = Request("GET", "/energy/book", {"days": str(days)})
+        request = ApiRequest("GET", "/energy/book", {"days": str(days)})
         return decoded((yield from exchange(request, self.retry)), EnergyBook)
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One HTTP request below `/v1`."""
 
     method: str
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """One HTTP answer; header names are lower case."""
 
     status: int
@@ -47,7 +47,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SendFailure:
     """No answer: the connection could not be made, or broke, or took too long (`quiet`: it was made, nothing came)."""
 
     reason: str
@@ -59,7 +59,7 @@ class Sleep:
     delay_s: float
 
 
-Operation = Generator[Request | Sleep, Reply | Failure | None, T]
+Operation = Generator[ApiRequest | Sleep, ApiReply | SendFailure | None, T]
 
 
 class ApiError(HarchError):
@@ -84,7 +84,7 @@ class RetryPolicy:
         return min(self.delay_s_max, self.delay_s_first * 2.0 ** min(failures - 1, 30)) * self.jitter()
 
 
-def exchange(request: Request, policy: RetryPolicy) -> Operation[Reply]:
+def exchange(request: ApiRequest, policy: RetryPolicy) -> Operation[ApiReply]:
     """Asks until there is an answer that is neither a broken connection nor "try again later".
 
     Every request of this client may be repeated: POSTs that create something carry an idempotency key.
@@ -92,7 +92,7 @@ def exchange(request: Request, policy: RetryPolicy) -> Operation[Reply]:
     failures = 0
     while True:
         answer = yield request
-        if isinstance(answer, Reply):
+        if isinstance(answer, ApiReply):
             if answer.status < 400:
                 return answer
             error: HarchError = error_of(answer)
@@ -106,27 +106,27 @@ def exchange(request: Request, policy: RetryPolicy) -> Operation[Reply]:
         yield Sleep(max(wait_s, policy.delay_s(failures)))
 
 
-def decoded(reply: Reply, type_: type[T]) -> T:
+def decoded(reply: ApiReply, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(reply.body, type=type_)
     except msgspec.DecodeError as error:
         raise HarchError(
             "E1001",
-            f"the answer of the hub is not understood: {error}",
-            hint="is it a HarchOS hub, and of the same version? `harch doctor` tells",
+            f"cannot parse the hub's answer: {error}",
+            hint="is it a HarchOS hub, and of the same version? `harch doctor` checks",
         ) from error
 
 
-def unreachable(failure: Failure | None) -> HarchError:
+def unreachable(failure: SendFailure | None) -> HarchError:
     reason = failure.reason if failure else "no answer"
     return HarchError(
         "E0802",
         f"no hub answers: {reason}",
-        hint="start one with `harch up`, or set HARCH_URL; `harch doctor` finds out more",
+        hint="start one with `harch up`, or set HARCH_URL; `harch doctor` shows more",
     )
 
 
-def error_of(reply: Reply) -> ApiError:
+def error_of(reply: ApiReply) -> ApiError:
     """The hub's own words where it has any; otherwise what the status says."""
     try:
         body = msgspec.json.decode(reply.body)

@@ -8,9 +8,8 @@ from urllib.parse import quote
 import msgspec
 
 from harch.sdk.data import AsyncRun, Run
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
-from harch.sdk.federation_types import HubClosure
-from harch.sdk.types import Hub, Page
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
+from harch.sdk.types import Hub, HubClosure, Page
 
 PER_PAGE_MAX = 100
 
@@ -29,19 +28,19 @@ class HubOperations:
         while True:
             number += 1
             params = {"page": str(number), "per_page": str(PER_PAGE_MAX)}
-            page = decoded((yield from exchange(Request("GET", "/hubs", params), self.retry)), Page[Hub])
+            page = decoded((yield from exchange(ApiRequest("GET", "/hubs", params), self.retry)), Page[Hub])
             found += page.items
             if not page.items or len(found) >= page.total:
                 return found
 
     def closure(self, hub_id: str) -> Operation[HubClosure]:
-        reply = yield from exchange(Request("GET", f"{_path(hub_id)}/closure"), self.retry)
+        reply = yield from exchange(ApiRequest("GET", f"{_path(hub_id)}/closure"), self.retry)
         return decoded(reply, HubClosure)
 
     def change(self, hub_id: str, verb: str, why: str) -> Operation[HubClosure]:
         headers = {"content-type": "application/json"}
         body = msgspec.json.encode({"why": why})
-        request = Request("POST", f"{_path(hub_id)}/{verb}", headers=headers, body=body)
+        request = ApiRequest("POST", f"{_path(hub_id)}/{verb}", headers=headers, body=body)
         return decoded((yield from exchange(request, self.retry)), HubClosure)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from harch.sdk.data import AsyncRun, Run
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
 from harch.sdk.hardware_types import CoolingZone, Defragmentation, Node, Rack, Topology
 from harch.sdk.types import Gpu, Page
 
@@ -41,10 +41,10 @@ class NodeOperations:
         return self._all("/racks", Page[Rack], {})
 
     def get(self, node_id: str) -> Operation[Node]:
-        return decoded((yield from exchange(Request("GET", _path("nodes", node_id)), self.retry)), Node)
+        return decoded((yield from exchange(ApiRequest("GET", _path("nodes", node_id)), self.retry)), Node)
 
     def topology(self) -> Operation[Topology]:
-        return decoded((yield from exchange(Request("GET", "/topology"), self.retry)), Topology)
+        return decoded((yield from exchange(ApiRequest("GET", "/topology"), self.retry)), Topology)
 
     def change(self, node_id: str, change: Mapping[str, object]) -> Operation[Node]:
         return self._send("PATCH", _path("nodes", node_id), change, Node)
@@ -70,14 +70,14 @@ class NodeOperations:
         number = 0
         while True:
             number += 1
-            asked = {**params, "page": str(number), "per_page": str(PER_PAGE_MAX)}
-            page = decoded((yield from exchange(Request("GET", path, asked), self.retry)), page_of)
+            query = {**params, "page": str(number), "per_page": str(PER_PAGE_MAX)}
+            page = decoded((yield from exchange(ApiRequest("GET", path, query), self.retry)), page_of)
             found += page.items
             if not page.items or len(found) >= page.total:
                 return found
 
     def _send(self, method: str, path: str, body: Mapping[str, object], type_: type[T]) -> Operation[T]:
-        request = Request(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+        request = ApiRequest(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
         return decoded((yield from exchange(request, self.retry)), type_)
 
 
@@ -103,7 +103,7 @@ class Nodes:
         return self._run(self._ops.get(node_id))
 
     def cordon(self, node_id: str, *, why: str = "") -> Node:
-        """It keeps its work and is given none."""
+        """It keeps its work and gets no more."""
         return self._run(self._ops.change(node_id, {"cordoned": True, "why": why}))
 
     def uncordon(self, node_id: str) -> Node:
@@ -136,7 +136,7 @@ class Nodes:
         return self._run(self._ops.topology())
 
     def defragment(self, ref: str, *, apply: bool = False) -> Defragmentation:
-        """Which moves would make room for a waiting workload; `apply` makes them."""
+        """Plans moves that make room for a waiting workload; `apply` makes them."""
         return self._run(self._ops.defragment(ref, apply))
 
 

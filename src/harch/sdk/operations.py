@@ -9,12 +9,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from harch.sdk.exchange import Operation, Request, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
-from harch.sdk.federation_types import FederationPage
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, Sleep, decoded, exchange, new_idempotency_key
 from harch.sdk.types import (
     AuditLoss,
     EventPage,
     Explanation,
+    FederationPage,
     Gpu,
     Health,
     Identity,
@@ -23,6 +23,7 @@ from harch.sdk.types import (
     SigningKey,
     Workload,
 )
+from harch.wire.policies import PolicyStatus
 
 PER_PAGE_MAX = 100
 EVENTS_PER_PAGE = 100
@@ -54,7 +55,7 @@ class Operations:
         return decoded(reply, Explanation)
 
     def workload(self, ref: str) -> Operation[Workload]:
-        reply = yield from exchange(Request("GET", _workload(ref)), self.policy)
+        reply = yield from exchange(ApiRequest("GET", _workload(ref)), self.policy)
         return decoded(reply, Workload)
 
     def workloads(
@@ -68,22 +69,22 @@ class Operations:
         active: bool,
         tenant: str | None,
         labels: Mapping[str, str],
-        guests: bool,
+        borrowed: bool,
     ) -> Operation[Page[Workload]]:
         params = _params(page=page, per_page=per_page, status=status, type=type_, name=name, tenant=tenant)
         if active:
             params["active"] = "true"
-        if guests:
+        if borrowed:
             params["guests"] = "true"
         params |= {f"label.{key}": value for key, value in labels.items()}
-        reply = yield from exchange(Request("GET", "/workloads", params), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/workloads", params), self.policy)
         return decoded(reply, Page[Workload])
 
     def everywhere(
         self, *, page: int, per_page: int, status: str | None, tenant: str | None
     ) -> Operation[FederationPage]:
         params = _params(scope="federation", page=page, per_page=per_page, status=status, tenant=tenant)
-        reply = yield from exchange(Request("GET", "/workloads", params), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/workloads", params), self.policy)
         return decoded(reply, FederationPage)
 
     def set_status(self, ref: str, status: str) -> Operation[Workload]:
@@ -91,7 +92,7 @@ class Operations:
         return decoded(reply, Workload)
 
     def why(self, ref: str) -> Operation[Explanation]:
-        reply = yield from exchange(Request("GET", f"{_workload(ref)}/why"), self.policy)
+        reply = yield from exchange(ApiRequest("GET", f"{_workload(ref)}/why"), self.policy)
         return decoded(reply, Explanation)
 
     def wait(self, ref: str, *, until: Callable[[Workload], bool], timeout_s: float | None) -> Operation[Workload]:
@@ -111,20 +112,20 @@ class Operations:
         self, *, page: int, per_page: int, hub: str | None, model: str | None, status: str | None
     ) -> Operation[Page[Gpu]]:
         params = _params(page=page, per_page=per_page, hub=hub, model=model, status=status)
-        reply = yield from exchange(Request("GET", "/gpus", params), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/gpus", params), self.policy)
         return decoded(reply, Page[Gpu])
 
     def events(self, after: int | None, limit: int) -> Operation[EventPage]:
         headers = {"accept": "application/json"}
-        request = Request("GET", "/events", _params(after=after, limit=limit), headers)
+        request = ApiRequest("GET", "/events", _params(after=after, limit=limit), headers)
         return decoded((yield from exchange(request, self.policy)), EventPage)
 
     def health(self) -> Operation[Health]:
-        reply = yield from exchange(Request("GET", "/health"), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/health"), self.policy)
         return decoded(reply, Health)
 
     def me(self) -> Operation[Identity]:
-        reply = yield from exchange(Request("GET", "/auth/me"), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/auth/me"), self.policy)
         return decoded(reply, Identity)
 
     def secret_names(self) -> Operation[list[str]]:
@@ -133,7 +134,7 @@ class Operations:
         while True:
             page += 1
             params = _params(page=page, per_page=PER_PAGE_MAX)
-            reply = yield from exchange(Request("GET", "/secrets", params), self.policy)
+            reply = yield from exchange(ApiRequest("GET", "/secrets", params), self.policy)
             found = decoded(reply, Page[_SecretName])
             names += [item.name for item in found.items]
             if not found.items or len(names) >= found.total:
@@ -143,10 +144,10 @@ class Operations:
         yield from exchange(_with_body("PUT", _secret(name), {"value": value}), self.policy)
 
     def remove_secret(self, name: str) -> Operation[None]:
-        yield from exchange(Request("DELETE", _secret(name)), self.policy)
+        yield from exchange(ApiRequest("DELETE", _secret(name)), self.policy)
 
     def audit_head(self) -> Operation[SignedCheckpoint]:
-        reply = yield from exchange(Request("GET", "/audit/head"), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/audit/head"), self.policy)
         return decoded(reply, SignedCheckpoint)
 
     def audit_checkpoints(self, hub: str | None) -> Operation[Checkpoints]:
@@ -156,14 +157,14 @@ class Operations:
         while True:
             page += 1
             params = _params(page=page, per_page=CHECKPOINTS_PER_PAGE, hub=hub)
-            reply = yield from exchange(Request("GET", "/audit/checkpoints", params), self.policy)
+            reply = yield from exchange(ApiRequest("GET", "/audit/checkpoints", params), self.policy)
             part = decoded(reply, Page[SignedCheckpoint])
             found += part.items
             if not part.items or len(found) >= part.total:
                 return found
 
     def audit_loss(self) -> Operation[AuditLoss]:
-        reply = yield from exchange(Request("GET", "/audit/loss"), self.policy)
+        reply = yield from exchange(ApiRequest("GET", "/audit/loss"), self.policy)
         return decoded(reply, AuditLoss)
 
     def accept_audit_loss(self, lost_seq: int, why: str) -> Operation[AuditLoss]:
@@ -172,13 +173,13 @@ class Operations:
 
     def rotate_audit_key(self) -> Operation[SigningKey]:
         """Asked twice, it replaces the key twice, which is harmless."""
-        reply = yield from exchange(Request("POST", "/audit/key"), self.policy)
+        reply = yield from exchange(ApiRequest("POST", "/audit/key"), self.policy)
         return decoded(reply, SigningKey)
 
 
-def _with_body(method: str, path: str, value: Spec, headers: Mapping[str, str] | None = None) -> Request:
+def _with_body(method: str, path: str, value: Spec, headers: Mapping[str, str] | None = None) -> ApiRequest:
     all_headers = {"content-type": "application/json", **(headers or {})}
-    return Request(method, path, headers=all_headers, body=msgspec.json.encode(value))
+    return ApiRequest(method, path, headers=all_headers, body=msgspec.json.encode(value))
 
 
 def log_path(ref: str) -> str:
@@ -195,3 +196,37 @@ def _secret(name: str) -> str:
 
 def _params(**values: str | int | None) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
+
+
+# What can be asked about a hub's policy? Operations for `Client.run`, like those of `operations`.
+
+
+class _Decisions(Struct, frozen=True, kw_only=True):
+    items: list[dict[str, object]]
+
+
+class _World(Struct, frozen=True, kw_only=True):
+    world: dict[str, object]
+
+
+def policy_status(retry: RetryPolicy) -> Operation[PolicyStatus]:
+    return decoded((yield from exchange(ApiRequest("GET", "/policies/active"), retry)), PolicyStatus)
+
+
+def activate_policy(files: Mapping[str, str], retry: RetryPolicy) -> Operation[PolicyStatus]:
+    body = msgspec.json.encode({"files": dict(files)})
+    request = ApiRequest("PUT", "/policies/active", headers={"content-type": "application/json"}, body=body)
+    return decoded((yield from exchange(request, retry)), PolicyStatus)
+
+
+def deactivate_policy(retry: RetryPolicy) -> Operation[PolicyStatus]:
+    return decoded((yield from exchange(ApiRequest("DELETE", "/policies/active"), retry)), PolicyStatus)
+
+
+def past_decisions(limit: int, retry: RetryPolicy) -> Operation[list[dict[str, object]]]:
+    request = ApiRequest("GET", "/policies/decisions", {"limit": str(limit)})
+    return decoded((yield from exchange(request, retry)), _Decisions).items
+
+
+def policy_world(retry: RetryPolicy) -> Operation[dict[str, object]]:
+    return decoded((yield from exchange(ApiRequest("GET", "/policies/world"), retry)), _World).world

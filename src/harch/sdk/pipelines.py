@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from harch.sdk.data import AsyncRun, Run
-from harch.sdk.exchange import Operation, Request, RetryPolicy, decoded, exchange
+from harch.sdk.exchange import ApiRequest, Operation, RetryPolicy, decoded, exchange
 from harch.sdk.pipeline_types import (
     ActionPage,
     LogPiece,
@@ -40,10 +40,10 @@ class PipelineOperations:
     retry: RetryPolicy
 
     def all(self) -> Operation[tuple[Pipeline, ...]]:
-        return decoded((yield from exchange(Request("GET", "/pipelines"), self.retry)), PipelinePage).items
+        return decoded((yield from exchange(ApiRequest("GET", "/pipelines"), self.retry)), PipelinePage).items
 
     def get(self, name: str) -> Operation[PipelineDetails]:
-        return decoded((yield from exchange(Request("GET", _path(name)), self.retry)), PipelineDetails)
+        return decoded((yield from exchange(ApiRequest("GET", _path(name)), self.retry)), PipelineDetails)
 
     def apply(
         self, file: str, source: str, dry_run: bool, enrichment: Table | None, drop_state: bool
@@ -58,7 +58,7 @@ class PipelineOperations:
             piece = data[offset : offset + PIECE_BYTES]
             params = {"path": path, "offset": str(offset), "total": str(len(data)), "sha256": digest}
             headers = {"content-type": "application/octet-stream"}
-            yield from exchange(Request("PUT", f"{_path(name)}/files", params, headers, piece), self.retry)
+            yield from exchange(ApiRequest("PUT", f"{_path(name)}/files", params, headers, piece), self.retry)
 
     def set_version(self, name: str, model: str, version: Mapping[str, object]) -> Operation[PipelineApplied]:
         return self._send("POST", f"{_path(name)}/models/{quote(model, safe='')}", version, PipelineApplied)
@@ -66,15 +66,21 @@ class PipelineOperations:
     def scale(self, name: str, workers: Mapping[str, int | None]) -> Operation[Pipeline]:
         return self._send("POST", f"{_path(name)}/scale", {"workers": workers}, Pipeline)
 
+    def halt(self, name: str, reason: str) -> Operation[Pipeline]:
+        return self._send("POST", f"{_path(name)}/halt", {"reason": reason}, Pipeline)
+
+    def resume(self, name: str) -> Operation[Pipeline]:
+        return decoded((yield from exchange(ApiRequest("DELETE", f"{_path(name)}/halt"), self.retry)), Pipeline)
+
     def drain(self, name: str) -> Operation[Pipeline]:
         return self._send("POST", f"{_path(name)}/drain", {}, Pipeline)
 
     def remove(self, name: str) -> Operation[Pipeline]:
-        return decoded((yield from exchange(Request("DELETE", _path(name)), self.retry)), Pipeline)
+        return decoded((yield from exchange(ApiRequest("DELETE", _path(name)), self.retry)), Pipeline)
 
     def log(self, name: str, worker: str, offset: int) -> Operation[LogPiece]:
         params = {"worker": worker, "offset": str(offset)}
-        reply = yield from exchange(Request("GET", f"{_path(name)}/logs", params), self.retry)
+        reply = yield from exchange(ApiRequest("GET", f"{_path(name)}/logs", params), self.retry)
         return LogPiece(
             data=reply.body,
             offset=int(reply.headers.get("x-log-offset", "0")),
@@ -82,16 +88,18 @@ class PipelineOperations:
         )
 
     def results(self, name: str, after: int) -> Operation[PipelineResults]:
-        request = Request("GET", f"{_path(name)}/results", {"after": str(after)})
+        request = ApiRequest("GET", f"{_path(name)}/results", {"after": str(after)})
         return decoded((yield from exchange(request, self.retry)), PipelineResults)
 
     def source_key(self, name: str, source: str, renew: bool) -> Operation[PipelineSourceKey]:
         params = {"source": source} if source else {}
-        request = Request("POST" if renew else "GET", f"{_path(name)}/key", params)
+        request = ApiRequest("POST" if renew else "GET", f"{_path(name)}/key", params)
         return decoded((yield from exchange(request, self.retry)), PipelineSourceKey)
 
     def approvals(self, name: str) -> Operation[tuple[PipelineAction, ...]]:
-        return decoded((yield from exchange(Request("GET", f"{_path(name)}/approvals"), self.retry)), ActionPage).items
+        return decoded(
+            (yield from exchange(ApiRequest("GET", f"{_path(name)}/approvals"), self.retry)), ActionPage
+        ).items
 
     def approve(self, name: str, cmd_id: str, digest: str) -> Operation[None]:
         yield from self._post(f"{_path(name)}/approvals/{quote(cmd_id, safe='')}/approve", {"digest": digest})
@@ -100,24 +108,24 @@ class PipelineOperations:
         yield from self._post(f"{_path(name)}/approvals/{quote(cmd_id, safe='')}/reject", {"reason": reason})
 
     def dead(self, name: str) -> Operation[tuple[PipelineAction, ...]]:
-        return decoded((yield from exchange(Request("GET", f"{_path(name)}/dead"), self.retry)), ActionPage).items
+        return decoded((yield from exchange(ApiRequest("GET", f"{_path(name)}/dead"), self.retry)), ActionPage).items
 
     def replay_dead(self, name: str, cmd_id: str, not_carried_out: bool) -> Operation[None]:
         body = {"not_carried_out": not_carried_out}
         yield from self._post(f"{_path(name)}/dead/{quote(cmd_id, safe='')}/replay", body)
 
     def drop_dead(self, name: str, cmd_id: str) -> Operation[None]:
-        yield from exchange(Request("DELETE", f"{_path(name)}/dead/{quote(cmd_id, safe='')}"), self.retry)
+        yield from exchange(ApiRequest("DELETE", f"{_path(name)}/dead/{quote(cmd_id, safe='')}"), self.retry)
 
     def replay(self, name: str, from_seq: int, since: datetime | None, dry_run: bool) -> Operation[PipelineReplay]:
         body = {"from_seq": from_seq, "since": since, "dry_run": dry_run}
         return self._send("POST", f"{_path(name)}/replay", body, PipelineReplay)
 
-    def replay_events(self, name: str, wish: Mapping[str, object]) -> Operation[PipelineReplayRun]:
-        return self._send("POST", f"{_path(name)}/replays", wish, PipelineReplayRun)
+    def replay_events(self, name: str, replay_options: Mapping[str, object]) -> Operation[PipelineReplayRun]:
+        return self._send("POST", f"{_path(name)}/replays", replay_options, PipelineReplayRun)
 
     def replay_run(self, name: str, run: str, *, stop: bool = False) -> Operation[PipelineReplayRun]:
-        request = Request("DELETE" if stop else "GET", f"{_path(name)}/replays/{quote(run, safe='')}")
+        request = ApiRequest("DELETE" if stop else "GET", f"{_path(name)}/replays/{quote(run, safe='')}")
         return decoded((yield from exchange(request, self.retry)), PipelineReplayRun)
 
     def _post(self, path: str, body: Mapping[str, object]) -> Operation[None]:
@@ -131,8 +139,8 @@ def _path(name: str) -> str:
     return f"/pipelines/{quote(name, safe='')}"
 
 
-def _with_body(method: str, path: str, body: Mapping[str, object]) -> Request:
-    return Request(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+def _with_body(method: str, path: str, body: Mapping[str, object]) -> ApiRequest:
+    return ApiRequest(method, path, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
 
 
 class Pipelines:
@@ -170,6 +178,13 @@ class Pipelines:
     def scale(self, name: str, workers: Mapping[str, int | None]) -> Pipeline:
         """Numbers of workers by stage; None gives a stage back to its load."""
         return self._run(self._ops.scale(name, workers))
+
+    def halt(self, name: str, *, reason: str = "") -> Pipeline:
+        """Emergency stop: no action is sent until `resume`."""
+        return self._run(self._ops.halt(name, reason))
+
+    def resume(self, name: str) -> Pipeline:
+        return self._run(self._ops.resume(name))
 
     def drain(self, name: str) -> Pipeline:
         return self._run(self._ops.drain(name))
@@ -213,9 +228,9 @@ class Pipelines:
         """Messages of the dead lanes, again."""
         return self._run(self._ops.replay(name, from_seq, since, dry_run))
 
-    def replay_events(self, name: str, *, dry_run: bool = True, **wish: Any) -> PipelineReplayRun:
+    def replay_events(self, name: str, *, dry_run: bool = True, **replay_options: Any) -> PipelineReplayRun:
         """Begins a replay. `wish`: since, until, file (sent by `put_file`), source, again, events_per_s."""
-        return self._run(self._ops.replay_events(name, {"dry_run": dry_run, **wish}))
+        return self._run(self._ops.replay_events(name, {"dry_run": dry_run, **replay_options}))
 
     def replay_run(self, name: str, run: str, *, stop: bool = False) -> PipelineReplayRun:
         """How far it is; with `stop`, it ends."""
@@ -253,6 +268,12 @@ class AsyncPipelines:
 
     async def scale(self, name: str, workers: Mapping[str, int | None]) -> Pipeline:
         return await self._run(self._ops.scale(name, workers))
+
+    async def halt(self, name: str, *, reason: str = "") -> Pipeline:
+        return await self._run(self._ops.halt(name, reason))
+
+    async def resume(self, name: str) -> Pipeline:
+        return await self._run(self._ops.resume(name))
 
     async def drain(self, name: str) -> Pipeline:
         return await self._run(self._ops.drain(name))
@@ -292,8 +313,8 @@ class AsyncPipelines:
     ) -> PipelineReplay:
         return await self._run(self._ops.replay(name, from_seq, since, dry_run))
 
-    async def replay_events(self, name: str, *, dry_run: bool = True, **wish: Any) -> PipelineReplayRun:
-        return await self._run(self._ops.replay_events(name, {"dry_run": dry_run, **wish}))
+    async def replay_events(self, name: str, *, dry_run: bool = True, **replay_options: Any) -> PipelineReplayRun:
+        return await self._run(self._ops.replay_events(name, {"dry_run": dry_run, **replay_options}))
 
     async def replay_run(self, name: str, run: str, *, stop: bool = False) -> PipelineReplayRun:
         return await self._run(self._ops.replay_run(name, run, stop=stop))

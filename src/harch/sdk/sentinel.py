@@ -1,21 +1,210 @@
-"""How does a program ask SENTINEL? Queries in PromQL, traces, alerts and silences, over its public HTTP API."""
+"""How does a program query SENTINEL?
+
+PromQL, logs, traces, alerts and silences over its public HTTP API, and the values that it answers.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import httpx
 import msgspec
+from msgspec import Struct, field
+from msgspec.json import decode
 
 from harch.base.config import ports_from_env
 from harch.base.errors import REGISTRY, HarchError
-from harch.sdk.sentinel_logs import CATEGORIZED, LogLines, follow, lines_of
-from harch.sdk.sentinel_traces import SpanStatistics, TracesFound, TraceShown
 from harch.sdk.settings import normal_url, settings_from_env
+
+MESSAGE_BYTES_MAX = 64 << 20
+CATEGORIZED = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
+_METADATA, _PARSED = "structuredMetadata", "parsed"
+
+
+class LogLine(Struct, frozen=True):
+    """One line. `labels` are those of its stream; `metadata` came with the line; `parsed` was found by the query."""
+
+    time_ns: int
+    line: str
+    labels: dict[str, str]
+    metadata: dict[str, str] = {}
+    parsed: dict[str, str] = {}
+
+
+class LogLines(Struct, frozen=True):
+    """Lines in the order of time, and how many were left out because the reader was too slow.
+
+    `warnings` name hubs that were asked and told nothing.
+    """
+
+    lines: list[LogLine]
+    dropped: int = 0
+    warnings: list[str] = []
+
+
+def lines_of(reply: Mapping[str, Any], warnings: Sequence[str] = ()) -> LogLines:
+    """What `query_range` answers as `data`, or what one message of `tail` says."""
+    streams: Iterable[Any] = reply.get("result", reply.get("streams", []))
+    found = [
+        LogLine(
+            int(value[0]),
+            value[1],
+            stream["stream"],
+            value[2].get(_METADATA, {}) if len(value) > 2 else {},
+            value[2].get(_PARSED, {}) if len(value) > 2 else {},
+        )
+        for stream in streams
+        for value in stream["values"]
+    ]
+    found.sort(key=lambda one: one.time_ns)
+    return LogLines(found, int(reply.get("dropped_count", 0)), list(warnings))
+
+
+def follow(url: str, headers: Mapping[str, str], parameters: Mapping[str, str]) -> Iterator[LogLines]:
+    """Lines as they are stored, until the connection ends. Raises HarchError when SENTINEL says no."""
+    from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK, InvalidStatus, WebSocketException
+    from websockets.sync.client import connect
+
+    address = f"ws{url.removeprefix('http')}/loki/api/v1/tail?{urlencode(parameters)}"
+    try:
+        with connect(
+            address, additional_headers={**headers, **CATEGORIZED}, max_size=MESSAGE_BYTES_MAX, proxy=None
+        ) as socket:
+            for message in socket:
+                yield lines_of(decode(message))
+    except InvalidStatus as refused:
+        raise _refusal(refused.response.body, refused.response.status_code) from refused
+    except ConnectionClosedOK:
+        return
+    except ConnectionClosedError as ended:
+        reason = ended.rcvd.reason if ended.rcvd is not None else "the connection broke"
+        raise HarchError("E0802", f"SENTINEL stopped sending lines: {reason}") from ended
+    except (OSError, WebSocketException) as problem:
+        raise HarchError("E0802", f"no SENTINEL answers at {url}: {problem}") from problem
+
+
+def _refusal(body: bytes | None, status: int) -> HarchError:
+    try:
+        reply = decode(body or b"{}")
+        code, message, hint = reply["code"], reply["error"], reply.get("hint", "")
+    except (ValueError, KeyError, TypeError):
+        code, message, hint = "", "", ""
+    if code not in REGISTRY:
+        return HarchError("E0802", f"the answer was status {status}")
+    return HarchError(code, message, hint=hint)
+
+
+# What does SENTINEL tell about traces? Traces in short, one trace as a tree, and spans counted by groups.
+
+
+Attributes = dict[str, Any]
+
+
+def _wire_name(name: str) -> str:
+    """`parent_span_id` is `parentSpanID` in the answers."""
+    first, *rest = name.split("_")
+    return first + "".join({"id": "ID", "ids": "IDs"}.get(word, word.capitalize()) for word in rest)
+
+
+class TraceFound(Struct, frozen=True, rename=_wire_name):
+    """A trace that a search found. The root is that of the whole trace, as far as it is stored."""
+
+    trace_id: str
+    root_service_name: str
+    root_trace_name: str
+    start_time_unix_nano: str
+    duration_ns: int
+    span_count: int
+    error_count: int
+    matched_span_ids: list[str] = []
+
+
+class TracesFound(Struct, frozen=True):
+    traces: list[TraceFound]
+    warnings: list[str] = []
+
+
+class SpanView(Struct, frozen=True, rename=_wire_name):
+    """A span in the tree, with its depth; `start_ns` counts from the start of the trace.
+
+    `critical_ns` is how long the whole trace waited for this span itself.
+    """
+
+    span_id: str
+    parent_span_id: str
+    depth: int
+    service: str
+    name: str
+    kind: str
+    status: str
+    start_ns: int
+    duration_ns: int
+    self_ns: int
+    critical_ns: int
+    attributes: Attributes = field(default_factory=dict)
+    resource: Attributes = field(default_factory=dict)
+    status_message: str = ""
+    events: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    odd: list[str] = []
+    skew_ns: int = 0
+    children_omitted: int = field(default=0, name="childrenNotShown")
+
+
+class PathSegment(Struct, frozen=True, rename=_wire_name):
+    """A piece of the critical path. `waiting`: the span had ended, and what it led to had not begun."""
+
+    span_id: str
+    service: str
+    name: str
+    start_ns: int
+    duration_ns: int
+    waiting: bool
+
+
+class TraceLogLine(Struct, frozen=True, rename=_wire_name):
+    time_unix_nano: str
+    line: str
+    level: str
+    labels: dict[str, str]
+    trace_id: str = ""
+    span_id: str = ""
+
+
+class TraceView(Struct, frozen=True, rename=_wire_name):
+    """One trace: spans in the order of a walk through its tree, and what the duration hangs on."""
+
+    trace_id: str
+    root_service_name: str
+    root_trace_name: str
+    start_time_unix_nano: str
+    duration_ns: int
+    span_count: int
+    error_count: int
+    spans: list[SpanView]
+    critical_path: list[PathSegment]
+    services: list[dict[str, Any]] = []
+    gaps: list[dict[str, Any]] = []
+    notes: list[str] = []
+    logs: list[TraceLogLine] = []
+    warnings: list[str] = []
+
+
+class SpanStatistics(Struct, frozen=True):
+    """Groups as dictionaries: the fields of `by`, `count`, `errors`, `meanNs`, and estimated `p50Ns` and others."""
+
+    by: list[str]
+    groups: list[dict[str, Any]]
+    quantiles: str = ""
+    warnings: list[str] = []
+
+
+# How does a program ask SENTINEL? Queries in PromQL, traces, alerts and silences, over its public HTTP API.
+
 
 TIMEOUT_S = 150.0
 _IDENTITY = ("Authorization", "X-Scope-OrgID")
@@ -87,22 +276,22 @@ class SentinelClient:
     def find_traces(self, query: str = "", start_s: float | None = None, limit: int = 20) -> TracesFound:
         """The newest traces with a span that satisfies the query; docs/sentinel/traces.md says how to write one."""
         params = {"query": query, "limit": str(limit), **({} if start_s is None else {"start": str(start_s)})}
-        told = self.get("/harchos/api/v1/traces", params)
-        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, TracesFound)
+        reply = self.get("/harchos/api/v1/traces", params)
+        return msgspec.convert({**reply["data"], "warnings": reply.get("warnings", [])}, TracesFound)
 
-    def trace(self, trace_id: str, *, spans: int = 1000, logs: int = 0) -> TraceShown:
+    def trace(self, trace_id: str, *, spans: int = 1000, logs: int = 0) -> TraceView:
         """One trace as a tree, with at most so many of its spans and so many log lines that carry its id."""
         path = f"/harchos/api/v1/traces/{quote(trace_id, safe='')}"
-        told = self.get(path, {"limit": str(spans), "logs": str(logs)})
-        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, TraceShown)
+        reply = self.get(path, {"limit": str(spans), "logs": str(logs)})
+        return msgspec.convert({**reply["data"], "warnings": reply.get("warnings", [])}, TraceView)
 
     def trace_statistics(
         self, query: str = "", by: Sequence[str] = ("service", "name"), start_s: float | None = None
     ) -> SpanStatistics:
         """Spans since `start_s` (the last hour if absent), counted by service, name, status or kind."""
         params = {"query": query, "by": ",".join(by), **({} if start_s is None else {"start": str(start_s)})}
-        told = self.get("/harchos/api/v1/traces/statistics", params)
-        return msgspec.convert({**told["data"], "warnings": told.get("warnings", [])}, SpanStatistics)
+        reply = self.get("/harchos/api/v1/traces/statistics", params)
+        return msgspec.convert({**reply["data"], "warnings": reply.get("warnings", [])}, SpanStatistics)
 
     def logs(
         self, logql: str, start_ns: int, end_ns: int, *, limit: int = 100, step_s: float | None = None
@@ -110,10 +299,10 @@ class SentinelClient:
         """The newest lines between two times, or numbers over them; docs/sentinel/logql.md says how to ask."""
         form = {"query": logql, "start": str(start_ns), "end": str(end_ns), "limit": str(limit)}
         form |= {} if step_s is None else {"step": str(step_s)}
-        told = self._send("POST", "/loki/api/v1/query_range", data=form, headers=CATEGORIZED)
-        if told["data"]["resultType"] != "streams":
-            return _query_answer(told)
-        return lines_of(told["data"], told.get("warnings", []))
+        reply = self._send("POST", "/loki/api/v1/query_range", data=form, headers=CATEGORIZED)
+        if reply["data"]["resultType"] != "streams":
+            return _query_answer(reply)
+        return lines_of(reply["data"], reply.get("warnings", []))
 
     def follow_logs(self, logql: str, start_ns: int, *, limit: int = 100) -> Iterator[LogLines]:
         """The last lines since `start_ns`, then new ones as they are stored, until the connection ends."""
@@ -162,10 +351,10 @@ def sentinel_url_beside(hub_url: str) -> str:
     return urlunsplit((parts.scheme, f"{parts.hostname}:{port}", "", "", ""))
 
 
-def _query_answer(told: Any) -> QueryAnswer:
-    data = told["data"]
+def _query_answer(reply: Any) -> QueryAnswer:
+    data = reply["data"]
     kind, result = data["resultType"], data["result"]
-    notes = {"warnings": told.get("warnings", []), "infos": told.get("infos", [])}
+    notes = {"warnings": reply.get("warnings", []), "infos": reply.get("infos", [])}
     if kind == "vector":
         return QueryAnswer(kind, vector=msgspec.convert(result, list[VectorSample]), **notes)
     if kind == "matrix":
@@ -175,8 +364,8 @@ def _query_answer(told: Any) -> QueryAnswer:
 
 def _error_of(answer: httpx.Response) -> HarchError:
     try:
-        told = answer.json()
-        code, message, hint = told.get("code", ""), told.get("error", ""), told.get("hint", "")
+        reply = answer.json()
+        code, message, hint = reply.get("code", ""), reply.get("error", ""), reply.get("hint", "")
     except (ValueError, AttributeError):
         code, message, hint = "", "", ""
     if code not in REGISTRY:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.sdk.exchange import RETRY_STATUSES, Failure, Reply, Request, RetryPolicy, error_of, unreachable
+from harch.sdk.exchange import RETRY_STATUSES, ApiReply, ApiRequest, RetryPolicy, SendFailure, error_of, unreachable
 from harch.sdk.operations import log_path
 from harch.sdk.types import Event
 
@@ -26,7 +26,7 @@ class Stream(Protocol[T_co]):
     @property
     def done(self) -> bool: ...
 
-    def request(self) -> Request: ...
+    def request(self) -> ApiRequest: ...
 
     def opened(self, headers: dict[str, str]) -> None: ...
 
@@ -34,9 +34,9 @@ class Stream(Protocol[T_co]):
 
     def ended(self) -> float: ...
 
-    def broke(self, failure: Failure) -> float: ...
+    def broke(self, failure: SendFailure) -> float: ...
 
-    def refused(self, reply: Reply) -> float: ...
+    def refused(self, reply: ApiReply) -> float: ...
 
 
 class _Resuming:
@@ -53,13 +53,13 @@ class _Resuming:
         """Headers have come. No failure is forgiven yet: a hub that closes at once would be asked in a tight loop."""
         self._is_open = True
 
-    def broke(self, failure: Failure) -> float:
+    def broke(self, failure: SendFailure) -> float:
         was_open, self._is_open = self._is_open, False
         if was_open and failure.quiet:
             return 0.0  # a task that says nothing for a while is no failure; asking again finds out if the hub is there
         return self._failed(unreachable(failure))
 
-    def refused(self, reply: Reply) -> float:
+    def refused(self, reply: ApiReply) -> float:
         error = error_of(reply)
         if reply.status not in RETRY_STATUSES:
             raise error
@@ -80,9 +80,9 @@ class EventStream(_Resuming):
         self.after = after
         self._buffer = b""
 
-    def request(self) -> Request:
+    def request(self) -> ApiRequest:
         self._buffer = b""
-        return Request("GET", "/events", {"after": str(self.after)}, {"accept": "text/event-stream"})
+        return ApiRequest("GET", "/events", {"after": str(self.after)}, {"accept": "text/event-stream"})
 
     def feed(self, data: bytes) -> list[Event]:
         self._failures = 0
@@ -112,10 +112,10 @@ class LogStream(_Resuming):
         self._page_bytes = 0
         self._page_is_last = False
 
-    def request(self) -> Request:
+    def request(self) -> ApiRequest:
         self._page_bytes, self._page_is_last = 0, False
         params = {**self._fixed, "offset": str(self.offset)} | ({"follow": "true"} if self._follow else {})
-        return Request("GET", self._path, params, {"accept": "text/plain"})
+        return ApiRequest("GET", self._path, params, {"accept": "text/plain"})
 
     def opened(self, headers: dict[str, str]) -> None:
         super().opened(headers)
@@ -137,14 +137,15 @@ class LogStream(_Resuming):
         return 0.0
 
 
-class AuditExport(_Resuming):
-    """A whole audit chain, once: a part of one proves nothing, so a broken connection is an error."""
+class ChainExport(_Resuming):
+    """A whole chain, once: a part of one proves nothing, so a broken connection is an error."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
+    def __init__(self, policy: RetryPolicy, path: str) -> None:
         super().__init__(policy, failures_max=0)
+        self._path = path
 
-    def request(self) -> Request:
-        return Request("GET", "/audit/export", {}, {"accept": "application/x-ndjson"})
+    def request(self) -> ApiRequest:
+        return ApiRequest("GET", self._path, {}, {"accept": "application/x-ndjson"})
 
     def feed(self, data: bytes) -> list[bytes]:
         return [data]

@@ -19,11 +19,9 @@ from harch.base.clock import Clock
 from harch.fleet.model import Fleet, Hub
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.room import TaskSlot
-from harch.simulate.carbon_jobs import CarbonJob
-from harch.simulate.carbon_meter import Meter, Plants
-from harch.simulate.carbon_scenario import Moving
-from harch.simulate.carbon_weather import TAIL_DAYS
-from harch.simulate.ledger import Ledger
+from harch.simulate.carbon_scenario import CarbonJob, Moving
+from harch.simulate.carbon_weather import TAIL_DAYS, Plants, PowerMeter
+from harch.simulate.ledger import ReplayLedger
 from harch.simulate.policies import HubPolicy
 from harch.workloads.spec import SchedulingClass
 
@@ -34,7 +32,7 @@ _LATE_S = 1.0
 Progress = Callable[[float, float], None]
 
 
-class Event(IntEnum):
+class CarbonEvent(IntEnum):
     """At the same moment, what comes free is free before anybody is served."""
 
     ENDED = 0
@@ -43,7 +41,7 @@ class Event(IntEnum):
 
 
 @dataclass(slots=True)
-class Run:
+class CarbonRun:
     """A job that holds GPUs."""
 
     job: CarbonJob
@@ -66,7 +64,7 @@ class Router(Protocol):
     def arrived(self, replay: CarbonReplay, job: CarbonJob, now_s: float) -> None: ...
 
 
-class Planner(Router, Protocol):
+class ReplayPlanner(Router, Protocol):
     """A router that also looks again from time to time, and may stop what runs."""
 
     replan_s: float
@@ -77,7 +75,7 @@ class Planner(Router, Protocol):
 
 
 @dataclass
-class Counts:
+class CarbonCounts:
     """What is counted beside the meters."""
 
     waits_s: dict[str, float] = field(default_factory=dict)  # until the first start
@@ -104,24 +102,24 @@ class CarbonReplay:
         *,
         days: int,
         clock: Clock,
-        planner: Planner | None = None,
+        planner: ReplayPlanner | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.fleet, self.jobs, self.moving, self._clock = fleet, jobs, moving, clock
         self._router, self._planner = router, planner
         self.hubs = {hub.id: hub for hub in fleet.hubs}
         self.plants = plants
-        self.meters = {hub.id: Meter(plants[hub.id]) for hub in fleet.hubs}
-        self.counts = Counts()
-        self.running: dict[str, Run] = {}
+        self.meters = {hub.id: PowerMeter(plants[hub.id]) for hub in fleet.hubs}
+        self.counts = CarbonCounts()
+        self.running: dict[str, CarbonRun] = {}
         self.queued: dict[str, str] = {}  # hub whose scheduler has it in its queue, by job
         self.kept_s: dict[str, float] = {}  # work that is in checkpoints
         self.left_from: dict[str, str] = {}  # hub where the checkpoint lies
         self._policies = {hub.id: new_policy(hub) for hub in fleet.hubs}
-        self._ledgers = {hub.id: Ledger(hub) for hub in fleet.hubs}
+        self._ledgers = {hub.id: ReplayLedger(hub) for hub in fleet.hubs}
         self._by_id = {job.request.id: job for job in jobs}
         self._outside: Counter[str] = Counter()
-        self._events: list[tuple[float, Event, int, CarbonJob | Run | None]] = []
+        self._events: list[tuple[float, CarbonEvent, int, CarbonJob | CarbonRun | None]] = []
         self._numbers = count()
         self._end_s = (days + TAIL_DAYS) * 86400.0
         self._progress = progress
@@ -132,9 +130,9 @@ class CarbonReplay:
 
     def run(self) -> None:
         for job in self.jobs:
-            self._at(job.request.submitted_s, Event.ARRIVED, job)
+            self._at(job.request.submitted_s, CarbonEvent.ARRIVED, job)
         if self._planner is not None:
-            self._at(0.0, Event.REPLAN, None)
+            self._at(0.0, CarbonEvent.REPLAN, None)
         happened = 0
         while self._events and len(self.counts.ended_s) < len(self.jobs):
             now_s, event, _, subject = heapq.heappop(self._events)
@@ -142,13 +140,13 @@ class CarbonReplay:
                 break
             if isinstance(subject, CarbonJob):
                 self._arrived(subject, now_s)
-            elif isinstance(subject, Run):
+            elif isinstance(subject, CarbonRun):
                 self._ended(subject, now_s)
-            elif event is Event.REPLAN and self._planner is not None:
+            elif event is CarbonEvent.REPLAN and self._planner is not None:
                 began_s = self._clock.monotonic_s()
                 self._planner.replan(self, now_s)
                 self.counts.replans_s.append(self._clock.monotonic_s() - began_s)
-                self._at(now_s + self._planner.replan_s, Event.REPLAN, None)
+                self._at(now_s + self._planner.replan_s, CarbonEvent.REPLAN, None)
             happened += 1
             if self._progress is not None and happened % _PROGRESS_EVERY == 0:
                 self._progress(now_s, self._end_s)
@@ -197,7 +195,7 @@ class CarbonReplay:
         self.left_from[job_id] = run.hub
         run.stopping, run.ends_s = True, now_s + self.moving.stop_s
         self.counts.again_gpu_s += (run.ends_s - run.started_s - kept_s) * run.job.kind.gpus
-        self._at(run.ends_s, Event.ENDED, run)
+        self._at(run.ends_s, CarbonEvent.ENDED, run)
 
     def job(self, job_id: str) -> CarbonJob:
         return self._by_id[job_id]
@@ -223,7 +221,7 @@ class CarbonReplay:
 
     # What happens
 
-    def _at(self, at_s: float, event: Event, subject: CarbonJob | Run | None) -> None:
+    def _at(self, at_s: float, event: CarbonEvent, subject: CarbonJob | CarbonRun | None) -> None:
         heapq.heappush(self._events, (at_s, event, next(self._numbers), subject))
 
     def _arrived(self, job: CarbonJob, now_s: float) -> None:
@@ -252,9 +250,9 @@ class CarbonReplay:
             len(slot.devices) * nodes[slot.row].power_w_max / len(nodes[slot.row].gpus) / 1000 for slot in slots
         )
         ends_s = now_s + idle_s + job.duration_s - self.kept_s.get(job_id, 0.0)
-        run = Run(job, hub, it_kw, now_s, idle_s, ends_s, slots)
+        run = CarbonRun(job, hub, it_kw, now_s, idle_s, ends_s, slots)
         self.running[job_id] = run
-        self._at(ends_s, Event.ENDED, run)
+        self._at(ends_s, CarbonEvent.ENDED, run)
         self.meters[hub].change(now_s, it_kw)
         self.counts.waits_s.setdefault(job_id, now_s - job.request.submitted_s)
         if restarted and self.left_from[job_id] != hub:
@@ -264,7 +262,7 @@ class CarbonReplay:
         elif restarted:
             self.counts.suspensions += 1
 
-    def _ended(self, run: Run, now_s: float) -> None:
+    def _ended(self, run: CarbonRun, now_s: float) -> None:
         """It has done its work, or it was told to stop and has stopped."""
         job_id = run.job.request.id
         if self.running.get(job_id) is not run or now_s < run.ends_s:

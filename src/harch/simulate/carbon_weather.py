@@ -1,13 +1,13 @@
-"""How do sun, wind and grid go, quarter of an hour by quarter of an hour? Modelled from one seed, or read from a file.
+"""How do sun, wind and grid go, and what did a hub draw from them?
 
-The sun's course is computed; clearness is a mean with good and bad days and with clouds. Wind is a mean-reverting
-process, squeezed so that its mean is the hub's capacity factor. Grids are their yearly means. All of it is `estimated`.
+Quarter of an hour by quarter of an hour, modelled from one seed or read from a file; meters bill what the plants
+really gave.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,10 +15,17 @@ import numpy as np
 
 from harch.base.errors import HarchError
 from harch.carbon.planning.outlook import Floats
-from harch.carbon.signals.facts import shipped_facts
-from harch.carbon.signals.solar import clear_sky_w_per_m2
+from harch.carbon.signals.sites import clear_sky_w_per_m2
+from harch.carbon.signals.sources.modelled import shipped_facts
 from harch.fleet.model import Fleet, Hub
 from harch.simulate.carbon_scenario import Weather
+
+# How do sun, wind and grid go, quarter of an hour by quarter of an hour? Modelled from one seed, or read from a file.
+#
+# The sun's course is computed; clearness is a mean with good and bad days and with clouds. Wind is a mean-reverting
+# process, squeezed so that its mean is the hub's capacity factor. Grids are their yearly means. All of it is
+# `estimated`.
+
 
 STEP_S = 900
 STEPS_PER_HOUR = 3600 // STEP_S
@@ -133,7 +140,7 @@ def _read(path: Path, fleet: Fleet, start: datetime, steps: int) -> WeatherYear:
             raise HarchError(
                 "E0201",
                 f"{path} does not cover hub {hub.id} from {start:%Y-%m-%d} on",
-                hint=f"weather must begin {HISTORY_DAYS} days before the first week",
+                hint=f"weather data must begin {HISTORY_DAYS} days before the first week",
             )
         last = np.maximum.accumulate(np.where(known, np.arange(steps), 0))
         held = values[:, np.maximum(last, int(np.argmax(known)))]
@@ -149,7 +156,91 @@ def _enter(arrays: dict[str, Floats], row: dict[str, str], start: datetime, step
     except (KeyError, TypeError, ValueError) as error:
         raise HarchError("E0201", f"{where}: {error}", hint=f"columns are {', '.join(_COLUMNS)}") from error
     if not all(0 <= share <= 1 for share in values[:2]) or values[2] < 0:
-        raise HarchError("E0201", f"{where}: shares are 0 to 1, intensities at least 0")
+        raise HarchError("E0201", f"{where}: shares must be 0 to 1, intensities at least 0")
     step = int((at - start).total_seconds() // STEP_S)
     if row["hub"] in arrays and 0 <= step < steps:
         arrays[row["hub"]][:, step] = values
+
+
+# How much power did a hub draw, and from where? A meter that bills what the plants really gave, never the forecast.
+
+
+@dataclass(eq=False)
+class Plants:
+    """What really happens at a hub, per step of the weather."""
+
+    pv_kw: Floats
+    wind_kw: Floats
+    grid_g_per_kwh: Floats
+    onsite_g_per_kwh: float
+    pue: float
+
+    def __post_init__(self) -> None:
+        self.onsite_kw: Floats = self.pv_kw + self.wind_kw
+
+    def step(self, now_s: float) -> int:
+        """The step that holds this moment of the replay; after the end of the weather, its last."""
+        return min(HISTORY_DAYS * STEPS_PER_DAY + int(now_s // STEP_S), len(self.onsite_kw) - 1)
+
+
+@dataclass
+class PowerMeter:
+    """Facility energy of one hub: from on site while it lasts, the rest from the grid."""
+
+    plants: Plants
+    it_kw: float = 0.0
+    grid_kwh: float = 0.0
+    onsite_kwh: float = 0.0
+    grams: float = 0.0
+    it_kwh: float = 0.0
+    _now_s: float = 0.0
+    hourly_kwh: dict[int, tuple[float, float]] = field(default_factory=dict)  # by hour: on site, grid
+
+    def advance(self, now_s: float) -> None:
+        while self._now_s < now_s:
+            step = self.plants.step(self._now_s)
+            until_s = min(now_s, (self._now_s // STEP_S + 1) * STEP_S)
+            hours = (until_s - self._now_s) / 3600
+            load_kw = self.it_kw * self.plants.pue
+            onsite = min(load_kw, float(self.plants.onsite_kw[step])) * hours
+            self._book(step, onsite, load_kw * hours - onsite)
+            self.it_kwh += self.it_kw * hours
+            self._now_s = until_s
+
+    def change(self, now_s: float, it_kw: float) -> None:
+        self.advance(now_s)
+        self.it_kw = max(self.it_kw + it_kw, 0.0)
+
+    def transfer(self, now_s: float, kwh: float) -> None:
+        """Energy of moving data, billed as the grid's: nobody knows whose surplus the routers used."""
+        self.advance(now_s)
+        self._book(self.plants.step(now_s), 0.0, kwh)
+
+    def _book(self, step: int, onsite_kwh: float, grid_kwh: float) -> None:
+        plants = self.plants
+        self.onsite_kwh += onsite_kwh
+        self.grid_kwh += grid_kwh
+        self.grams += onsite_kwh * plants.onsite_g_per_kwh + grid_kwh * float(plants.grid_g_per_kwh[step])
+        hour = int(self._now_s // 3600)
+        before = self.hourly_kwh.get(hour, (0.0, 0.0))
+        self.hourly_kwh[hour] = (before[0] + onsite_kwh, before[1] + grid_kwh)
+
+    @property
+    def kwh(self) -> float:
+        return self.grid_kwh + self.onsite_kwh
+
+
+def hourly_until(series_kw: Floats, step: int, hours: int) -> Floats:
+    """Means of the last hours up to a step; the last is what the meter shows at this moment."""
+    first = step - hours * STEPS_PER_HOUR
+    if first < 0:
+        raise ValueError("the weather does not go back that far")
+    means: Floats = series_kw[first:step].reshape(hours, STEPS_PER_HOUR).mean(axis=1)
+    return np.concatenate([means[1:], series_kw[step : step + 1]])
+
+
+def hourly_from(series_kw: Floats, step: int, hours: int) -> Floats:
+    """What will really be: for the oracle only."""
+    wanted = np.minimum(np.arange(step, step + hours * STEPS_PER_HOUR), len(series_kw) - 1)
+    means: Floats = series_kw[wanted].reshape(hours, STEPS_PER_HOUR).mean(axis=1)
+    return means

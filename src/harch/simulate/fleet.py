@@ -9,8 +9,8 @@ import numpy as np
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet
+from harch.simulate.arrivals import ReplayWorkload
 from harch.simulate.fleet_replay import FleetReplay, Progress
-from harch.simulate.jobs import Workload
 from harch.simulate.policies import FleetPolicy, new_policy
 
 GENERATED = "gen:"
@@ -18,23 +18,22 @@ CYCLE_S = 10.0  # rounds of one hub are at least so far apart; every policy has 
 HOURS_MAX = 366 * 24.0
 
 
-def open_workload(source: str, fleet: Fleet, *, hours: float | None, seed: int) -> Workload:
+def open_workload(source: str, fleet: Fleet, *, hours: float | None, seed: int) -> ReplayWorkload:
     """`gen:` and a mix (shipped or a file), or the path of a trace."""
     if hours is not None and not 0 < hours <= HOURS_MAX:
         raise HarchError("E0201", f"hours must be above 0 and at most {HOURS_MAX:g}", field="hours")
     if source.startswith(GENERATED):
-        from harch.simulate.mix_arrivals import generate
-        from harch.simulate.workload_spec import load_mix
+        from harch.simulate.workload_mix import generate, load_mix
 
         return generate(fleet, load_mix(source.removeprefix(GENERATED)), hours=hours, seed=seed)
-    from harch.simulate.trace import read_trace
+    from harch.simulate.arrivals import read_trace
 
     return read_trace(Path(source), fleet, hours=hours)
 
 
 def simulate_fleet(
     fleet: Fleet,
-    workload: Workload,
+    workload: ReplayWorkload,
     *,
     policy: FleetPolicy = "harch",
     seed: int = 42,
@@ -54,10 +53,10 @@ def simulate_fleet(
     return report(fleet, workload, replay, policy=policy, seed=seed)
 
 
-def report(fleet: Fleet, workload: Workload, replay: FleetReplay, *, policy: str, seed: int) -> dict[str, object]:
+def report(fleet: Fleet, workload: ReplayWorkload, replay: FleetReplay, *, policy: str, seed: int) -> dict[str, object]:
     """All figures of a finished replay, with the words that belong to them."""
     tally, cost, violations = replay.tally, replay.cost, replay.violations
-    asked_gpu_s = sum(job.gpu_seconds for job in workload.jobs)
+    offered_gpu_s = sum(job.gpu_seconds for job in workload.jobs)
     rounds_ms = 1000 * np.array(cost.rounds_s or [0.0])
     jain = tally.fairness_jain()
     return {
@@ -70,7 +69,7 @@ def report(fleet: Fleet, workload: Workload, replay: FleetReplay, *, policy: str
         "gpus": fleet.gpu_count,
         "jobs": len(workload.jobs),
         "jobs_started": len(tally.waits_s),
-        "offered_load": round(asked_gpu_s / (fleet.gpu_count * workload.hours * 3600), 4),
+        "offered_load": round(offered_gpu_s / (fleet.gpu_count * workload.hours * 3600), 4),
         "gpu_allocation_pct": round(tally.allocation_pct(), 3),
         "gpu_allocation_saturated_pct": _rounded(tally.allocation_saturated_pct()),
         "allocation_by_hub": {

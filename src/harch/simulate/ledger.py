@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from harch.fleet.model import Hub
 from harch.placement.policy.shapes import GPU_MILLI
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.room import TaskSlot
 from harch.workloads.spec import Level
 
@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass
-class Ledger:
+class ReplayLedger:
     """The book of one hub."""
 
     hub: Hub
@@ -42,7 +42,7 @@ class Ledger:
     _memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     _rack_w: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _zone_w: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _held: dict[str, tuple[Request, tuple[TaskSlot, ...]]] = field(default_factory=dict)
+    _held: dict[str, tuple[PlacementRequest, tuple[TaskSlot, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._racks = {rack.id: rack for rack in self.hub.racks}
@@ -52,7 +52,7 @@ class Ledger:
             self._rack_w[rack.id] += host_w
             self._zone_w[rack.cooling_zone] += host_w
 
-    def start(self, request: Request, slots: tuple[TaskSlot, ...]) -> None:
+    def start(self, request: PlacementRequest, slots: tuple[TaskSlot, ...]) -> None:
         """Books a start, with every check that the rules of the house ask for."""
         if request.id in self._held:
             self.violations["started_twice"] += 1
@@ -72,7 +72,7 @@ class Ledger:
         for slot in slots:
             self._move(request, slot, -1)
 
-    def _start_task(self, request: Request, slot: TaskSlot) -> None:
+    def _start_task(self, request: PlacementRequest, slot: TaskSlot) -> None:
         needs, node = request.needs, self.hub.nodes[slot.row]
         self._move(request, slot, 1)
         if len(slot.devices) != needs.gpus or len(set(slot.devices)) != needs.gpus:
@@ -100,7 +100,7 @@ class Ledger:
         ):
             self.violations["power"] += 1
 
-    def _move(self, request: Request, slot: TaskSlot, sign: int) -> None:
+    def _move(self, request: PlacementRequest, slot: TaskSlot, sign: int) -> None:
         needs, node = request.needs, self.hub.nodes[slot.row]
         for device in slot.devices:
             key = (slot.row, device)
@@ -115,7 +115,7 @@ class Ledger:
         self._zone_w[self._racks[node.rack_id].cooling_zone] += watts
 
 
-def _stands_as_required(hub: Hub, request: Request, slots: Sequence[TaskSlot]) -> bool:
+def _stands_as_required(hub: Hub, request: PlacementRequest, slots: Sequence[TaskSlot]) -> bool:
     required = request.topology.required
     if required is Level.HUB:
         return True

@@ -5,15 +5,17 @@ Hub masks are plain integers, so neither the number of hubs nor that of countrie
 64-bit words for arrays. What is not known (a hub, a tag) has no bit, and no bit means no.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from msgspec import Struct
 
+from harch.sovereignty.geography import Terrain
 from harch.sovereignty.jurisdictions import country_mask
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Terrain
 
 CACHE_MAX = 16_384  # compiled tags; a fleet has few distinct ones, and a flood of them only costs time
 

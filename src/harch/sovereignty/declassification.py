@@ -3,6 +3,8 @@
 Storage and the list of authorities are elsewhere; here is what is signed, and when a statement holds.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -62,9 +64,9 @@ def verify(
     except (InvalidSignature, ValueError):  # ValueError: the stored key is not one
         return _no(target, "signature", f"is not signed by {statement.authority}")
     if statement.object_id != target.id or statement.tag_revision != target.tag_revision or statement.old != target.tag:
-        return _no(target, "subject", "was signed for another object, or for a tag that it no longer has")
+        return _no(target, "subject", "was signed for another object or an earlier tag")
     if statement.new != new:
-        return _no(target, "new_tag", "was signed for another new tag")
+        return _no(target, "new_tag", "was signed for a different new tag")
     if not statement.issued_at <= now <= statement.valid_until:
         return _no(target, "validity", "is not valid at this time")
     if not statement.reason.strip():
@@ -85,8 +87,8 @@ def retag(
         if declassification is None:
             raise HarchError(
                 "E0908",
-                f"the new tag of {target.name} permits more than its present one",
-                hint="ask an authority of this hub to sign a declassification",
+                f"the new tag of {target.name} permits more than its current one",
+                hint="have an authority of this hub sign a declassification",
             )
         rejection = verify(declassification, target, new, authorities, now=now)
         if rejection is not None:
@@ -95,4 +97,4 @@ def retag(
 
 
 def _no(target: DataObject, rule: str, detail: str) -> Rejection:
-    return Rejection(target.id, f"declassification.{rule}", detail, "ask an authority for a new declassification")
+    return Rejection(target.id, f"declassification.{rule}", detail, "have an authority sign a new declassification")

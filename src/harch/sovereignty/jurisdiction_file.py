@@ -1,4 +1,7 @@
-"""Which frameworks, groups and places does this file add? TOML in, registry out, or one error with all mistakes."""
+"""Which frameworks, groups and places does this file add, and which are in force?
+
+TOML in, registry out, or one error with all mistakes; shipped ones with those of the operator.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,24 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from ipaddress import IPv6Network, ip_network
 
+from harch.base.config import home_from_env
 from harch.base.errors import HarchError, Problems
 from harch.base.hosts import address_of, read_host
-from harch.sovereignty.countries import country_of
-from harch.sovereignty.jurisdictions import WORLD, Framework, Group, Jurisdictions, bare_registry
-from harch.sovereignty.places import HOME_NAME, Place, Places
+from harch.sovereignty.jurisdictions import (
+    HOME_NAME,
+    WORLD,
+    CountryGroup,
+    DeclaredPlace,
+    Framework,
+    Jurisdictions,
+    Places,
+    bare_registry,
+    country_of,
+)
 
 CODE = "E0903"
 HINT = "docs/reference/tags.md describes the file and shows an example"
@@ -84,10 +96,10 @@ class _Entry:
         value = self.raw.get(name)
         if isinstance(value, str) and 0 < len(value) <= TEXT_CHARS_MAX:
             return value
-        self.problems.add(f"{self.path}.{name}", f"must be a text of 1 to {TEXT_CHARS_MAX} characters")
+        self.problems.add(f"{self.path}.{name}", f"must be a string of 1 to {TEXT_CHARS_MAX} characters")
         return ""
 
-    def texts(self, name: str, *, required: bool) -> tuple[str, ...]:
+    def strings(self, name: str, *, required: bool) -> tuple[str, ...]:
         value = self.raw.get(name)
         if value is None and not required:
             return ()
@@ -97,7 +109,7 @@ class _Entry:
             and all(isinstance(item, str) and len(item) <= TEXT_CHARS_MAX for item in value)
         ):
             return tuple(value)
-        self.problems.add(f"{self.path}.{name}", 'must be a list of texts, e.g. `["MA", "SN"]`')
+        self.problems.add(f"{self.path}.{name}", 'must be a list of strings, e.g. `["MA", "SN"]`')
         return ()
 
 
@@ -130,19 +142,19 @@ def _read_countries(raw: object, problems: Problems) -> dict[str, str]:
     return found
 
 
-def _read_group(entry: _Entry, registry: Jurisdictions) -> Group:
+def _read_group(entry: _Entry, registry: Jurisdictions) -> CountryGroup:
     entry.only("name", "countries", "aliases", "mistaken_for")
     if not _GROUP_ID.fullmatch(entry.id):
         entry.problems.add(entry.path, "is not a group name; use capital letters, digits and inner dashes")
-    mistaken = entry.texts("mistaken_for", required=False)
+    mistaken = entry.strings("mistaken_for", required=False)
     for code in mistaken:
         if code not in registry.countries:
             entry.problems.add(f"{entry.path}.mistaken_for", f"`{code[:64]}` is not a country code; remove it")
-    return Group(
+    return CountryGroup(
         id=entry.id,
         name=entry.text("name"),
-        countries=registry.expand(entry.texts("countries", required=True), f"{entry.path}.countries", entry.problems),
-        aliases=entry.texts("aliases", required=False),
+        countries=registry.expand(entry.strings("countries", required=True), f"{entry.path}.countries", entry.problems),
+        aliases=entry.strings("aliases", required=False),
         mistaken_for=tuple(code for code in mistaken if code in registry.countries),
     )
 
@@ -159,26 +171,26 @@ def _read_framework(entry: _Entry, registry: Jurisdictions) -> Framework:
         id=entry.id,
         bit=bit,
         name=entry.text("name"),
-        in_force=registry.expand(entry.texts("in_force", required=False), f"{entry.path}.in_force", entry.problems),
+        in_force=registry.expand(entry.strings("in_force", required=False), f"{entry.path}.in_force", entry.problems),
         summary=entry.text("summary"),
-        aliases=entry.texts("aliases", required=False),
+        aliases=entry.strings("aliases", required=False),
     )
 
 
-def _read_place(entry: _Entry, registry: Jurisdictions) -> Place:
+def _read_place(entry: _Entry, registry: Jurisdictions) -> DeclaredPlace:
     entry.only("country", "networks", "names")
     if not _PLACE_ID.fullmatch(entry.id) or len(entry.id) > 48:
         entry.problems.add(entry.path, "is not the name of a place; use lower-case letters, digits and inner dashes")
     country = entry.text("country")
     if country and country not in registry.countries:
         entry.problems.add(f"{entry.path}.country", f"`{country[:64]}` is not a country; use a code such as MA")
-    written = (entry.texts("networks", required=True), entry.texts("names", required=False))
+    written = (entry.strings("networks", required=True), entry.strings("names", required=False))
     for values, name in zip(written, ("networks", "names"), strict=True):
         if len(values) > ENTRIES_MAX:
             entry.problems.add(f"{entry.path}.{name}", f"has {len(values)} entries, the limit is {ENTRIES_MAX}")
     networks = [_read_network(text, f"{entry.path}.networks[{at}]", entry) for at, text in enumerate(written[0])]
     names = [_read_name(text, f"{entry.path}.names[{at}]", entry) for at, text in enumerate(written[1])]
-    return Place(
+    return DeclaredPlace(
         id=entry.id,
         country=country,
         networks=tuple(network for network in networks if network),
@@ -191,16 +203,16 @@ def _read_network(text: str, where: str, entry: _Entry) -> str:
     try:
         network = ip_network(text)
     except ValueError as error:
-        entry.problems.add(where, f"is no network ({error}); write e.g. `10.1.0.0/16`")
+        entry.problems.add(where, f"is not a network ({error}); write e.g. `10.1.0.0/16`")
         return ""
     is_v6 = isinstance(network, IPv6Network)
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
-        entry.problems.add(where, "is IPv4 inside of IPv6; write the IPv4 network")
+        entry.problems.add(where, "is IPv4 within IPv6; write the IPv4 network")
     elif network.prefixlen < (PREFIX_MIN_V6 if is_v6 else PREFIX_MIN_V4):
         widest = PREFIX_MIN_V6 if is_v6 else PREFIX_MIN_V4
-        entry.problems.add(where, f"is wider than /{widest}; write the networks of the place alone")
+        entry.problems.add(where, f"is wider than /{widest}; list only the networks of the place")
     elif network.is_loopback or network.is_multicast or network.network_address.is_unspecified:
-        entry.problems.add(where, "is no network of a place: it means the machine itself, or many at once")
+        entry.problems.add(where, "is not the network of a place: it means this machine, or many machines")
     else:
         return str(network)
     return ""
@@ -218,19 +230,19 @@ def _read_name(text: str, where: str, entry: _Entry) -> str:
         entry.problems.add(where, "is an address; write it under `networks`")
         return ""
     if name == HOME_NAME or name.endswith(f".{HOME_NAME}"):
-        entry.problems.add(where, "is the machine itself; leave it out")
+        entry.problems.add(where, "is this machine; remove it")
         return ""
     return f"*.{name}" if wildcard else name
 
 
 def _check_places(places: Places, problems: Problems) -> None:
     """One network, and one name, stands in one country; a narrower network may stand in another than a wider one."""
-    owners: dict[str, Place] = {}
+    owners: dict[str, DeclaredPlace] = {}
     for place in places.entries:
         for word in (*place.networks, *place.names):
             other = owners.setdefault(word, place)
             if other.country != place.country:
-                sentence = f"`{word}` is in {other.country} as {other.id}, too; leave it out of one of them"
+                sentence = f"`{word}` is in {other.country} as {other.id}, too; remove it from one of them"
                 problems.add(f"places.{place.id}", sentence)
 
 
@@ -240,9 +252,11 @@ def _check_bits(base: Jurisdictions, registry: Jurisdictions, problems: Problems
     for law in registry.frameworks.values():
         before = base.frameworks.get(law.id)
         if before is not None and before.bit != law.bit >= 0:
-            problems.add(f"frameworks.{law.id}.bit", f"was {before.bit} and must stay so; write `bit = {before.bit}`")
+            problems.add(
+                f"frameworks.{law.id}.bit", f"was {before.bit} and must not change; write `bit = {before.bit}`"
+            )
         elif law.bit in owner and law.bit >= 0:
-            problems.add(f"frameworks.{law.id}.bit", f"{law.bit} belongs to {owner[law.bit]}; use a free one")
+            problems.add(f"frameworks.{law.id}.bit", f"{law.bit} belongs to {owner[law.bit]}; use another one")
         owner.setdefault(law.bit, law.id)
 
 
@@ -281,3 +295,22 @@ def _refuse(problems: Problems, source_name: str) -> None:
         "problems": [{"where": where, "what": what} for where, what in problems.found],
     }
     raise HarchError(CODE, message, hint=HINT, field=problems.found[0][0], meta=meta)
+
+
+# Which jurisdictions does this machine know? The shipped ones, with what the operator's own file adds or replaces.
+
+
+FILE_NAME = "jurisdictions.toml"  # in the state folder (HARCH_HOME), so that hubs, agents and the CLI read the same
+
+
+@lru_cache(maxsize=1)
+def jurisdictions_in_force() -> Jurisdictions:
+    """Read once per process. A file with a mistake is an error (E0903), never silently ignored."""
+    path = home_from_env().root / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return shipped_jurisdictions()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HarchError("E0903", f"{path} cannot be read: {error}", hint="fix or remove the file") from error
+    return parse_jurisdictions(text, str(path))

@@ -1,26 +1,17 @@
 """Where does this come from, what came of it, and where is it now? Answers over a snapshot of the catalog."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import Struct
-
 from harch.base.errors import HarchError
 from harch.sovereignty.tags import NOWHERE, DataKind, DataObject, Tag, loosens, meet
+from harch.wire.data import Copy
 
 Catalog = Mapping[str, DataObject]  # by id
-
-
-class Copy(Struct, frozen=True, kw_only=True):
-    """One copy of an object, or of something derived from it."""
-
-    object_id: str
-    name: str
-    kind: DataKind
-    hub: str
-    is_derived: bool
 
 
 def derive_tag(reads: Iterable[Tag | None], declared: Tag | None = None) -> Tag:
@@ -34,8 +25,8 @@ def derive_tag(reads: Iterable[Tag | None], declared: Tag | None = None) -> Tag:
     if not tags:
         raise HarchError(
             "E0904",
-            "the product of work that read no tagged data has no tag",
-            hint="declare a tag for what it produces",
+            "work that read no tagged data produces untagged data",
+            hint="declare a tag for its output",
         )
     return meet(tags)
 
@@ -82,7 +73,7 @@ def descendants(catalog: Catalog, object_id: str) -> tuple[str, ...]:
 def where_is(catalog: Catalog, object_id: str) -> tuple[Copy, ...]:
     """All copies of it and of what came of it: what an auditor asks for, and what an erasure must reach."""
     if object_id not in catalog:
-        raise HarchError("E0906", f"no data object `{object_id[:64]}`", hint="give the id of an object of the catalog")
+        raise HarchError("E0906", f"no data object `{object_id[:64]}`", hint="give the id of an object in the catalog")
     return tuple(
         Copy(object_id=id, name=catalog[id].name, kind=catalog[id].kind, hub=hub, is_derived=id != object_id)
         for id in (object_id, *descendants(catalog, object_id))

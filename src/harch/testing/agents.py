@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from harch.execution.lease import Lease
+from harch.execution.lease import TaskLease
 from harch.execution.protocol import (
     PROTOCOL_VERSION,
+    AgentHeartbeat,
+    AgentHello,
     AgentMessage,
     ExtendLease,
     Forget,
-    Heartbeat,
-    Hello,
     HubMessage,
     KnownTask,
     StartTask,
@@ -47,7 +47,7 @@ class SimAgent:
         self._boot_offset_s, self._boot_rate = boot_offset_s, boot_rate
         self._now = START
         self.running: dict[TaskKey, TaskSpec] = {}
-        self.leases: dict[TaskKey, Lease] = {}  # of those that run under one
+        self.leases: dict[TaskKey, TaskLease] = {}  # of those that run under one
         self.ended: dict[TaskKey, TaskEnded] = {}  # until the hub says `Forget`
         self.starts: Counter[TaskKey] = Counter()
         self.outbox: list[AgentMessage] = []
@@ -63,11 +63,11 @@ class SimAgent:
             if lease.must_stop(self.boot_s()) and lease.must_die(self.boot_s()):
                 self.end(key, ExitReason.LEASE_ENDED, now=now)
 
-    def heartbeat(self, now: datetime) -> Heartbeat:
+    def heartbeat(self, now: datetime) -> AgentHeartbeat:
         self.tick(now)
-        return Heartbeat(self.boot_s())
+        return AgentHeartbeat(self.boot_s())
 
-    def hello(self, *, now: datetime | None = None) -> Hello:
+    def hello(self, *, now: datetime | None = None) -> AgentHello:
         """The first message of every connection; ends that the hub has not confirmed follow it.
 
         Without `now`, its boot clock is read as of the last call: too early, which a hub must bear anyway.
@@ -77,7 +77,7 @@ class SimAgent:
         known = [KnownTask(key=key, running=True) for key in self.running]
         known += [KnownTask(key=key, running=False) for key in self.ended]
         self.outbox = list(self.ended.values())
-        return Hello(
+        return AgentHello(
             version=PROTOCOL_VERSION,
             agent_id=self.agent_id,
             country=self.country,
@@ -112,7 +112,7 @@ class SimAgent:
     def _start(self, task: TaskSpec, now: datetime) -> None:
         if task.key in self.running or task.key in self.ended:
             return
-        lease = None if task.lease_until_s is None else Lease(task.lease_until_s, task.stop_grace_s)
+        lease = None if task.lease_until_s is None else TaskLease(task.lease_until_s, task.stop_grace_s)
         if lease is not None and lease.must_stop(self.boot_s()):
             self.ended[task.key] = TaskEnded(key=task.key, reason=ExitReason.LEASE_ENDED, at=now)
             self.outbox.append(self.ended[task.key])

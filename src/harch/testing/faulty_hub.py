@@ -16,20 +16,19 @@ from pathlib import Path
 from random import Random
 from types import FrameType, TracebackType
 
+from harch.base.clock import SteadyClock
 from harch.base.errors import HarchError, InvariantBroken
-from harch.base.steady import SteadyClock
 from harch.execution.protocol import HubMessage
-from harch.federation.leases import LeaseTerms
-from harch.federation.offers import SpillMessage
-from harch.hub import happenings as h
-from harch.hub.audit.trail import AuditTrail
-from harch.hub.driver import Driver
-from harch.hub.machine import JobMachine
-from harch.hub.registry import RETRY_WINDOW
-from harch.hub.store import data_rows
+from harch.federation.offers import LeaseTerms, LendingMessage
+from harch.hub.audit.table import AuditTrail
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.jobs.registry import RETRY_WINDOW
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.policy.decisions import ActivePolicy
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
-from harch.hub.tracing.watch import Watch
+from harch.hub.tracing.instrumentation import Watch
 from harch.testing.books import books_of, unbalanced
 from harch.testing.clock import SimClock
 from harch.testing.random_events import RandomEvents
@@ -39,9 +38,20 @@ SETTLE_S_MAX = 120.0  # of simulated time: a hub that is not ready again by then
 CALLS_MAX = 3000  # an event makes a few hundred calls, a round of placement a few thousand
 KINDS: tuple[type[Exception], ...] = (ValueError, KeyError, RuntimeError, ArithmeticError, MemoryError, RecursionError)
 # What sees to a fault, and what comes before anything has changed: a second fault in there is another matter.
-_SPARED = {"handle", "post", "has_room", "_failed", "_start_over", "_fault_error", "is_changed", "suspect"}
+_SPARED = {
+    "handle",
+    "post",
+    "has_room",
+    "_failed",
+    "_start_over",
+    "_fault_error",
+    "is_changed",
+    "suspect",
+    "context",
+    "version",
+}
 _SPARED |= {"fingerprint", "<genexpr>"}  # asked for the cause of a fault; and where errors may have nobody to go to
-_SPARED_FILES = ("/harch/testing/", "/harch/hub/faults.py", "/harch/base/errors.py", "/harch/base/steady.py")
+_SPARED_FILES = ("/harch/testing/", "/harch/hub/jobs/faults.py", "/harch/base/errors.py", "/harch/base/clock.py")
 
 
 class Injection:
@@ -71,7 +81,7 @@ class Injection:
         if self._left == 0:
             sys.setprofile(None)
             self.at = f"{where[2]}:{code.co_name}"
-            if self._machine.desk.is_changed and self._random.random() < 0.2:
+            if self._machine.is_changed and self._random.random() < 0.2:
                 raise HarchError("E0201", "injected: a refusal that comes too late")
             raise self._random.choice(KINDS)("injected")
 
@@ -101,7 +111,7 @@ class FlakyDatabase(Database):
             raise error
 
 
-class _DrivenByHand(Driver):
+class _DrivenByHand(JobRuntime):
     """Rounds come as events only, so that a story is the same each time it is told."""
 
     def plan_placement(self) -> None:
@@ -121,7 +131,7 @@ class FaultyHub:
         self.promised: set[str] = set()
         self.broken: list[InvariantBroken] = []
         self._drops = False
-        self.driver: Driver = _DrivenByHand(
+        self.driver: JobRuntime = _DrivenByHand(
             fleet=self.world.fleet,
             hub=self.world.hub,
             rules=self.world.rules,
@@ -132,7 +142,8 @@ class FaultyHub:
             send=self._send,
             send_peer=self._send_peer,
             open_secrets=self._open_secrets,
-            watch=Watch(lambda _kind: None, None, self.world.hub.id),
+            observer=Watch(lambda _kind: None, None, self.world.hub.id),
+            policy=ActivePolicy(self.database),
             on_restart=self.world.cut_off,
             on_broken=self.broken.append,
             leases=LeaseTerms(),
@@ -150,7 +161,7 @@ class FaultyHub:
         self._drops, self.database.fails_at = False, ""
         return [f"{type(event).__name__} ({outcome}): {wrong}" for wrong in self.wrong()]
 
-    async def _handle(self, event: h.Event, *, inject: bool) -> str:
+    async def _handle(self, event: ev.Event, *, inject: bool) -> str:
         injection = Injection(self.driver.machine, self.random)
         try:
             if inject:
@@ -163,7 +174,7 @@ class FaultyHub:
             outcome = {"E1010": "failed", "E1002": "not stored", "E1003": "not stored"}.get(error.code, "refused")
         else:
             outcome = "done"
-            if isinstance(event, h.Submitted) and event.workload_id in self.driver.machine.desk.registry.workloads:
+            if isinstance(event, ev.Submitted) and event.workload_id in self.driver.machine.state.registry.workloads:
                 self.promised.add(event.workload_id)
         if injection.at:
             self.places.add(injection.at)
@@ -197,9 +208,8 @@ class FaultyHub:
             stored,
             self.database.idempotency_keys(now - timedelta(hours=24)),
             self.database.conditions(),
-            data_rows.entries(self.database),
-            now=now,
-            boot_s=self.clock.boot_s(),
+            self.database.data_entries(),
+            context=self.driver.context(),
             lifetime="fresh",
         )
         here, there = books_of(machine), books_of(fresh)
@@ -209,7 +219,7 @@ class FaultyHub:
         return found
 
     def _unlike(self, stored: list[Workload], machine: JobMachine) -> list[str]:
-        memory, disk = machine.desk.registry.workloads, {one.id: one for one in stored}
+        memory, disk = machine.state.registry.workloads, {one.id: one for one in stored}
         found = [f"{one.id} is not on disk as it is known" for one in stored if memory.get(one.id, one) != one]
         found += [
             f"{one.id} is not on disk" for one in memory.values() if one.id not in disk and not one.state.is_final
@@ -228,7 +238,7 @@ class FaultyHub:
         self._may_drop()
         self.world.sent(agent_id, message)
 
-    def _send_peer(self, hub_id: str, message: SpillMessage) -> None:
+    def _send_peer(self, hub_id: str, message: LendingMessage) -> None:
         self._may_drop()
         self.world.sent_peer(hub_id, message)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from harch.api.sentinel_child import record_of
-from harch.cli.federation import safeguard_options
+from harch.api.sentinel_process import record_of
+from harch.cli.local_federation import safeguard_options
 from harch.execution.process_record import found_running
 from harch.fleet.file import parse_fleet
 from harch.testing.ports import free_port_base
@@ -130,6 +130,12 @@ class HubProcess:
             if line.startswith("harch_events_total{") and f'kind="{kind}"' in line:
                 return float(line.rsplit(" ", 1)[1])
         return 0.0
+
+    def terminate_hub(self) -> None:
+        """As an operator stops it: what is open is written first."""
+        if self.hub is not None:
+            self.hub.terminate()
+            self.hub.wait(30)
 
     def kill_hub(self) -> None:
         _kill(self.hub)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from harch.testing.clock import SimClock
 
-STORY_EVENTS_MAX = 200
+TRACE_EVENTS_MAX = 200
 EVENTS_PER_RUN_MAX = 5_000_000  # a machine that answers every answer would never let time pass
 
 Receive = Callable[[str, object], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SimLink:
     """One direction between two hubs. In order, like TCP, but for the share that `reordering` lets overtake."""
 
     delay_s: float = 0.010
@@ -38,7 +38,7 @@ class SimNetwork:
     def __init__(
         self,
         seed: int,
-        link: Link | None = None,
+        link: SimLink | None = None,
         *,
         clock: SimClock | None = None,
         describe: Callable[[object], str] = lambda message: type(message).__name__,
@@ -49,14 +49,14 @@ class SimNetwork:
         self.counts: Counter[str] = Counter()  # sent, delivered, lost, cut, nobody
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
         self._describe, self._untold = describe, untold
-        self._link = link or Link()
-        self._links: dict[tuple[str, str], Link] = {}
+        self._link = link or SimLink()
+        self._links: dict[tuple[str, str], SimLink] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._receivers: dict[str, Receive] = {}
         self._last_arrival_s: dict[tuple[str, str], float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self._story: deque[tuple[float, str, str, str, object]] = deque(maxlen=STORY_EVENTS_MAX)
+        self._trace: deque[tuple[float, str, str, str, object]] = deque(maxlen=TRACE_EVENTS_MAX)
 
     @property
     def now_s(self) -> float:
@@ -76,12 +76,12 @@ class SimNetwork:
 
     # What the links are like
 
-    def set_link(self, source: str, target: str, link: Link, *, both: bool = True) -> None:
+    def set_link(self, source: str, target: str, link: SimLink, *, both: bool = True) -> None:
         self._links[source, target] = link
         if both:
             self._links[target, source] = link
 
-    def set_all_links(self, link: Link) -> None:
+    def set_all_links(self, link: SimLink) -> None:
         self._link = link
         self._links.clear()
 
@@ -152,7 +152,7 @@ class SimNetwork:
             callback()
             if check is not None:
                 check()
-        raise RuntimeError(f"more than {EVENTS_PER_RUN_MAX} events before {time_s:g} s: who answers whom?\n{self}")
+        raise RuntimeError(f"more than {EVENTS_PER_RUN_MAX} events before {time_s:g} s: message loop?\n{self}")
 
     def run_for(self, duration_s: float, check: Callable[[], None] | None = None) -> None:
         self.run_until(self.now_s + duration_s, check)
@@ -161,17 +161,17 @@ class SimNetwork:
 
     def note(self, subject: str, what: str) -> None:
         """A line in the story: a crash, a step of the test."""
-        self._story.append((self.now_s, subject, "", what, None))
+        self._trace.append((self.now_s, subject, "", what, None))
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}, {self.now_s:.3f} s, {dict(self.counts)}; the last {len(self._story)} events:"]
-        for time_s, source, target, what, message in self._story:
+        lines = [f"seed {self.seed}, {self.now_s:.3f} s, {dict(self.counts)}; the last {len(self._trace)} events:"]
+        for time_s, source, target, what, message in self._trace:
             tail = f" -> {target} {what}: {self._describe(message)}" if target else f" {what}"
             lines.append(f"{time_s:10.3f} {source}{tail}")
         return "\n".join(lines)
 
     @contextmanager
-    def story_on_failure(self) -> Iterator[None]:
+    def trace_on_failure(self) -> Iterator[None]:
         """An error inside carries the seed and the last events."""
         try:
             yield
@@ -192,7 +192,7 @@ class SimNetwork:
     def _record(self, what: str, source: str, target: str, message: object) -> None:
         self.counts[what] += 1
         if not isinstance(message, self._untold):
-            self._story.append((self.now_s, source, target, what, message))
+            self._trace.append((self.now_s, source, target, what, message))
 
     def _move_to(self, time_s: float) -> None:
         if time_s > self.now_s:

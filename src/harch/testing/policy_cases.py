@@ -9,13 +9,13 @@ from __future__ import annotations
 from random import Random
 from typing import Literal
 
+from harch.sovereignty.geography import LegalSite, Passage, Terrain
 from harch.sovereignty.policy.document import DataQuestion, WorkQuestion
 from harch.sovereignty.tags import Classification, DataKind, DataObject, Tag
-from harch.sovereignty.terrain import Passage, Site, Terrain
 
 COUNTRIES = ("MA", "SN", "CI", "MR", "FR")
 FRAMEWORKS = ("ma-law-09-08", "sn-law-2008-12", "ci-law-2013-450", "gdpr", "malabo-convention")
-STRANGER = "atlantis"  # a hub that no world has
+UNKNOWN_HUB = "atlantis"  # a hub that no world has
 _ACTIONS: tuple[Literal["process", "rest", "move", "see"], ...] = ("process", "rest", "move", "see")
 
 
@@ -23,7 +23,7 @@ def random_world(random: Random, *, hubs_max: int = 8) -> Terrain:
     """Two to `hubs_max` hubs and some links between them."""
     hubs = [f"h{number}" for number in range(random.randint(2, hubs_max))]
     sites = tuple(
-        Site(
+        LegalSite(
             hub=hub,
             country=random.choice((*COUNTRIES, None)),
             frameworks=_some(random, FRAMEWORKS, 0.6),
@@ -47,7 +47,7 @@ def random_world(random: Random, *, hubs_max: int = 8) -> Terrain:
 
 
 def random_question(random: Random, world: Terrain) -> DataQuestion | WorkQuestion:
-    hubs = [*(site.hub for site in world.sites), STRANGER]
+    hubs = [*(site.hub for site in world.sites), UNKNOWN_HUB]
     if random.random() < 0.3:
         return WorkQuestion(
             hub=random.choice(hubs),

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harch.base.config import GANG_PORTS_OFFSET, GANG_PORTS_PER_HUB
-from harch.pipelines.engine import ports as engine_ports
+from harch.pipelines.engine import server as engine_ports
 
 HOST = "127.0.0.1"
 BLOCK = 100

@@ -18,29 +18,25 @@ from harch.execution.protocol import HubMessage, TaskEnded, TaskKey, TaskStarted
 from harch.federation import offers as o
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet, Hub
-from harch.hub import happenings as h
 from harch.hub.audit import drafts
-from harch.hub.carbon.hub_hours import HubOutlook
-from harch.hub.carbon.snapshot import STEPS, Snapshot, make_plan
-from harch.hub.catalog import CatalogEntry
-from harch.hub.desk import Closed
-from harch.hub.hardware import ConditionKind
-from harch.hub.machine import JobMachine
-from harch.hub.routing.memory import Figures
-from harch.hub.routing.works import CPU, waiting_work
+from harch.hub.carbon.snapshot import STEPS, HubOutlook, Snapshot, make_plan
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.carbon_plan import ForecastBasis
+from harch.hub.jobs.carbon_routing.candidates import CPU, waiting_work
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.jobs.state import Closed
+from harch.hub.store.records import CatalogEntry, ConditionKind
 from harch.hub.summary import summarise
 from harch.hub.views import PeerView
 from harch.placement.query import apply_query
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject, Tag
-from harch.sovereignty.terrain import terrain_of
+from harch.sovereignty.tags import DataKind, DataObject, Tag, parse_tag
 from harch.testing.agents import SimAgent
 from harch.testing.clock import SimClock
-from harch.testing.fleets import TINY_FLEET_TOML
 from harch.testing.random_peer import RandomPeer
-from harch.testing.specs import DATA, random_spec
+from harch.testing.samples import DATA, TINY_FLEET_TOML, random_spec
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 
@@ -76,7 +72,7 @@ class RandomEvents:
         # Some hubs are crowded and others nearly empty: where little ends, much waits.
         ends, self._hunger = random.choice((0.05, 0.3, 1.0)), random.choice((0.1, 0.7))
         self._weights = [weight * (ends if kind in ENDS else 1.0) for kind, (weight, _) in DRAWS.items()]
-        self._sessions = self._works = 0
+        self._sessions = self._submitted = 0
         self._data: list[str] = []
         self._specs: list[WorkloadSpec] = []
 
@@ -86,7 +82,7 @@ class RandomEvents:
         if agent_id in self.connected:
             self.agents[agent_id].receive(message, now=self.clock.now())
 
-    def sent_peer(self, hub_id: str, message: o.SpillMessage) -> None:
+    def sent_peer(self, hub_id: str, message: o.LendingMessage) -> None:
         if hub_id == self.peer.hub_id:
             self.peer.receive(message)
 
@@ -96,7 +92,7 @@ class RandomEvents:
 
     # What happens to it
 
-    def draw(self, machine: JobMachine) -> h.Event:
+    def draw(self, machine: JobMachine) -> ev.Event:
         self.clock.jump(self.random.choices(TICKS_S, TICK_WEIGHTS)[0])
         for agent in self.agents.values():
             agent.tick(self.clock.now())
@@ -110,18 +106,18 @@ class RandomEvents:
             if event is not None:
                 return event
 
-    def submitted(self, machine: JobMachine) -> h.Event | None:
-        unfinished = [one for one in machine.desk.registry.workloads.values() if not one.state.is_final]
+    def submitted(self, machine: JobMachine) -> ev.Event | None:
+        unfinished = [one for one in machine.state.registry.workloads.values() if not one.state.is_final]
         if len(unfinished) >= UNFINISHED_MAX:
-            return h.StopAsked(self.random.choice(unfinished).id, "too many", hide=self.random.random() < 0.3)
-        self._works += 1
+            return ev.StopRequested(self.random.choice(unfinished).id, "too many", hide=self.random.random() < 0.3)
+        self._submitted += 1
         if self._specs and self.random.random() < 0.05:
             spec = self.random.choice(self._specs)  # a retry, or a name that is taken
         else:
-            spec = self._spec(f"job-{self._works}")
+            spec = self._spec(f"job-{self._submitted}")
             self._specs = [*self._specs[-20:], spec]
         key = f"key-{self.random.randrange(200)}" if self.random.random() < 0.1 else None
-        return h.Submitted(f"wl_{self._works:06d}", self.random.choice(TENANTS), spec, {}, key)
+        return ev.Submitted(f"wl_{self._submitted:06d}", self.random.choice(TENANTS), spec, {}, key)
 
     def _spec(self, name: str) -> WorkloadSpec:
         while True:
@@ -133,38 +129,38 @@ class RandomEvents:
             except HarchError:  # the query contradicts another field: refused before it would come here
                 continue
 
-    def spec_replaced(self, machine: JobMachine) -> h.Event | None:
+    def spec_replaced(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
-        return None if workload is None else h.SpecReplaced(workload.id, self._spec(workload.spec.name), {"a": "b"})
+        return None if workload is None else ev.SpecReplaced(workload.id, self._spec(workload.spec.name), {"a": "b"})
 
-    def relabelled(self, machine: JobMachine) -> h.Event | None:
+    def relabelled(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
-        return None if workload is None else h.Relabelled(workload.id, {"label": str(self.random.randrange(3))})
+        return None if workload is None else ev.Relabelled(workload.id, {"label": str(self.random.randrange(3))})
 
-    def stopped(self, machine: JobMachine) -> h.Event | None:
+    def stopped(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine, finished_too=True)
-        return None if workload is None else h.StopAsked(workload.id, "asked", hide=self.random.random() < 0.3)
+        return None if workload is None else ev.StopRequested(workload.id, "asked", hide=self.random.random() < 0.3)
 
-    def paused(self, machine: JobMachine) -> h.Event | None:
+    def paused(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
-        return None if workload is None else h.PauseAsked(workload.id)
+        return None if workload is None else ev.PauseRequested(workload.id)
 
-    def resumed(self, machine: JobMachine) -> h.Event | None:
-        paused = [one for one in machine.desk.registry.workloads.values() if one.state is State.PAUSED]
+    def resumed(self, machine: JobMachine) -> ev.Event | None:
+        paused = [one for one in machine.state.registry.workloads.values() if one.state is State.PAUSED]
         workload = self.random.choice(paused) if paused else self._some(machine)
-        return None if workload is None else h.ResumeAsked(workload.id)
+        return None if workload is None else ev.ResumeRequested(workload.id)
 
-    def wished(self, machine: JobMachine) -> h.Event | None:
+    def wished(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
-        return None if workload is None else h.CarbonWished(workload.id, self._spec("wish").carbon)
+        return None if workload is None else ev.CarbonPreferencesChanged(workload.id, self._spec("wish").carbon)
 
-    def room_asked(self, machine: JobMachine) -> h.Event | None:
+    def room_requested(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
-        return None if workload is None else h.DefragmentationAsked(workload.id)
+        return None if workload is None else ev.DefragmentationRequested(workload.id)
 
     # Data
 
-    def data_added(self, _machine: JobMachine) -> h.Event | None:
+    def data_added(self, _machine: JobMachine) -> ev.Event | None:
         if len(self._data) >= 200:
             return None
         object_id = f"data_{len(self._data)}"
@@ -178,10 +174,10 @@ class RandomEvents:
             tag=self._tag(),
             hubs=(self.hub.id,),
         )
-        return h.DataAdded(CatalogEntry(object=data, created_at=now, updated_at=now))
+        return ev.DataAdded(CatalogEntry(object=data, created_at=now, updated_at=now))
 
-    def data_retagged(self, _machine: JobMachine) -> h.Event | None:
-        return h.DataRetagged(self.random.choice(self._data), self._tag()) if self._data else None
+    def data_retagged(self, _machine: JobMachine) -> ev.Event | None:
+        return ev.DataRetagged(self.random.choice(self._data), self._tag()) if self._data else None
 
     def _tag(self) -> Tag:
         countries = self.random.choices((["MA", "SN"], ["MA"], ["SN"]), (6, 6, 1))[0]
@@ -190,47 +186,47 @@ class RandomEvents:
 
     # Agents
 
-    def agent_joined(self, _machine: JobMachine) -> h.Event | None:
+    def agent_joined(self, _machine: JobMachine) -> ev.Event | None:
         away = sorted(self.agents.keys() - self.connected.keys())
         if not away:
             return None
         agent_id = self.random.choice(away)
         self._sessions += 1
         self.connected[agent_id] = self._sessions
-        return h.AgentJoined(self.agents[agent_id].hello(now=self.clock.now()), self._sessions)
+        return ev.AgentJoined(self.agents[agent_id].hello(now=self.clock.now()), self._sessions)
 
-    def agent_left(self, _machine: JobMachine) -> h.Event | None:
+    def agent_left(self, _machine: JobMachine) -> ev.Event | None:
         if not self.connected:
             return None
         agent_id = self.random.choice(sorted(self.connected))
-        return h.AgentLeft(agent_id, self.connected.pop(agent_id), "cut")
+        return ev.AgentLeft(agent_id, self.connected.pop(agent_id), "cut")
 
-    def agent_barred(self, _machine: JobMachine) -> h.Event | None:
+    def agent_barred(self, _machine: JobMachine) -> ev.Event | None:
         agent_id = self.random.choice(sorted(self.agents))
-        refusal = HarchError("E0115", f"the key that agent `{agent_id}` shows belongs to another")
-        return h.AgentBarred(agent_id, drafts.agent_refused(agent_id, self.hub.country, refusal))
+        refusal = HarchError("E0115", f"the key of agent `{agent_id}` shows belongs to another")
+        return ev.AgentBarred(agent_id, drafts.agent_refused(agent_id, self.hub.country, refusal))
 
-    def reported(self, _machine: JobMachine) -> h.Event | None:
+    def reported(self, _machine: JobMachine) -> ev.Event | None:
         for agent_id in sorted(self.connected):
             agent = self.agents[agent_id]
             if agent.outbox:
                 message = agent.outbox.pop(0)
                 if isinstance(message, TaskStarted):
-                    return h.TaskStartSeen(message.key)
+                    return ev.TaskStartSeen(message.key)
                 if isinstance(message, TaskEnded):
-                    return h.TaskEndSeen(agent_id, message)
+                    return ev.TaskEndSeen(agent_id, message)
         return None
 
-    def started_late(self, machine: JobMachine) -> h.Event | None:
+    def started_late(self, machine: JobMachine) -> ev.Event | None:
         """A report that comes again, or of an attempt that is over."""
         workload = self._some(machine, finished_too=True)
         if workload is None:
             return None
         attempt = max(0, workload.attempt - self.random.choice((0, 0, 1)))
         ranks = [task.rank for task in workload.placement] or [0]
-        return h.TaskStartSeen(TaskKey(workload.id, attempt, self.random.choice(ranks)))
+        return ev.TaskStartSeen(TaskKey(workload.id, attempt, self.random.choice(ranks)))
 
-    def ended(self, _machine: JobMachine) -> h.Event | None:
+    def ended(self, _machine: JobMachine) -> ev.Event | None:
         """Something that runs ends; it is reported in its turn."""
         running = [(agent, key) for agent in self.agents.values() for key in agent.running]
         if not running:
@@ -238,32 +234,33 @@ class RandomEvents:
         agent, key = self.random.choice(running)
         reason = self.random.choices(list(ExitReason), [20] + [1] * (len(ExitReason) - 1))[0]
         agent.end(key, reason, now=self.clock.now(), exit_code=self.random.choice((0, 0, 0, 1)))
-        return h.TaskEndSeen(agent.agent_id, agent.ended[key]) if agent.agent_id in self.connected else None
+        return ev.TaskEndSeen(agent.agent_id, agent.ended[key]) if agent.agent_id in self.connected else None
 
     # Other hubs
 
-    def peers_seen(self, machine: JobMachine) -> h.Event | None:
+    def peers_seen(self, machine: JobMachine) -> ev.Event | None:
         now, status = self.clock.now(), self.random.choice(("ready", "ready", "error"))
-        own = summarise(machine.desk, not_ready="", version="", started_at=now, now=now, url="")
+        own = summarise(machine.state, not_ready="", version="", started_at=now, now=now, url="")
         there = replace(own, hub_id=self.peer.hub_id, country="SN", status=status)
         view = PeerView(hub_id=self.peer.hub_id, url="", reachable=self.random.random() < 0.9, age_s=0.0, summary=there)
-        return h.PeersSeen((view,))
+        return ev.PeersSeen((view,))
 
-    def peer_said(self, _machine: JobMachine) -> h.Event | None:
+    def peer_message(self, _machine: JobMachine) -> ev.Event | None:
         message = self.peer.speak(self.clock.now(), self._spec)
-        return None if message is None else h.PeerSaid(self.peer.hub_id, message)
+        return None if message is None else ev.PeerMessageReceived(self.peer.hub_id, message)
 
-    def peer_back(self, _machine: JobMachine) -> h.Event | None:
-        return h.PeerBack(self.peer.hub_id)
+    def peer_back(self, _machine: JobMachine) -> ev.Event | None:
+        return ev.PeerBack(self.peer.hub_id)
 
     # Power
 
-    def planned(self, machine: JobMachine) -> h.Event | None:
-        desk, now = machine.desk, self.clock.now()
+    def planned(self, machine: JobMachine) -> ev.Event | None:
+        state, now = machine.state, self.clock.now()
+        context = ev.EventContext(now=now, boot_s=self.clock.boot_s())
         pools = {
             (hub.id, model): Pool(hub.id, model, 8, 1.0) for hub in self.fleet.hubs for model in (*hub.gpu_models, CPU)
         }
-        held = [desk.registry.workloads[key] for key in sorted(desk.carbon.held) if self.random.random() < 0.8]
+        held = [state.registry.workloads[key] for key in sorted(state.carbon.held) if self.random.random() < 0.8]
         hours = tuple(
             HubOutlook(
                 HubHours(
@@ -273,7 +270,7 @@ class RandomEvents:
                     pue=hub.pue,
                     rests_on=RestsOn("drawn"),
                 ),
-                Figures("drawn", now),
+                ForecastBasis("drawn", now),
             )
             for hub in self.fleet.hubs
         )
@@ -282,17 +279,17 @@ class RandomEvents:
             step_s=3600.0,
             hubs=hours,
             pools=tuple(pools.values()),
-            waiting=tuple(waiting_work(desk, one, pools, planned=True, now=now) for one in held),
+            waiting=tuple(waiting_work(state, context, one, pools, planned=True) for one in held),
             running=(),
             announced=(),
             attempts={},
         )
         plan = make_plan(snapshot)
-        return None if plan is None else h.CarbonPlanned(plan)
+        return None if plan is None else ev.CarbonPlanned(plan)
 
     # Hardware
 
-    def changed(self, _machine: JobMachine) -> h.Event | None:
+    def changed(self, _machine: JobMachine) -> ev.Event | None:
         kind = self.random.choice([one for one in ConditionKind if one is not ConditionKind.CLOSED])
         node = self.random.choice(self.hub.nodes)
         subject = {
@@ -301,54 +298,54 @@ class RandomEvents:
             ConditionKind.UPLINK: self.random.choice(self.hub.racks).id,
         }.get(kind, node.id)
         value = self.random.choice((None, None, 0.5, 1.0, 30.0 if kind is ConditionKind.COOLING_KW else 7.0))
-        return h.HardwareChanged(kind, self.random.choice((subject, subject, subject, "nothing")), value)
+        return ev.HardwareChanged(kind, self.random.choice((subject, subject, subject, "nothing")), value)
 
-    def drained(self, _machine: JobMachine) -> h.Event | None:
-        return h.NodeDrained(self.random.choice(self.hub.nodes).id)
+    def drained(self, _machine: JobMachine) -> ev.Event | None:
+        return ev.NodeDrained(self.random.choice(self.hub.nodes).id)
 
-    def closed(self, machine: JobMachine) -> h.Event | None:
-        if machine.desk.closed:
-            return h.HubClosed(Closed.OPEN)
+    def closed(self, machine: JobMachine) -> ev.Event | None:
+        if machine.state.closed:
+            return ev.HubClosed(Closed.OPEN)
         closes = self.random.random() < 0.1
-        return h.HubClosed(self.random.choice((Closed.CORDONED, Closed.DRAINING))) if closes else None
+        return ev.HubClosed(self.random.choice((Closed.CORDONED, Closed.DRAINING))) if closes else None
 
     def _some(self, machine: JobMachine, *, finished_too: bool = False) -> Workload | None:
-        found = [one for one in machine.desk.registry.workloads.values() if finished_too or not one.state.is_final]
+        found = [one for one in machine.state.registry.workloads.values() if finished_too or not one.state.is_final]
         return self.random.choice(found) if found else None
 
 
-ENDS = (h.StopAsked, h.TaskEndSeen, h.NodeDrained, h.AgentLeft)
-Drawn = Callable[[RandomEvents, JobMachine], "h.Event | None"]
+ENDS = (ev.StopRequested, ev.TaskEndSeen, ev.NodeDrained, ev.AgentLeft)
+Drawn = Callable[[RandomEvents, JobMachine], "ev.Event | None"]
 
 # How often each kind comes, by its weight. `TaskEndSeen` and `TaskStartSeen` also come from `reported`.
 DRAWS: Mapping[object, tuple[int, Drawn]] = {
-    h.Submitted: (60, RandomEvents.submitted),
-    h.SpecReplaced: (6, RandomEvents.spec_replaced),
-    h.Relabelled: (3, RandomEvents.relabelled),
-    h.StopAsked: (10, RandomEvents.stopped),
-    h.PauseAsked: (6, RandomEvents.paused),
-    h.ResumeAsked: (10, RandomEvents.resumed),
-    h.DataAdded: (4, RandomEvents.data_added),
-    h.DataRetagged: (2, RandomEvents.data_retagged),
-    h.TagsDue: (3, lambda _world, _machine: h.TagsDue()),
-    h.AgentJoined: (20, RandomEvents.agent_joined),
-    h.AgentLeft: (3, RandomEvents.agent_left),
-    h.AgentBarred: (1, RandomEvents.agent_barred),
-    h.TaskStartSeen: (2, RandomEvents.started_late),
-    h.TaskEndSeen: (40, RandomEvents.ended),
+    ev.Submitted: (60, RandomEvents.submitted),
+    ev.SpecReplaced: (6, RandomEvents.spec_replaced),
+    ev.Relabelled: (3, RandomEvents.relabelled),
+    ev.StopRequested: (10, RandomEvents.stopped),
+    ev.PauseRequested: (6, RandomEvents.paused),
+    ev.ResumeRequested: (10, RandomEvents.resumed),
+    ev.DataAdded: (4, RandomEvents.data_added),
+    ev.DataRetagged: (2, RandomEvents.data_retagged),
+    ev.TagsDue: (3, lambda _world, _machine: ev.TagsDue()),
+    ev.AgentJoined: (20, RandomEvents.agent_joined),
+    ev.AgentLeft: (3, RandomEvents.agent_left),
+    ev.AgentBarred: (1, RandomEvents.agent_barred),
+    ev.TaskStartSeen: (2, RandomEvents.started_late),
+    ev.TaskEndSeen: (40, RandomEvents.ended),
     "reports": (120, RandomEvents.reported),
-    h.PlacementDue: (80, lambda _world, _machine: h.PlacementDue()),
-    h.PeersSeen: (10, RandomEvents.peers_seen),
-    h.PeerSaid: (80, RandomEvents.peer_said),
-    h.PeerBack: (4, RandomEvents.peer_back),
-    h.SpillDue: (60, lambda _world, _machine: h.SpillDue()),
-    h.CarbonWished: (5, RandomEvents.wished),
-    h.CarbonPlanned: (2, RandomEvents.planned),
-    h.CarbonDue: (10, lambda _world, _machine: h.CarbonDue()),
-    h.HardwareChanged: (6, RandomEvents.changed),
-    h.NodeDrained: (1, RandomEvents.drained),
-    h.HubClosed: (10, RandomEvents.closed),
-    h.DefragmentationAsked: (4, RandomEvents.room_asked),
-    h.Noted: (1, lambda _world, _machine: h.Noted("test.noted", "hub", "something")),
-    h.FaultSeen: (1, lambda _world, _machine: h.FaultSeen("drawn", "ValueError")),
+    ev.PlacementDue: (80, lambda _world, _machine: ev.PlacementDue()),
+    ev.PeersSeen: (10, RandomEvents.peers_seen),
+    ev.PeerMessageReceived: (80, RandomEvents.peer_message),
+    ev.PeerBack: (4, RandomEvents.peer_back),
+    ev.LendingDue: (60, lambda _world, _machine: ev.LendingDue()),
+    ev.CarbonPreferencesChanged: (5, RandomEvents.wished),
+    ev.CarbonPlanned: (2, RandomEvents.planned),
+    ev.CarbonDue: (10, lambda _world, _machine: ev.CarbonDue()),
+    ev.HardwareChanged: (6, RandomEvents.changed),
+    ev.NodeDrained: (1, RandomEvents.drained),
+    ev.HubClosed: (10, RandomEvents.closed),
+    ev.DefragmentationRequested: (4, RandomEvents.room_requested),
+    ev.Noted: (1, lambda _world, _machine: ev.Noted("test.noted", "hub", "something")),
+    ev.FaultSeen: (1, lambda _world, _machine: ev.FaultSeen("drawn", "ValueError")),
 }

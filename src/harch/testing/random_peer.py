@@ -7,8 +7,9 @@ from datetime import datetime
 from random import Random
 
 from harch.federation import offers as o
-from harch.placement.request import Request
-from harch.workloads.lifecycle import ExitReason, State, TaskEnd, TaskPlacement
+from harch.placement.request import PlacementRequest
+from harch.wire.workloads import TaskPlacement
+from harch.workloads.lifecycle import ExitReason, State, TaskEnd
 from harch.workloads.spec import WorkloadSpec
 
 INBOX_MAX = 200
@@ -19,29 +20,31 @@ class RandomPeer:
 
     def __init__(self, random: Random, hub_id: str, other: str) -> None:
         self.random, self.hub_id, self.other = random, hub_id, other
-        self._inbox: list[o.SpillMessage] = []
-        self._asked: dict[int, list[WorkloadSpec]] = {}  # by number of the ask: what it would lend
-        self._runs: dict[o.Lease, o.Grant] = {}
-        self._lent: dict[o.Lease, WorkloadSpec] = {}
+        self._inbox: list[o.LendingMessage] = []
+        self._requested: dict[int, list[WorkloadSpec]] = {}  # by number of the request: what it would lend
+        self._runs: dict[o.WorkLease, o.Grant] = {}
+        self._lent: dict[o.WorkLease, WorkloadSpec] = {}
         self._numbers = 0
 
-    def receive(self, message: o.SpillMessage) -> None:
+    def receive(self, message: o.LendingMessage) -> None:
         self._inbox = [*self._inbox[-INBOX_MAX:], message]
 
-    def speak(self, now: datetime, draw_spec: Callable[[str], WorkloadSpec]) -> o.SpillMessage | None:
+    def speak(self, now: datetime, draw_spec: Callable[[str], WorkloadSpec]) -> o.LendingMessage | None:
         """An answer, if it was asked something; or something of its own. Some of what it heard is lost on the way."""
         if self._inbox and self.random.random() < 0.8:
             message = self._inbox.pop(0 if self.random.random() < 0.8 else self.random.randrange(len(self._inbox)))
             return None if self.random.random() < 0.1 else self._answer(message, now)
-        return self.random.choice((self._ask, self._report, self._order, self._renewal))(now, draw_spec)
+        return self.random.choice((self._request, self._report, self._order, self._renewal))(now, draw_spec)
 
-    def _answer(self, message: o.SpillMessage, now: datetime) -> o.SpillMessage | None:
+    def _answer(self, message: o.LendingMessage, now: datetime) -> o.LendingMessage | None:
         match message:
-            case o.Ask(number, needs):
+            case o.BidRequest(number, needs):
                 refs = [need.ref for need in needs]
                 taken = [ref for ref in refs if self.random.random() < 0.6]
                 wait_s = self.random.choice((0.0, 0.0, 30.0))
-                bids = tuple(o.Bid(ref=ref, bid_id=f"{self.hub_id}-{number}-{ref}", start_in_s=wait_s) for ref in taken)
+                bids = tuple(
+                    o.CapacityBid(ref=ref, bid_id=f"{self.hub_id}-{number}-{ref}", start_in_s=wait_s) for ref in taken
+                )
                 refusals = {ref: "no room now" for ref in refs if ref not in taken}
                 return o.Bids(number=number, bids=bids, refusals=refusals, busy_s=self.random.choice((0, 0, 0, 1)))
             case o.Grants(grants):
@@ -58,30 +61,30 @@ class RandomPeer:
                 last = tuple(report.lease for report in reports if report.is_last)
                 for lease in last:
                     self._lent.pop(lease, None)
-                return o.Booked(last) if last else None
-            case o.Renewal(number, leases):
+                return o.ReportsBooked(last) if last else None
+            case o.LeaseRenewal(number, leases):
                 stale = tuple(lease for lease in leases if lease not in self._lent or self.random.random() < 0.05)
-                return o.Renewed(number=number, leases=tuple(set(leases) - set(stale)), stale=stale)
-            case o.Booked(leases):
+                return o.LeaseRenewed(number=number, leases=tuple(set(leases) - set(stale)), stale=stale)
+            case o.ReportsBooked(leases):
                 for lease in leases:
                     self._runs.pop(lease, None)
-            case o.Order(lease=lease) if lease in self._runs:
+            case o.OwnerOrder(lease=lease) if lease in self._runs:
                 return self._end(lease, State.CANCELLED, now)
             case _:
                 pass
         return None
 
-    def _lend(self, message: o.Bids, now: datetime) -> o.SpillMessage | None:
-        specs = self._asked.pop(message.number, [])
+    def _lend(self, message: o.Bids, now: datetime) -> o.LendingMessage | None:
+        specs = self._requested.pop(message.number, [])
         bids = [bid for bid in message.bids if bid.ref < len(specs)]
         if not bids:
             return None
         if self.random.random() < 0.2:
-            return o.Drop(tuple(bid.bid_id for bid in bids))
+            return o.DropBids(tuple(bid.bid_id for bid in bids))
         grants = []
         for bid in bids:
             self._numbers += 1
-            lease = o.Lease(f"wl_{self.hub_id}_{self._numbers}", 1)
+            lease = o.WorkLease(f"wl_{self.hub_id}_{self._numbers}", 1)
             self._lent[lease] = specs[bid.ref]
             grants.append(
                 o.Grant(
@@ -96,18 +99,18 @@ class RandomPeer:
             )
         return o.Grants(tuple(grants))
 
-    def _ask(self, now: datetime, draw_spec: Callable[[str], WorkloadSpec]) -> o.SpillMessage | None:
+    def _request(self, now: datetime, draw_spec: Callable[[str], WorkloadSpec]) -> o.LendingMessage | None:
         self._numbers += 1
         specs = [draw_spec(f"theirs-{self._numbers}-{ref}") for ref in range(self.random.choice((1, 1, 2, 4)))]
         now_s = now.timestamp()
         needs = [
-            o.Need.of(ref, Request.of("need", spec, submitted_s=now_s), now_s=now_s, may_queue=bool(ref % 2))
+            o.Need.of(ref, PlacementRequest.of("need", spec, submitted_s=now_s), now_s=now_s, may_queue=bool(ref % 2))
             for ref, spec in enumerate(specs)
         ]
-        self._asked[self._numbers] = specs
-        return o.Ask(self._numbers, tuple(needs))
+        self._requested[self._numbers] = specs
+        return o.BidRequest(self._numbers, tuple(needs))
 
-    def _report(self, now: datetime, _draw: object) -> o.SpillMessage | None:
+    def _report(self, now: datetime, _draw: object) -> o.LendingMessage | None:
         """Of what it runs for the hub: it runs, has ended, or comes back."""
         if not self._runs:
             return None
@@ -116,21 +119,21 @@ class RandomPeer:
             tasks = tuple(
                 TaskPlacement(rank=rank, node_id="there", gpu_ids=()) for rank in range(self._runs[lease].spec.tasks)
             )
-            return o.Reports((o.Report(lease=lease, state=State.RUNNING, placement=tasks, started_at=now),))
+            return o.Reports((o.WorkReport(lease=lease, state=State.RUNNING, placement=tasks, started_at=now),))
         if self.random.random() < 0.3:
-            return o.Reports((o.Report(lease=lease, state=State.CANCELLED, handed_back=True, message="full"),))
+            return o.Reports((o.WorkReport(lease=lease, state=State.CANCELLED, handed_back=True, message="full"),))
         return self._end(lease, self.random.choice((State.COMPLETED, State.FAILED)), now)
 
-    def _end(self, lease: o.Lease, state: State, now: datetime) -> o.SpillMessage:
+    def _end(self, lease: o.WorkLease, state: State, now: datetime) -> o.LendingMessage:
         end = TaskEnd(rank=0, reason=ExitReason.EXITED, exit_code=0 if state is State.COMPLETED else 1, ended_at=now)
-        return o.Reports((o.Report(lease=lease, state=state, task_ends=(end,), message="it ended"),))
+        return o.Reports((o.WorkReport(lease=lease, state=state, task_ends=(end,), message="it ended"),))
 
-    def _order(self, _now: datetime, _draw: object) -> o.SpillMessage | None:
+    def _order(self, _now: datetime, _draw: object) -> o.LendingMessage | None:
         if not self._lent:
             return None
         lease, kind = self.random.choice(list(self._lent)), self.random.choice(list(o.OrderKind))
-        return o.Order(lease=lease, kind=kind, reason="so the owner says", scrub=self.random.random() < 0.1)
+        return o.OwnerOrder(lease=lease, kind=kind, reason="by order of the owner", scrub=self.random.random() < 0.1)
 
-    def _renewal(self, _now: datetime, _draw: object) -> o.SpillMessage | None:
+    def _renewal(self, _now: datetime, _draw: object) -> o.LendingMessage | None:
         self._numbers += 1
-        return o.Renewal(self._numbers, tuple(self._runs)) if self._runs else None
+        return o.LeaseRenewal(self._numbers, tuple(self._runs)) if self._runs else None

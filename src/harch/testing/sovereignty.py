@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.sovereignty.countries import COUNTRIES
+from harch.sovereignty.geography import LegalSite, Passage, Terrain
+from harch.sovereignty.jurisdictions import COUNTRIES
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Passage, Site, Terrain
 
 FRAMEWORKS = ("gdpr", "malabo-convention", "ma-law-09-08", "sn-law-2008-12", "ci-law-2013-450", "not-in-any-registry")
 _LEVELS = tuple(Classification)
@@ -86,7 +86,7 @@ def random_terrain(rng: np.random.Generator, hub_count: int, country_count: int)
     """Hubs in random countries (a few unknown), with a sparse random net of links over further countries."""
     countries = list(rng.permutation(sorted(COUNTRIES))[:country_count])
     sites = tuple(
-        Site(
+        LegalSite(
             hub=f"hub-{number}",
             country=None if rng.random() < 0.03 else str(rng.choice(countries)),
             frameworks=_some(rng, FRAMEWORKS, 0.6),

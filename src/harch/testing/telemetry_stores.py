@@ -6,25 +6,24 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harch.sentinel.model.labels import Labels
+from harch.sentinel.model.labels import Labels, Matcher, whole_text_pattern
 from harch.sentinel.model.logs import (
     FilterKind,
+    LineChunk,
     LineFilter,
+    LineOrder,
     LinesWritten,
     LogBatch,
-    LogChunk,
     LogRequest,
-    Order,
     chunk_of,
 )
-from harch.sentinel.model.matchers import Matcher, whole_text_pattern
 from harch.sentinel.model.spans import (
     BUCKET_BOUNDS_NS,
     AttributeValue,
     Comparison,
-    Field,
     Span,
     SpanCondition,
+    SpanField,
     SpanGroup,
     SpanQuery,
     SpanStatus,
@@ -48,18 +47,18 @@ class MemoryLogs:
     def append(self, batches: Sequence[LogBatch]) -> LinesWritten:
         count = 0
         for batch in batches:
-            metadata = batch.metadata or [()] * len(batch.texts)
-            rows = zip(batch.times_ns, batch.texts, metadata, strict=True)
+            metadata = batch.metadata or [()] * len(batch.bodies)
+            rows = zip(batch.times_ns, batch.bodies, metadata, strict=True)
             self._lines += [(batch.labels, time_ns, text, more) for time_ns, text, more in rows]
-            count += len(batch.texts)
-        for heard in tuple(self._watchers):
-            heard(batches)
+            count += len(batch.bodies)
+        for callback in tuple(self._watchers):
+            callback(batches)
         return LinesWritten(lines=count)
 
-    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LogChunk]:
-        found = [line for line in self._lines if _is_asked(line, request)]
+    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LineChunk]:
+        found = [line for line in self._lines if _is_requested(line, request)]
         found.sort(key=lambda line: line[0])
-        found.sort(key=lambda line: line[1], reverse=request.order is Order.NEWEST_FIRST)
+        found.sort(key=lambda line: line[1], reverse=request.order is LineOrder.NEWEST_FIRST)
         found = found[: request.limit]
         for begin in range(0, len(found), _CHUNK_LINES):
             if stopped():
@@ -71,13 +70,13 @@ class MemoryLogs:
             {line[0] for line in self._lines if start_ns <= line[1] < end_ns and _all_match(matchers, line[0])}
         )
 
-    def watch(self, heard: Callable[[Sequence[LogBatch]], None]) -> Callable[[], None]:
-        self._watchers.append(heard)
-        return lambda: self._watchers.remove(heard)
+    def watch(self, callback: Callable[[Sequence[LogBatch]], None]) -> Callable[[], None]:
+        self._watchers.append(callback)
+        return lambda: self._watchers.remove(callback)
 
     def delete(self, matchers: Sequence[Matcher], filters: Sequence[LineFilter], start_ns: int, end_ns: int) -> int:
         request = LogRequest(tuple(matchers), start_ns, end_ns, tuple(filters))
-        kept = [line for line in self._lines if not _is_asked(line, request)]
+        kept = [line for line in self._lines if not _is_requested(line, request)]
         gone = len(self._lines) - len(kept)
         self._lines = kept
         return gone
@@ -92,7 +91,7 @@ class MemoryLogs:
         return {"streams": len({line[0] for line in self._lines}), "lines": len(self._lines)}
 
 
-def _is_asked(line: _Line, request: LogRequest) -> bool:
+def _is_requested(line: _Line, request: LogRequest) -> bool:
     stream, time_ns, text, metadata = line
     return (
         request.start_ns <= time_ns < request.end_ns
@@ -142,7 +141,7 @@ class MemorySpans:
         found = [span for span in self._spans.values() if span.trace_id == trace_id]
         return sorted(found, key=lambda span: (span.start_ns, span.span_id))
 
-    def statistics(self, query: SpanQuery, by: Sequence[Field]) -> Sequence[SpanGroup]:
+    def statistics(self, query: SpanQuery, by: Sequence[SpanField]) -> Sequence[SpanGroup]:
         groups: dict[tuple[str, ...], list[Span]] = defaultdict(list)
         for span in self._spans.values():
             if satisfies(span, query):
@@ -153,7 +152,7 @@ class MemorySpans:
         spans = self._between(start_ns, end_ns)
         return sorted({name for span in spans for name, _ in (*span.attributes, *span.resource)})
 
-    def tag_values(self, field: Field, attribute: str, start_ns: int, end_ns: int, limit: int) -> Sequence[str]:
+    def tag_values(self, field: SpanField, attribute: str, start_ns: int, end_ns: int, limit: int) -> Sequence[str]:
         values = (_value_of(span, field, attribute) for span in self._between(start_ns, end_ns))
         return sorted({_text(value) for value in values if value is not None})[:limit]
 
@@ -200,19 +199,19 @@ def summary_of(spans: Sequence[Span], matched: Sequence[str]) -> TraceSummary:
     )
 
 
-def _value_of(span: Span, field: Field, attribute: str) -> AttributeValue | None:
+def _value_of(span: Span, field: SpanField, attribute: str) -> AttributeValue | None:
     match field:
-        case Field.SERVICE:
+        case SpanField.SERVICE:
             return span.service
-        case Field.NAME:
+        case SpanField.NAME:
             return span.name
-        case Field.STATUS:
+        case SpanField.STATUS:
             return span.status.value
-        case Field.KIND:
+        case SpanField.KIND:
             return span.kind.value
-        case Field.DURATION:
+        case SpanField.DURATION:
             return span.duration_ns
-        case Field.ATTRIBUTE:
+        case SpanField.ATTRIBUTE:
             return dict((*span.resource, *span.attributes)).get(attribute)
 
 

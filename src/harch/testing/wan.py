@@ -1,37 +1,171 @@
-"""What does a federation do on a real network? An emulated WAN of network namespaces, for real processes.
+"""What does a federation do on a real network?
 
-    with Wan(["dakhla", "dakar"], rtt_ms=14, jitter_ms=1, loss=0.01) as wan:
-        server = wan.popen("dakhla", ["harch", "hub", "serve", ...])
-        client = httpx.Client(base_url=f"http://127.0.0.1:{wan.expose('dakhla', 7701)}")
-        wan.cut("dakhla", "dakar")
-
-Every hub has a namespace of its own with the address `wan.address(name)` on `wan0` and its own loopback; nothing else
-can be reached from inside. The links between them are emulated by a child process (`wan_emulator`), because the
-kernel's own emulation (netem) is missing on many machines. When the `with` ends, or this process dies in whatever way,
-everything that runs inside is killed and the namespaces are gone. Needs root: ask `why_not_permitted()` first.
+An emulated WAN of network namespaces for real processes: distances, ports that lead into a namespace, and what was
+carried.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
+import random
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from harch.fleet.model import Fleet
 from harch.testing.wan_emulator import READY, hub_address
-from harch.testing.wan_links import LinkCounters
-from harch.testing.wan_namespaces import NamespaceThread, kill_processes_inside, why_not_permitted
-from harch.testing.wan_relay import Relay
-from harch.testing.wan_routes import Pair, both_ways_once, rtt_ms_of_fleet
-from harch.testing.wan_statistics import WanStatistics
+from harch.testing.wan_network import LinkCounters, NamespaceThread, kill_processes_inside, why_not_permitted
+
+READ_BYTES_MAX = 1 << 16
+
+
+class Relay:
+    """Carries TCP connections from local ports to servers that only `make_socket` can reach. One thread for all."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wan-relay", daemon=True)
+        self._servers: list[asyncio.Server] = []
+        self._thread.start()
+
+    def open(self, make_socket: Callable[[], socket.socket], host: str, port: int) -> int:
+        """The local port that leads to `host:port`. A connection that fails there is closed here."""
+
+        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.closing(writer), contextlib.suppress(OSError):
+                inner = make_socket()
+                inner.setblocking(False)
+                with contextlib.closing(inner):
+                    await self._loop.sock_connect(inner, (host, port))
+                    inner_reader, inner_writer = await asyncio.open_connection(sock=inner)
+                    with contextlib.closing(inner_writer):
+                        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+
+        async def listen() -> int:
+            server = await asyncio.start_server(carry, "127.0.0.1", 0)
+            self._servers.append(server)
+            return int(server.sockets[0].getsockname()[1])
+
+        return asyncio.run_coroutine_threadsafe(listen(), self._loop).result()
+
+    def close(self) -> None:
+        """Ends every connection."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One direction; the end of one stream is passed on while the other may still speak."""
+    while data := await reader.read(READ_BYTES_MAX):
+        writer.write(data)
+        await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.write_eof()
+
+
+# How far apart are the hubs of an emulated WAN?
+
+
+Pair = tuple[str, str]
+
+
+def rtt_ms_of_fleet(fleet: Fleet) -> dict[Pair, float]:
+    """The round trip between any two hubs: their link's, else the sum over the quickest way through others."""
+    names = [hub.id for hub in fleet.hubs]
+    linked = {pair: link.rtt_ms for link in fleet.links for pair in (link.ends, link.ends[::-1])}
+    quickest = {pair: linked.get(pair, math.inf) for pair in itertools.permutations(names, 2)}
+    for via, a, b in itertools.product(names, repeat=3):
+        if len({via, a, b}) == 3:
+            quickest[a, b] = min(quickest[a, b], quickest[a, via] + quickest[via, b])
+    quickest.update(linked)  # traffic takes the link where there is one, even if a detour were quicker
+    return both_ways_once(names, quickest)
+
+
+def spread_rtt_ms(
+    names: Sequence[str], *, rtt_ms_min: float = 8.0, rtt_ms_max: float = 45.0, seed: int = 1
+) -> dict[Pair, float]:
+    """Round trips drawn evenly between two bounds, both of which occur: a federation of any size at these distances."""
+    pairs = list(itertools.combinations(names, 2))
+    draw = random.Random(seed)  # noqa: S311 - an experiment, not a secret
+    drawn = [rtt_ms_min, rtt_ms_max] + [draw.uniform(rtt_ms_min, rtt_ms_max) for _ in pairs[2:]]
+    draw.shuffle(drawn)
+    return {pair: round(rtt_ms, 1) for pair, rtt_ms in zip(pairs, drawn, strict=False)}
+
+
+def both_ways_once(names: Sequence[str], rtt_ms: Mapping[Pair, float] | float) -> dict[Pair, float]:
+    """Every pair once, in the order of the names. Raises ValueError for a pair without a finite round trip."""
+    pairs = list(itertools.combinations(names, 2))
+    if not isinstance(rtt_ms, Mapping):
+        return dict.fromkeys(pairs, float(rtt_ms))
+    if strangers := {name for pair in rtt_ms for name in pair} - set(names):
+        raise ValueError(f"no such hub: {', '.join(sorted(strangers))}")
+    found = {(a, b): float(rtt_ms.get((a, b), rtt_ms.get((b, a), math.inf))) for a, b in pairs}
+    if apart := [f"{a} - {b}" for (a, b), value in found.items() if not 0 <= value < math.inf]:
+        raise ValueError(f"no round trip is known for {', '.join(apart)}")
+    return found
+
+
+# What has the emulated WAN carried, and how well did it keep time?
+
+
+@dataclass(frozen=True, slots=True)
+class WanStatistics:
+    """Counted since the start. Take two and subtract for what happened in between."""
+
+    links: dict[tuple[str, str], LinkCounters]  # (from, to)
+    late_ms_sum: float  # by how much packets were delivered after they were due
+    late_ms_max: float
+    cpu_s: float  # of the emulator
+
+    @property
+    def packets_delivered(self) -> int:
+        return sum(counters.packets_delivered for counters in self.links.values())
+
+    @property
+    def late_ms_mean(self) -> float:
+        return self.late_ms_sum / max(1, self.packets_delivered)
+
+    def bytes_sent(self, name: str) -> int:
+        """Whole IP packets that this hub has sent to others, those that were dropped on the way included."""
+        return sum(counters.bytes_sent for (sender, _), counters in self.links.items() if sender == name)
+
+    def bytes_received(self, name: str) -> int:
+        return sum(counters.bytes_delivered for (_, receiver), counters in self.links.items() if receiver == name)
+
+
+# What does a federation do on a real network? An emulated WAN of network namespaces, for real processes.
+#
+#     with Wan(["dakhla", "dakar"], rtt_ms=14, jitter_ms=1, loss=0.01) as wan:
+#         server = wan.popen("dakhla", ["harch", "hub", "serve", ...])
+#         client = httpx.Client(base_url=f"http://127.0.0.1:{wan.expose('dakhla', 7701)}")
+#         wan.cut("dakhla", "dakar")
+#
+# Every hub has a namespace of its own with the address `wan.address(name)` on `wan0` and its own loopback; nothing else
+# can be reached from inside. The links between them are emulated by a child process (`wan_emulator`), because the
+# kernel's own emulation (netem) is missing on many machines. When the `with` ends, or this process dies in whatever
+# way,
+# everything that runs inside is killed and the namespaces are gone. Needs root: ask `why_not_permitted()` first.
+
 
 __all__ = ["HUBS_MAX", "Wan", "WanError", "WanStatistics", "why_not_permitted"]
 

@@ -20,9 +20,11 @@ import sys
 import time
 from typing import Any
 
-from harch.testing.wan_links import NS_PER_MS, LinkCounters, OneWayLink
-from harch.testing.wan_namespaces import (
+from harch.testing.wan_network import (
     MTU_BYTES,
+    NS_PER_MS,
+    LinkCounters,
+    OneWayLink,
     enter_namespace,
     enter_new_namespace,
     kill_processes_inside,

@@ -23,9 +23,9 @@ import httpx
 
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
-from harch.cli.federation import safeguard_options
+from harch.cli.local_federation import safeguard_options
 from harch.cli.process import open_fleet
-from harch.federation.identity.founding import make_federation
+from harch.federation.identity.authority import make_federation
 from harch.testing.wan import Wan
 
 READY_WITHIN_S = 60.0
@@ -140,7 +140,7 @@ class WanFederation:
                     return
             time.sleep(0.05)
         log = (self.home / "processes.log").read_text()[-3000:]
-        raise TimeoutError(f"waited {within_s:g} s in vain: {log}")
+        raise TimeoutError(f"waited {within_s:g} s without success: {log}")
 
     def _get(self, name: str, path: str) -> httpx.Response:
         return httpx.get(f"{self.url(name)}{path}", timeout=10, trust_env=False)

@@ -1,4 +1,7 @@
-"""Is this data a workload, and if not, what are all its mistakes? For files, options and any other plain data."""
+"""Is this data a workload, and if not, what are all its mistakes?
+
+For files, options and any other plain data; and the JSON schema for editors.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -22,7 +25,7 @@ _WHERE_SUFFIX = re.compile(r" - at `.*`$")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SpecProblem:
     """One mistake; `path` is e.g. `resources.gpus` or `command[2]`, empty for the whole."""
 
     path: str
@@ -47,14 +50,14 @@ def checked(data: Mapping[str, object]) -> WorkloadSpec:
     return msgspec.convert(data, WorkloadSpec)
 
 
-def problems_of(data: object) -> list[Problem]:
+def problems_of(data: object) -> list[SpecProblem]:
     """Every mistake, at most `PROBLEMS_MAX`. Checks between fields come last: they need fields that are right."""
     found = list(_struct_problems(data, _SPEC, ""))[:PROBLEMS_MAX]
     if not found:
         try:
             msgspec.convert(data, WorkloadSpec)
         except msgspec.ValidationError as error:
-            found = [Problem("", _WHERE_SUFFIX.sub("", str(error)))]
+            found = [SpecProblem("", _WHERE_SUFFIX.sub("", str(error)))]
     return found
 
 
@@ -76,21 +79,21 @@ def field_types(struct: StructType) -> dict[str, Type]:
     return {field.encode_name: _bare(field.type) for field in struct.fields}
 
 
-def _struct_problems(data: object, struct: StructType, path: str) -> Iterator[Problem]:
+def _struct_problems(data: object, struct: StructType, path: str) -> Iterator[SpecProblem]:
     if not isinstance(data, Mapping):
-        yield Problem(path, f"must be a mapping of fields, not {_kind(data)}")
+        yield SpecProblem(path, f"must be a mapping of fields, not {_kind(data)}")
         return
     known = field_types(struct)
     for key in data:
         if key not in known:
-            yield Problem(_join(path, str(key)), f"unknown field{_did_you_mean(str(key), known)}")
+            yield SpecProblem(_join(path, str(key)), f"unknown field{_did_you_mean(str(key), known)}")
     annotations = {field.encode_name: field.type for field in msgspec.structs.fields(struct.cls)}
     for field in struct.fields:
         name = field.encode_name
         here = _join(path, name)
         if name not in data:
             if field.required:
-                yield Problem(here, "is missing")
+                yield SpecProblem(here, "is missing")
             continue
         type_ = known[name]
         if isinstance(type_, StructType):
@@ -99,7 +102,7 @@ def _struct_problems(data: object, struct: StructType, path: str) -> Iterator[Pr
             yield from _value_problems(data[name], annotations[name], type_, here)
 
 
-def _value_problems(value: object, annotation: object, type_: Type, path: str) -> Iterator[Problem]:
+def _value_problems(value: object, annotation: object, type_: Type, path: str) -> Iterator[SpecProblem]:
     """Entry by entry for lists and mappings, so that each mistake is named; then the whole, for its size."""
     found = False
     entries: list[tuple[str, object, object]] = []
@@ -110,9 +113,9 @@ def _value_problems(value: object, annotation: object, type_: Type, path: str) -
     for here, item, alone in entries:
         if message := _message_of(alone, item, annotation, type_):
             found = True
-            yield Problem(here, message)
+            yield SpecProblem(here, message)
     if not found and (message := _message_of(value, value, annotation, type_)):
-        yield Problem(path, message)
+        yield SpecProblem(path, message)
 
 
 def _message_of(value: object, culprit: object, annotation: object, type_: Type) -> str:
@@ -187,3 +190,35 @@ TEXT_FIELDS = frozenset(
         if is_text(inner_type)
     }
 )
+
+
+# How do editors know what a workload file may say? The JSON schema, made from the types.
+
+
+# Where a field holds text, a workload file takes numbers and booleans as they are written: `command: [sleep, 60]`.
+_TEXT: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+
+
+def workload_schema() -> dict[str, Any]:
+    """A self-contained JSON schema (draft 2020-12) of one document of a workload file."""
+    (top,), components = msgspec.json.schema_components([WorkloadSpec], ref_template="#/$defs/{name}")
+    definitions: dict[str, Any] = dict(components)
+    spec = definitions.pop(top["$ref"].removeprefix("#/$defs/"))
+    properties: dict[str, Any] = {
+        "kind": {"const": "workload", "description": "What this document is; may be left out."}
+    }
+    properties |= spec["properties"]
+    properties["command"] |= {"items": _TEXT}
+    for name in ("env", "labels"):
+        properties[name] |= {"additionalProperties": _TEXT}
+    return {
+        **spec,
+        "title": "HarchOS workload",
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+def workload_schema_text() -> str:
+    """As it is printed and as it is kept in the documentation."""
+    return msgspec.json.format(msgspec.json.encode(workload_schema()), indent=2).decode() + "\n"

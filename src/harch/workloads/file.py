@@ -12,7 +12,7 @@ import msgspec
 
 from harch.base.errors import HarchError
 from harch.base.yaml_text import YamlRules, read_documents
-from harch.workloads.check import PROBLEMS_MAX, TEXT_FIELDS, Problem, problems_of
+from harch.workloads.check import PROBLEMS_MAX, TEXT_FIELDS, SpecProblem, problems_of
 from harch.workloads.spec import WorkloadSpec
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -25,12 +25,12 @@ _HINT = "`harch schema` and docs/reference/workload.md show every field"
 def parse_workloads(text: bytes, source: str) -> list[WorkloadSpec]:
     """All workloads of the file, at least one. `source` is the file's name, for the errors (E0201, E0202)."""
     specs: list[WorkloadSpec] = []
-    wrong: list[tuple[int, int, Problem]] = []
+    wrong: list[tuple[int, int, SpecProblem]] = []
     for document in read_documents(text, source, _YAML):
         data = document.data
-        known = [Problem(path, what) for path, what in document.problems]
+        known = [SpecProblem(path, what) for path, what in document.problems]
         if isinstance(data, dict) and (kind := data.pop("kind", "workload")) != "workload":
-            known.append(Problem("kind", f"`{kind}` is not known; a workload file says `workload`"))
+            known.append(SpecProblem("kind", f"`{kind}` is not known; a workload file has `workload`"))
         found = known or problems_of(data)
         wrong += [(*document.position(problem.path), problem) for problem in found]
         if not found:
@@ -60,7 +60,7 @@ _YAML = YamlRules(
 )
 
 
-def _error(wrong: list[tuple[int, int, Problem]], source: str) -> HarchError:
+def _error(wrong: list[tuple[int, int, SpecProblem]], source: str) -> HarchError:
     lines = [f"{source}:{line}:{column}: {problem}" for line, column, problem in wrong]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems\n" + "\n".join(f"  {line}" for line in lines)
     details = [
@@ -74,5 +74,5 @@ def _check_names(specs: list[WorkloadSpec], source: str) -> None:
     seen: set[str] = set()
     for spec in specs:
         if spec.name in seen:
-            raise HarchError("E0201", f"{source}: two workloads are called `{spec.name}`", hint="names are unique")
+            raise HarchError("E0201", f"{source}: two workloads are named `{spec.name}`", hint="names are unique")
         seen.add(spec.name)

@@ -1,13 +1,17 @@
 """What happens to a workload? Its states, the moves between them, and the record that the hub keeps."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from harch.workloads.carbon import CarbonChoice
+from harch.wire import workloads
+from harch.wire.carbon import CarbonChoice
+from harch.wire.workloads import TaskPlacement
 from harch.workloads.spec import WorkloadSpec
 
 # `gc=False` on the values below: a hub holds hundreds of thousands of them, none can be part of a cycle, and walking
@@ -64,23 +68,10 @@ class ExitReason(StrEnum):
     LEASE_ENDED = "lease_ended"  # it ran, or was to run, for another hub, and its lease was not renewed
 
 
-class TaskPlacement(Struct, frozen=True, kw_only=True, gc=False):
-    """Where one task of a workload runs, and on which GPUs of that node."""
+class TaskEnd(workloads.TaskEnd, frozen=True, kw_only=True, gc=False):
+    """What goes over the wire, with a reason that is one of ours."""
 
-    rank: int
-    node_id: str
-    gpu_ids: tuple[str, ...]
-
-
-class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
-    """How one task ended."""
-
-    rank: int
     reason: ExitReason
-    exit_code: int | None = None
-    signal: int | None = None
-    detail: str = ""
-    ended_at: datetime | None = None
 
 
 class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -115,7 +106,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     hidden: bool = False  # deleted by its user: gone from lists, kept for the record
     trace: str = ""  # the `traceparent` that it came with or was given; empty: it is not traced
     # Other hubs. `owner_hub` has it for life; another runs it only under a lease, named by `(id, epoch)`.
-    guest: bool = False  # of the runner: here for its owner
+    borrowed: bool = field(default=False, name="guest")  # of the runner: here for its owner
     home_fits: bool = True  # its owner could run it, given room
     epoch: int = 0  # counts leases, and starts at home after one; no two runs share an epoch
     leased: bool = False  # of the owner: a peer has it now

@@ -1,8 +1,15 @@
-"""What does somebody want to run? The one specification behind YAML files, the API's dialects and the store."""
+"""What does somebody want to run, and what of its power?
+
+The one specification behind YAML files, the API's dialects and the store, with its carbon preferences and the choice
+that was made.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated
@@ -10,7 +17,72 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from harch.workloads.carbon import CarbonWishes
+SLACK_S_MAX = 30 * 86400
+CHECKPOINT_GB_MAX = 10**6
+
+_Positive = Annotated[float, Meta(gt=0, le=1e15)]
+
+
+class Resumes(StrEnum):
+    """Where work goes on from what it saved when it is started again."""
+
+    NO = "no"
+    HERE = "here"  # its folder is at this hub
+    ANYWHERE = "anywhere"  # its folder can be reached from every hub that may run it
+
+
+class CarbonPreferences(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """When and where it may run for cleaner power, and how much it may emit. Grams are by location, with own plants."""
+
+    aware: Annotated[
+        bool | None,
+        Meta(description="True: the plan chooses where it runs. False: it never does. Absent: the hub's setting."),
+    ] = None
+    slack_s: Annotated[
+        float, Meta(ge=0, le=SLACK_S_MAX, description="How long its start may be delayed for cleaner power.")
+    ] = 0
+    finish_by: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="Its start may be delayed as long as it can end by then; needs a duration."),
+    ] = None
+    duration_s: Annotated[
+        Annotated[float, Meta(gt=0, le=366 * 86400)] | None,
+        Meta(description="How long it is expected to run; `max_duration_s` if absent."),
+    ] = None
+    g_max: Annotated[_Positive | None, Meta(description="Grams of CO2 equivalent that it may emit: a hard limit.")] = (
+        None
+    )
+    g_per_kwh_max: Annotated[
+        _Positive | None, Meta(description="Runs only where and when a kWh emits no more, as forecast: a hard limit.")
+    ] = None
+    resumes: Annotated[
+        Resumes,
+        Meta(description="It checkpoints its work and resumes from there: it may be suspended (`here`) or also moved."),
+    ] = Resumes.NO
+    checkpoint_gb: Annotated[
+        float, Meta(ge=0, le=CHECKPOINT_GB_MAX, description="Size of its checkpoint: moving it costs energy, too.")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if self.aware is False and (self.may_wait or self.resumes is not Resumes.NO):
+            raise ValueError("`carbon.aware: false` starts at once, so it excludes slack_s, finish_by and resumes")
+
+    @property
+    def may_wait(self) -> bool:
+        return self.slack_s > 0 or self.finish_by is not None
+
+    @property
+    def wants_plan(self) -> bool:
+        """It says itself that where or when it runs may depend on its power."""
+        return bool(self.aware) or self.may_wait or self.resumes is not Resumes.NO
+
+    @property
+    def has_limit(self) -> bool:
+        return self.g_max is not None or self.g_per_kwh_max is not None
+
+
+# What does somebody want to run? The one specification behind YAML files, the API's dialects and the store.
+
 
 GPUS_PER_TASK_MAX = 72
 TASKS_MAX = 4096
@@ -105,14 +177,16 @@ class RestartPolicy(StrEnum):
     ON_FAILURE = "on_failure"
 
 
-class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class Resources(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, cache_hash=True
+):
     """What **each task** gets."""
 
     gpus: Annotated[int, Meta(ge=0, le=GPUS_PER_TASK_MAX, description="GPUs of each task, all on one node.")] = 0
     gpu_model: Annotated[str | None, Meta(description="e.g. h100-80gb; any model if absent.")] = None
     gpu_models: Annotated[
         tuple[str, ...],
-        Meta(max_length=16, description="Any of these models, the first most welcome; excludes `gpu_model`."),
+        Meta(max_length=16, description="Any of these models, in order of preference; excludes `gpu_model`."),
     ] = ()
     gpu_fraction: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
@@ -122,7 +196,7 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Memory of its GPU that a share gets; its fraction of it if absent; needs `gpu_fraction`."),
     ] = None
-    gpu_memory_gb_min: Annotated[float, Meta(ge=0, description="Least memory of each GPU.")] = 0
+    gpu_memory_gb_min: Annotated[float, Meta(ge=0, description="Minimum memory of each GPU.")] = 0
     cpus: Annotated[float, Meta(gt=0, le=4096, description="CPU cores of each task.")] = 1
     memory_gb: Annotated[float, Meta(gt=0, le=65536, description="Main memory of each task.")] = 1
     storage_gb: Annotated[float, Meta(ge=0, le=10**7, description="Scratch space of each task.")] = 0
@@ -135,7 +209,7 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         if self.gpu_memory_gb is not None and self.gpu_fraction is None:
             raise ValueError(
                 "`gpu_memory_gb` is for a share, so it needs `gpu_fraction`: a whole GPU comes with all its memory, "
-                "and `gpu_memory_gb_min` asks for one that has enough"
+                "and `gpu_memory_gb_min` requests one that has enough"
             )
 
     @property
@@ -163,7 +237,9 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         return (self.gpu_model,) if self.gpu_model is not None else self.gpu_models
 
 
-class Topology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class Topology(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, cache_hash=True
+):
     """How the GPUs of **all tasks together** must stand, and how they would like to."""
 
     required: Annotated[Level, Meta(description="All of its GPUs inside one such domain, or it waits.")] = Level.HUB
@@ -176,12 +252,14 @@ class Topology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
             raise ValueError("`spread` needs several nodes, so `required` must be rack, row or hub")
 
 
-class Gang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class Gang(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, cache_hash=True
+):
     """What a gang accepts when it cannot have all its tasks."""
 
     tasks_min: Annotated[
         Annotated[int, Meta(ge=1, le=TASKS_MAX)] | None,
-        Meta(description="Starts with so few after `degrade_after_s`; all if absent."),
+        Meta(description="Minimum tasks to start with after `degrade_after_s`; all if absent."),
     ] = None
     degrade_after_s: Annotated[
         float, Meta(ge=0, le=DURATION_S_MAX, description="How long it waits for all of them.")
@@ -199,7 +277,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(max_length=1024, description="Program and arguments; no shell is involved. Empty: a reservation."),
     ] = ()
     tasks: Annotated[
-        int, Meta(ge=1, le=TASKS_MAX, description="A gang of so many tasks, started all together or not at all.")
+        int, Meta(ge=1, le=TASKS_MAX, description="Size of the gang, started all together or not at all.")
     ] = 1
     resources: Annotated[Resources, Meta(description="What each task gets.")] = Resources()
     env: Annotated[
@@ -211,7 +289,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = ()
     working_dir: Annotated[
         Annotated[str, Meta(min_length=1, max_length=4096)] | None,
-        Meta(description="A folder that the node shares; a fresh one if absent."),
+        Meta(description="Folder shared by the node (default: a fresh one)."),
     ] = None
     data: Annotated[
         tuple[DataRef, ...],
@@ -231,37 +309,37 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[str, Meta(max_length=500)] | None,
         Meta(description="GPUs in words, e.g. `8 GPUs, same NVLink island, >= 40 GB, in MA`; excludes what it says."),
     ] = None
-    topology: Annotated[Topology, Meta(description="How its GPUs stand to each other.")] = Topology()
+    topology: Annotated[Topology, Meta(description="Placement of its GPUs relative to each other.")] = Topology()
     gang: Annotated[Gang, Meta(description="What it accepts when it cannot have all its tasks.")] = Gang()
     scheduling_class: Annotated[
-        SchedulingClass | None, Meta(description="Whose turn it is; by default it follows from `type`.")
+        SchedulingClass | None, Meta(description="Scheduling class; by default it follows from `type`.")
     ] = None
     preemptible: Annotated[
-        bool, Meta(description="A higher class may take its GPUs: TERM, grace, then it waits again.")
+        bool, Meta(description="A higher class may take its GPUs: TERM, grace, then it is requeued.")
     ] = True
     priority: Annotated[Priority, Meta(description="Order inside its class and tenant.")] = Priority.NORMAL
     countries_allowed: Annotated[
         tuple[Country, ...], Meta(max_length=250, description="Where it may run: a hard rule. Empty: anywhere.")
     ] = ()
-    max_duration_s: Annotated[Seconds | None, Meta(description="Stopped, as failed, when it runs longer.")] = None
-    stop_grace_s: Annotated[
-        float, Meta(ge=0, le=3600, description="Time between the polite signal (TERM) and the final one (KILL).")
-    ] = 10
+    max_duration_s: Annotated[Seconds | None, Meta(description="Time limit; it fails when it runs longer.")] = None
+    stop_grace_s: Annotated[float, Meta(ge=0, le=3600, description="Time between SIGTERM and SIGKILL.")] = 10
     restart: Annotated[RestartPolicy, Meta(description="When it is started again.")] = RestartPolicy.ON_LOSS
     restarts_max: Annotated[int, Meta(ge=0, le=1000, description="Limit on those restarts.")] = 3
     modelled_duration_s: Annotated[
         Seconds | None,
-        Meta(description="Runs no process: its GPUs are held for so long. Labelled `modelled` wherever it is shown."),
+        Meta(description="Runs no process: its GPUs are held for this time. Always labelled `modelled`."),
     ] = None
     stay_home: Annotated[
         bool, Meta(description="Never goes to another hub, even if it waits. Work that uses `secrets` never does.")
     ] = False
-    carbon: Annotated[CarbonWishes, Meta(description="When and where it may run for cleaner power.")] = CarbonWishes()
+    carbon: Annotated[CarbonPreferences, Meta(description="When and where it may run for cleaner power.")] = (
+        CarbonPreferences()
+    )
     image: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
         Meta(description="Kept for the public clients; the local engine runs no images."),
     ] = None
-    labels: Annotated[dict[str, str], Meta(max_length=64, description="For finding work again.")] = {}
+    labels: Annotated[dict[str, str], Meta(max_length=64, description="Key-value pairs to filter workloads by.")] = {}
 
     def __post_init__(self) -> None:
         if self.modelled_duration_s is not None and self.command:
@@ -275,7 +353,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.outputs and not self.data:
             raise ValueError("`outputs` carry the tags of what was read, so they need `data`")
         if len(set(self.outputs)) < len(self.outputs):
-            raise ValueError("`outputs` names something twice")
+            raise ValueError("`outputs` has a duplicate name")
         if self.carbon.may_wait:
             if self.turn_class is not SchedulingClass.TRAINING:
                 raise ValueError(f"work of class {self.turn_class} never waits for power: leave slack and deadline out")

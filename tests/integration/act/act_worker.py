@@ -15,9 +15,9 @@ import numpy as np
 
 from harch.base.clock import SystemClock
 from harch.pipelines.act.decisions import DecisionBatch
-from harch.pipelines.act.runner import ActStage
-from harch.pipelines.act.settings_check import read_act
+from harch.pipelines.act.settings import read_act
 from harch.pipelines.act.sinks.build import build_sinks
+from harch.pipelines.act.stage import ActStage
 from harch.pipelines.act.store_sqlite import SqliteLedger
 
 

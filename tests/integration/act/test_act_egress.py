@@ -15,15 +15,17 @@ from typing import Any
 import httpx
 import pytest
 
-from harch.base.egress import Guard, NotPermitted
+from harch.base.egress import EgressGuard, NotPermitted
 from harch.base.guarded_http import GuardedTransport
 from harch.pipelines.act import settings as spec
-from harch.pipelines.act.sinks.base import Effect, Order, Sink
+from harch.pipelines.act.sinks.base import Effect, Sink, SinkRequest
 from harch.pipelines.act.sinks.build import build_sinks
-from harch.sovereignty.places import EgressRule, Place, Places
+from harch.sovereignty.jurisdictions import DeclaredPlace, EgressRule, Places
 from integration.act.act_servers import until
 
-PLACES = Places((Place(id="souss", country="MA", networks=("10.1.0.0/16",), names=("localhost.souss.example",)),))
+PLACES = Places(
+    (DeclaredPlace(id="souss", country="MA", networks=("10.1.0.0/16",), names=("localhost.souss.example",)),)
+)
 ABROAD = EgressRule("MA", PLACES)  # what was proved: hosts in Morocco, and this machine is none of them
 HERE = EgressRule()
 
@@ -77,12 +79,12 @@ def built(kind: str, port: int, rule: EgressRule, said: list[str] | None = None)
     if kind == "sql":
         pytest.importorskip("psycopg", reason="needs psycopg")
     settings = spec.ActSettings(sinks={"far": SINKS[kind](port)}, actions=())
-    guard = Guard(rule.refusal, on_refused=(said if said is not None else []).append)
+    guard = EgressGuard(rule.refusal, on_refused=(said if said is not None else []).append)
     return build_sinks(settings, guards={"far": guard})["far"]
 
 
-def order(*, undo: bool = False) -> Order:
-    return Order(
+def order(*, undo: bool = False) -> SinkRequest:
+    return SinkRequest(
         key="k", cmd_id="c", device="d0", action="open", args={"value": 1.0}, fence=1, timeout_s=5, expires_ms=2**53,
         undo=undo,
     )  # fmt: skip
@@ -125,7 +127,7 @@ async def test_a_name_is_resolved_once_and_exactly_that_address_is_used(far: Far
         asked.append(host)
         return [(2, 1, 6, "", (address, port)) for address in answers[min(len(asked), len(answers)) - 1]]
 
-    guard = Guard(lambda address: "" if address == "127.0.0.1" else "moved", resolve=resolve)
+    guard = EgressGuard(lambda address: "" if address == "127.0.0.1" else "moved", resolve=resolve)
     sink = build_sinks(
         spec.ActSettings(sinks={"far": spec.HttpSink(url=f"http://valves.example:{far.port}/")}, actions=()),
         guards={"far": guard},
@@ -141,7 +143,7 @@ async def test_a_name_is_resolved_once_and_exactly_that_address_is_used(far: Far
 
 async def test_a_redirect_is_judged_like_every_request(far: FarSide) -> None:
     there = FarSide(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2:%d/\r\nContent-Length: 0\r\n\r\n" % far.port)
-    guard = Guard(lambda address: "" if address == "127.0.0.1" else "elsewhere")
+    guard = EgressGuard(lambda address: "" if address == "127.0.0.1" else "elsewhere")
     async with there.serving(), httpx.AsyncClient(transport=GuardedTransport(guard), follow_redirects=True) as client:
         with pytest.raises(NotPermitted, match="elsewhere"):
             await client.post(f"http://127.0.0.1:{there.port}/")

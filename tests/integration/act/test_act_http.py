@@ -10,8 +10,8 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import HttpSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Order
-from harch.pipelines.act.sinks.http import HttpSink
+from harch.pipelines.act.sinks.base import Effect, SinkRequest
+from harch.pipelines.act.sinks.http import HttpSinkAdapter
 from integration.act.act_servers import RecordingHook
 
 
@@ -21,13 +21,13 @@ async def hook() -> AsyncIterator[RecordingHook]:
         yield server
 
 
-def sink_at(hook: RecordingHook, **changes: Any) -> HttpSink:
+def sink_at(hook: RecordingHook, **changes: Any) -> HttpSinkAdapter:
     fields = {"url": f"{hook.url}/act/{{device}}", "status_url": f"{hook.url}/status/{{key}}", "timeout_s": 20.0}
-    return HttpSink(Settings(**{**fields, **changes}), environment={"TOKEN": "s3cret"})
+    return HttpSinkAdapter(Settings(**{**fields, **changes}), environment={"TOKEN": "s3cret"})
 
 
-def order(number: int = 0, *, device: str = "d0", timeout_s: float = 20.0) -> Order:
-    return Order(
+def order(number: int = 0, *, device: str = "d0", timeout_s: float = 20.0) -> SinkRequest:
+    return SinkRequest(
         key=f"{number:064x}:0", cmd_id=f"{number:064x}", device=device, action="open", args={"value": 1.0}, fence=3,
         timeout_s=timeout_s, expires_ms=1_800_000_000_000, trace="00-trace",
     )  # fmt: skip
@@ -107,8 +107,8 @@ async def test_the_gate_is_asked_after_connecting_and_closed_sends_no_byte(hook:
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     hook.port = server.sockets[0].getsockname()[1]
     sink = sink_at(hook)
-    outcome = await sink.execute(order(), lambda: "its time was over")
-    assert (outcome.effect, outcome.detail) == (Effect.NO, "its time was over")
+    outcome = await sink.execute(order(), lambda: "expired")
+    assert (outcome.effect, outcome.detail) == (Effect.NO, "expired")
     await sink.close()
     async with asyncio.timeout(30):
         while not heard:
@@ -137,6 +137,6 @@ async def test_a_hostile_device_name_stays_one_part_of_the_path(hook: RecordingH
 
 def test_a_variable_that_is_not_set_is_told_by_its_name_only() -> None:
     with pytest.raises(HarchError) as caught:
-        HttpSink(Settings(url="http://h/x", headers={"Authorization": "env:MISSING"}), environment={})
+        HttpSinkAdapter(Settings(url="http://h/x", headers={"Authorization": "env:MISSING"}), environment={})
     assert caught.value.code == "E0776"
     assert "MISSING" in caught.value.message

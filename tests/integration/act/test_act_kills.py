@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from harch.base.clock import SystemClock
-from harch.pipelines.act.ledger import State, decode_entry
+from harch.pipelines.act.ledger import CommandState, decode_entry
 from integration.act.act_servers import RecordingHook, until
 
 WORKER = Path(__file__).with_name("act_worker.py")
 COMMANDS, KILLS = 24, 3
 
 
-def states(ledger: Path) -> dict[str, State]:
+def states(ledger: Path) -> dict[str, CommandState]:
     if not ledger.exists():
         return {}
     try:
@@ -64,7 +64,7 @@ async def test_a_worker_that_is_killed_again_and_again_does_nothing_twice(sink: 
             process = subprocess.Popen(arguments)
             try:
                 await until(lambda before=before: hook.held > before, f"requests of worker {kill} are under way")
-                assert State.INTENT in states(ledger).values()
+                assert CommandState.INTENT in states(ledger).values()
             finally:
                 process.send_signal(signal.SIGKILL)
                 process.wait(timeout=20)
@@ -72,7 +72,7 @@ async def test_a_worker_that_is_killed_again_and_again_does_nothing_twice(sink: 
         process = subprocess.Popen(arguments)
         try:
             await until(
-                lambda: len(states(ledger)) == COMMANDS and set(states(ledger).values()) == {State.DONE},
+                lambda: len(states(ledger)) == COMMANDS and set(states(ledger).values()) == {CommandState.DONE},
                 f"all {COMMANDS} commands are done",
             )
         finally:

@@ -12,8 +12,8 @@ from pymodbus.server import ModbusTcpServer
 from pymodbus.simulator import DataType, SimData, SimDevice
 
 from harch.pipelines.act.settings import ModbusSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Order
-from harch.pipelines.act.sinks.modbus import ModbusSink, decode, encode
+from harch.pipelines.act.sinks.base import Effect, SinkRequest
+from harch.pipelines.act.sinks.modbus import ModbusSinkAdapter, decode, encode
 
 WRITES = (5, 6, 15, 16)
 
@@ -62,12 +62,14 @@ async def plc() -> AsyncIterator[Plc]:
         yield device
 
 
-def sink_at(plc: Plc, **changes: Any) -> ModbusSink:
-    return ModbusSink(Settings(**{"host": "127.0.0.1", "port": plc.port, "register": 10, "timeout_s": 20.0, **changes}))
+def sink_at(plc: Plc, **changes: Any) -> ModbusSinkAdapter:
+    return ModbusSinkAdapter(
+        Settings(**{"host": "127.0.0.1", "port": plc.port, "register": 10, "timeout_s": 20.0, **changes})
+    )
 
 
-def order(value: float | bool, *, key: str = "a:0", timeout_s: float = 20.0) -> Order:
-    return Order(
+def order(value: float | bool, *, key: str = "a:0", timeout_s: float = 20.0) -> SinkRequest:
+    return SinkRequest(
         key=key, cmd_id="a", device="d", action="open", args={"value": value}, fence=1, timeout_s=timeout_s,
         expires_ms=2**53,
     )  # fmt: skip
@@ -125,8 +127,8 @@ async def test_a_keyed_write_happens_once_however_often_it_is_asked_for(plc: Plc
 
 async def test_a_closed_gate_writes_nothing(plc: Plc) -> None:
     sink = sink_at(plc)
-    outcome = await sink.execute(order(7), lambda: "its time was over")
-    assert (outcome.effect, outcome.detail) == (Effect.NO, "its time was over")
+    outcome = await sink.execute(order(7), lambda: "expired")
+    assert (outcome.effect, outcome.detail) == (Effect.NO, "expired")
     assert plc.writes == []
     await sink.close()
 

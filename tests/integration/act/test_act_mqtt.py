@@ -13,8 +13,8 @@ import pytest
 from amqtt.broker import Broker
 
 from harch.pipelines.act.settings import MqttSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Order
-from harch.pipelines.act.sinks.mqtt import MqttSink
+from harch.pipelines.act.sinks.base import Effect, SinkRequest
+from harch.pipelines.act.sinks.mqtt import MqttSinkAdapter
 from integration.act.act_servers import until
 
 
@@ -39,13 +39,13 @@ async def port() -> AsyncIterator[int]:
         yield number
 
 
-def sink_at(port: int, **changes: Any) -> MqttSink:
+def sink_at(port: int, **changes: Any) -> MqttSinkAdapter:
     fields = {"host": "127.0.0.1", "port": port, "topic": "field/{device}/set", "timeout_s": 20.0}
-    return MqttSink(Settings(**{**fields, **changes}))
+    return MqttSinkAdapter(Settings(**{**fields, **changes}))
 
 
-def order(number: int = 0, *, device: str = "d0", timeout_s: float = 20.0) -> Order:
-    return Order(
+def order(number: int = 0, *, device: str = "d0", timeout_s: float = 20.0) -> SinkRequest:
+    return SinkRequest(
         key=f"{number:064x}:0", cmd_id=f"{number:064x}", device=device, action="open", args={"value": 1.0}, fence=3,
         timeout_s=timeout_s, expires_ms=1_800_000_000_000,
     )  # fmt: skip
@@ -100,7 +100,7 @@ async def test_a_closed_gate_and_a_hostile_name_send_nothing(port: int) -> None:
     task = asyncio.create_task(device.run())
     await asyncio.wait_for(device.ready.wait(), 30)
     sink = sink_at(port)
-    assert (await sink.execute(order(), lambda: "its time was over")).detail == "its time was over"
+    assert (await sink.execute(order(), lambda: "expired")).detail == "expired"
     for name in ("a/b", "+", "#"):
         outcome = await sink.execute(order(device=name), now)
         assert (outcome.effect, outcome.retry) == (Effect.NO, False)

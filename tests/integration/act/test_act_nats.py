@@ -6,28 +6,42 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
-import nats
 import pytest
 from msgspec import structs
-from nats.aio.client import Client
-from nats.js.api import StreamConfig
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
-from harch.pipelines.act import approvals, ledger, letters
-from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.runner import ActStage
+from harch.pipelines.act import ledger, review
+from harch.pipelines.act.ledger import CommandState, LedgerEntry
 from harch.pipelines.act.settings import NatsSink as NatsSettings
-from harch.pipelines.act.sinks.base import Effect, Order, Outcome
-from harch.pipelines.act.sinks.nats import NatsSink
-from harch.pipelines.act.store import Conflict
+from harch.pipelines.act.sinks.base import Effect, SinkOutcome, SinkRequest
+from harch.pipelines.act.sinks.nats import NatsSinkAdapter
+from harch.pipelines.act.stage import ActStage
+from harch.pipelines.act.store import LedgerConflict
 from harch.pipelines.act.store_nats import NatsLedger
-from harch.pipelines.engine.users import StageGrant, inbox_of, stage_user
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.options import ClientOptions, Credentials
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
+from harch.pipelines.engine.layout import StageGrant, inbox_of, stage_user
 from integration.act.act_servers import nats_server, until
 from unit.pipelines.act.act_builders import MA, Chain, RecordingSink, act, batch, command
 
 WEEK_S = 7 * 86_400.0
+
+
+async def connected_to(url: str, **options: Any) -> AioClient:
+    client = AioClient(ClientOptions(servers=(url,), **options))
+    await client.connect()
+    return client
+
+
+async def with_stream(client: AioClient, *, duplicate_window_s: int) -> JetStreamAdmin:
+    admin = JetStreamAdmin(client)
+    config = {"name": "ACTIONS", "subjects": ["act.*"], "duplicate_window": duplicate_window_s * 1_000_000_000}
+    await admin.call("STREAM.CREATE.ACTIONS", config)
+    return admin
 
 
 @pytest.fixture
@@ -37,31 +51,31 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def client(url: str) -> AsyncIterator[Client]:
-    connected = await nats.connect(url)
+async def client(url: str) -> AsyncIterator[AioClient]:
+    connected = await connected_to(url)
     yield connected
     await connected.close()
 
 
 @pytest.fixture
-async def store(client: Client) -> AsyncIterator[NatsLedger]:
+async def store(client: AioClient) -> AsyncIterator[NatsLedger]:
     opened = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
     yield opened
     await opened.close()
 
 
-def entry(number: int = 0) -> Entry:
+def entry(number: int = 0) -> LedgerEntry:
     return ledger.authorised(ledger.proposed(command(number), now_ms=number), now_ms=number)
 
 
-def order(number: int = 0, *, device: str = "d0") -> Order:
-    return Order(
+def order(number: int = 0, *, device: str = "d0") -> SinkRequest:
+    return SinkRequest(
         key=f"{number:064x}:0", cmd_id=f"{number:064x}", device=device, action="open", args={"value": 1.0}, fence=1,
         timeout_s=10, expires_ms=2**53,
     )  # fmt: skip
 
 
-async def test_of_writers_with_the_same_revision_one_wins(store: NatsLedger, client: Client) -> None:
+async def test_of_writers_with_the_same_revision_one_wins(store: NatsLedger, client: AioClient) -> None:
     other = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
     stored = await store.put(entry(), revision=0)
     results = await asyncio.gather(
@@ -71,49 +85,49 @@ async def test_of_writers_with_the_same_revision_one_wins(store: NatsLedger, cli
         ),
         return_exceptions=True,
     )
-    assert sum(isinstance(result, Conflict) for result in results) == 19
-    with pytest.raises(Conflict):
+    assert sum(isinstance(result, LedgerConflict) for result in results) == 19
+    with pytest.raises(LedgerConflict):
         await other.put(entry(), revision=0)
     await other.close()
 
 
 async def test_other_processes_see_what_is_open_and_a_stop(store: NatsLedger, url: str) -> None:
-    elsewhere = await nats.connect(url)
+    elsewhere = await connected_to(url)
     other = await NatsLedger.open(elsewhere, bucket="act-ma", retention_s=WEEK_S)
     await store.put(entry(1), revision=0)
     await store.set_stop("fire")
-    found: list[State] = []
+    found: list[CommandState] = []
 
     async def heard() -> None:
         while not found or not other.stopped():
-            found[:] = [row.entry.state for row in await other.scan([State.AUTHORISED])]
+            found[:] = [row.entry.state for row in await other.scan([CommandState.AUTHORISED])]
             await asyncio.sleep(0.02)
 
     await asyncio.wait_for(heard(), 30)
-    assert found == [State.AUTHORISED]
+    assert found == [CommandState.AUTHORISED]
     assert other.stopped() == "fire"
     await other.close()
     await elsewhere.close()
 
 
-async def test_a_new_process_finds_what_an_old_one_left(store: NatsLedger, client: Client) -> None:
+async def test_a_new_process_finds_what_an_old_one_left(store: NatsLedger, client: AioClient) -> None:
     for number in range(300):  # more than the client holds back by itself
         await store.put(entry(number), revision=0)
-    done = structs.replace(entry(500), state=State.DONE, closed=True)
+    done = structs.replace(entry(500), state=CommandState.DONE, closed=True)
     await store.put(done, revision=0)
-    await store.put(structs.replace(entry(501), state=State.DEAD, closed=True, letter=True), revision=0)
+    await store.put(structs.replace(entry(501), state=CommandState.DEAD, closed=True, letter=True), revision=0)
     later = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
-    assert len(await later.scan([State.AUTHORISED], limit=1000)) == 300
+    assert len(await later.scan([CommandState.AUTHORISED], limit=1000)) == 300
     assert [row.entry for row in await later.last_done()] == [done]
-    assert len(await letters.letters(later)) == 1
+    assert len(await review.letters(later)) == 1
     assert await later.prune(closed_before_ms=0, letters_max=0) == 1
-    assert await letters.letters(later) == []
+    assert await review.letters(later) == []
     await later.close()
 
 
 async def test_without_its_server_the_ledger_refuses_and_nothing_may_be_sent(tmp_path: Path) -> None:
     async with nats_server(tmp_path / "short") as server:
-        client = await nats.connect(server.url, allow_reconnect=False, error_cb=_quiet)
+        client = await connected_to(server.url, reconnect_attempts_max=0)
         store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
         assert store.stopped() == ""
     await until(lambda: not client.is_connected, "the loss of the server is seen")
@@ -126,14 +140,10 @@ async def test_without_its_server_the_ledger_refuses_and_nothing_may_be_sent(tmp
     await client.close()
 
 
-async def _quiet(_: Exception) -> None:
-    pass
-
-
-async def test_two_stages_and_a_person_share_one_ledger(url: str, client: Client) -> None:
+async def test_two_stages_and_a_person_share_one_ledger(url: str, client: AioClient) -> None:
     """Approved through one connection, carried out by one of two workers, once."""
     clock, chain, sink = SystemClock(), Chain(), RecordingSink()
-    connections = [await nats.connect(url) for _ in range(2)]
+    connections = [await connected_to(url) for _ in range(2)]
     stores = [await NatsLedger.open(one, bucket="act-ma", retention_s=WEEK_S) for one in connections]
     stages = [
         ActStage(act(mode="confirm-and-execute", ttl_s=600), store=store, sinks={"valve": sink}, clock=clock,
@@ -144,10 +154,10 @@ async def test_two_stages_and_a_person_share_one_ledger(url: str, client: Client
     same = batch(*[0.9] * 20, at_ms=round(clock.now().timestamp() * 1000))
     await asyncio.gather(*(stage.submit(same) for stage in stages for _ in range(5)))
     person = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
-    shown = await approvals.waiting(person, now=clock.now())
+    shown = await review.waiting(person, now=clock.now())
     assert len(shown) == 20
     for one in shown:
-        await approvals.approve(person, one.cmd_id, one.digest, by="amina", now=clock.now(), audit_to=chain)
+        await review.approve(person, one.cmd_id, one.digest, by="amina", now=clock.now(), audit_to=chain)
     await until(lambda: sum(stage.counters.ends["done"] for stage in stages) >= 20, "all are done")
     await asyncio.sleep(0)
     assert len(sink.orders) == 20
@@ -161,25 +171,23 @@ async def test_two_stages_and_a_person_share_one_ledger(url: str, client: Client
         await connection.close()
 
 
-async def test_a_thousand_deliveries_to_a_stream_are_one_message_each(url: str, client: Client) -> None:
-    streams = client.jetstream()
-    await streams.add_stream(StreamConfig(name="ACTIONS", subjects=["act.*"], duplicate_window=3600))
-    sink = NatsSink(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
+async def test_a_thousand_deliveries_to_a_stream_are_one_message_each(url: str, client: AioClient) -> None:
+    streams = await with_stream(client, duplicate_window_s=3600)
+    sink = NatsSinkAdapter(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
     assert (await sink.prepare(order())).refusal == ""
     outcomes = [await sink.execute(order(number % 10), lambda: "") for number in range(1000)]
     assert {outcome.effect for outcome in outcomes} == {Effect.YES}
-    assert (await streams.stream_info("ACTIONS")).state.messages == 10
-    assert (await sink.execute(order(99), lambda: "its time was over")).effect is Effect.NO
-    assert (await streams.stream_info("ACTIONS")).state.messages == 10
+    assert (await streams.call("STREAM.INFO.ACTIONS"))["state"]["messages"] == 10
+    assert (await sink.execute(order(99), lambda: "expired")).effect is Effect.NO
+    assert (await streams.call("STREAM.INFO.ACTIONS"))["state"]["messages"] == 10
     await sink.close()
 
 
-async def test_a_stream_that_forgets_keys_too_early_is_refused(url: str, client: Client) -> None:
-    streams = client.jetstream()
-    await streams.add_stream(StreamConfig(name="ACTIONS", subjects=["act.*"], duplicate_window=30))
-    sink = NatsSink(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
+async def test_a_stream_that_forgets_keys_too_early_is_refused(url: str, client: AioClient) -> None:
+    await with_stream(client, duplicate_window_s=30)
+    sink = NatsSinkAdapter(NatsSettings(url=url, subject="act.{device}", timeout_s=20), longest_ttl_s=60)
     prepared = await sink.prepare(order())
-    assert "forgets keys after 30 s" in prepared.refusal
+    assert "deduplicates for 30 s" in prepared.refusal
     assert not prepared.retry
     assert "part of a subject" in (await sink.prepare(order(device="a.b>"))).refusal
     await sink.close()
@@ -187,11 +195,11 @@ async def test_a_stream_that_forgets_keys_too_early_is_refused(url: str, client:
 
 async def test_a_subject_without_a_stream_or_an_answer_is_a_clear_no(url: str) -> None:
     for jetstream in (True, False):
-        sink = NatsSink(
+        sink = NatsSinkAdapter(
             NatsSettings(url=url, subject="nobody.{device}", jetstream=jetstream, timeout_s=20), longest_ttl_s=1
         )
         outcome = await sink.execute(order(), lambda: "")
-        assert (outcome.effect, outcome.detail) == (Effect.NO, "nobody takes the subject")
+        assert (outcome.effect, outcome.detail) == (Effect.NO, "no subscribers on the subject")
         await sink.close()
 
 
@@ -205,17 +213,20 @@ async def test_a_worker_that_may_use_only_its_own_bucket_can_keep_its_ledger(tmp
         }}}}
     ]}}"""
     async with nats_server(tmp_path / "nats", more=users) as server:
-        admin = await nats.connect(server.url, user="admin", password="admin")
+        admin = await connected_to(server.url, credentials=Credentials(user="admin", password="admin"))
         made = await NatsLedger.open(admin, bucket="act-ma", retention_s=WEEK_S)
         await made.put(entry(1), revision=0)
         await made.close()
-        inbox = inbox_of(grant.user_name).encode()
-        client = await nats.connect(server.url, user="act", password="act", inbox_prefix=inbox, error_cb=_quiet)
+        client = await connected_to(
+            server.url,
+            credentials=Credentials(user="act", password="act"),
+            inbox_prefix=inbox_of(grant.user_name),
+        )
         store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
-        assert [row.entry for row in await store.scan([State.AUTHORISED])] == [entry(1)]
+        assert [row.entry for row in await store.scan([CommandState.AUTHORISED])] == [entry(1)]
         stored = await store.put(entry(2), revision=0)
         assert await store.get(entry(2).cmd_id) == stored
-        with pytest.raises(Conflict):
+        with pytest.raises(LedgerConflict):
             await store.put(entry(2), revision=0)
         await store.close()
         await client.close()
@@ -226,14 +237,14 @@ async def test_a_server_that_is_killed_again_and_again_makes_nothing_happen_twic
     """kill -9 of the ledger's server while commands are under way; the worker goes on when it is back."""
 
     class Readable(RecordingSink):
-        async def probe(self, order: Order) -> Outcome:
-            return Outcome(Effect.YES if any(one.key == order.key for one in self.orders) else Effect.NO)
+        async def probe(self, order: SinkRequest) -> SinkOutcome:
+            return SinkOutcome(Effect.YES if any(one.key == order.key for one in self.orders) else Effect.NO)
 
     clock, chain = SystemClock(), Chain()
     sink = Readable(timeout_s=0.5, keeps_keys=False, reads_back=True)
     settings = act(ttl_s=600, settle_s=0.5, retries={"attempts": 20, "base_s": 0.05, "max_s": 0.2})
     async with nats_server(tmp_path / "nats") as server:
-        client = await nats.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_quiet)
+        client = await connected_to(server.url, reconnect_attempts_max=10_000, backoff_s_max=0.1)
         store = await NatsLedger.open(client, bucket="act-ma", retention_s=WEEK_S)
         stage = ActStage(
             settings, store=store, sinks={"valve": sink}, clock=clock, worker="w", audit=chain, local_bit=MA
@@ -263,6 +274,6 @@ async def test_a_server_that_is_killed_again_and_again_makes_nothing_happen_twic
         await asyncio.wait([running])
         keys = [one.key for one in sink.orders]
         assert len(keys) == len(set(keys)) == 30
-        assert {row.entry.state for row in await store.last_done()} == {State.DONE}
+        assert {row.entry.state for row in await store.last_done()} == {CommandState.DONE}
         await store.close()
         await client.close()

@@ -15,8 +15,8 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import SqlSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Order
-from harch.pipelines.act.sinks.sql import SqlSink
+from harch.pipelines.act.sinks.base import Effect, SinkRequest
+from harch.pipelines.act.sinks.sql import SqlSinkAdapter
 from harch.testing.ports import free_port
 
 ADD = "UPDATE accounts SET amount = amount + :amount WHERE id = :device AND note <> '100%'"
@@ -71,8 +71,8 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def order(number: int = 0) -> Order:
-    return Order(
+def order(number: int = 0) -> SinkRequest:
+    return SinkRequest(
         key=f"{number}:0", cmd_id=str(number), device="d0", action="pay", args={"amount": 10}, fence=1, timeout_s=20,
         expires_ms=2**53,
     )  # fmt: skip
@@ -92,12 +92,12 @@ async def test_a_key_is_one_change_also_over_a_killed_server(postgres: Postgres)
     bank = await connected(postgres)
     bank.execute("CREATE TABLE accounts (id TEXT PRIMARY KEY, amount INTEGER, note TEXT DEFAULT '')")
     bank.execute("INSERT INTO accounts VALUES ('d0', 0)")
-    sinks = [SqlSink(Settings(url=postgres.url, statement=ADD, timeout_s=20.0)) for _ in range(2)]
+    sinks = [SqlSinkAdapter(Settings(url=postgres.url, statement=ADD, timeout_s=20.0)) for _ in range(2)]
     await sinks[0].prepare(order())  # makes the outbox
     outcomes = await asyncio.gather(*(sinks[at % 2].execute(order(at % 10), lambda: "") for at in range(200)))
     assert {outcome.effect for outcome in outcomes} == {Effect.YES}
     assert bank.execute("SELECT amount FROM accounts").fetchone() == (100,)
-    assert (await sinks[0].execute(order(50), lambda: "its time was over")).effect is Effect.NO
+    assert (await sinks[0].execute(order(50), lambda: "expired")).effect is Effect.NO
     assert (await sinks[0].probe(order(50))).effect is Effect.NO
 
     postgres.kill()
@@ -120,7 +120,7 @@ def test_without_its_package_postgresql_says_what_it_needs(monkeypatch: pytest.M
 
     monkeypatch.setattr("harch.pipelines.act.sinks.addresses.import_module", missing)
     with pytest.raises(HarchError) as caught:
-        SqlSink(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
+        SqlSinkAdapter(Settings(url="postgresql://localhost/x", statement="SELECT 1"))
     assert caught.value.code == "E0776"
 
 
@@ -133,7 +133,7 @@ async def test_lists_of_hosts_and_sockets_lead_to_the_same_server(postgres: Post
         f"postgresql://postgres@/postgres?host={postgres.folder}&port={postgres.port}",
     )
     for number, url in enumerate(urls):
-        sink = SqlSink(Settings(url=url, statement="SELECT 1", timeout_s=30.0))
+        sink = SqlSinkAdapter(Settings(url=url, statement="SELECT 1", timeout_s=30.0))
         assert (await sink.prepare(order(number))).refusal == ""
         assert (await sink.execute(order(number), lambda: "")).effect is Effect.YES, url
         await sink.close()

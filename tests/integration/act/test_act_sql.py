@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harch.pipelines.act.settings import SqlSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Order
-from harch.pipelines.act.sinks.sql import SqlSink
+from harch.pipelines.act.sinks.base import Effect, SinkRequest
+from harch.pipelines.act.sinks.sql import SqlSinkAdapter
 
 ADD = "UPDATE accounts SET amount = amount + :amount WHERE id = :device"
 TAKE = "UPDATE accounts SET amount = amount - :amount WHERE id = :device"
@@ -25,13 +25,13 @@ def bank(tmp_path: Path) -> sqlite3.Connection:
     return connection
 
 
-def sink_at(tmp_path: Path, **changes: Any) -> SqlSink:
+def sink_at(tmp_path: Path, **changes: Any) -> SqlSinkAdapter:
     fields = {"url": f"sqlite:///{tmp_path}/bank.db", "statement": ADD, "undo_statement": TAKE, "timeout_s": 20.0}
-    return SqlSink(Settings(**{**fields, **changes}))
+    return SqlSinkAdapter(Settings(**{**fields, **changes}))
 
 
-def order(number: int = 0, *, amount: int = 10, undo: bool = False) -> Order:
-    return Order(
+def order(number: int = 0, *, amount: int = 10, undo: bool = False) -> SinkRequest:
+    return SinkRequest(
         key=f"{number}:0" + (":undo" if undo else ""), cmd_id=str(number), device="d0", action="pay",
         args={"amount": amount}, fence=1, timeout_s=20, expires_ms=2**53, undo=undo,
     )  # fmt: skip
@@ -79,8 +79,8 @@ async def test_a_gate_that_closes_before_the_commit_rolls_everything_back(
     bank: sqlite3.Connection, tmp_path: Path
 ) -> None:
     sink = sink_at(tmp_path)
-    outcome = await sink.execute(order(), lambda: "its time was over")
-    assert (outcome.effect, outcome.detail) == (Effect.NO, "its time was over")
+    outcome = await sink.execute(order(), lambda: "expired")
+    assert (outcome.effect, outcome.detail) == (Effect.NO, "expired")
     assert amount(bank) == 0
     assert (await sink.probe(order())).effect is Effect.NO
     await sink.close()
@@ -99,7 +99,7 @@ async def test_a_statement_that_needs_more_than_the_command_carries_is_a_clear_n
 async def test_a_value_cannot_become_a_statement(bank: sqlite3.Connection, tmp_path: Path) -> None:
     sink = sink_at(tmp_path, statement="INSERT INTO accounts VALUES (:name, 1)")
     hostile = "x', 1); DROP TABLE accounts; --"
-    sent = Order(
+    sent = SinkRequest(
         key="k", cmd_id="c", device="d0", action="a", args={"name": hostile}, fence=1, timeout_s=20, expires_ms=1
     )
     assert (await sink.execute(sent, now)).effect is Effect.YES

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from harch.base.clock import SystemClock
-from harch.carbon.signals.assembly import Surroundings, build_board
-from harch.carbon.signals.board import SignalBoard
+from harch.carbon.signals.assembly import SourceContext, build_registry
 from harch.carbon.signals.choice import Quality
 from harch.carbon.signals.config import parse_config
+from harch.carbon.signals.registry import SignalRegistry
 from harch.carbon.values import Evidence, Signal
 from harch.fleet.file import shipped_fleet
 from integration.carbon.carbon_loopback import (
@@ -50,7 +50,7 @@ class Services:
         self.meters = Loopback(PrometheusDouble(clock))
         self.client = httpx.AsyncClient()
 
-    def board(self, folder: Path, *, maps_timeout_s: float = 10.0) -> SignalBoard:
+    def board(self, folder: Path, *, maps_timeout_s: float = 10.0) -> SignalRegistry:
         (folder / "maps.key").write_text(ElectricityMapsDouble.TOKEN)
         text = f"""
         [sources.maps]
@@ -80,10 +80,10 @@ class Services:
             "WT_PASSWORD": WattTimeDouble.PASSWORD,
             "METEO_KEY": "weather-key",
         }
-        world = Surroundings(
+        world = SourceContext(
             client=self.client, clock=self.clock, jitter=lambda: 1.0, environment=environment, folder=folder
         )
-        return build_board(parse_config(text), shipped_fleet("five-hubs"), world)
+        return build_registry(parse_config(text), shipped_fleet("five-hubs"), world)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ async def test_an_api_that_says_429_is_left_alone_as_long_as_it_asks(services: S
     assert len(services.maps.double.requests) == 1
     (reason,) = [no for no in board.now("tangier").states[GRID].not_used if no.subject == "maps"]
     assert "HTTP 429" in reason.detail
-    assert "asked again in 1" in reason.detail
+    assert "next attempt in 1" in reason.detail
 
 
 async def test_a_service_that_is_not_there_is_a_reason_too(services: Services, tmp_path: Path) -> None:

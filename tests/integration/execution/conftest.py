@@ -10,8 +10,8 @@ import pytest
 from execution_fakes import API_KEY, AgentProcess, FakeHub, stop_supervisors
 
 from harch.execution import cgroups
-from harch.execution.config import AgentConfig
-from harch.execution.serving import serve
+from harch.execution.admission import AgentConfig
+from harch.execution.agent_process import serve
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from harch.execution import cgroups, kernel
 from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     FRAME_BYTES_MAX,
+    AgentHello,
     Forget,
-    Hello,
     HubMessage,
-    LogChunk,
-    ReadLog,
+    ReadTaskLog,
     StartTask,
     TaskEnded,
     TaskKey,
+    TaskLogChunk,
     TaskSpec,
     TaskStarted,
     decode_agent_frame,
@@ -45,8 +45,8 @@ Message = TypeVar("Message")
 _AGENT = """
 import asyncio, json, sys
 from pathlib import Path
-from harch.execution.config import AgentConfig
-from harch.execution.serving import serve
+from harch.execution.admission import AgentConfig
+from harch.execution.agent_process import serve
 settings = json.loads(sys.argv[1])
 for name in ("state_dir",):
     settings[name] = Path(settings[name])
@@ -62,7 +62,7 @@ class FakeHub:
 
     forgets: bool = True
     messages: list[Any] = field(default_factory=list)
-    hellos: list[Hello] = field(default_factory=list)
+    hellos: list[AgentHello] = field(default_factory=list)
     frames: int = 0
     url: str = ""
     _socket: ServerConnection | None = None
@@ -118,11 +118,11 @@ class FakeHub:
         await self.say(StartTask(task))
         return await self.ended(task.key)
 
-    async def log(self, key: TaskKey, offset: int = 0, bytes_max: int = 1 << 20) -> LogChunk:
+    async def log(self, key: TaskKey, offset: int = 0, bytes_max: int = 1 << 20) -> TaskLogChunk:
         self._requests += 1
         number = self._requests
-        await self.say(ReadLog(number, key, offset, bytes_max))
-        return await self.wait_for(LogChunk, lambda one: one.request_id == number)
+        await self.say(ReadTaskLog(number, key, offset, bytes_max))
+        return await self.wait_for(TaskLogChunk, lambda one: one.request_id == number)
 
     async def hang_up(self) -> None:
         socket, self._socket = self._socket, None
@@ -142,7 +142,7 @@ class FakeHub:
                 await socket.send(encode_frame(forget))
             async with self._news:
                 for one in told:
-                    if isinstance(one, Hello):
+                    if isinstance(one, AgentHello):
                         self.hellos.append(one)
                         self._socket = socket
                     self.messages.append(one)

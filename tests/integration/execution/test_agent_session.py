@@ -9,11 +9,10 @@ import pytest
 from execution_fakes import API_KEY, FakeHub, alive, task, wait_until
 
 from harch.base.errors import HarchError
-from harch.execution import session
-from harch.execution.config import AgentConfig
-from harch.execution.protocol import Heartbeat, Refused, StartTask, StopTask, TaskEnded
-from harch.execution.serving import serve
-from harch.execution.session import BACKOFF_S_MAX
+from harch.execution import agent_process
+from harch.execution.admission import AgentConfig
+from harch.execution.agent_process import BACKOFF_S_MAX, serve
+from harch.execution.protocol import AgentHeartbeat, AgentRefused, StartTask, StopTask, TaskEnded
 from harch.workloads.lifecycle import ExitReason
 
 
@@ -100,14 +99,14 @@ async def test_the_agent_comes_back_within_a_second_and_a_half_of_the_hub(hub, r
 
 
 async def test_silence_is_broken_by_heartbeats(hub, run_agent, monkeypatch):
-    monkeypatch.setattr(session, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(agent_process, "HEARTBEAT_S", 0.1)
     await run_agent(sandbox="off")
-    await hub.wait_for(Heartbeat)
+    await hub.wait_for(AgentHeartbeat)
 
 
 async def test_a_hub_that_refuses_ends_the_agent_with_its_reason(hub, run_agent):
     running = await run_agent(sandbox="off")
-    await hub.say(Refused("E0103", "protocol 1 is too old"))
+    await hub.say(AgentRefused("E0103", "protocol 1 is too old"))
     with pytest.raises(HarchError, match="too old"):
         await running
 

@@ -9,8 +9,8 @@ import pytest
 from execution_fakes import alive, everywhere, task, wait_until
 
 from harch.base.clock import SystemClock
-from harch.execution import session
-from harch.execution.protocol import ExtendLease, Heartbeat, PauseTask, StartTask, StopTask, TaskKey, TaskStarted
+from harch.execution import agent_process
+from harch.execution.protocol import AgentHeartbeat, ExtendLease, PauseTask, StartTask, StopTask, TaskKey, TaskStarted
 from harch.workloads.lifecycle import ExitReason
 
 POLITE = "trap 'echo saved; exit 5' TERM; echo ready; while :; do sleep 0.02; done"
@@ -26,13 +26,13 @@ def folder_of(state: Path, spec) -> Path:
 
 
 async def test_hello_and_heartbeats_tell_the_boot_clock_also_amid_other_messages(hub, run_agent, monkeypatch):
-    monkeypatch.setattr(session, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(agent_process, "HEARTBEAT_S", 0.1)
     before_s = in_s(0)
     await run_agent(sandbox="off")
     chatter = asyncio.create_task(_chat(hub))
-    await hub.until(lambda: sum(isinstance(one, Heartbeat) for one in hub.messages) >= 2)
+    await hub.until(lambda: sum(isinstance(one, AgentHeartbeat) for one in hub.messages) >= 2)
     chatter.cancel()
-    beats = [one.boot_s for one in hub.messages if isinstance(one, Heartbeat)]
+    beats = [one.boot_s for one in hub.messages if isinstance(one, AgentHeartbeat)]
     readings = [before_s, hub.hellos[0].boot_s, *beats, in_s(0)]
     assert readings == sorted(readings)
 
@@ -134,8 +134,8 @@ async def test_with_only_the_hub_gone_it_stops_and_the_next_hub_hears_of_it(hub,
     modelled = task(lease_until_s=in_s(1.2), stop_grace_s=0.2)
     for one in (spec, modelled):
         await hub.start(one)
-    monkeypatch.setattr(session, "BACKOFF_S_MIN", 2.0)
-    monkeypatch.setattr(session, "BACKOFF_S_MAX", 2.0)
+    monkeypatch.setattr(agent_process, "BACKOFF_S_MIN", 2.0)
+    monkeypatch.setattr(agent_process, "BACKOFF_S_MAX", 2.0)
     await hub.hang_up()
     await hub.until(lambda: len(hub.hellos) == 2)
     for one in (spec, modelled):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from harch.base.errors import HarchError
-from harch.hub.energy.views import (
+from harch.wire.energy import (
     BidList,
     BidView,
     BookRow,

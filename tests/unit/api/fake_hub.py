@@ -10,34 +10,34 @@ import msgspec
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
 from harch.base.rejection import RuleOutcome
-from harch.hub.agent_keys import AgentKey
-from harch.hub.carbon.plan_view import CarbonPlanView
-from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, Used
-from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower, PastHour, PowerView
-from harch.hub.federation.alert_post import AlertExchange
+from harch.carbon.ledger.chain import LedgerHead
+from harch.hub.agent_gateway import AgentLink
+from harch.hub.carbon.views import PastHour, ReportQuery
+from harch.hub.federation.alerts import AlertExchange
+from harch.hub.federation.answers import FederationWork, row_of
 from harch.hub.federation.messages import WorkRow
-from harch.hub.federation.work import FederationWork, SilentHub, row_of
-from harch.hub.pipelines.views import InferenceFigures
-from harch.hub.sessions import AgentLink
-from harch.hub.views import (
-    EventRecord,
-    GpuView,
-    HubSummary,
-    KeyInfo,
-    LogPage,
-    ModelCapacity,
-    NodeMaxima,
-    PeerView,
-    Principal,
-    Role,
-    Sight,
-    WorkloadPage,
-    WorkloadQuery,
+from harch.hub.pipelines.views import InferenceStats
+from harch.hub.store.records import AgentKey
+from harch.hub.views import KeyInfo, LogPage, PeerReach, PeerView, Principal, Role, WorkloadPage, WorkloadQuery
+from harch.placement.explanation import Explanation, Verdict
+from harch.wire.carbon import (
+    CarbonPlanView,
+    Figure,
+    ForecastHour,
+    GridForecast,
+    HubPower,
+    HubReport,
+    JobCarbon,
+    PowerView,
+    Used,
 )
-from harch.placement.explanation import Explanation, HubExplanation, Verdict
-from harch.workloads.carbon import CarbonWishes
+from harch.wire.events import EventRecord
+from harch.wire.explanations import HubExplanation
+from harch.wire.hardware import GpuView
+from harch.wire.hubs import HubSummary, ModelCapacity, NodeMaxima
+from harch.wire.workloads import SilentHub
 from harch.workloads.lifecycle import State, Workload
-from harch.workloads.spec import SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
+from harch.workloads.spec import CarbonPreferences, SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
 from unit.api.fake_energy import FakeEnergy
 from unit.api.fake_operations import FakeOperations
 
@@ -55,7 +55,7 @@ class FakeFederation:
     def exchange_alerts(self, records: bytes) -> AlertExchange:
         return AlertExchange(records=(b"from a peer", records), position=2)
 
-    async def ask_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
+    async def query_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
         if hub_id != "dakar":
             raise HarchError("E0698", f"hub {hub_id} does not answer: suspected")
         return question
@@ -132,6 +132,12 @@ class FakeCarbon:
             used=used,
         )
 
+    async def ledger_head(self) -> LedgerHead:
+        return LedgerHead(3)
+
+    async def ledger_lines(self, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+        return [(seq, b"row %d\n" % seq) for seq in range(after + 1, upto + 1)][: min(limit, 2)]
+
     def plan(self, *, tenant: str | None) -> CarbonPlanView:
         return CarbonPlanView(hub_id="dakhla", at=START, held=2, tenant_g_left={tenant or "all": 5.0})
 
@@ -139,7 +145,7 @@ class FakeCarbon:
         return JobCarbon(workload_id=workload_id, hub_id="dakhla", at=START, report={"tenant": tenant})
 
     def _power(self, hub_id: str, zone: str, value: float, evidence: str) -> HubPower:
-        figures = (
+        readings = (
             Figure(signal="grid-average-lifecycle", value=value, unit="g/kWh", evidence=evidence, source="s", at=START),
             Figure(signal="pue", value=1.2, unit="PUE", evidence="estimated", source="s", at=START),
         )
@@ -150,16 +156,16 @@ class FakeCarbon:
             at=START,
             marginal_g_per_kwh=value * 1.2,
             marginal_rests_on="the grid",
-            figures=figures,
+            readings=readings,
         )
 
 
 class FakePipelines:
     """One model has answered 40 rows, one of them too late."""
 
-    def inference(self) -> list[InferenceFigures]:
+    def inference(self) -> list[InferenceStats]:
         within = (("0.01", 39), ("+Inf", 40))
-        return [InferenceFigures(pipeline="fields", model="irrigation", rows=40, failed=1, within=within)]
+        return [InferenceStats(pipeline="fields", model="irrigation", rows=40, failed=1, within=within)]
 
 
 class FakeReferences:
@@ -309,11 +315,11 @@ class FakeHub:
         workload.spec, workload.annotations, workload.updated_at = spec, annotations, self.now()
         return workload
 
-    async def wish_carbon(
-        self, ref: str, wishes: CarbonWishes, *, tenant: str | None, annotations: dict[str, str]
+    async def set_carbon_preferences(
+        self, ref: str, preferences: CarbonPreferences, *, tenant: str | None, annotations: dict[str, str]
     ) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
-        workload.spec = msgspec.structs.replace(workload.spec, carbon=wishes)
+        workload.spec = msgspec.structs.replace(workload.spec, carbon=preferences)
         workload.annotations = workload.annotations | annotations
         return workload
 
@@ -414,7 +420,7 @@ class FakeHub:
             age_s=None,
             summary=None,
             error="refused",
-            sight=Sight.UNHEARD,
+            reach=PeerReach.UNHEARD,
         )
         return [own, near, never]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.hub.closing import HubClosure, Remaining
-from harch.hub.desk import Closed
-from harch.hub.hardware import missing
-from harch.hub.hardware_views import NodeState, RackState, ZoneState
-from harch.hub.operations import Defragmentation, MoveView
+from harch.hub.jobs.hardware import missing
+from harch.hub.jobs.state import Closed
 from harch.placement.scheduler import Scheduler
-from harch.placement.topology_view import TopologyView, topology_view
-from harch.testing.fleets import tiny_fleet
+from harch.placement.topology import topology_view
+from harch.testing.samples import tiny_fleet
+from harch.wire.hardware import Defragmentation, MoveView, NodeState, RackState, TopologyView, ZoneState
+from harch.wire.hubs import HubClosure, Remaining
 
 
 def _node(number: int) -> NodeState:
@@ -112,7 +111,7 @@ class FakeOperations:
         return self.rack
 
     async def closure(self) -> HubClosure:
-        left = Remaining(running=2, waiting=1, lent=0, guests=0)
+        left = Remaining(running=2, waiting=1, lent=0, borrowed=0)
         state = self.closed.name.lower()
         return HubClosure(hub_id="dakhla", state=state, why=self.closed_why, remaining=left, remaining_total=left.total)
 

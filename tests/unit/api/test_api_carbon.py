@@ -85,3 +85,10 @@ async def test_why_takes_names_of_work_here_and_ids_of_work_that_ran_here(user: 
     assert elsewhere["workload_id"] == "wl_of_another_hub"
     for unknown in ("nobody", "wl_00000000000000000000000000"):
         assert (await operator.get(f"/carbon/why/{unknown}")).status_code == 404
+
+
+async def test_operators_get_the_whole_ledger_line_by_line_and_others_do_not(user: Client, operator: Client) -> None:
+    whole = await operator.get("/carbon/ledger")
+    assert whole.content == b"row 1\nrow 2\nrow 3\n"
+    assert whole.headers["content-type"] == "application/x-ndjson"
+    assert (await user.get("/carbon/ledger")).status_code == 403

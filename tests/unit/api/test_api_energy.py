@@ -10,7 +10,7 @@ from harchos.models.energy import EnergyConsumption, EnergyReport, EnergySummary
 
 from harch.api.dialects.energy import energy_windows
 from harch.base.errors import HarchError
-from harch.hub.carbon.views import Figure, ForecastHour, GridForecast, HubPower
+from harch.wire.carbon import Figure, ForecastHour, GridForecast, HubPower
 from unit.api.fake_energy import AT
 from unit.api.fake_hub import FakeHub
 
@@ -77,11 +77,11 @@ async def test_what_is_not_here_is_not_made_up(viewer: Client) -> None:
 
 
 def power(load_kw: float) -> HubPower:
-    figures = (
+    readings = (
         Figure(signal="onsite-lifecycle", value=20.0),
         Figure(signal="pv-power", value=5.0),
     )
-    return HubPower(hub_id="dakhla", country="MA", grid_zone="MA", at=AT, load_kw=load_kw, figures=figures)
+    return HubPower(hub_id="dakhla", country="MA", grid_zone="MA", at=AT, load_kw=load_kw, readings=readings)
 
 
 def forecast(*onsite_kw: float) -> GridForecast:

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from harch.api.app import create_app
-from harch.api.limits import Limits
 from harch.base.errors import HarchError
+from harch.base.http.limits import HttpLimits
 from harch.hub.views import Role
 from unit.api.conftest import Client
 from unit.api.fake_hub import KEYS, FakeHub
@@ -102,7 +102,7 @@ async def test_a_client_may_bring_its_own_request_id(user: Client) -> None:
 @pytest.mark.parametrize("path", ["/workloads", "/workloads/plan"])
 @pytest.mark.parametrize("chunked", [True, False])
 async def test_a_body_beyond_the_limit_is_413_whether_declared_or_not(hub: FakeHub, path: str, chunked: bool) -> None:
-    limits = Limits(body_bytes_max=1000)
+    limits = HttpLimits(body_bytes_max=1000)
     client = Client(transport=httpx.ASGITransport(create_app(hub, limits=limits)), base_url="http://hub/v1")
     body = b'{"name": "' + b"x" * 5000 + b'"}'
 

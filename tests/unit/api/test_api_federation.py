@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harch.workloads.lifecycle import State, TaskPlacement
+from harch.wire.workloads import TaskPlacement
+from harch.workloads.lifecycle import State
 from unit.api.conftest import Client
 from unit.api.fake_hub import FakeHub
 
@@ -64,7 +65,7 @@ async def test_lent_work_is_shown_where_it_runs(user: Client, hub: FakeHub) -> N
     shown = (await user.get("/workloads/lent")).json()
     assert (shown["hub_id"], shown["runner_hub"], shown["epoch"], shown["guest"]) == ("dakhla", "dakar", 3, False)
     assert (shown["nodes"], shown["placement"][0]["node_id"]) == (["dakar-n1"], "dakar-n1")
-    workload.guest, workload.owner_hub, workload.runner_hub = True, "dakar", ""
+    workload.borrowed, workload.owner_hub, workload.runner_hub = True, "dakar", ""
     workload.placement = (TaskPlacement(rank=0, node_id="dakhla-n1", gpu_ids=()),)
     shown = (await user.get("/workloads/lent")).json()
     assert (shown["hub_id"], shown["runner_hub"], shown["guest"]) == ("dakar", "dakhla", True)
@@ -81,7 +82,7 @@ async def test_operators_close_and_open_the_hub_itself(operator: Client, user: C
     assert (drained["state"], drained["why"], drained["remaining"]["running"]) == ("draining", "new racks", 2)
     assert (await user.get("/hubs/dakhla/closure")).json() == drained
     opened = (await operator.post("/hubs/dakhla/open", json={})).json()
-    assert (opened["state"], opened["why"]) == ("open", "asked for by operator")
+    assert (opened["state"], opened["why"]) == ("open", "requested by operator")
     assert (await user.post("/hubs/dakhla/cordon", json={})).status_code == 403
     early = await operator.post("/hubs/dakhla/retire", json={})
     assert (early.status_code, early.json()["code"]) == (409, "E0304")

@@ -83,9 +83,9 @@ async def test_regions_are_the_countries_that_hubs_stand_in(viewer: Client) -> N
 
 
 async def test_platform_figures_sum_what_is_known(viewer: Client) -> None:
-    figures = (await viewer.get("/monitoring/metrics")).json()
-    assert (figures["total_hubs"], figures["total_gpus"], figures["available_gpus"]) == (3, 854, 814)
-    assert figures["avg_pue"] == pytest.approx(1.2)
+    readings = (await viewer.get("/monitoring/metrics")).json()
+    assert (readings["total_hubs"], readings["total_gpus"], readings["available_gpus"]) == (3, 854, 814)
+    assert readings["avg_pue"] == pytest.approx(1.2)
     detailed = (await viewer.get("/monitoring/health/detailed")).json()
     assert (detailed["status"], detailed["database_status"]) == ("healthy", "connected")
     assert detailed["total_endpoints"] > 30

@@ -31,7 +31,7 @@ async def test_an_operator_cordons_and_opens_a_node(operator: Client, hub: FakeH
     assert (answer.json()["cordoned"], answer.json()["available"]) == (True, False)
     assert (await operator.get("/nodes", params={"cordoned": True})).json()["total"] == 1
     assert (await operator.patch(f"/nodes/{NODE}", json={"cordoned": False})).json()["available"]
-    assert hub.operations.said == ["new memory", "asked for by operator"]
+    assert hub.operations.said == ["new memory", "requested by operator"]
 
 
 async def test_a_link_is_degraded_and_restored_without_touching_the_cordon(operator: Client) -> None:
@@ -45,7 +45,7 @@ async def test_a_link_is_degraded_and_restored_without_touching_the_cordon(opera
 async def test_a_node_is_drained_with_or_without_a_reason(operator: Client, hub: FakeHub) -> None:
     assert (await operator.post(f"/nodes/{NODE}/drain")).json()["cordoned"]
     assert (await operator.post(f"/nodes/{NODE}/drain", json={"why": "fan"})).status_code == 200
-    assert hub.operations.said == ["asked for by operator", "fan"]
+    assert hub.operations.said == ["requested by operator", "fan"]
 
 
 async def test_a_gpu_is_marked(operator: Client, hub: FakeHub) -> None:
@@ -57,7 +57,7 @@ async def test_a_gpu_is_marked(operator: Client, hub: FakeHub) -> None:
 async def test_cooling_and_uplinks_change(operator: Client, viewer: Client) -> None:
     weak = await operator.patch("/cooling-zones/dakhla-hall-1", json={"heat_kw_max": 35})
     assert weak.json()["heat_kw_max"] == 35
-    assert (await viewer.get("/cooling-zones/dakhla-hall-1")).json()["why"] == "asked for by operator"
+    assert (await viewer.get("/cooling-zones/dakhla-hall-1")).json()["why"] == "requested by operator"
     assert (await viewer.get("/cooling-zones")).json()["total"] == 1
     assert (await operator.patch("/racks/dakhla-r1", json={"uplink_factor": 0.5})).json()["uplink_factor"] == 0.5
     assert (await viewer.get("/racks")).json()["items"][0]["uplink_factor"] == 0.5

@@ -44,6 +44,8 @@ async def test_operators_apply_users_send_events_and_viewers_look(
         ("DELETE", "/pipelines/fields", None),
         ("POST", "/pipelines/fields/scale", {"workers": {"think": 2}}),
         ("POST", "/pipelines/fields/drain", None),
+        ("POST", "/pipelines/fields/halt", {}),
+        ("DELETE", "/pipelines/fields/halt", None),
         ("POST", "/pipelines/fields/models/dryness", {"version": "1", "role": "active"}),
         ("POST", "/pipelines/fields/approvals/x/approve", {"digest": "y"}),
         ("POST", "/pipelines/fields/approvals/x/reject", {}),
@@ -111,3 +113,18 @@ async def test_files_of_models_arrive_in_pieces(desk: Desk, operator: Client) ->
     assert (
         await operator.put("/pipelines/..%2Fx/files", params={**query, "offset": "0"}, content=data)
     ).status_code >= 400
+
+
+async def test_a_halt_is_stored_and_shown_even_if_no_worker_can_be_reached(
+    desk: Desk, operator: Client, viewer: Client
+) -> None:
+    await operator.post("/pipelines", json={"file": text()})
+    early = await operator.post("/pipelines/fields/halt", json={"reason": "fire"})
+    assert (early.status_code, early.json()["code"]) == (503, "E0751")
+    assert "the halt is stored" in early.json()["message"]
+    assert (await viewer.get("/pipelines/fields")).json()["pipeline"]["halted"] == "fire"
+    resumed = await operator.delete("/pipelines/fields/halt")
+    assert (resumed.status_code, resumed.json()["code"]) == (503, "E0751")
+    assert (await viewer.get("/pipelines/fields")).json()["pipeline"]["halted"] == "fire", "only what is certain counts"
+    missing = await operator.post("/pipelines/other/halt", json={})
+    assert (missing.status_code, missing.json()["code"]) == (404, "E0710")

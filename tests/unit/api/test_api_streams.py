@@ -9,12 +9,12 @@ import pytest
 
 from harch.api.app import create_app
 from harch.api.front import Front
-from harch.api.limits import Limits
+from harch.base.http.limits import HttpLimits
 from harch.hub.views import Role
 from unit.api.conftest import Client
 from unit.api.fake_hub import KEYS, OTHER_TENANT_KEY, FakeHub
 
-QUICK = Limits(event_streams_max=2, log_streams_max=2, heartbeat_s=0.05, log_poll_s=0.01, stalled_s_max=0.1)
+QUICK = HttpLimits(event_streams_max=2, log_streams_max=2, heartbeat_s=0.05, log_poll_s=0.01, stalled_s_max=0.1)
 
 
 class Watcher:
@@ -120,7 +120,7 @@ async def test_tenants_see_their_own_events_only(quick: Front, hub: FakeHub) -> 
 
 
 async def test_log_followers_are_not_crowded_out_by_event_streams(hub: FakeHub, user: Client) -> None:
-    app = create_app(hub, limits=Limits(event_streams_max=8, log_streams_max=8, log_poll_s=0.01))
+    app = create_app(hub, limits=HttpLimits(event_streams_max=8, log_streams_max=8, log_poll_s=0.01))
     workload = (await user.post("/workloads", json={"name": "noisy", "command": ["true"]})).json()["id"]
     hub.log, hub.log_eof = b"hello", False
     events = [Watcher(app, "/v1/events") for _ in range(20)]
@@ -145,7 +145,7 @@ def quick_json(watcher: Watcher) -> dict[str, object]:
 
 
 async def test_a_refused_stream_is_told_when_to_come_back(hub: FakeHub) -> None:
-    app = create_app(hub, limits=Limits(event_streams_max=0))
+    app = create_app(hub, limits=HttpLimits(event_streams_max=0))
     async with Client(transport=httpx.ASGITransport(app), headers={"x-api-key": KEYS[Role.USER]}) as client:
         answer = await client.get("http://hub/v1/events")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

@@ -38,6 +38,13 @@ async def test_a_native_specification_is_taken_as_it_is(user: Client, hub: FakeH
     assert hub.store[next(iter(hub.store))].annotations == {}
 
 
+async def test_equal_needs_of_different_requests_are_one_object(user: Client, hub: FakeHub) -> None:
+    needs = {"gpus": 2, "cpus": 8}
+    first, second = [await spec_of(user, hub, {"name": name, "resources": needs}) for name in ("first", "second")]
+    assert first.resources == Resources(gpus=2, cpus=8)
+    assert first.resources is second.resources
+
+
 async def test_a_repeated_submission_answers_200_with_the_first_workload(user: Client) -> None:
     first = await user.post("/workloads", json={"name": "once"})
     second = await user.post("/workloads", json={"name": "once"})

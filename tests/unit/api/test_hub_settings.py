@@ -10,9 +10,9 @@ import pytest
 from harch.api.process import HubConfig
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
-from harch.federation.identity.founding import make_federation
-from harch.placement.turns.settings import TurnSettings
-from harch.testing.fleets import tiny_fleet
+from harch.federation.identity.authority import make_federation
+from harch.placement.queueing.settings import QueueSettings
+from harch.testing.samples import tiny_fleet
 
 
 def config(home: Path, scheduling: Path | None = None, host: str = "127.0.0.1") -> HubConfig:
@@ -21,7 +21,7 @@ def config(home: Path, scheduling: Path | None = None, host: str = "127.0.0.1") 
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
-    assert config(tmp_path).turn_settings() == TurnSettings()
+    assert config(tmp_path).turn_settings() == QueueSettings()
 
 
 def test_the_state_folder_may_hold_one_and_the_option_goes_before_it(tmp_path: Path) -> None:

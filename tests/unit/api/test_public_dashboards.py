@@ -9,17 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from harch.api.telemetry.access import OpenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.public_plugin import PublicPlugin
-from harch.api.telemetry.queries import Queries
-from harch.api.telemetry.routing import Routes
-from harch.api.telemetry.settings import ANY_ORDER
-from harch.sentinel.collect.text.page import read_page
+from harch.sentinel.collect.exposition import read_page
+from harch.sentinel.http.access import OpenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.prometheus.queries import PublicPlugin, Queries
+from harch.sentinel.http.routing import Routes
+from harch.sentinel.http.settings import ANY_ORDER
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.node.tasks import RunningTask, TaskUsage
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.store.blocks.policy import BlockPolicy
+from harch.sentinel.node.sensors import RunningTask, TaskUsage
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.store.blocks.planning import BlockPolicy
 from harch.sentinel.store.tenants import StoreFolder
 from harch.testing.clock import SimClock
 from unit.api.conftest import Client
@@ -102,9 +101,11 @@ async def grafana(operator: Client, tmp_path: Path) -> AsyncIterator[httpx.Async
         page = (await operator.get("/metrics/series")).text
         readings = [SeriesBatch(one.labels, [at_ms], [one.value]) for one in usage.read()]
         store.append([*read_page(page, at_ms).samples, *readings])
-    engine = Engine()
+    engine = QueryEngine()
     queries = Queries(folder, engine)
-    app = TelemetryApp(Routes([*queries.routes(), *PublicPlugin(folder, engine, queries).routes()]), OpenDoor(), clock)
+    app = TelemetryApp(
+        Routes([*queries.routes(), *PublicPlugin(folder, engine, queries).routes()]), OpenAuthenticator(), clock
+    )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sentinel") as client:
         yield client
     app.close()

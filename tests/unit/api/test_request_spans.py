@@ -7,10 +7,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from harch.api.app import create_app
-from harch.base.tracing.context import TraceContext
-from harch.base.tracing.sampling import Budget
-from harch.base.tracing.span import SERVER, FinishedSpan
-from harch.base.tracing.tracer import Tracing, current
+from harch.base.tracing.spans import SERVER, FinishedSpan, TraceContext
+from harch.base.tracing.tracer import TraceBudget, Tracing, current
 from harch.hub.views import Role
 from harch.testing.clock import SimClock
 from unit.api.fake_hub import KEYS, FakeHub
@@ -20,7 +18,7 @@ JOB = {"name": "job", "command": ["true"]}
 
 
 class TracedHub:
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: TraceBudget | None = None) -> None:
         self.spans: list[FinishedSpan] = []
         self.seen: list[TraceContext | None] = []
         hub = FakeHub()
@@ -83,7 +81,7 @@ async def test_names_in_paths_are_not_told(traced: TracedHub, path: str) -> None
 
 
 async def test_beyond_the_budget_requests_are_served_and_not_traced() -> None:
-    hub = TracedHub(Budget(per_s=0.001, burst=1))
+    hub = TracedHub(TraceBudget(per_s=0.001, burst=1))
     for number in range(3):
         answer = await hub.client.post("/v1/workloads", json={**JOB, "name": f"job-{number}"})
         assert answer.status_code == 201

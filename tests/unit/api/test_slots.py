@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.api.slots import FEW, NoRoom, Slots
+from harch.base.http.streams import FEW, NoRoom, Slots
 
 
 def fill(slots: Slots, who: str) -> int:

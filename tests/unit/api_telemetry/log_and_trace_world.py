@@ -7,18 +7,15 @@ from collections.abc import Sequence
 
 import httpx
 
-from harch.api.telemetry.access import OpenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.log_writes import LogWrites
-from harch.api.telemetry.redaction_figures import RedactionFigures
-from harch.api.telemetry.routing import Routes
-from harch.api.telemetry.trace_writes import TraceWrites
 from harch.sentinel.collect.redaction.redactor import Redactor
-from harch.sentinel.collect.redaction.rule import read_rules
-from harch.sentinel.collect.redaction.shipped import with_shipped
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.logs import LinesWritten, LogBatch, LogRequest, LogStore, Order
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.collect.redaction.rules import read_rules, with_shipped
+from harch.sentinel.http.access import OpenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.ingest.logs_and_traces import LogWrites, TraceWrites
+from harch.sentinel.http.routing import Routes
+from harch.sentinel.http.self_metrics import RedactionMetrics
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind
+from harch.sentinel.model.logs import LineOrder, LinesWritten, LogBatch, LogRequest, LogStore
 from harch.sentinel.model.spans import SpanStore
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
@@ -30,7 +27,7 @@ class PickyLogs(MemoryLogs):
     """Refuses lines that say so, as a store with limits would."""
 
     def append(self, batches: Sequence[LogBatch]) -> LinesWritten:
-        refused = sum(text == "refuse me" for batch in batches for text in batch.texts)
+        refused = sum(text == "refuse me" for batch in batches for text in batch.bodies)
         kept = [_without(batch, "refuse me") for batch in batches]
         written = super().append(kept)
         return LinesWritten(
@@ -45,10 +42,10 @@ class World:
         self._logs: dict[str, MemoryLogs] = defaultdict(PickyLogs)
         self._spans: dict[str, MemorySpans] = defaultdict(MemorySpans)
         self.redactor = Redactor(read_rules(with_shipped(())))
-        self.figures = RedactionFigures(self.redactor, SimClock())
+        self.readings = RedactionMetrics(self.redactor, SimClock())
         logs, traces = LogWrites(self, self.redactor, hub_id=hub_id), TraceWrites(self, self.redactor)
-        routes = [*logs.routes(), *traces.routes(), *self.figures.routes()]
-        self.app = TelemetryApp(Routes(routes), OpenDoor(), SimClock())
+        routes = [*logs.routes(), *traces.routes(), *self.readings.routes()]
+        self.app = TelemetryApp(Routes(routes), OpenAuthenticator(), SimClock())
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://sentinel")
 
@@ -59,11 +56,11 @@ class World:
         return self._spans[tenant]
 
     def lines(self, tenant: str = "default") -> list[tuple[Labels, int, str, Labels]]:
-        request = LogRequest(EVERYTHING, 0, 2**63 - 1, order=Order.OLDEST_FIRST)
+        request = LogRequest(EVERYTHING, 0, 2**63 - 1, order=LineOrder.OLDEST_FIRST)
         return [
-            (chunk.streams[chunk.stream_at[at]], int(chunk.times_ns[at]), chunk.texts[at], chunk.metadata[at])
+            (chunk.streams[chunk.stream_at[at]], int(chunk.times_ns[at]), chunk.bodies[at], chunk.metadata[at])
             if chunk.metadata
-            else (chunk.streams[chunk.stream_at[at]], int(chunk.times_ns[at]), chunk.texts[at], ())
+            else (chunk.streams[chunk.stream_at[at]], int(chunk.times_ns[at]), chunk.bodies[at], ())
             for chunk in self._logs[tenant].scan(request, lambda: False)
             for at in range(len(chunk))
         ]
@@ -74,6 +71,6 @@ class World:
 
 
 def _without(batch: LogBatch, unwanted: str) -> LogBatch:
-    good = [place for place, text in enumerate(batch.texts) if text != unwanted]
+    good = [place for place, text in enumerate(batch.bodies) if text != unwanted]
     metadata = [batch.metadata[place] for place in good] if batch.metadata else ()
-    return LogBatch(batch.labels, [batch.times_ns[at] for at in good], [batch.texts[at] for at in good], metadata)
+    return LogBatch(batch.labels, [batch.times_ns[at] for at in good], [batch.bodies[at] for at in good], metadata)

@@ -130,7 +130,7 @@ async def test_only_operators_post_alerts(world: WholeSentinel, key: str) -> Non
 async def test_a_tenant_does_not_take_the_room_for_silences_of_others(
     world: WholeSentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harch.sentinel.alerts.silencing.SILENCES_PER_TENANT_MAX", 2)
+    monkeypatch.setattr("harch.sentinel.alerts.silences.SILENCES_PER_TENANT_MAX", 2)
     async with world.client("user") as user, world.client("other") as other:
         for place in range(2):
             assert (await user.post("/api/v2/silences", json=silence(f"pipeline=p{place}"))).status_code == 200

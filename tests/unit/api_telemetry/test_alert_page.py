@@ -11,20 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_routes_world import NOW_NS, NOW_S, TRACE, MemoryTenants, asked, cli_of, span
 
-from harch.api.telemetry.alert_page import AlertPage, Stores
 from harch.base.errors import HarchError
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config import default_config
-from harch.sentinel.alerts.desk import Desk
-from harch.sentinel.alerts.records import Match, Silence
-from harch.sentinel.alerts.shared_state import SharedState
-from harch.sentinel.alerts.silencing import set_silence
-from harch.sentinel.model.labels import Labels, labels
+from harch.sentinel.alerts.machine import AlertMachine
+from harch.sentinel.alerts.shared_state import Match, SharedState, Silence
+from harch.sentinel.alerts.silences import set_silence
+from harch.sentinel.http.alert_context import AlertPage, Stores
+from harch.sentinel.model.labels import Labels, Matcher, labels
 from harch.sentinel.model.logs import LogBatch
-from harch.sentinel.model.matchers import Matcher
 from harch.sentinel.model.selection import Exemplar, SeriesExemplars
 from harch.sentinel.model.spans import SpanQuery, TraceSummary
-from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.engine import QueryEngine
 from harch.sentinel.rules.file import parse_rules
 from harch.sentinel.rules.group_state import fresh
 from harch.testing.clock import SimClock
@@ -115,17 +113,17 @@ def tenants() -> MemoryTenants:
     return tenants
 
 
-def page(tenants: MemoryTenants | None, desk: Desk | None = None) -> AlertPage:
-    if desk is None:
-        desk = Desk(default_config(), SharedState())
-        desk.put([SLOW, alert("DiskSlow", hub="Dakar", minutes_ago=20), alert("Far", hub="dakhla")], now_ms=NOW_MS)
+def page(tenants: MemoryTenants | None, machine: AlertMachine | None = None) -> AlertPage:
+    if machine is None:
+        machine = AlertMachine(default_config(), SharedState())
+        machine.put([SLOW, alert("DiskSlow", hub="Dakar", minutes_ago=20), alert("Far", hub="dakhla")], now_ms=NOW_MS)
     points = {
         _series(hub): [(FIRED_MS + step * 15_000, value) for step in range(-60, 40)]
         for hub, value in (("dakar", 250.0), ("dakhla", 10.0))
     }
     groups = [(group, fresh(group)) for group in parse_rules(RULES, name="r.yaml").groups]
     stores = Stores(Series(Metrics(points)), tenants, tenants)
-    return AlertPage(desk, lambda: groups, Engine(clock=SimClock()), stores, SimClock())
+    return AlertPage(machine, lambda: groups, QueryEngine(clock=SimClock()), stores, SimClock())
 
 
 def told(one: AlertPage, fingerprint: str = SLOW.fingerprint, **parameters: str) -> dict[str, Any]:
@@ -171,10 +169,10 @@ def test_failures_of_the_same_hub_are_shown_where_the_node_itself_has_none(tenan
     tenants.spans("default").append(
         [span("on the node", trace="c" * 32, ago_s=600, attributes={"hub": "dakar", "node": "n17"})]
     )
-    desk = Desk(default_config(), SharedState())
+    machine = AlertMachine(default_config(), SharedState())
     of_node = alert("NodeHot", hub="dakar", node="n17")
-    desk.put([of_node], now_ms=NOW_MS)
-    traces = told(page(tenants, desk), of_node.fingerprint)["traces"]["traces"]
+    machine.put([of_node], now_ms=NOW_MS)
+    traces = told(page(tenants, machine), of_node.fingerprint)["traces"]["traces"]
     assert {one["traceID"]: one["why"] for one in traces} == {
         "a" * 32: ["error nearby"],
         "c" * 32: ["slow"],
@@ -183,8 +181,8 @@ def test_failures_of_the_same_hub_are_shown_where_the_node_itself_has_none(tenan
 
 
 def test_other_alerts_of_the_same_place_and_silences_are_named(tenants: MemoryTenants) -> None:
-    desk = Desk(default_config(), SharedState())
-    desk.put([SLOW, alert("DiskSlow", hub="Dakar", minutes_ago=20), alert("Far", hub="dakhla")], now_ms=NOW_MS)
+    machine = AlertMachine(default_config(), SharedState())
+    machine.put([SLOW, alert("DiskSlow", hub="Dakar", minutes_ago=20), alert("Far", hub="dakhla")], now_ms=NOW_MS)
     silence = Silence(
         id="",
         matches=(Match("hub", "dakar", "="),),
@@ -194,8 +192,8 @@ def test_other_alerts_of_the_same_place_and_silences_are_named(tenants: MemoryTe
         created_by="amina",
         comment="new disk",
     )
-    set_silence(desk.shared, silence, new_id="s1", now_ms=NOW_MS)
-    found = told(page(tenants, desk))
+    set_silence(machine.shared, silence, new_id="s1", now_ms=NOW_MS)
+    found = told(page(tenants, machine))
     assert [(one["labels"]["alertname"], one["shared"]) for one in found["related"]] == [("DiskSlow", {"hub": "Dakar"})]
     assert [(one["id"], one["comment"]) for one in found["silences"]] == [("s1", "new disk")]
     assert found["alert"]["status"]["state"] == "suppressed"
@@ -214,23 +212,23 @@ def test_what_cannot_be_gathered_is_named_and_the_rest_is_there(tenants: MemoryT
     assert found["metrics"]
     assert found["logs"]["groups"]
     bare = told(page(None))
-    assert bare["missing"] == ["no logs are kept here", "no traces are kept here"]
+    assert bare["missing"] == ["no logs are stored here", "no traces are stored here"]
 
 
 def test_a_page_that_takes_too_long_ends_with_what_it_has(
     tenants: MemoryTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harch.sentinel.around.gathering.GATHER_S_MAX", 0.0)
+    monkeypatch.setattr("harch.sentinel.alert_context.gather.GATHER_S_MAX", 0.0)
     found = told(page(tenants))
     assert found["rule"]["name"] == "HubSlow"
-    assert [sentence.split(" were")[0] for sentence in found["missing"]] == ["some metrics", "log lines", "traces"]
+    assert [sentence.split(" omitted")[0] for sentence in found["missing"]] == ["some metrics", "log lines", "traces"]
 
 
 def test_an_alert_of_others_has_no_rule_here_and_an_unknown_one_no_page(tenants: MemoryTenants) -> None:
-    desk = Desk(default_config(), SharedState())
+    machine = AlertMachine(default_config(), SharedState())
     pushed = alert("Pushed", service="shop")
-    desk.put([pushed], now_ms=NOW_MS)
-    found = told(page(tenants, desk), pushed.fingerprint, before="1m", after="1m")
+    machine.put([pushed], now_ms=NOW_MS)
+    found = told(page(tenants, machine), pushed.fingerprint, before="1m", after="1m")
     assert found["rule"] is None
     assert any("no expression" in sentence for sentence in found["missing"])
     one = page(tenants)
@@ -259,7 +257,7 @@ def test_the_page_is_drawn_in_a_terminal(tenants: MemoryTenants, monkeypatch: py
     lines = shown.stdout.splitlines()
     assert lines[0] == "HubSlow  warning  active"
     assert "rule: hub_latency_ms > 100 for 5 min 0 s  (group hubs)" in lines
-    assert "what the rule compares: hub_latency_ms" in lines
+    assert "compared by the rule: hub_latency_ms" in lines
     assert any("● fires > 100" in line for line in lines)
     assert any("▲ fired" in line for line in lines)
     assert any(line.startswith("error         2× new") and line.endswith(f"trace {LOGGED}") for line in lines)
@@ -278,15 +276,15 @@ NAMES = st.sampled_from(["hub", "node", "service", "job", "pipeline", "odd.name"
 def test_no_alert_breaks_its_page(
     tenants: MemoryTenants, own: dict[str, str], starts_ms: int, before: str, after: str
 ) -> None:
-    desk = Desk(default_config(), SharedState())
+    machine = AlertMachine(default_config(), SharedState())
     odd = Alert(
         labels=labels({"alertname": "HubSlow", **own}),
         starts_at_ms=starts_ms,
         ends_at_ms=max(starts_ms, NOW_MS + 1000),
         updated_at_ms=NOW_MS,
     )
-    desk.put([odd], now_ms=NOW_MS)
-    one = page(tenants, desk)
+    machine.put([odd], now_ms=NOW_MS)
+    one = page(tenants, machine)
     reply = asked(one.routes(), f"/harchos/api/v1/alerts/{odd.fingerprint}/around", {"before": before, "after": after})
     one.close()
     assert reply.status in {200, 400}, reply.body

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx
 
-from harch.api.telemetry.peers import ALL_AGAIN_S, PIECE_BYTES_MAX, AlertPeers
 from harch.sentinel.alerts.config import default_config
 from harch.sentinel.alerts.delivery import Delivery
-from harch.sentinel.alerts.records import Match, Silence
 from harch.sentinel.alerts.service import AlertService
+from harch.sentinel.alerts.shared_state import Match, Silence
 from harch.sentinel.alerts.store import AlertStore
+from harch.sentinel.http.alerting import ALL_AGAIN_S, PIECE_BYTES_MAX, AlertPeers
 from harch.testing.clock import SimClock
 
 
@@ -27,7 +27,7 @@ class Hubs:
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[str]] = {"a": [], "b": []}
-        self.tell_all = {"a": False, "b": False}
+        self.publish_all = {"a": False, "b": False}
         self.largest = 0
 
     def transport(self, own: str, other: str) -> httpx.MockTransport:
@@ -38,7 +38,7 @@ class Hubs:
             if told:
                 self.waiting[other].append(told)
             heard, self.waiting[own] = self.waiting[own], []
-            wanted, self.tell_all[own] = self.tell_all[own], False
+            wanted, self.publish_all[own] = self.publish_all[own], False
             position = 0 if own == "a" else 1
             return httpx.Response(200, json={"records": heard, "position": position, "tell_all": wanted})
 
@@ -64,19 +64,19 @@ async def test_a_silence_reaches_the_other_hub_and_large_states_arrive_in_pieces
     two = AlertService(default_config(), AlertStore(tmp_path / "b"), _Nobody(), clock)
     first = AlertPeers("http://a", "token", clock, hubs.transport("a", "b"))
     second = AlertPeers("http://b", "token", clock, hubs.transport("b", "a"))
-    one.desk.shared.put(silence(0, clock), now_ms=one.now_ms())
+    one.machine.shared.put(silence(0, clock), now_ms=one.now_ms())
     await first.exchange(one)
     await second.exchange(two)
-    assert two.desk.shared.silence("s0") is not None
+    assert two.machine.shared.silence("s0") is not None
     assert (first.position, second.position) == (0, 1)
     for number in range(1, 200):
-        one.desk.shared.put(silence(number, clock, "x" * 4_000), now_ms=one.now_ms())
+        one.machine.shared.put(silence(number, clock, "x" * 4_000), now_ms=one.now_ms())
     for _ in range(20):
         await first.exchange(one)
         await second.exchange(two)
-    assert {record.id for record in two.desk.shared.silences()} == {f"s{number}" for number in range(200)}
+    assert {record.id for record in two.machine.shared.silences()} == {f"s{number}" for number in range(200)}
     assert hubs.largest <= PIECE_BYTES_MAX
-    hubs.tell_all["a"] = True
+    hubs.publish_all["a"] = True
     await first.exchange(one)
     hubs.waiting["b"].clear()
     await first.exchange(one)

@@ -8,8 +8,8 @@ import zlib
 import cramjam
 import pytest
 
-from harch.api.telemetry.compression import decompressed
 from harch.base.errors import HarchError
+from harch.sentinel.http.ingest.bodies import decompressed
 
 LIMIT = 100_000
 PLAIN = b"telemetry " * 1000

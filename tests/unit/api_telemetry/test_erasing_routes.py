@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from trace_routes_world import MemoryTenants, asked
 
-from harch.api.telemetry.erasing import Erasing
-from harch.api.telemetry.settings import read_settings
 from harch.base.errors import HarchError
+from harch.sentinel.http.erasure import Erasing
+from harch.sentinel.http.settings import read_settings
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch, LogRequest
 from harch.sentinel.model.spans import Span
@@ -17,9 +17,9 @@ from harch.sentinel.model.spans import Span
 TRACES = [f"{number:032x}" for number in (1, 2, 3)]
 
 
-def texts(tenants: MemoryTenants) -> list[str]:
+def bodies(tenants: MemoryTenants) -> list[str]:
     found = tenants.logs("default").scan(LogRequest((), 0, 1 << 62), lambda: False)
-    return [text for chunk in found for text in chunk.texts]
+    return [text for chunk in found for text in chunk.bodies]
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def test_lines_are_erased_in_lokis_manner(tenants: MemoryTenants) -> None:
     query = '{app="shop"} |= "jane"'
     reply = asked(routes, "/loki/api/v1/delete", {"query": query, "start": "0"}, method="POST")
     assert (reply.status, reply.headers["x-harch-erased-lines"]) == (204, "2")
-    assert texts(tenants) == ["jack bought"]
+    assert bodies(tenants) == ["jack bought"]
 
 
 @pytest.mark.parametrize("query", ['{app="shop"} | json', "", 'rate({app="shop"}[5m])', '{app="shop"'])
 def test_what_is_no_selector_with_line_filters_erases_nothing(tenants: MemoryTenants, query: str) -> None:
     reply = asked(Erasing(tenants).routes(), "/loki/api/v1/delete", {"query": query}, method="POST")
     assert reply.status == 400
-    assert len(texts(tenants)) == 3
+    assert len(bodies(tenants)) == 3
 
 
 def test_spans_are_erased_by_trace_and_by_query(tenants: MemoryTenants) -> None:
@@ -68,9 +68,9 @@ def test_settings_say_how_logs_and_traces_are_kept(tmp_path: Path) -> None:
         "[traces.limits]\nspan_bytes_max = 200\n"
     )
     archive = read_settings(file).archive
-    assert archive.logs_keeping.keep_ns == 2 * 86_400 * 10**9
-    assert (archive.logs_keeping.size_bytes_max, archive.logs.line_bytes_max) == (5, 100)
-    assert (archive.spans_keeping.keep_ns, archive.spans.span_bytes_max) == (None, 200)
+    assert archive.logs_policy.keep_ns == 2 * 86_400 * 10**9
+    assert (archive.logs_policy.size_bytes_max, archive.logs.line_bytes_max) == (5, 100)
+    assert (archive.spans_policy.keep_ns, archive.spans.span_bytes_max) == (None, 200)
 
 
 @pytest.mark.parametrize("wrong", ["[logs]\nkept = 1\n", "[traces]\nflush_bytes = 0\n", '[logs]\nkeep = "soon"\n'])

@@ -9,29 +9,35 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harch.api.telemetry.federated_answers import FederatedAnswers
-from harch.api.telemetry.federated_owner import HubOwner
-from harch.api.telemetry.federated_settings import FederatedSettings
-from harch.api.telemetry.permissions import ACCESS, HUB_ALONE
-from harch.api.telemetry.readers import Archive, readers_of
-from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.settings import read_settings
 from harch.base.errors import HarchError
-from harch.sentinel.federated.account import AskedHere, Judged
-from harch.sentinel.federated.messages import Answer, Asker, LogPart, MetricPart, Question, Told, TracePart
+from harch.sentinel.federated.messages import (
+    FederatedAnswer,
+    InboundQuestion,
+    Judged,
+    LogPart,
+    MetricPart,
+    PartResult,
+    Question,
+    Requester,
+    TracePart,
+)
+from harch.sentinel.http.federated.disclosure import FederatedAnswers, HubOwner, TelemetryArchive, readers_of
+from harch.sentinel.http.messages import TelemetryRequest
+from harch.sentinel.http.permissions import ACCESS, HUB_ALONE
+from harch.sentinel.http.settings import FederatedSettings, read_settings
 from harch.sentinel.model.labels import METRIC_NAME, labels
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.tenants import StoreFolder
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
 
 AT_MS = 3_600_000
 NOW_MS = AT_MS + 7_200_000
-HERE = Asker(hub_id="dakar", country="SN")
-NEAR, FAR = Asker(hub_id="thies", country="SN"), Asker(hub_id="dakhla", country="MA")
+HERE = Requester(hub_id="dakar", country="SN")
+NEAR, FAR = Requester(hub_id="thies", country="SN"), Requester(hub_id="dakhla", country="MA")
 SUM = MetricPart(expression="sum(power)", start_ms=AT_MS, end_ms=AT_MS, step_ms=0)
 
 
@@ -39,7 +45,7 @@ class Stores:
     """Metrics of tenant acme in a real store; lines and spans of nobody."""
 
     def __init__(self, folder: Path) -> None:
-        self.metrics = StoreFolder(folder, SimClock(), Limits(out_of_order_ms=None), BlockPolicy())
+        self.metrics = StoreFolder(folder, SimClock(), TenantLimits(out_of_order_ms=None), BlockPolicy())
         named = [labels([(METRIC_NAME, "power"), ("gpu", str(number)), ("hub", "dakar")]) for number in range(6)]
         for at_ms in range(AT_MS - 60_000, AT_MS + 60_001, 15_000):
             self.metrics.store("acme").append([SeriesBatch(one, [at_ms], [100.0]) for one in named])
@@ -63,18 +69,18 @@ def stores(tmp_path: Path) -> Stores:
 
 
 def owner_of(stores: Stores, tmp_path: Path, settings: FederatedSettings | None = None) -> HubOwner:
-    archive: Archive = stores
+    archive: TelemetryArchive = stores
     readers = readers_of(stores.metrics, archive)
-    return HubOwner(settings or FederatedSettings(), readers, Engine(), tmp_path / "told_abroad")
+    return HubOwner(settings or FederatedSettings(), readers, QueryEngine(), tmp_path / "told_abroad")
 
 
-def asked(asker: Asker, *parts: MetricPart | LogPart | TracePart, tenant: str = "acme") -> AskedHere:
-    question = Question(id="q", tenant=tenant, asked_by="key", parts=parts or (SUM,))
-    return AskedHere(question=question, asker=asker, here=HERE, within_s=600.0)
+def asked(asker: Requester, *parts: MetricPart | LogPart | TracePart, tenant: str = "acme") -> InboundQuestion:
+    question = Question(id="q", tenant=tenant, requested_by="key", parts=parts or (SUM,))
+    return InboundQuestion(question=question, asker=asker, here=HERE, within_s=600.0)
 
 
-def told(answer: Answer) -> Told:
-    (only,) = answer.told
+def told(answer: FederatedAnswer) -> PartResult:
+    (only,) = answer.results
     return only
 
 
@@ -108,7 +114,7 @@ def test_without_its_memory_a_hub_tells_nothing_abroad(
 ) -> None:
     (tmp_path / "told_abroad").write_bytes(b"\x04\x00\x00\x00\x00\x00\x00\x00rubbish and more of it")
     owner = owner_of(stores, tmp_path)
-    assert "nothing is told abroad" in caplog.text
+    assert "not answering queries from other countries" in caplog.text
     with pytest.raises(HarchError) as forgot:
         owner.answer(asked(FAR), now_ms=NOW_MS)
     assert forgot.value.code == "E0698"
@@ -127,8 +133,8 @@ def test_a_tenant_that_is_not_here_has_nothing_and_is_not_made(stores: Stores, t
     )
     for tenant in ("stranger", "../etc"):
         answer = owner.answer(asked(NEAR, *parts, tenant=tenant), now_ms=NOW_MS)
-        assert [one.refused for one in answer.told] == [None] * 5
-        assert not any(one.series or one.body not in (b"", b"[]") for one in answer.told)
+        assert [one.refused for one in answer.results] == [None] * 5
+        assert not any(one.series or one.body not in (b"", b"[]") for one in answer.results)
     assert (list(stores.metrics.names()), stores.opened) == (["acme"], [])
 
 
@@ -151,8 +157,8 @@ def test_settings_are_read_and_refused_when_they_give_too_much_away(tmp_path: Pa
     file = tmp_path / "sentinel.toml"
     file.write_text('[federated]\nanswers = false\nk = 8\nlabels_abroad_more = ["rack"]\ntenants_abroad = ["acme"]\n')
     found = read_settings(file).federated
-    assert (found.answers, found.policy.k, found.policy.tenants_abroad) == (False, 8, {"acme"})
-    assert {"rack", "hub"} <= found.policy.labels_abroad
+    assert (found.answers, found.policy.k, found.policy.cross_border_tenants) == (False, 8, {"acme"})
+    assert {"rack", "hub"} <= found.policy.cross_border_labels
     assert read_settings(None).federated == FederatedSettings()
     for wrong in ("k = 1", "aggregations_abroad = ['max']", "quantum_s = 7", "neighbours = ['SN']", "k = 'five'"):
         file.write_text(f"[federated]\n{wrong}\n")

@@ -13,21 +13,20 @@ import httpx
 import numpy as np
 import pytest
 
-from harch.api.telemetry.access import OpenDoor
-from harch.api.telemetry.alerting import Alerting
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.catalog import Catalog
-from harch.api.telemetry.loki import Loki
-from harch.api.telemetry.queries import Queries
-from harch.api.telemetry.routing import Route, Routes
-from harch.api.telemetry.status import Status
-from harch.sentinel.model.labels import labels
+from harch.sentinel.http.access import OpenAuthenticator
+from harch.sentinel.http.alerting import Alerting
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.loki.routes import Loki
+from harch.sentinel.http.prometheus.catalog import MetricCatalog
+from harch.sentinel.http.prometheus.queries import Queries
+from harch.sentinel.http.prometheus.status import StatusRoutes
+from harch.sentinel.http.routing import HttpRoute, Routes
+from harch.sentinel.model.labels import MetricMetadata, MetricType, labels
 from harch.sentinel.model.logs import LogBatch
-from harch.sentinel.model.metadata import Metadata, MetricType
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.tenants import StoreFolder
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs
@@ -42,9 +41,9 @@ def calls_of(name: str) -> list[Any]:
     return [pytest.param(call, id=call["name"]) for call in told["calls"]]
 
 
-def asked(routes: Sequence[Route], call: Call) -> httpx.Response:
+def asked(routes: Sequence[HttpRoute], call: Call) -> httpx.Response:
     async def ask() -> httpx.Response:
-        app = TelemetryApp(Routes(routes), OpenDoor(), SimClock(datetime.fromtimestamp(NOW_S, UTC)))
+        app = TelemetryApp(Routes(routes), OpenAuthenticator(), SimClock(datetime.fromtimestamp(NOW_S, UTC)))
         transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://sentinel") as client:
@@ -105,7 +104,7 @@ def test_the_loki_data_source_gets_what_it_reads(call: Call) -> None:
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("prometheus")
     clock = SimClock(datetime.fromtimestamp(NOW_S, UTC))
-    stores = StoreFolder(folder, clock, Limits(out_of_order_ms=None), BlockPolicy())
+    stores = StoreFolder(folder, clock, TenantLimits(out_of_order_ms=None), BlockPolicy())
     times = np.arange(NOW_S - 600, NOW_S + 1, 15, dtype=np.int64) * 1000
     batches = [
         SeriesBatch(labels({"__name__": "up", "job": "api"}), times, np.ones(len(times))),
@@ -120,17 +119,17 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]
     store = stores.store("default")
     store.append(batches)
-    store.describe({"up": Metadata(MetricType.GAUGE)})
-    engine = Engine(clock=clock)
+    store.describe({"up": MetricMetadata(MetricType.GAUGE)})
+    engine = QueryEngine(clock=clock)
     yield [
         *Queries(stores, engine).routes(),
-        *Catalog(stores).routes(),
-        *Status(stores, engine, lambda: (), lambda: "", {}).routes(),
+        *MetricCatalog(stores).routes(),
+        *StatusRoutes(stores, engine, lambda: (), lambda: "", {}).routes(),
         *Alerting(stores, engine, [], None, folder, clock).routes(),
     ]
     stores.close()
 
 
 @pytest.mark.parametrize("call", calls_of("prometheus"))
-def test_the_prometheus_data_source_gets_what_it_reads(call: Call, prometheus: Sequence[Route]) -> None:
+def test_the_prometheus_data_source_gets_what_it_reads(call: Call, prometheus: Sequence[HttpRoute]) -> None:
     check(asked(prometheus, call), call)

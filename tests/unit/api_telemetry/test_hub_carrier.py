@@ -8,14 +8,14 @@ import httpx
 import msgspec
 import pytest
 
-from harch.api.telemetry import hubs as module
-from harch.api.telemetry.hubs import HubCarrier, HubSaid
 from harch.base.errors import HarchError
-from harch.sentinel.federated.messages import Answer, MetricPart, Question, SeriesTold, Told
+from harch.sentinel.federated.messages import FederatedAnswer, MetricPart, PartResult, Question, SeriesResult
+from harch.sentinel.http.federated import fanout as module
+from harch.sentinel.http.federated.fanout import HubCarrier, HubReply
 
 PART = MetricPart(expression="sum(up)", start_ms=0, end_ms=0, step_ms=1000)
-QUESTION = Question(id="q_1", tenant="acme", asked_by="key_1", parts=(PART,))
-TOLD = Told(series=(SeriesTold(labels=(("hub", "dakar"),), at=(0,), values=(float("nan"),)),))
+QUESTION = Question(id="q_1", tenant="acme", requested_by="key_1", parts=(PART,))
+TOLD = PartResult(series=(SeriesResult(labels=(("hub", "dakar"),), at=(0,), values=(float("nan"),)),))
 HUBS = {
     "items": [
         {"hub_id": "dakhla", "country": "MA", "own": True, "reachable": True},
@@ -25,9 +25,14 @@ HUBS = {
 }
 
 
-def answer(hub_id: str = "dakar", question_id: str = "q_1", told: tuple[Told, ...] = (TOLD,)) -> httpx.Response:
+def answer(
+    hub_id: str = "dakar", question_id: str = "q_1", results: tuple[PartResult, ...] = (TOLD,)
+) -> httpx.Response:
     return httpx.Response(
-        200, content=msgspec.msgpack.encode(Answer(question_id=question_id, hub_id=hub_id, country="SN", told=told))
+        200,
+        content=msgspec.msgpack.encode(
+            FederatedAnswer(question_id=question_id, hub_id=hub_id, country="SN", results=results)
+        ),
     )
 
 
@@ -45,17 +50,17 @@ def carrier(said: httpx.Response | Exception) -> HubCarrier:
     return HubCarrier("http://hub", "shared", httpx.MockTransport(handle))
 
 
-async def asked(said: httpx.Response | Exception, hubs: str = "dakar") -> list[HubSaid]:
+async def asked(said: httpx.Response | Exception, hubs: str = "dakar") -> list[HubReply]:
     own = carrier(said)
-    return await own.ask((await own.hubs(hubs)).hubs, QUESTION, within_s=2.0)
+    return await own.query_hubs((await own.hubs(hubs)).hubs, QUESTION, within_s=2.0)
 
 
 async def test_an_answer_keeps_every_bit_and_the_name_of_its_hub() -> None:
     (said,) = await asked(answer())
     assert said.hub.country == "SN"
     assert said.answer is not None
-    assert said.answer.told[0].series[0].values[0] != said.answer.told[0].series[0].values[0]  # a NaN
-    assert said.answer.told[0].series[0].labels == (("hub", "dakar"),)
+    assert said.answer.results[0].series[0].values[0] != said.answer.results[0].series[0].values[0]  # a NaN
+    assert said.answer.results[0].series[0].labels == (("hub", "dakar"),)
 
 
 async def test_a_hub_that_cannot_be_reached_is_not_asked_and_named_with_the_reason() -> None:
@@ -70,7 +75,7 @@ async def test_a_hub_that_cannot_be_reached_is_not_asked_and_named_with_the_reas
     [
         (answer(hub_id="abidjan"), "E0698"),
         (answer(question_id="q_2"), "E0698"),
-        (answer(told=()), "E0698"),
+        (answer(results=()), "E0698"),
         (httpx.Response(200, content=b"\xff"), "E0698"),
         (httpx.Response(502), "E0698"),
         (httpx.ConnectError("gone"), "E0698"),
@@ -89,11 +94,11 @@ async def test_anything_but_the_answer_is_an_error_of_that_hub(said: httpx.Respo
 async def test_hubs_are_named_one_by_one_or_all_together() -> None:
     own = carrier(answer())
     everyone = await own.hubs("all")
-    assert (len(everyone.hubs), everyone.own_country, everyone.is_abroad) == (3, "MA", True)
-    assert (await own.hubs("dakar")).is_abroad
-    assert not (await own.hubs("dakhla")).is_abroad
+    assert (len(everyone.hubs), everyone.own_country, everyone.is_cross_border) == (3, "MA", True)
+    assert (await own.hubs("dakar")).is_cross_border
+    assert not (await own.hubs("dakhla")).is_cross_border
     assert [hub.hub_id for hub in (await own.hubs(" dakar ,dakhla")).hubs] == ["dakhla", "dakar"]
-    with pytest.raises(HarchError, match="no hub is called `nador`") as unknown:
+    with pytest.raises(HarchError, match="no hub named `nador`") as unknown:
         await own.hubs("dakar,nador")
     assert unknown.value.code == "E0699"
 
@@ -110,7 +115,7 @@ async def test_answers_that_are_too_large_together_are_left_out_by_name(monkeypa
     monkeypatch.setattr(module, "TOGETHER_BYTES_MAX", len(said.content))
     own = carrier(said)
     hub = (await own.hubs("dakar")).hubs[0]
-    first, second = await own.ask([hub, hub], QUESTION, within_s=2.0)
+    first, second = await own.query_hubs([hub, hub], QUESTION, within_s=2.0)
     assert first.answer is not None
     assert second.error is not None
     assert (second.error.code, "dakar" in second.error.message) == ("E0661", True)
@@ -126,12 +131,12 @@ async def test_while_the_own_hub_is_away_its_telemetry_is_told_and_the_others_ar
 
     own = HubCarrier("http://hub", "shared", httpx.MockTransport(handle))
     is_up = False
-    with pytest.raises(HarchError, match="does not say which hubs"):
+    with pytest.raises(HarchError, match="does not list the hubs"):
         await own.hubs("all")
     is_up = True
     assert [hub.reachable for hub in (await own.hubs("all")).hubs] == [True, True, False]
     is_up = False
     asked = await own.hubs("all")
     assert {hub.hub_id: hub.reachable for hub in asked.hubs} == {"dakhla": True, "dakar": False, "abidjan": False}
-    said = await own.ask([hub for hub in asked.hubs if not hub.own], QUESTION, within_s=2.0)
-    assert all("the own hub, which would ask it, is away" in str(one.error) for one in said)
+    said = await own.query_hubs([hub for hub in asked.hubs if not hub.own], QUESTION, within_s=2.0)
+    assert all("the local hub, which relays to it, is down" in str(one.error) for one in said)

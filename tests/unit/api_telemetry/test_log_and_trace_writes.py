@@ -197,7 +197,7 @@ async def test_hits_of_rules_are_shown_and_kept_as_series(world: World) -> None:
     )
     shown = (await world.client.get("/api/v1/status/redaction")).json()["data"]["rules"]
     assert {one["name"]: one["hits"] for one in shown if one["hits"]} == {"harch-key": 1, "bearer-token": 1}
-    series = {dict(one.labels)["rule"]: one.values[0] for one in world.figures.series()}
+    series = {dict(one.labels)["rule"]: one.values[0] for one in world.readings.series()}
     assert series["harch-key"] == 1.0
     assert series["password"] == 0.0
 

@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 from trace_routes_world import MemoryTenants
 
-from harch.api.server import serve_api
-from harch.api.telemetry.access import TokenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.loki import Loki
-from harch.api.telemetry.routing import Routes
 from harch.base.clock import SystemClock, epoch_ms
 from harch.base.errors import HarchError
+from harch.base.http.server import serve_api
 from harch.cli.main import root
 from harch.sdk.sentinel import SentinelClient
+from harch.sentinel.http.access import TokenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.loki.routes import Loki
+from harch.sentinel.http.routing import Routes
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch
 
@@ -36,7 +36,7 @@ def served(tenants: MemoryTenants) -> Iterator[str]:
     async def serve() -> None:
         clock = SystemClock()
         loki = Loki(tenants, clock)
-        app = TelemetryApp(Routes(loki.routes()), TokenDoor("secret"), clock, loki.sockets())
+        app = TelemetryApp(Routes(loki.routes()), TokenAuthenticator("secret"), clock, loki.sockets())
 
         def listening(port: int) -> None:
             address.append(f"http://127.0.0.1:{port}")
@@ -109,7 +109,7 @@ def test_numbers_are_drawn_and_nothing_is_said_plainly(harch: Callable[..., Resu
     drawn = harch('sum by (job) (count_over_time({job=~".+"}[1m]))', "--since", "2h")
     assert drawn.exit_code == 0, drawn.output
     assert '{job="harchos-hub"}' in drawn.stdout
-    assert "no line found" in harch('{job="nobody"}').stderr
+    assert "no lines found" in harch('{job="nobody"}').stderr
 
 
 def test_a_mistake_has_its_place_and_the_exit_code_of_usage(harch: Callable[..., Result]) -> None:

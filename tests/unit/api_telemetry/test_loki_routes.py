@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.api.telemetry.access import OpenDoor, TokenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.loki import Loki
-from harch.api.telemetry.loki_request import parse_time_ns
-from harch.api.telemetry.routing import Routes
 from harch.base.errors import HarchError
+from harch.sentinel.http.access import OpenAuthenticator, TokenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.loki.messages import parse_time_ns
+from harch.sentinel.http.loki.routes import Loki
+from harch.sentinel.http.routing import Routes
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch
 from harch.testing.clock import SimClock
@@ -52,7 +52,7 @@ def asked(
 ) -> httpx.Response:
     async def ask() -> httpx.Response:
         clock = SimClock(datetime.fromtimestamp(NOW_S, UTC))
-        door = TokenDoor(token) if token else OpenDoor()
+        door = TokenAuthenticator(token) if token else OpenAuthenticator()
         app = TelemetryApp(Routes(Loki(TENANTS, clock).routes()), door, clock)
         try:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sentinel") as client:

@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from harch.api.telemetry import app as app_module
-from harch.api.telemetry import loki_tail
-from harch.api.telemetry.access import Caller, Doorkeeper, OpenDoor, TokenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.loki import Loki
-from harch.api.telemetry.routing import Routes
 from harch.base.errors import HarchError
-from harch.sentinel.logql.evaluate.tailing import TailBuffer, tailed_entries
+from harch.sentinel.http import app as app_module
+from harch.sentinel.http.access import Authenticator, Caller, OpenAuthenticator, TokenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.loki import tail
+from harch.sentinel.http.loki.routes import Loki
+from harch.sentinel.http.routing import Routes
+from harch.sentinel.logql.evaluate.lines import TailBuffer, tailed_entries
 from harch.sentinel.logql.syntax.parser import parse_log_query
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import LogBatch
@@ -87,7 +87,7 @@ class Connection:
 
 def with_app(
     body: Callable[[TelemetryApp, MemoryLogs], Awaitable[None]],
-    door: Doorkeeper | None = None,
+    door: Authenticator | None = None,
     clock: SimClock | None = None,
 ) -> None:
     clock = clock or SimClock(datetime.fromtimestamp(NOW_S, UTC))
@@ -95,7 +95,7 @@ def with_app(
     async def run() -> None:
         tenants = Tenants()
         loki = Loki(tenants, clock)
-        app = TelemetryApp(Routes(loki.routes()), door or OpenDoor(), clock, loki.sockets())
+        app = TelemetryApp(Routes(loki.routes()), door or OpenAuthenticator(), clock, loki.sockets())
         try:
             await body(app, tenants.store)
         finally:
@@ -155,7 +155,7 @@ def test_labels_are_told_apart_if_the_reader_asks_for_it() -> None:
 
 def test_a_slow_reader_loses_lines_and_is_told_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     small = lambda matchers, wake: TailBuffer(matchers, wake, lines_max=3)  # noqa: E731
-    monkeypatch.setattr(loki_tail, "TailBuffer", small)
+    monkeypatch.setattr(tail, "TailBuffer", small)
 
     async def body(app: TelemetryApp, store: MemoryLogs) -> None:
         reader = Connection(app, {"query": '{app="web"}'})
@@ -212,16 +212,16 @@ def test_following_needs_a_token_where_there_is_one() -> None:
         assert (await known.take())["type"] == "websocket.accept"
         await known.leave()
 
-    with_app(body, TokenDoor("secret"))
+    with_app(body, TokenAuthenticator("secret"))
 
 
 def test_following_ends_when_the_key_is_revoked() -> None:
-    class Door(OpenDoor):
+    class Door(OpenAuthenticator):
         revoked = False
 
         async def caller(self, headers: Mapping[str, str]) -> Caller:
             if self.revoked:
-                raise HarchError("E0102", "this API key is not known here")
+                raise HarchError("E0102", "unknown API key")
             return await super().caller(headers)
 
     door, clock = Door(), SimClock(datetime.fromtimestamp(NOW_S, UTC))
@@ -229,11 +229,11 @@ def test_following_ends_when_the_key_is_revoked() -> None:
     async def body(app: TelemetryApp, store: MemoryLogs) -> None:
         reader = Connection(app, {"query": '{app="web"}'})
         await reader.take()
-        await clock.advance(app_module.ASKED_AGAIN_S)
+        await clock.advance(app_module.RECHECK_S)
         store.append([batch("still there")])
         assert texts(await reader.told()) == ["still there"]
         door.revoked = True
-        await clock.advance(app_module.ASKED_AGAIN_S)
+        await clock.advance(app_module.RECHECK_S)
         told = await reader.take()
         assert (told["type"], told["code"]) == ("websocket.close", 1011)
         assert "E0102" in told["reason"]
@@ -244,7 +244,7 @@ def test_following_ends_when_the_key_is_revoked() -> None:
 
 
 def test_only_so_many_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loki_tail, "TAILS_MAX", 1)
+    monkeypatch.setattr(tail, "TAILS_MAX", 1)
 
     async def body(app: TelemetryApp, _: MemoryLogs) -> None:
         first = Connection(app, {"query": '{app="web"}'})
@@ -260,7 +260,7 @@ def test_only_so_many_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connection_ends_in_an_orderly_way_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loki_tail, "FOLLOWED_S_MAX", 0.05)
+    monkeypatch.setattr(tail, "FOLLOWED_S_MAX", 0.05)
 
     async def body(app: TelemetryApp, store: MemoryLogs) -> None:
         reader = Connection(app, {"query": '{app="web"}'})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from harch.api.telemetry.orphan import LOOK_EVERY_S, WITHOUT_HUB_S_MAX, until_not_needed
+from harch.sentinel.http.server import LOOK_EVERY_S, WITHOUT_HUB_S_MAX, until_not_needed
 from harch.testing.clock import SimClock
 
 

@@ -12,20 +12,26 @@ import msgspec
 import orjson
 import pytest
 
-from harch.api.telemetry import over_hubs as module
-from harch.api.telemetry.access import Caller
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.federated_metrics import FederatedMetrics
-from harch.api.telemetry.hubs import HubCarrier
-from harch.api.telemetry.over_hubs import OverHubs
-from harch.api.telemetry.permissions import Role
-from harch.api.telemetry.queries import Queries
-from harch.api.telemetry.routing import Routes
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
-from harch.sentinel.federated.account import AskedHere
-from harch.sentinel.federated.messages import Answer, Asker, MetricPart, Question, SeriesTold, Told
-from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.federated.messages import (
+    FederatedAnswer,
+    InboundQuestion,
+    MetricPart,
+    PartResult,
+    Question,
+    Requester,
+    SeriesResult,
+)
+from harch.sentinel.http.access import Caller
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.federated import fanout as module
+from harch.sentinel.http.federated.fanout import HubCarrier, OverHubs
+from harch.sentinel.http.federated.routes import FederatedMetrics
+from harch.sentinel.http.permissions import CallerRole
+from harch.sentinel.http.prometheus.queries import Queries
+from harch.sentinel.http.routing import Routes
+from harch.sentinel.promql.evaluate.engine import QueryEngine
 from harch.testing.clock import SimClock
 
 HUBS = [
@@ -36,24 +42,24 @@ HUBS = [
 NO = Rejection("sum(up)", "selector", "single series stay in SN", "aggregate them")
 
 
-def one(value: float) -> Told:
-    return Told(series=(SeriesTold(labels=(), at=(0,), values=(value,)),))
+def one(value: float) -> PartResult:
+    return PartResult(series=(SeriesResult(labels=(), at=(0,), values=(value,)),))
 
 
 class _Door:
     async def caller(self, headers: Mapping[str, str]) -> Caller:
-        return Caller(Role.USER, "acme", key_id="key_7")
+        return Caller(CallerRole.USER, "acme", key_id="key_7")
 
 
 class _Owner:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def answer(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
+    def answer(self, asked: InboundQuestion, *, now_ms: int, is_gone: Callable[[], bool]) -> FederatedAnswer:
         raise AssertionError("nobody asks from outside")
 
-    def own(self, asked: AskedHere, *, now_ms: int, is_gone: Callable[[], bool]) -> Answer:
-        assert asked.asker == Asker(hub_id="dakhla", country="MA")
+    def own(self, asked: InboundQuestion, *, now_ms: int, is_gone: Callable[[], bool]) -> FederatedAnswer:
+        assert asked.asker == Requester(hub_id="dakhla", country="MA")
         return self._world.said("dakhla", asked.question)
 
 
@@ -61,25 +67,27 @@ class World:
     """Three hubs: what each tells is in `tells`; an error instead, if there is one."""
 
     def __init__(self) -> None:
-        self.tells: dict[str, Told | HarchError] = {"dakhla": one(1), "tangier": one(20), "dakar": one(300)}
+        self.tells: dict[str, PartResult | HarchError] = {"dakhla": one(1), "tangier": one(20), "dakar": one(300)}
         self.asked: list[tuple[str, Question]] = []
         self.on_ask: Callable[[], Any] = lambda: None
         clock = SimClock()
         carrier = HubCarrier("http://hub", "shared", httpx.MockTransport(self._handle))
         self.over = OverHubs(carrier, _Owner(self), clock)
-        engine = Engine()
+        engine = QueryEngine()
         metrics = FederatedMetrics(self.over, engine)
         elsewhere = {"/api/v1/query": metrics.instant, "/api/v1/query_range": metrics.range}
         routes = Queries(None, engine).routes()  # type: ignore[arg-type]
         asking = [replace(route, over_hubs=elsewhere.get(route.path)) for route in routes]
         self.app = TelemetryApp(Routes(asking), _Door(), clock)
 
-    def said(self, hub_id: str, question: Question) -> Answer:
+    def said(self, hub_id: str, question: Question) -> FederatedAnswer:
         self.asked.append((hub_id, question))
         tells = self.tells[hub_id]
         if isinstance(tells, HarchError):
             raise tells
-        return Answer(question_id=question.id, hub_id=hub_id, country="", told=(tells,) * len(question.parts))
+        return FederatedAnswer(
+            question_id=question.id, hub_id=hub_id, country="", results=(tells,) * len(question.parts)
+        )
 
     async def _handle(self, request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/hubs"):
@@ -110,7 +118,7 @@ async def test_all_hubs_are_one_answer(world: World) -> None:
     assert "warnings" not in told
     assert sorted(hub for hub, _ in world.asked) == ["dakar", "dakhla", "tangier"]
     question = world.asked[0][1]
-    assert (question.tenant, question.asked_by) == ("acme", "key_7")
+    assert (question.tenant, question.requested_by) == ("acme", "key_7")
     assert len({asked.id for _, asked in world.asked}) == 1
 
 
@@ -138,12 +146,12 @@ async def test_a_range_is_asked_at_times_that_hubs_abroad_accept(world: World) -
 @pytest.mark.parametrize(
     ("tells", "code", "words"),
     [
-        (Told(refused=NO), "E0697", "hub dakar refuses by its rule `selector`: single series stay in SN"),
+        (PartResult(refused=NO), "E0697", "hub dakar refused, rule `selector`: single series stay in SN"),
         (HarchError("E0698", "hub dakar does not answer: cut"), "E0698", "hub dakar does not answer: cut"),
     ],
 )
 async def test_a_hub_that_tells_nothing_fails_the_question_unless_a_part_is_enough(
-    world: World, tells: Told | HarchError, code: str, words: str
+    world: World, tells: PartResult | HarchError, code: str, words: str
 ) -> None:
     world.tells["dakar"] = tells
     status, told = await world.get(hubs="all")
@@ -156,13 +164,13 @@ async def test_a_hub_that_tells_nothing_fails_the_question_unless_a_part_is_enou
 
 
 async def test_suppressed_groups_are_always_told(world: World) -> None:
-    world.tells["dakar"] = Told(suppressed=3)
+    world.tells["dakar"] = PartResult(suppressed=3)
     status, told = await world.get(hubs="all")
-    assert (status, told["warnings"]) == (200, ["hub dakar left out 3 groups of too few sources"])
+    assert (status, told["warnings"]) == (200, ["hub dakar withheld 3 groups with too few sources"])
 
 
 async def test_a_refusal_is_named_before_a_silence(world: World) -> None:
-    world.tells["tangier"], world.tells["dakar"] = HarchError("E0698", "hub tangier is silent"), Told(refused=NO)
+    world.tells["tangier"], world.tells["dakar"] = HarchError("E0698", "hub tangier is silent"), PartResult(refused=NO)
     _, told = await world.get(hubs="all")
     assert told["code"] == "E0697"
     assert "and 1 more" in told["error"]

@@ -13,7 +13,7 @@ from log_and_trace_world import World
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from harch.sentinel.collect.loki.messages import push_type
+from harch.sentinel.collect.loki import push_type
 
 NS = 1_700_000_000_000_000_000
 PATHS = ("/loki/api/v1/push", "/api/prom/push", "/v1/logs", "/otlp/v1/logs", "/v1/traces")

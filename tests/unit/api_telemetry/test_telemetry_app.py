@@ -10,14 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from harch.api.telemetry import app as app_module
-from harch.api.telemetry.access import ALONE, Caller
-from harch.api.telemetry.answer import Answer
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.permissions import HUB_ALONE, OPERATE, READ, WRITE, Access, Role
-from harch.api.telemetry.request import TelemetryRequest
-from harch.api.telemetry.routing import Handler, Route, Routes, Work
 from harch.base.errors import InvariantBroken
+from harch.sentinel.http import app as app_module
+from harch.sentinel.http.access import ALONE, Caller
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.messages import HttpReply, TelemetryRequest
+from harch.sentinel.http.permissions import HUB_ALONE, OPERATE, READ, WRITE, Access, CallerRole
+from harch.sentinel.http.routing import Handler, HttpRoute, Routes, WorkClass
 from harch.testing.clock import SimClock
 
 
@@ -32,7 +31,7 @@ class _Door:
 async def asked(
     handler: Handler,
     *,
-    work: Work = Work.QUERY,
+    work: WorkClass = WorkClass.QUERY,
     access: Access = READ,
     caller: Caller | None = None,
     body: bytes = b"",
@@ -40,7 +39,7 @@ async def asked(
     body_bytes_max: int = 1000,
 ) -> tuple[int, Any]:
     """The answer to one POST; `then` is what the connection says after the body."""
-    route = Route(("POST",), "/ask", handler, work, body_bytes_max)
+    route = HttpRoute(("POST",), "/ask", handler, work, body_bytes_max)
     application = TelemetryApp(Routes([route], {("POST", "/ask"): access}), _Door(caller or ALONE), SimClock())
     messages = [{"type": "http.request", "body": body}, *then]
     sent: list[Any] = []
@@ -66,18 +65,18 @@ async def asked(
 async def test_a_query_ends_when_its_caller_hangs_up() -> None:
     ended = threading.Event()
 
-    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> HttpReply:
         while not request.is_gone():
             ended.wait(0.01)
         ended.set()
-        return Answer()
+        return HttpReply()
 
     await asked(handler, then=[{"type": "http.disconnect"}])
     assert ended.is_set()
 
 
 async def test_a_fault_is_answered_and_does_not_tell_its_inside(caplog: pytest.LogCaptureFixture) -> None:
-    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> Answer:
+    def handler(request: TelemetryRequest, _: Mapping[str, str]) -> HttpReply:
         raise RuntimeError("secret")
 
     status, told = await asked(handler)
@@ -89,32 +88,32 @@ async def test_a_fault_is_answered_and_does_not_tell_its_inside(caplog: pytest.L
 @pytest.mark.parametrize(
     ("access", "role", "status"),
     [
-        (WRITE, Role.VIEWER, 403),
-        (OPERATE, Role.USER, 403),
-        (HUB_ALONE, Role.ADMIN, 403),
-        (READ, Role.AGENT, 403),
-        (READ, Role.VIEWER, 200),
-        (WRITE, Role.AGENT, 200),
+        (WRITE, CallerRole.VIEWER, 403),
+        (OPERATE, CallerRole.USER, 403),
+        (HUB_ALONE, CallerRole.ADMIN, 403),
+        (READ, CallerRole.AGENT, 403),
+        (READ, CallerRole.VIEWER, 200),
+        (WRITE, CallerRole.AGENT, 200),
     ],
 )
-async def test_roles_are_checked_before_the_body_is_read(access: Access, role: Role, status: int) -> None:
-    found, told = await asked(lambda *_: Answer(), access=access, caller=Caller(role, "t"), body=b"x" * 2000)
+async def test_roles_are_checked_before_the_body_is_read(access: Access, role: CallerRole, status: int) -> None:
+    found, told = await asked(lambda *_: HttpReply(), access=access, caller=Caller(role, "t"), body=b"x" * 2000)
     assert found == (413 if status == 200 else status)
     assert told["code"] == ("E0204" if status == 200 else "E0103")
 
 
 def test_a_route_of_which_nobody_said_who_may_call_it_is_not_served() -> None:
-    route = Route(("GET", "POST"), "/ask", lambda *_: Answer())
+    route = HttpRoute(("GET", "POST"), "/ask", lambda *_: HttpReply())
     with pytest.raises(InvariantBroken, match="POST, /ask"):
         Routes([route], {("GET", "/ask"): READ})
 
 
 async def test_a_body_beyond_the_limit_is_refused() -> None:
-    status, told = await asked(lambda *_: Answer(), body=b"x" * 1001)
+    status, told = await asked(lambda *_: HttpReply(), body=b"x" * 1001)
     assert (status, told["code"]) == (413, "E0204")
 
 
 async def test_too_many_waiting_requests_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_module, "QUERIES_WAITING_MAX", 0)
-    status, told = await asked(lambda *_: Answer())
+    status, told = await asked(lambda *_: HttpReply())
     assert (status, told["code"]) == (503, "E0676")

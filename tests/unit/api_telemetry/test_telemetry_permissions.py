@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from whole_sentinel import OWN, WholeSentinel
 
-from harch.api.telemetry.permissions import ACCESS, SOCKET, Role, Scope
+from harch.sentinel.http.permissions import ACCESS, SOCKET, AccessScope, CallerRole
 
 CALLERS = {
     "": None,
-    "viewer": Role.VIEWER,
-    "user": Role.USER,
-    "agent": Role.AGENT,
-    "operator": Role.OPERATOR,
-    "admin": Role.ADMIN,
-    OWN: Role.HUB,
+    "viewer": CallerRole.VIEWER,
+    "user": CallerRole.USER,
+    "agent": CallerRole.AGENT,
+    "operator": CallerRole.OPERATOR,
+    "admin": CallerRole.ADMIN,
+    OWN: CallerRole.HUB,
 }
 
 
@@ -74,15 +74,15 @@ async def test_the_logs_are_followed_by_those_who_may_read_them(world: WholeSent
 
 def test_what_agents_may_do_is_write_and_what_others_may_not_is_operate() -> None:
     for (method, path), access in ACCESS.items():
-        roles = access.roles or frozenset(Role)
-        if Role.AGENT in roles and access.roles is not None:
-            assert access.scope is Scope.WRITTEN, path
+        roles = access.roles or frozenset(CallerRole)
+        if CallerRole.AGENT in roles and access.roles is not None:
+            assert access.scope is AccessScope.WRITTEN, path
             assert method == "POST", path
-        if access.scope is Scope.ALL:
-            assert not roles & {Role.AGENT, Role.VIEWER, Role.USER}, path
-        if Role.VIEWER in roles and access.roles is not None:
-            assert access.scope in {Scope.TENANT, Scope.ALERTS}, path
-        assert Role.HUB in roles, path
+        if access.scope is AccessScope.ALL:
+            assert not roles & {CallerRole.AGENT, CallerRole.VIEWER, CallerRole.USER}, path
+        if CallerRole.VIEWER in roles and access.roles is not None:
+            assert access.scope in {AccessScope.TENANT, AccessScope.ALERTS}, path
+        assert CallerRole.HUB in roles, path
 
 
 async def test_a_user_names_no_other_tenant_on_any_route(world: WholeSentinel) -> None:

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_routes_world import MS, NOW_NS, NOW_S, TRACE, MemoryTenants, Reply, asked, span
 
-from harch.api.telemetry.routing import Route
-from harch.api.telemetry.tempo import Tempo
-from harch.api.telemetry.traces import Traces
+from harch.sentinel.http.routing import HttpRoute
+from harch.sentinel.http.traces import Tempo, Traces
 from harch.sentinel.model.logs import LogBatch
 
 OTHER = "1" * 32
@@ -35,7 +34,7 @@ def tenants() -> MemoryTenants:
     lines = LogBatch(
         labels=(("job", "hub"),),
         times_ns=[NOW_NS - 10**10, NOW_NS - 9 * 10**9],
-        texts=["placed on n17", "about something else"],
+        bodies=["placed on n17", "about something else"],
         metadata=[(("level", "warn"), ("span_id", "ab"), ("trace_id", TRACE)), (("trace_id", OTHER),)],
     )
     tenants.logs("default").append([lines])
@@ -43,12 +42,12 @@ def tenants() -> MemoryTenants:
 
 
 @pytest.fixture(scope="module")
-def routes(tenants: MemoryTenants) -> list[Route]:
+def routes(tenants: MemoryTenants) -> list[HttpRoute]:
     traces = Traces(tenants, tenants)
     return [*traces.routes(), *Tempo(tenants, traces).routes()]
 
 
-def test_the_public_plugin_reads_its_own_shape(routes: list[Route]) -> None:
+def test_the_public_plugin_reads_its_own_shape(routes: list[HttpRoute]) -> None:
     reply = asked(routes, "/api/traces/search", {"query": '{ resource.service.name = "hub" && duration > 50ms }'})
     assert reply.json == {
         "status": "success",
@@ -66,14 +65,14 @@ def test_the_public_plugin_reads_its_own_shape(routes: list[Route]) -> None:
     }
 
 
-def test_an_empty_query_finds_the_newest_traces_however_old(routes: list[Route]) -> None:
+def test_an_empty_query_finds_the_newest_traces_however_old(routes: list[HttpRoute]) -> None:
     found = asked(routes, "/api/traces/search", {"query": ""}).json["data"]["traces"]
     assert [one["traceID"] for one in found] == [OTHER, TRACE, OLD]
     first = asked(routes, "/harchos/api/v1/traces", {"limit": 1}).json["data"]["traces"]
     assert [one["traceID"] for one in first] == [OTHER]
 
 
-def test_tenants_do_not_see_each_other(routes: list[Route]) -> None:
+def test_tenants_do_not_see_each_other(routes: list[HttpRoute]) -> None:
     reply = asked(routes, "/api/traces/search", headers={"X-Scope-OrgID": "other"})
     assert [one["rootTraceName"] for one in reply.json["data"]["traces"]] == ["secret"]
     assert asked(routes, f"/api/traces/{TRACE}", headers={"X-Scope-OrgID": "other"}).status == 404
@@ -97,13 +96,13 @@ def test_tenants_do_not_see_each_other(routes: list[Route]) -> None:
         ({"tags": "", "start": NOW_S - 3600, "end": NOW_S}, [OTHER, TRACE]),
     ],
 )
-def test_tempos_search(routes: list[Route], parameters: Mapping[str, object], expected: list[str]) -> None:
+def test_tempos_search(routes: list[HttpRoute], parameters: Mapping[str, object], expected: list[str]) -> None:
     reply = asked(routes, "/api/search", parameters)
     assert [one["traceID"] for one in reply.json["traces"]] == expected
     assert isinstance(reply.json["metrics"]["inspectedTraces"], int)
 
 
-def test_a_search_by_traceql_shows_the_spans_that_matched(routes: list[Route]) -> None:
+def test_a_search_by_traceql_shows_the_spans_that_matched(routes: list[HttpRoute]) -> None:
     (found,) = asked(routes, "/api/search", {"q": "{ .gpus >= 8 }"}).json["traces"]
     assert found["spanSets"] == [found["spanSet"]]
     assert found["spanSet"]["matched"] == 1
@@ -113,7 +112,7 @@ def test_a_search_by_traceql_shows_the_spans_that_matched(routes: list[Route]) -
     assert found["durationMs"] == 140
 
 
-def test_names_and_values_of_tags(routes: list[Route]) -> None:
+def test_names_and_values_of_tags(routes: list[HttpRoute]) -> None:
     names = asked(routes, "/api/search/tags").json["tagNames"]
     assert {"service.name", "gpus", "hub", "http.status_code", "status"} <= set(names)
     scopes = {one["name"]: one["tags"] for one in asked(routes, "/api/v2/search/tags").json["scopes"]}
@@ -134,7 +133,7 @@ def test_names_and_values_of_tags(routes: list[Route]) -> None:
     assert asked(routes, "/api/echo").body == b"echo"
 
 
-def test_a_trace_as_grafana_reads_it(routes: list[Route]) -> None:
+def test_a_trace_as_grafana_reads_it(routes: list[HttpRoute]) -> None:
     from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
     plain = asked(routes, f"/api/traces/{TRACE}").json
@@ -165,7 +164,7 @@ def _inside(body: bytes) -> bytes:
     return body[place:]
 
 
-def test_one_trace_as_a_tree_with_its_log_lines(routes: list[Route]) -> None:
+def test_one_trace_as_a_tree_with_its_log_lines(routes: list[HttpRoute]) -> None:
     told = asked(routes, f"/harchos/api/v1/traces/{TRACE.upper()}", {"logs": 10}).json["data"]
     assert [(one["name"], one["depth"]) for one in told["spans"]] == [("submit", 0), ("place", 1), ("run", 1)]
     assert [(one["line"], one["level"], one["spanID"]) for one in told["logs"]] == [("placed on n17", "warn", "ab")]
@@ -176,7 +175,7 @@ def test_one_trace_as_a_tree_with_its_log_lines(routes: list[Route]) -> None:
     assert again[0]["scopeSpans"][0]["spans"][0]["traceId"] == TRACE
 
 
-def test_spans_are_counted_by_service_name_and_status(routes: list[Route]) -> None:
+def test_spans_are_counted_by_service_name_and_status(routes: list[HttpRoute]) -> None:
     told = asked(routes, "/harchos/api/v1/traces/statistics", {"by": "service,status", "query": "service=hub"})
     groups = told.json["data"]["groups"]
     assert [(one["service"], one["status"], one["count"], one["errors"]) for one in groups] == [
@@ -202,7 +201,7 @@ def test_spans_are_counted_by_service_name_and_status(routes: list[Route]) -> No
     ],
 )
 def test_mistakes_are_refused_with_their_code(
-    routes: list[Route], path: str, parameters: Mapping[str, str], status: int, code: str
+    routes: list[HttpRoute], path: str, parameters: Mapping[str, str], status: int, code: str
 ) -> None:
     reply = asked(routes, path, parameters)
     assert (reply.status, reply.json["code"]) == (status, code)
@@ -233,20 +232,21 @@ NAMES = st.sampled_from(
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATHS, WORDS.filter(lambda word: "/" not in word), st.dictionaries(NAMES, WORDS, max_size=4))
-def test_no_request_breaks_the_server(routes: list[Route], path: str, word: str, parameters: dict[str, str]) -> None:
+def test_no_request_breaks_the_server(
+    routes: list[HttpRoute], path: str, word: str, parameters: dict[str, str]
+) -> None:
     sayable = {name: text.encode("utf-8", "replace").decode() for name, text in parameters.items()}
     reply: Reply = asked(routes, path.replace("{}", word), sayable)
     assert reply.status < 500
 
 
 def test_a_trace_with_too_many_spans_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("traces", "tempo"):
-        monkeypatch.setattr(f"harch.api.telemetry.{module}.SPANS_TOLD_MAX", 2)
+    monkeypatch.setattr("harch.sentinel.http.traces.SPANS_PER_TRACE_MAX", 2)
     tenants = MemoryTenants()
     tenants.spans("default").append([span(f"part {i}", ago_s=10 - i) for i in range(3)])
     traces = Traces(tenants, None)
     routes = [*traces.routes(), *Tempo(tenants, traces).routes()]
-    note = "only the first 2 of 3 spans are here"
+    note = "only the first 2 of 3 spans are listed"
     assert asked(routes, f"/harchos/api/v1/traces/{TRACE}", {"logs": 5}).json["warnings"] == [note]
     assert asked(routes, f"/harchos/api/v1/traces/{TRACE}/otlp").json["warnings"] == [note]
     assert asked(routes, f"/api/traces/{TRACE}").headers["x-harch-note"] == note

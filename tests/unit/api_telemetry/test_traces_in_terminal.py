@@ -9,9 +9,8 @@ import pytest
 from click.testing import Result
 from trace_routes_world import NOW_NS, TRACE, MemoryTenants, cli_of, span
 
-from harch.api.telemetry.tempo import Tempo
-from harch.api.telemetry.traces import Traces
-from harch.cli.waterfall import branches_of
+from harch.cli.views.trace import branches_of
+from harch.sentinel.http.traces import Tempo, Traces
 from harch.sentinel.model.logs import LogBatch
 
 OTHER = "1" * 32
@@ -53,13 +52,13 @@ def test_words_and_selectors_find_the_same(harch: Callable[..., Result]) -> None
     found = json.loads(by_words.stdout)
     assert [one["traceID"] for one in found["items"]] == [TRACE]
     assert json.loads(by_selector.stdout) == found
-    assert harch("search", "name=never").stdout == "no trace found\n"
+    assert harch("search", "name=never").stdout == "no traces found\n"
 
 
 def test_a_mistake_in_a_query_is_told_with_its_place_and_the_exit_code_of_usage(harch: Callable[..., Result]) -> None:
     told = harch("search", "{ status = late }")
     assert told.exit_code == 2
-    assert "error[E0690]: 1:3: this is no status" in told.output
+    assert "error[E0690]: 1:3: not a status" in told.output
 
 
 def test_a_trace_is_drawn_with_its_failures_path_and_log_lines(harch: Callable[..., Result]) -> None:

@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from whole_sentinel import WholeSentinel
 
 from harch.base.clock import epoch_ms
-from harch.sentinel.node.frame import Frame
-from harch.sentinel.node.readings import Reading, series
+from harch.sentinel.node.sender import Frame
+from harch.sentinel.node.sensors import SensorReading, series
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[WholeSentinel]:
     await made.close()
 
 
-async def written(world: WholeSentinel, key: str, *readings: Reading, **headers: str) -> httpx.Response:
+async def written(world: WholeSentinel, key: str, *readings: SensorReading, **headers: str) -> httpx.Response:
     """Each with a millisecond of its own, so that nothing is there already."""
     await world.clock.advance(0.001)
     body = bytes(cramjam.snappy.compress_raw(bytes(Frame([]).filled(list(readings), epoch_ms(world.clock.now())))))
@@ -42,8 +42,8 @@ async def counted(world: WholeSentinel, query: str, tenant: str = "default") -> 
         return len(answer.json()["data"]["result"])
 
 
-def figure(name: str, **labels: str) -> Reading:
-    return Reading(series(name, labels), 1.0)
+def figure(name: str, **labels: str) -> SensorReading:
+    return SensorReading(series(name, labels), 1.0)
 
 
 NODE = {"job": "harchos-node", "instance": "dakhla-agent"}
@@ -115,7 +115,7 @@ async def test_an_agent_sends_lines_and_spans_of_itself_alone(world: WholeSentin
     ids=lambda one: dict(one.labels)["__name__"],
 )
 async def test_a_user_of_the_operators_tenant_forges_no_series_that_rules_rest_on(
-    world: WholeSentinel, forged: Reading
+    world: WholeSentinel, forged: SensorReading
 ) -> None:
     """Refused by series, as for every sender that must go on with the others."""
     answer = await written(world, "plain", forged, figure("up", job="node", instance="mine"))

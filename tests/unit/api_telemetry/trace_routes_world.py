@@ -14,10 +14,10 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from harch.api.telemetry.access import OpenDoor
-from harch.api.telemetry.app import TelemetryApp
-from harch.api.telemetry.routing import Route, Routes
 from harch.cli.main import root
+from harch.sentinel.http.access import OpenAuthenticator
+from harch.sentinel.http.app import TelemetryApp
+from harch.sentinel.http.routing import HttpRoute, Routes
 from harch.sentinel.model.spans import AttributeValue, Span, SpanStatus
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
@@ -54,7 +54,7 @@ class Reply:
 
 
 def asked(
-    routes: Sequence[Route],
+    routes: Sequence[HttpRoute],
     path: str,
     parameters: Mapping[str, object] | None = None,
     *,
@@ -62,7 +62,7 @@ def asked(
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
     async def ask() -> Reply:
-        application = TelemetryApp(Routes(routes), OpenDoor(), SimClock(datetime.fromtimestamp(NOW_S, UTC)))
+        application = TelemetryApp(Routes(routes), OpenAuthenticator(), SimClock(datetime.fromtimestamp(NOW_S, UTC)))
         sent: list[Any] = []
         messages: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
 
@@ -93,7 +93,7 @@ def asked(
     return asyncio.run(ask())
 
 
-def cli_of(routes: Sequence[Route], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def cli_of(routes: Sequence[HttpRoute], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """A `harch sentinel` that asks these routes."""
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 
-from harch.api.telemetry.access import HubDoor
-from harch.api.telemetry.process import Sentinel, ServeOptions
-from harch.api.telemetry.settings import SentinelSettings
 from harch.sentinel.archive.folder import ArchiveFolder
+from harch.sentinel.http.access import HubAuthenticator
+from harch.sentinel.http.server import Sentinel, ServeOptions
+from harch.sentinel.http.settings import SentinelSettings
 from harch.sentinel.store.tenants import StoreFolder
 from harch.testing.clock import SimClock
 
@@ -39,7 +39,7 @@ class WholeSentinel:
         self.options = ServeOptions(folder, token_file=folder / "token", hub_url="http://hub")
         self.folder = StoreFolder(folder, self.clock, settings.store, settings.retention)
         self.archive = ArchiveFolder(folder, self.clock, settings.archive)
-        self.door = HubDoor("http://hub", OWN, self.clock.monotonic_s, httpx.MockTransport(self._hub))
+        self.door = HubAuthenticator("http://hub", OWN, self.clock.monotonic_s, httpx.MockTransport(self._hub))
         self.sentinel = Sentinel(self.folder, self.archive, settings, [], self.options, self.door, self.clock)
 
     def client(self, key: str = "") -> httpx.AsyncClient:

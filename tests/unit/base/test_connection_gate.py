@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.base.listen.gate import ConnectionGate, Gates, Ticket, network_of
-from harch.base.listen.limits import DESCRIPTORS_RESERVED, ListenLimits, limits_from_env
+from harch.base.listen.gate import (
+    DESCRIPTORS_RESERVED,
+    ConnectionGate,
+    Gates,
+    ListenLimits,
+    Ticket,
+    limits_from_env,
+    network_of,
+)
 
 MANY_DESCRIPTORS = 100_000
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from harch.base.exemplars import SERIES_MAX, Histogram
-from harch.base.telemetry import Telemetry
-from harch.sentinel.collect.text.page import read_page
+from harch.base.metrics import SERIES_MAX, ExemplarHistogram, Telemetry
+from harch.sentinel.collect.exposition import read_page
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-def telemetry() -> tuple[Telemetry, Histogram]:
-    waits = Histogram("harch_wait_seconds", "How long.", (0.1, 1.0), ("stage",))
+def telemetry() -> tuple[Telemetry, ExemplarHistogram]:
+    waits = ExemplarHistogram("harch_wait_seconds", "How long.", (0.1, 1.0), ("stage",))
     told = Telemetry()
     told.add(waits)
     told.meter.create_counter("harch_things").add(3, {"kind": "a"})
@@ -44,7 +43,7 @@ def test_sentinel_reads_the_traces_and_plain_readers_get_none() -> None:
 
 
 def test_the_number_of_series_has_a_limit() -> None:
-    waits = Histogram("harch_wait_seconds", "How long.", (0.1,), ("stage",))
+    waits = ExemplarHistogram("harch_wait_seconds", "How long.", (0.1,), ("stage",))
     for number in range(SERIES_MAX + 5):
         waits.observe(1.0, (str(number),))
     (family,) = waits.collect()

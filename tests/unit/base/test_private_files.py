@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from harch.base.private_files import close_to_others
+from harch.base.state_files import close_to_others
 
 
 def mode(path: Path) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.base.seal import FIELD, LINE, DamagedContent, Seal
-from harch.base.sealed import read_sealed, rewrite
+from harch.base.state_files import read_sealed, rewrite
 
 CONTENT = b'{"version":1,"names":["a","b"],"number":12345}'
 

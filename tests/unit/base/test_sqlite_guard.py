@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from harch.base import sqlite_guard, sqlite_sums
+from harch.base import sqlite_guard, sqlite_pages
 from harch.base.errors import HarchError
 from harch.base.sqlite_guard import SqliteGuard
-from harch.base.sqlite_wal import read_wal
+from harch.base.sqlite_pages import read_wal
 
 
 class Guarded:
@@ -150,7 +150,7 @@ def test_an_older_copy_that_was_put_back_is_said_checked_and_adopted(
     again = Guarded(path)
     assert len(again.rows()) == 120
     again.close()
-    assert "was changed by others" in caplog.text
+    assert "was changed by another program" in caplog.text
 
 
 def test_a_database_that_is_gone_is_missed(made: Guarded, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_what_another_program_changed_is_said_checked_and_adopted(
     other.close()
     again = Guarded(path)
     assert dict(again.rows())[3] == b"\x00"
-    assert "was changed by others" in caplog.text
+    assert "was changed by another program" in caplog.text
     again.close()
     caplog.clear()
     Guarded(path).close()
@@ -252,7 +252,7 @@ def test_a_database_of_an_older_release_gets_its_guard(tmp_path: Path, caplog: p
     again = Guarded(path)
     assert len(again.rows()) == 51
     again.close()
-    assert "put right" in caplog.text
+    assert "repaired" in caplog.text
 
 
 @pytest.mark.parametrize("place", [5, 520, 4100])
@@ -295,7 +295,7 @@ def test_two_processes_may_have_it_open(made: Guarded, tmp_path: Path, caplog: p
 
 def test_sums_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_guard, "CHECKPOINT_PAGES", 4)
-    monkeypatch.setattr("harch.base.sqlite_sums._GROWTH_MIN", 1000)
+    monkeypatch.setattr("harch.base.sqlite_pages._GROWTH_MIN", 1000)
     opened = Guarded(tmp_path / "x.db")
     for number in range(400):
         opened.add(number % 7 + 1000 * number)
@@ -336,8 +336,8 @@ def test_a_digest_is_that_of_the_whole_and_never_waits_for_other_threads(monkeyp
         def digest(self) -> bytes:
             return self._real.digest()
 
-    monkeypatch.setattr(sqlite_sums, "blake2b", Watched)
+    monkeypatch.setattr(sqlite_pages, "blake2b", Watched)
     for size in (0, 1, 2047, 2048, 4096, 65536):
         content = bytes(number % 251 for number in range(size))
-        assert sqlite_sums.digest_of(content) == blake2b(content, digest_size=sqlite_sums.DIGEST_BYTES).digest()
+        assert sqlite_pages.digest_of(content) == blake2b(content, digest_size=sqlite_pages.DIGEST_BYTES).digest()
     assert longest < 2048

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harch.base.clock import SETTLE_S, ClockStepKind, SteadyClock
 from harch.base.elapsed import Adopted, elapsed
-from harch.base.steady import SETTLE_S, SteadyClock, StepKind
 from harch.testing.clock import START, SimClock
 
 HOUR_S = 3600.0
@@ -46,8 +46,8 @@ def test_a_jump_that_is_taken_back_changes_nothing(jump_s: float) -> None:
     wall.jump(2)
     assert seconds(clock) == after(60)
     assert [(news.kind, news.delta_s) for news in clock.take_news()] == [
-        (StepKind.STEPPED, after(jump_s)),
-        (StepKind.BACK, after(jump_s)),
+        (ClockStepKind.STEPPED, after(jump_s)),
+        (ClockStepKind.BACK, after(jump_s)),
     ]
     assert clock.adopted == ()
 
@@ -67,7 +67,7 @@ def test_a_jump_that_stays_is_believed_and_durations_are_still_right(jump_s: flo
     wall.jump(100)
     assert elapsed(before, clock.now(), clock.adopted).total_seconds() == after(SETTLE_S + 100)
     assert elapsed(during, clock.now(), clock.adopted).total_seconds() == after(101)
-    assert [news.kind for news in clock.take_news()] == [StepKind.STEPPED, StepKind.ADOPTED]
+    assert [news.kind for news in clock.take_news()] == [ClockStepKind.STEPPED, ClockStepKind.ADOPTED]
 
 
 def test_a_clock_that_keeps_jumping_is_not_believed() -> None:

@@ -16,14 +16,30 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from harch.base.clock import epoch_ns
 from harch.base.errors import HarchError
-from harch.base.tracing import sampling
-from harch.base.tracing.context import TraceContext, is_in_share, read_header, span_id_of, trace_id_of
+from harch.base.tracing import tracer
 from harch.base.tracing.exporter import BATCH_MAX, Exporter
-from harch.base.tracing.logs import TraceFilter, TraceFormatter, ids_of
-from harch.base.tracing.otlp import encode
-from harch.base.tracing.sampling import Budget, share_from_env
-from harch.base.tracing.span import FinishedSpan, Resource, SpanEvent
-from harch.base.tracing.tracer import Sink, Tracing, current, inside
+from harch.base.tracing.spans import (
+    FinishedSpan,
+    RecordedEvent,
+    Resource,
+    TraceContext,
+    encode,
+    is_in_share,
+    read_header,
+    span_id_of,
+    trace_id_of,
+)
+from harch.base.tracing.tracer import (
+    Sink,
+    TraceBudget,
+    TraceFilter,
+    TraceFormatter,
+    Tracing,
+    current,
+    ids_of,
+    inside,
+    share_from_env,
+)
 from harch.testing.clock import SimClock
 
 ROOT = TraceContext(bytes(range(16)), bytes(range(8)))
@@ -85,26 +101,26 @@ def test_a_share_keeps_about_that_share_of_names() -> None:
 
 
 def test_a_budget_gives_room_for_a_burst_and_then_for_a_rate() -> None:
-    budget = Budget(per_s=10, burst=5)
+    budget = TraceBudget(per_s=10, burst=5)
     assert sum(budget.takes(ROOT.trace_id, 100.0) for _ in range(50)) == 5
     taken = sum(budget.takes(ROOT.trace_id, 100.0 + step / 1000) for step in range(1, 10_001))
     assert 95 <= taken <= 101
 
 
 def test_traces_begin_only_where_there_is_room_and_follow_their_caller() -> None:
-    tracing = Tracing(NOWHERE, SimClock(), Budget(per_s=1, burst=1))
+    tracing = Tracing(NOWHERE, SimClock(), TraceBudget(per_s=1, burst=1))
     begun = tracing.begin(ROOT)
     assert begun == ROOT
     assert tracing.begin(None) is None
 
 
 def test_settings_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(sampling.SHARE, "many")
+    monkeypatch.setenv(tracer.SHARE, "many")
     with pytest.raises(HarchError, match="HARCH_TRACE_SAMPLE"):
         share_from_env()
-    monkeypatch.setenv(sampling.SWITCH, "perhaps")
+    monkeypatch.setenv(tracer.SWITCH, "perhaps")
     with pytest.raises(HarchError, match="HARCH_TRACING"):
-        sampling.is_on()
+        tracer.is_on()
 
 
 # The tracer
@@ -165,7 +181,9 @@ SPANS = st.builds(
     kind=st.integers(1, 5),
     error=st.none() | TEXTS,
     attributes=st.dictionaries(TEXTS, VALUES, max_size=5),
-    events=st.lists(st.builds(SpanEvent, NS, TEXTS, st.dictionaries(TEXTS, VALUES, max_size=3)), max_size=3).map(tuple),
+    events=st.lists(st.builds(RecordedEvent, NS, TEXTS, st.dictionaries(TEXTS, VALUES, max_size=3)), max_size=3).map(
+        tuple
+    ),
     service=st.sampled_from(["", "harchos-sense"]),
 )
 
@@ -190,7 +208,7 @@ def test_what_is_written_is_what_protobuf_reads(spans: list[FinishedSpan]) -> No
                 kind=one.kind,
                 error=status,
                 attributes=_read(one.attributes),
-                events=tuple(SpanEvent(e.time_unix_nano, e.name, _read(e.attributes)) for e in one.events),
+                events=tuple(RecordedEvent(e.time_unix_nano, e.name, _read(e.attributes)) for e in one.events),
                 service="" if own else names["service.name"],
             )
             found.append(read)

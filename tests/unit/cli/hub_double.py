@@ -77,3 +77,13 @@ def hub_double() -> Iterator[HubDouble]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def hub_summary(**stated: object) -> dict[str, object]:
+    """What a hub publishes of itself, where a test states only what it is about."""
+    words = dict.fromkeys(("hub_id", "name", "country", "grid_zone", "provenance", "status", "status_detail"), "")
+    words |= {"version": "", "url": "", "started_at": "2026-03-01T00:00:00Z", "at": "2026-03-01T08:00:00Z"}
+    numbers = ("latitude", "longitude", "pue", "gpus_total", "gpus_free", "nodes_total", "nodes_up", "cpus_total")
+    sizes = ("cpus_free", "memory_gb_total", "memory_gb_free", "storage_gb_total", "agents")
+    counts = dict.fromkeys((*numbers, *sizes, "process_slots_total", "process_slots_free"), 0)
+    return {**words, **counts, "models": [], "workloads": {}, **stated}

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harch.cli.agent_logs import ShippingFigures, TaskOutputs, ship_agent_logs
-from harch.execution.config import AgentConfig
-from harch.execution.spool import Spool
+from harch.cli.agent_logs import ShipperMetrics, TaskOutputs, ship_agent_logs
+from harch.execution.admission import AgentConfig
+from harch.execution.spool import TaskLogSpool
 from harch.execution.taskdir import OutputRecord
-from harch.sentinel.own_logs.following import Following, Told
+from harch.sentinel.log_shipper.tail import NewLines, OutputTail
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -28,7 +28,7 @@ class Task:
             workload=workload, name="train", tenant=tenant, node="n1", trace=f"00-{TRACE}-{'b' * 16}-01"
         )
         (self.folder / "log" / "about.json").write_bytes(msgspec.json.encode(about))
-        self.spool = Spool(str(self.folder / "log"), segment_bytes=16, segments_max=2)
+        self.spool = TaskLogSpool(str(self.folder / "log"), segment_bytes=16, segments_max=2)
 
     def end(self) -> None:
         (self.folder / "ended.json").write_text("{}")
@@ -37,23 +37,23 @@ class Task:
         (self.folder / "log").rename(self.state / "logs" / self.name)
 
 
-def told(following: Following) -> list[Told]:
+def told(following: OutputTail) -> list[NewLines]:
     found = list(following.look())
     for one in found:
         following.done(one)
     return [one for one in found if one.lines]
 
 
-def texts(following: Following) -> list[str]:
+def texts(following: OutputTail) -> list[str]:
     return [line.text for one in told(following) for line in one.lines]
 
 
 @pytest.fixture
-def following(tmp_path: Path) -> Following:
-    return Following(tmp_path / "told.json", TaskOutputs(tmp_path, "a1").sources)
+def following(tmp_path: Path) -> OutputTail:
+    return OutputTail(tmp_path / "told.json", TaskOutputs(tmp_path, "a1").sources)
 
 
-def test_output_names_its_workload_node_and_trace_and_goes_to_its_tenant(tmp_path: Path, following: Following) -> None:
+def test_output_names_its_workload_node_and_trace_and_goes_to_its_tenant(tmp_path: Path, following: OutputTail) -> None:
     Task(tmp_path, "wl_1").spool.write(b"hello\n")
     ((one),) = told(following)
     assert one.source.tenant == "acme"
@@ -62,7 +62,7 @@ def test_output_names_its_workload_node_and_trace_and_goes_to_its_tenant(tmp_pat
 
 
 def test_output_is_followed_from_the_start_to_what_is_kept_of_a_forgotten_task(
-    tmp_path: Path, following: Following
+    tmp_path: Path, following: OutputTail
 ) -> None:
     task = Task(tmp_path, "wl_1")
     assert texts(following) == []
@@ -79,7 +79,7 @@ def test_output_is_followed_from_the_start_to_what_is_kept_of_a_forgotten_task(
     assert following.is_finished(task.name)
 
 
-def test_a_task_that_came_and_went_between_two_looks_is_told_whole(tmp_path: Path, following: Following) -> None:
+def test_a_task_that_came_and_went_between_two_looks_is_told_whole(tmp_path: Path, following: OutputTail) -> None:
     task = Task(tmp_path, "wl_1")
     task.spool.write(b"short life\n")
     task.end()
@@ -87,7 +87,7 @@ def test_a_task_that_came_and_went_between_two_looks_is_told_whole(tmp_path: Pat
     assert texts(following) == ["short life"]
 
 
-def test_what_was_rotated_away_is_counted(tmp_path: Path, following: Following) -> None:
+def test_what_was_rotated_away_is_counted(tmp_path: Path, following: OutputTail) -> None:
     task = Task(tmp_path, "wl_1")
     task.spool.write(b"".join(b"line %d\n" % number for number in range(10)))
     found = texts(following)
@@ -96,7 +96,9 @@ def test_what_was_rotated_away_is_counted(tmp_path: Path, following: Following) 
     assert following.lost_bytes > 0
 
 
-def test_output_that_may_not_rest_here_and_folders_of_others_are_not_told(tmp_path: Path, following: Following) -> None:
+def test_output_that_may_not_rest_here_and_folders_of_others_are_not_told(
+    tmp_path: Path, following: OutputTail
+) -> None:
     task = Task(tmp_path, "wl_1")
     (task.folder / "log" / "about.json").unlink()
     task.spool.write(b"secret\n")
@@ -113,5 +115,5 @@ def test_nothing_ships_where_telemetry_is_off(tmp_path: Path, monkeypatch: pytes
     shipper = ship_agent_logs(config, "http://127.0.0.1:1/api/v1/write")
     assert shipper is not None
     shipper.close()
-    names = {dict(reading.labels)["__name__"] for reading in ShippingFigures(shipper).read()}
+    names = {dict(reading.labels)["__name__"] for reading in ShipperMetrics(shipper).read()}
     assert "harchos_agent_log_lines_dropped_total" in names

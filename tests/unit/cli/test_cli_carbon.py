@@ -12,20 +12,23 @@ from hub_double import HubDouble
 Harch = Callable[..., Result]
 
 
+AT = "2026-01-01T00:00:00Z"
+
+
 def figure(signal: str, value: float | None, **more: Any) -> dict[str, Any]:
     base = {
         "signal": signal,
         "value": value,
         "evidence": "estimated",
         "source": "modelled",
-        "at": "2026-01-01T00:00:00Z",
+        "at": AT,
     }
     return base | more
 
 
-def power(*figures: dict[str, Any], **more: Any) -> dict[str, Any]:
+def power(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
     base = {"hub_id": "dakhla", "grid_zone": "MA", "marginal_g_per_kwh": 756.0, "marginal_rests_on": "the grid"}
-    return base | {"figures": figures} | more
+    return base | {"at": AT, "figures": readings} | more
 
 
 GRID = figure("grid-average-lifecycle", 630.0, unit="g/kWh", note="yearly mean")
@@ -73,7 +76,7 @@ def test_json_is_the_answer_and_nothing_else(hub: HubDouble, harch: Harch) -> No
 def forecast(**more: Any) -> dict[str, Any]:
     hour = {"at": "2026-01-01T05:00:00Z", "g_per_kwh": 400, "low": 300, "high": 520, "low_half": 380, "high_half": 430}
     base = {"hub_id": "dakar", "grid_zone": "SN", "hours": [hour], "model": "persistence", "evidence": "estimated"}
-    return base | more
+    return base | {"made_at": AT} | more
 
 
 def test_a_forecast_has_intervals_and_its_errors_beside_the_naive_ones(hub: HubDouble, harch: Harch) -> None:
@@ -87,7 +90,7 @@ def test_a_forecast_has_intervals_and_its_errors_beside_the_naive_ones(hub: HubD
 
 def test_an_error_that_nobody_knows_is_not_shown_as_none(hub: HubDouble, harch: Harch) -> None:
     hub.on("GET /carbon/forecast", forecast())
-    assert "error: not known" in harch("carbon", "forecast").stderr
+    assert "error: unknown" in harch("carbon", "forecast").stderr
 
 
 def totals(**more: Any) -> dict[str, Any]:
@@ -148,7 +151,8 @@ def hubs(hub: HubDouble) -> None:
 def test_a_report_keeps_methods_apart_says_what_is_estimated_and_who_is_missing(hub: HubDouble, harch: Harch) -> None:
     hubs(hub)
     report = plain(totals(saved=SAVED), total=totals(saved=SAVED))
-    hub.on("GET /carbon/report", {"hub_id": "dakhla", "not_booked_kwh": 0.25, "report": report, "csv": "h\n1\n"})
+    answer = {"hub_id": "dakhla", "at": AT, "not_booked_kwh": 0.25, "report": report, "csv": "h\n1\n"}
+    hub.on("GET /carbon/report", answer)
     done = harch("carbon", "report", "--month", "2026-03")
     assert done.exit_code == 0, done.output
     line = next(line for line in done.stdout.splitlines() if line.startswith("acme"))
@@ -166,7 +170,8 @@ def test_a_report_keeps_methods_apart_says_what_is_estimated_and_who_is_missing(
 
 def test_a_report_as_csv_names_the_hub_of_each_line_and_as_json_who_is_silent(hub: HubDouble, harch: Harch) -> None:
     hubs(hub)
-    hub.on("GET /carbon/report", {"hub_id": "dakhla", "report": plain(total=totals()), "csv": "name,kwh\nacme,2\n"})
+    report = {"hub_id": "dakhla", "at": AT, "report": plain(total=totals()), "csv": "name,kwh\nacme,2\n"}
+    hub.on("GET /carbon/report", report)
     assert harch("carbon", "report", "--csv").stdout == "hub,name,kwh\ndakhla,acme,2\n"
     answer = json.loads(harch("carbon", "report", "--json").stdout)
     assert (answer["items"][0]["hub_id"], answer["silent_hubs"][0]["hub_id"]) == ("dakhla", "dakar")
@@ -192,4 +197,4 @@ def test_why_shows_the_power_the_naive_choice_and_what_all_rests_on(hub: HubDoub
         assert "job at dakhla: 2 kWh, 100% estimated" in done.stdout
         assert words in done.stdout
     hub.on("GET /carbon/why/wl_1", {"workload_id": "wl_1", "hub_id": "dakhla", "report": {}})
-    assert "has used no energy yet" in harch("carbon", "why", "job").stdout
+    assert "has no recorded energy use yet" in harch("carbon", "why", "job").stdout

@@ -13,16 +13,19 @@ from click.testing import Result
 from hub_double import HubDouble
 
 from harch.base.config import Home, Ports
-from harch.cli.findings import Finding, Mark, exit_code_of
-from harch.cli.hub_checks import check_clock, check_peer
-from harch.cli.machine_checks import (
+from harch.cli.checks import (
+    CheckFinding,
+    CheckMark,
     check_cgroups,
+    check_clock,
     check_damage,
     check_home,
     check_key_file,
+    check_peer,
     check_ports,
     check_python,
     check_sandbox,
+    exit_code_of,
 )
 from harch.sdk import Hub
 
@@ -30,19 +33,19 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_an_old_python_is_broken() -> None:
-    assert check_python((3, 10)).mark is Mark.BROKEN
-    assert check_python((3, 12)).mark is Mark.OK
+    assert check_python((3, 10)).mark is CheckMark.BROKEN
+    assert check_python((3, 12)).mark is CheckMark.OK
 
 
 def test_files_that_were_set_aside_as_damaged_are_named(tmp_path: Path) -> None:
-    assert check_damage(Home(tmp_path)).mark is Mark.OK
+    assert check_damage(Home(tmp_path)).mark is CheckMark.OK
     kept = tmp_path / "hub" / "tenants" / "a" / "00000001.damaged"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"x")
     (tmp_path / "hub" / "quarantine").mkdir()
     (tmp_path / "hub" / "quarantine" / "00000002.parquet").write_bytes(b"x")
     finding = check_damage(Home(tmp_path))
-    assert finding.mark is Mark.WARNING
+    assert finding.mark is CheckMark.WARNING
     assert str(kept) in finding.detail or "quarantine" in finding.detail
     assert "and 1 more" in finding.detail
     assert "delete" in finding.fix
@@ -50,7 +53,7 @@ def test_files_that_were_set_aside_as_damaged_are_named(tmp_path: Path) -> None:
 
 def test_a_missing_sandbox_is_a_warning_with_the_package_to_install() -> None:
     finding = check_sandbox(None, {})
-    assert finding.mark is Mark.WARNING
+    assert finding.mark is CheckMark.WARNING
     assert "install bubblewrap" in finding.fix
     assert "tasks run without a sandbox" in finding.detail
 
@@ -58,9 +61,9 @@ def test_a_missing_sandbox_is_a_warning_with_the_package_to_install() -> None:
 @pytest.mark.parametrize("setting", ["HARCH_SANDBOX", "HARCH_PIPELINE_SANDBOX"])
 def test_a_missing_sandbox_that_is_required_is_broken(setting: str) -> None:
     finding = check_sandbox(None, {setting: "required"})
-    assert finding.mark is Mark.BROKEN
+    assert finding.mark is CheckMark.BROKEN
     assert "it is required, so no work runs" in finding.detail
-    assert check_sandbox(None, {setting: "requird"}).mark is Mark.BROKEN
+    assert check_sandbox(None, {setting: "requird"}).mark is CheckMark.BROKEN
 
 
 def test_a_sandbox_that_does_not_work_is_found_by_trying_it(tmp_path: Path) -> None:
@@ -68,9 +71,9 @@ def test_a_sandbox_that_does_not_work_is_found_by_trying_it(tmp_path: Path) -> N
     broken.write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
     broken.chmod(0o755)
     assert "no permissions" in check_sandbox(str(broken), {}).detail
-    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is Mark.BROKEN
+    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is CheckMark.BROKEN
     broken.write_text("#!/bin/sh\nexit 0\n")
-    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is Mark.OK
+    assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is CheckMark.OK
 
 
 @pytest.mark.parametrize(
@@ -88,12 +91,12 @@ def test_a_writable_control_group_is_found_in_both_versions(
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "cgroup.controllers").touch()
     finding = check_cgroups(tmp_path / "membership", tmp_path)
-    assert finding.mark is Mark.OK
+    assert finding.mark is CheckMark.OK
     assert version in finding.detail
 
 
 def test_no_control_group_is_a_warning(tmp_path: Path) -> None:
-    assert check_cgroups(tmp_path / "none", tmp_path).mark is Mark.WARNING
+    assert check_cgroups(tmp_path / "none", tmp_path).mark is CheckMark.WARNING
 
 
 def test_a_key_file_that_others_can_read_is_broken(tmp_path: Path) -> None:
@@ -101,53 +104,53 @@ def test_a_key_file_that_others_can_read_is_broken(tmp_path: Path) -> None:
     key.write_text("hsk_x")
     key.chmod(0o644)
     finding = check_key_file(key)
-    assert finding.mark is Mark.BROKEN
+    assert finding.mark is CheckMark.BROKEN
     assert finding.fix == f"chmod 600 {key}"
     key.chmod(0o600)
-    assert check_key_file(key).mark is Mark.OK
+    assert check_key_file(key).mark is CheckMark.OK
 
 
 def test_a_state_folder_that_is_not_there_yet_is_fine_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
     (finding,) = check_home(Home(tmp_path / "none"))
-    assert finding.mark is Mark.OK
+    assert finding.mark is CheckMark.OK
     (tmp_path / "file").touch()
     (finding,) = check_home(Home(tmp_path / "file"))
-    assert finding.mark is Mark.BROKEN
+    assert finding.mark is CheckMark.BROKEN
 
 
 def test_a_port_that_another_program_holds_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harch.cli.machine_checks._is_hub", lambda port: False)
+    monkeypatch.setattr("harch.cli.checks._is_hub", lambda port: False)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         finding = check_ports(Ports(base=port - 1))
-    assert finding.mark is Mark.BROKEN
+    assert finding.mark is CheckMark.BROKEN
     assert str(port) in finding.detail
     assert "HARCH_PORT_BASE" in finding.fix
 
 
 def test_a_clock_that_disagrees_is_broken() -> None:
-    assert check_clock("u", NOW + timedelta(seconds=2), NOW).mark is Mark.OK
+    assert check_clock("u", NOW + timedelta(seconds=2), NOW).mark is CheckMark.OK
     finding = check_clock("u", NOW - timedelta(minutes=3), NOW)
-    assert finding.mark is Mark.BROKEN
+    assert finding.mark is CheckMark.BROKEN
     assert "3 min behind" in finding.detail
 
 
 @pytest.mark.parametrize(
     ("hub", "mark"),
     [
-        (Hub(id="dakar", name="Dakar", status="ready", age_s=1.0), Mark.OK),
-        (Hub(id="dakar", name="Dakar", status="ready", age_s=99.0), Mark.WARNING),
-        (Hub(id="dakar", name="Dakar", status="draining", age_s=1.0), Mark.WARNING),
-        (Hub(id="dakar", name="Dakar", reachable=False), Mark.BROKEN),
+        (Hub(id="dakar", name="Dakar", status="ready", age_s=1.0), CheckMark.OK),
+        (Hub(id="dakar", name="Dakar", status="ready", age_s=99.0), CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", status="draining", age_s=1.0), CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", reachable=False), CheckMark.BROKEN),
     ],
 )
-def test_each_peer_is_judged(hub: Hub, mark: Mark) -> None:
+def test_each_peer_is_judged(hub: Hub, mark: CheckMark) -> None:
     assert check_peer(hub).mark is mark
 
 
 def test_only_what_is_broken_makes_the_doctor_fail() -> None:
-    assert exit_code_of([Finding("a", Mark.WARNING, "")]) == 0
-    assert exit_code_of([Finding("a", Mark.BROKEN, "")]) == 1
+    assert exit_code_of([CheckFinding("a", CheckMark.WARNING, "")]) == 0
+    assert exit_code_of([CheckFinding("a", CheckMark.BROKEN, "")]) == 1
 
 
 def test_the_whole_visit(harch: Callable[..., Result], hub: HubDouble) -> None:

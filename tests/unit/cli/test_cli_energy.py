@@ -39,22 +39,22 @@ def plan(**more: Any) -> dict[str, Any]:
 
 
 def test_a_plan_shows_its_steps_what_it_costs_and_that_it_is_modelled(hub: HubDouble, harch: Harch) -> None:
-    hub.on("GET /energy/plan", plan(modelled=True, notes=["nobody stated a contract"]))
+    hub.on("GET /energy/plan", plan(modelled=True, notes=["no contract is configured"]))
     done = harch("energy", "plan")
     assert done.exit_code == 0, done.output
     line = next(line for line in done.stdout.splitlines() if line.startswith("Thu 01 Jan 05:00"))
     for words in ("10.0", "8.0", "4.0", "-2.0", "7 kWh", "85.00 USD/MWh", "630"):
         assert words in line
     assert "`some contract` (MODELLED): 12.50 USD" in done.stdout
-    assert "nobody stated a contract" in done.stderr
+    assert "no contract is configured" in done.stderr
 
 
 def test_a_budget_that_cannot_be_kept_is_said(hub: HubDouble, harch: Harch) -> None:
     carbon = {"emitted_kg": 300, "budget_kg": 100, "budget_kept": False, "over_kg": 200}
     hub.on("GET /energy/plan", plan(carbon=carbon))
-    assert "the carbon budget CANNOT be kept: 200.0 kg above" in harch("energy", "plan").stdout
+    assert "the carbon budget CANNOT be met: 200.0 kg above" in harch("energy", "plan").stdout
     hub.on("GET /energy/plan", plan(carbon={"emitted_kg": 90, "budget_kg": 100, "shadow_per_t": 42}))
-    assert "its last tonne is worth 42 USD" in harch("energy", "plan").stdout
+    assert "shadow price 42 USD" in harch("energy", "plan").stdout
 
 
 def test_a_plot_is_plain_text_and_says_what_its_marks_mean(hub: HubDouble, harch: Harch) -> None:
@@ -72,7 +72,7 @@ def test_prices_say_on_which_price_per_tonne_they_rest(hub: HubDouble, harch: Ha
     shown = harch("energy", "prices").stdout
     assert "135.40 USD/MWh" in shown
     assert "carbon at 120 USD/t: shadow price" in shown
-    assert "last tonne of the carbon budget is worth 120 USD" in shown
+    assert "shadow price of the carbon budget is 120 USD" in shown
 
 
 def test_bids_on_paper_are_called_so_and_refused_ones_have_a_reason(hub: HubDouble, harch: Harch) -> None:
@@ -83,7 +83,7 @@ def test_bids_on_paper_are_called_so_and_refused_ones_have_a_reason(hub: HubDoub
     done = harch("energy", "bids")
     assert "not sent: bid-2 (day-size): too much; raise it" in done.stdout
     assert "the market: slow" in done.stdout
-    assert "paper trading: no order has left this machine" in done.stderr
+    assert "paper trading: no order leaves this machine" in done.stderr
     assert "sent from 2026-01-01 11:30 UTC" in done.stderr
 
 

@@ -14,7 +14,7 @@ from click.testing import Result
 
 from harch.base.errors import HarchError
 from harch.cli.failure import wants_json
-from harch.cli.federation import Step, _step
+from harch.cli.local_federation import StartStep, _step
 from harch.cli.main import VERBS, root
 
 Harch = Callable[..., Result]
@@ -79,7 +79,7 @@ def test_a_fault_of_ours_is_told_without_a_stack(harch: Harch, monkeypatch: pyte
     def explode(**words: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("harch.cli.explain.command.callback", explode)
+    monkeypatch.setattr("harch.cli.verbs.help.explain_command.callback", explode)
     result = harch("explain", "E0301")
     assert result.exit_code == 1
     assert "error[E1001]: ZeroDivisionError" in result.stderr
@@ -137,5 +137,5 @@ async def test_up_goes_on_without_a_hub_that_only_a_person_can_help(
 ) -> None:
     answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"name": "Dakhla", **summary}))
     async with httpx.AsyncClient(transport=answer) as client:
-        assert (await _step(client, "http://hub") is Step.READY) is is_ready
+        assert (await _step(client, "http://hub") is StartStep.READY) is is_ready
     assert ("accept-loss" in capsys.readouterr().err) == ("accept-loss" in str(summary["status_detail"]))

@@ -36,7 +36,7 @@ def plan(**more: Any) -> dict[str, Any]:
     base = {
         "workload_id": "wl_2",
         "possible": True,
-        "sentence": "moving 1 (wl_1) frees one node for wl_2; 30 GPU-seconds are done again",
+        "sentence": "moving 1 (wl_1) frees one node for wl_2; 30 GPU-seconds are repeated",
         "pays": True,
         "level": "node",
         "nodes": [NODE],
@@ -62,9 +62,9 @@ def test_nodes_are_cordoned_opened_and_drained(hub: HubDouble, harch: Harch) -> 
     hub.on(f"PATCH /nodes/{NODE}", node(cordoned=True, tasks=1), node())
     hub.on(f"POST /nodes/{NODE}/drain", node(cordoned=True, tasks=2))
     hub.on(f"GET /nodes/{NODE}", node(cordoned=True, tasks=0))
-    assert harch("node", "cordon", NODE, "--why", "fan").stdout == f"cordoned {NODE}; 1 task there go on\n"
+    assert harch("node", "cordon", NODE, "--why", "fan").stdout == f"cordoned {NODE}; 1 task still running\n"
     assert hub.asked[0].body == {"cordoned": True, "why": "fan"}
-    assert harch("node", "uncordon", NODE).stdout == f"opened {NODE}; 7 of 8 GPUs free\n"
+    assert harch("node", "uncordon", NODE).stdout == f"reopened {NODE}; 7 of 8 GPUs free\n"
     assert harch("node", "drain", NODE).stdout == f"drained {NODE}; 2 tasks still there\n"
     assert harch("node", "drain", NODE, "--wait").stdout == f"drained {NODE}; 0 tasks still there\n"
 
@@ -121,7 +121,7 @@ def test_a_plan_shows_moves_room_and_cost(hub: HubDouble, harch: Harch) -> None:
     assert result.exit_code == 0
     assert "small" in result.stdout
     assert f"frees {NODE} for wl_2" in result.stdout
-    assert "30 GPU-seconds are done again; it pays" in result.stdout
+    assert "30 GPU-seconds are repeated; worth it" in result.stdout
     assert [asked.body for asked in hub.asked] == [{"apply": False}]
 
 
@@ -131,7 +131,7 @@ def test_moves_are_made_only_after_a_yes(hub: HubDouble, harch: Harch) -> None:
     assert len(hub.asked) == 1
     result = harch("defrag", "large", "--apply", "-y")
     assert "moving: 1" in result.stdout
-    assert "it does not pay" in result.stdout
+    assert "not worth it" in result.stdout
     assert hub.asked[-1].body == {"apply": True}
     assert harch("defrag", "large", "--apply", "--json").exit_code == 2
     assert json.loads(harch("defrag", "large", "--apply", "-y", "--json").stdout)["moves"][0]["name"] == "small"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.cli.pipeline_file import read_documents, read_table
-from harch.cli.pipeline_top import HEADERS, notes_of, rows_of
+from harch.cli.pipelines.apply import read_documents, read_table
+from harch.cli.pipelines.top import HEADERS, notes_of, rows_of
 from harch.sdk.pipeline_types import Pipeline, PipelineStage
 
 FILE = """\

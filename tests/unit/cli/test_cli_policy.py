@@ -12,9 +12,9 @@ import pytest
 from click.testing import Result
 from hub_double import HubDouble
 
-from harch.cli.policy_world import world_of
-from harch.sovereignty.in_force import jurisdictions_in_force
-from harch.sovereignty.tag_input import parse_tag
+from harch.cli.verbs.policy_trials import world_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+from harch.sovereignty.tags import parse_tag
 
 Harch = Callable[..., Result]
 
@@ -79,7 +79,7 @@ def test_a_failing_test_ends_with_1_and_says_what_came_instead(harch: Harch, bun
     (bundle / "cases.json").write_text(json.dumps([{**CASES[0], "allow": True}]))
     result = harch("policy", "test", str(bundle))
     assert result.exit_code == 1
-    assert "wanted allow, got denied" in result.stdout
+    assert "expected allow, got denied" in result.stdout
 
 
 def test_explain_shows_every_hub_and_all_rules_side_by_side(harch: Harch, bundle: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_explain_shows_every_hub_and_all_rules_side_by_side(harch: Harch, bundle
     assert all(answer["compiled"] == (answer["default"]["ground"] == "allowed") for answer in found)
     shown = harch(*words)
     assert shown.exit_code == 0
-    assert "dakar stands in SN; allowed: MA" in shown.stdout
+    assert "dakar is in SN; allowed: MA" in shown.stdout
 
 
 def test_explain_ends_with_4_if_no_hub_may_run_it(harch: Harch, bundle: Path, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_activate_sends_the_files_and_shows_what_is_in_force(harch: Harch, hub: 
     hub.on("PUT /policies/active", STATUS)
     hub.on("GET /policies/active", STATUS)
     hub.on("DELETE /policies/active", {"active": False, "digest": "builtin-1"})
-    assert "acme 1.0.0 is in force" in harch("policy", "activate", str(bundle)).stdout
+    assert "acme 1.0.0 is active" in harch("policy", "activate", str(bundle)).stdout
     assert "digest dddd" in harch("policy", "status").stdout
-    assert "built-in rules alone" in harch("policy", "deactivate").stdout
+    assert "only the built-in rules apply" in harch("policy", "deactivate").stdout
 
 
 def test_jurisdictions_are_listed(harch: Harch) -> None:

@@ -11,7 +11,7 @@ from click.testing import Result
 from hub_double import HubDouble
 
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
+from harch.sovereignty.tags import parse_tag
 
 Harch = Callable[..., Result]
 

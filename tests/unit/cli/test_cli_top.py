@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from hub_double import HubDouble, hub_double
+from hub_double import HubDouble, hub_double, hub_summary
 
 PATIENCE_S = 30.0
 HOME = "\x1b[H"  # how every drawing of the screen begins
@@ -32,12 +32,13 @@ HUBS: list[dict[str, Any]] = [
         "age_s": 0.0,
         "provenance": "modelled",
         "capacity": {"total_gpus": 640, "available_gpus": 632},
-        "summary": {"workloads": {"running": 1, "pending": 2}},
+        "summary": hub_summary(workloads={"running": 1, "pending": 2}),
     },
     {"id": "dakar", "name": "Dakar", "standing": "suspected", "country": "SN", "reachable": False, "age_s": 9.0},
 ]
 POWER = {
     "hub_id": "dakhla",
+    "at": "2026-03-01T08:00:00Z",
     "load_kw": 240.0,
     "figures": [{"signal": "grid-average-lifecycle", "value": 630.0, "unit": "g/kWh", "evidence": "estimated"}],
 }
@@ -177,12 +178,12 @@ def test_a_real_terminal_is_drawn_sorted_filtered_resized_and_left_as_it_was(fed
 
 def test_another_hub_is_asked_when_the_first_is_gone(federation: HubDouble) -> None:
     from harch.base.clock import SystemClock
-    from harch.cli.top_gather import Federation
+    from harch.cli.live_screen.poller import FederationPoller
 
     with hub_double() as second:
         both = [HUBS[0], {**HUBS[1], "reachable": True, "endpoint": second.url}]
         federation.on("GET /hubs", {"items": both, "total": 2})
-        looked = Federation()
+        looked = FederationPoller()
         now = SystemClock().now()
         assert looked.look(now).seen_from == "dakhla"
         federation.fail("GET /hubs", 503, "E0801", "restarts")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from hub_double import HubDouble
+from hub_double import HubDouble, hub_summary
 
 Harch = Callable[..., Result]
 
@@ -38,10 +38,10 @@ def page(*items: Any, total: int | None = None) -> dict[str, Any]:
 
 def explanation(verdict: str = "must_wait", *, residency: bool = True) -> dict[str, Any]:
     rules = [
-        {"rule": "residency", "passed": residency, "detail": "stands in MA; allowed: MA"},
+        {"rule": "residency", "passed": residency, "detail": "is in MA; allowed: MA"},
         {"rule": "capacity", "passed": False, "detail": "0 fit now", "nearest_fix": "starts when 8 GPUs come free"},
     ]
-    far = {"rule": "residency", "passed": False, "detail": "stands in SN; allowed: MA", "nearest_fix": "choose MA"}
+    far = {"rule": "residency", "passed": False, "detail": "is in SN; allowed: MA", "nearest_fix": "choose MA"}
     return {
         "subject": "train",
         "verdict": verdict,
@@ -61,6 +61,7 @@ def explanation(verdict: str = "must_wait", *, residency: bool = True) -> dict[s
     }
 
 
+H100 = {"model": "h100-80gb", "memory_gb": 80, "total": 320, "free": 300, "gpus_per_node_max": 8, "free_shapes": []}
 HUBS = page(
     {
         "id": "dakhla",
@@ -71,7 +72,7 @@ HUBS = page(
         "provenance": "modelled",
         "age_s": 0.0,
         "capacity": {"total_gpus": 640, "available_gpus": 600},
-        "summary": {"models": [{"model": "h100-80gb", "memory_gb": 80, "total": 320, "free": 300}]},
+        "summary": hub_summary(models=[H100]),
     },
     {"id": "dakar", "name": "Dakar", "status": "ready", "country": "SN", "reachable": False, "age_s": 75.0},
 )
@@ -110,7 +111,7 @@ def test_run_follows_a_restarted_workload_from_the_start_of_its_new_log(harch: H
     result = harch("run", "--", "true")
     assert result.exit_code == 0
     assert result.stdout == "first\nsecond\n"
-    assert "was started again (attempt 2)" in result.stderr
+    assert "was restarted (attempt 2)" in result.stderr
     logs = [asked.params for asked in hub.asked if asked.path.endswith("/logs")]
     assert [(params["attempt"], params["offset"]) for params in logs] == [("1", "0"), ("2", "0"), ("2", "7")]
 
@@ -174,7 +175,7 @@ def test_ctrl_c_stops_following_and_says_how_to_stop_the_work(
     monkeypatch.setattr("harch.cli.follow.follow", interrupted)
     result = harch("run", "--", "sleep", "60")
     assert result.exit_code == 130
-    assert "train goes on" in result.stderr
+    assert "train keeps running" in result.stderr
     assert "harch stop wl_1" in result.stderr
     assert [asked.method for asked in hub.asked] == ["POST"]
 
@@ -195,7 +196,7 @@ def test_run_goes_to_the_named_hub(harch: Harch, hub: HubDouble) -> None:
         (["--country", "MRO", "--", "x"], "countries_allowed[0]: `MRO` is not valid"),
         (["--memory", "16 apples", "--", "x"], "write e.g. 512MB, 16GB or 1TB"),
         (["--max-duration", "soon", "--", "x"], "write e.g. 90s, 30m, 12h or 2d"),
-        (["--env", "HARCH_NOT_SET_ANYWHERE", "--", "x"], "has no value here"),
+        (["--env", "HARCH_NOT_SET_ANYWHERE", "--", "x"], "is not set"),
         ([], "no command to run"),
         (["--modelled-duration", "5s", "--", "x"], "excludes `command`"),
     ],
@@ -215,10 +216,10 @@ def test_units_become_numbers(harch: Harch, hub: HubDouble) -> None:
 
 
 def test_a_refusal_of_the_hub_has_its_own_exit_code(harch: Harch, hub: HubDouble) -> None:
-    hub.fail("POST /workloads", 403, "E0902", "dakhla stands in MA", "choose a hub in SN")
+    hub.fail("POST /workloads", 403, "E0902", "dakhla is in MA", "choose a hub in SN")
     result = harch("run", "-d", "--country", "SN", "--", "true")
     assert result.exit_code == 4
-    assert result.stderr == "error[E0902]: dakhla stands in MA\n\nhint: choose a hub in SN\n"
+    assert result.stderr == "error[E0902]: dakhla is in MA\n\nhint: choose a hub in SN\n"
     result = harch("run", "--json", "-d", "--country", "SN", "--", "true")
     assert json.loads(result.stdout)["error"]["code"] == "E0902"
 
@@ -236,12 +237,12 @@ def test_why_shows_every_hub_and_every_rule_without_colour(harch: Harch, hub: Hu
         "  would help  starts when 8 GPUs come free",
         "",
         "dakhla (MA), live: cannot take it now",
-        "  pass  residency  stands in MA; allowed: MA",
+        "  pass  residency  is in MA; allowed: MA",
         "  FAIL  capacity   0 fit now",
         "                   fix: starts when 8 GPUs come free",
         "",
         "dakar (SN), from its summary, 2.5 s old: can never take it",
-        "  FAIL  residency  stands in SN; allowed: MA",
+        "  FAIL  residency  is in SN; allowed: MA",
         "                   fix: choose MA",
     ]
     assert json.loads(harch("why", "train", "--json").stdout)["verdict"] == "must_wait"
@@ -282,12 +283,12 @@ def test_apply_does_not_submit_what_can_never_run(harch: Harch, hub: HubDouble, 
 def test_apply_needs_an_answer_or_a_yes(harch: Harch, hub: HubDouble, file: str) -> None:
     result = harch("apply", file)
     assert result.exit_code == 2
-    assert "add -y" in result.stderr
+    assert "pass --yes" in result.stderr
     assert hub.asked == []
 
 
 def test_apply_asks_on_a_terminal(harch: Harch, hub: HubDouble, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harch.cli.apply.nobody_to_ask", lambda: False)
+    monkeypatch.setattr("harch.cli.verbs.apply.is_not_interactive", lambda: False)
     hub.on("POST /workloads/plan", explanation("fits_now"))
     hub.on("POST /workloads", workload("pending"), status=201)
     assert harch("apply", file, "-d", stdin="n\n").exit_code == 1
@@ -325,7 +326,7 @@ def test_apply_says_what_was_submitted_before_an_error(harch: Harch, hub: HubDou
     hub.answers["POST /workloads"] = [(201, workload()), (409, refused)]
     result = harch("apply", str(path), "-y", "-d")
     assert result.exit_code == 1
-    assert "rename it; submitted before it: wl_1" in result.stderr
+    assert "rename it; already submitted: wl_1" in result.stderr
 
 
 def test_a_file_that_is_missing_or_wrong_is_a_usage_error(harch: Harch, hub: HubDouble, tmp_path: Path) -> None:
@@ -414,7 +415,7 @@ def test_ps_of_all_hubs_names_owner_runner_and_who_did_not_answer(harch: Harch, 
     assert header.split()[2:5] == ["OWNER", "RUNS", "AT"]
     assert row.split()[2:4] == ["tangier", "dakar"]
     assert "abidjan is not in this list (suspected); 90 s ago it had 2 running" in shown.stderr
-    assert "casablanca is not in this list (never heard); nothing is known of it" in shown.stderr
+    assert "casablanca is not in this list (never heard); no data about it" in shown.stderr
     assert hub.asked[0].params["scope"] == "federation"
     document = json.loads(harch("ps", "--all", "--json").stdout)
     assert [one["hub_id"] for one in document["silent_hubs"]] == ["abidjan", "casablanca"]
@@ -425,21 +426,21 @@ def test_ps_says_of_which_work_nothing_was_heard_for_long_and_whose_owner_is_sil
 ) -> None:
     unheard = workload(hub_id="dakhla", runner_hub="dakar", unheard_s=420.0)
     hub.on("GET /workloads", page(unheard))
-    assert "not heard of for 7 min from dakar" in harch("ps").stdout
-    guest = workload(hub_id="dakar", runner_hub="dakhla", guest=True)
-    hub.on("GET /workloads", {**page(guest), "silent_hubs": [], "complete": True})
+    assert "no message for 7 min from dakar" in harch("ps").stdout
+    borrowed = workload(hub_id="dakar", runner_hub="dakhla", guest=True)
+    hub.on("GET /workloads", {**page(borrowed), "silent_hubs": [], "complete": True})
     assert "its owner does not answer" in harch("ps", "--all").stdout
-    hub.on("GET /workloads", page(guest))
+    hub.on("GET /workloads", page(borrowed))
     assert "does not answer" not in harch("ps", "--guests").stdout
 
 
 def test_hubs_count_their_own_work_and_guests_apart(harch: Harch, hub: HubDouble) -> None:
     own, other = HUBS["items"]
-    with_guests = {**own, "active_workloads": 5, "summary": {"guests": {"running": 2}}}
+    with_guests = {**own, "active_workloads": 5, "summary": hub_summary(guests={"running": 2})}
     hub.on("GET /hubs", {"items": [with_guests, {**other, "active_workloads": 3}], "total": 2})
     lines = harch("hubs").stdout.splitlines()
-    assert "5 + 2 guests" in lines[1]
-    assert "guest" not in lines[2]
+    assert "5 + 2 borrowed" in lines[1]
+    assert "borrowed" not in lines[2]
 
 
 def test_ps_shows_where_lent_work_runs_and_guests_only_when_asked(harch: Harch, hub: HubDouble) -> None:
@@ -448,9 +449,9 @@ def test_ps_shows_where_lent_work_runs_and_guests_only_when_asked(harch: Harch, 
     assert "guests" not in hub.asked[0].params
     hub.on("GET /workloads", page(workload(hub_id="dakhla", runner_hub="dakhla")))
     assert "RUNS AT" not in harch("ps").stdout
-    harch("ps", "--guests")
+    harch("ps", "--borrowed")
     assert hub.asked[-1].params["guests"] == "true"
-    assert harch("ps", "--all", "--guests").exit_code == 2
+    assert harch("ps", "--all", "--borrowed").exit_code == 2
 
 
 def test_a_hub_is_drained_until_nothing_is_left(harch: Harch, hub: HubDouble) -> None:

@@ -9,21 +9,24 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from top_samples import LOOK
 
-from harch.cli.columns import Column, fit
-from harch.cli.top_keys import keys_in
-from harch.cli.top_look import Look
-from harch.cli.top_screen import screen
-from harch.cli.top_view import HUB_ORDERS, View, filtered, pressed
+from harch.cli.live_screen.screen import TableColumn, fit, screen
+from harch.cli.live_screen.snapshot import FederationSnapshot
+from harch.cli.live_screen.view_options import HUB_ORDERS, ViewOptions, filtered, pressed
+from harch.cli.verbs.top import keys_in
 
 
 def lines(
-    view: View | None = None, width: int = 160, height: int = 60, look: Look = LOOK, trouble: str = ""
+    view: ViewOptions | None = None,
+    width: int = 160,
+    height: int = 60,
+    look: FederationSnapshot = LOOK,
+    trouble: str = "",
 ) -> list[str]:
-    return [line.plain for line in screen(look, view or View(), width, height, trouble=trouble)]
+    return [line.plain for line in screen(look, view or ViewOptions(), width, height, trouble=trouble)]
 
 
-def after(*keys: str) -> View:
-    view = View()
+def after(*keys: str) -> ViewOptions:
+    view = ViewOptions()
     for key in keys:
         view = pressed(view, key)
     return view
@@ -32,7 +35,7 @@ def after(*keys: str) -> View:
 def test_a_wide_screen_shows_everything_with_how_it_was_found() -> None:
     text = "\n".join(lines())
     assert lines()[0].startswith(
-        "harch top, 3 hubs, 1 away; 264 of 1,014 GPUs used; 3 workloads; 1 alerts; seen from dakhla"
+        "harch top, 3 hubs, 1 unreachable; 264 of 1,014 GPUs used; 3 workloads; 1 alerts; seen from dakhla"
     )
     (dakar,) = [line for line in lines() if line.startswith("Dakar")]
     assert dakar.split()[:6] == ["Dakar", "SN", "ready", "200", "of", "214"]
@@ -55,7 +58,7 @@ def test_text_of_others_cannot_move_the_cursor() -> None:
 
 @given(width=st.integers(1, 250), height=st.integers(1, 80), hidden=st.sets(st.sampled_from(["hubs", "events"])))
 def test_it_fits_every_terminal(width: int, height: int, hidden: set[str]) -> None:
-    drawn = lines(View(hidden=frozenset(hidden)), width, height)
+    drawn = lines(ViewOptions(hidden=frozenset(hidden)), width, height)
     assert 1 <= len(drawn) <= height
     assert all(cell_len(line) <= width for line in drawn)
 
@@ -75,9 +78,9 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_keys_sort_filter_hide_pause_and_quit() -> None:
     assert [hub.name for hub in filtered(LOOK, after("s")).hubs] == ["Dakar", "Dakhla", "Abidjan"]  # most used first
     assert [hub.name for hub in filtered(LOOK, after("s", "r")).hubs] == ["Abidjan", "Dakhla", "Dakar"]
-    assert after(*"s" * len(HUB_ORDERS)) == View()
-    assert [hub.name for hub in filtered(LOOK, View(order="power")).hubs][-1] == "Abidjan"  # not known: last
-    assert [one.name for one in filtered(LOOK, View()).workloads] == ["large", "small", "waits"]
+    assert after(*"s" * len(HUB_ORDERS)) == ViewOptions()
+    assert [hub.name for hub in filtered(LOOK, ViewOptions(order="power")).hubs][-1] == "Abidjan"  # not known: last
+    assert [one.name for one in filtered(LOOK, ViewOptions()).workloads] == ["large", "small", "waits"]
     found = filtered(LOOK, after("/", *"dakX", "\x7f", "ar", "\r"))
     assert [hub.name for hub in found.hubs] == ["Dakar"]
     assert after("/", "x", "\x1b").needle == ""
@@ -88,7 +91,7 @@ def test_keys_sort_filter_hide_pause_and_quit() -> None:
     assert "(paused)" in lines(after(" "))[0]
     assert (after("+").interval_s, after("-").interval_s) == (1.0, 4.0)
     assert after("q").leaving
-    assert after("\x1b[A") == View()
+    assert after("\x1b[A") == ViewOptions()
     assert not after("/", "q").leaving
     assert lines(after("/", "d", "a"))[-1].startswith("filter: da_")
 
@@ -103,12 +106,12 @@ def test_nothing_at_all_is_said_in_words() -> None:
     empty = replace(LOOK, workloads=(), pipelines=(), alerts=(), events=(), missing=())
     text = "\n".join(lines(look=empty))
     assert "no unfinished work" in text
-    assert "nothing fires" in text
+    assert "no alerts firing" in text
 
 
 @pytest.mark.parametrize(("width", "titles"), [(40, ["A", "B", "REST"]), (16, ["A", "REST"]), (9, ["A"])])
 def test_columns_go_by_importance_and_the_last_takes_the_rest(width: int, titles: list[str]) -> None:
-    columns = (Column("A"), Column("B", 2), Column("REST", 1, takes_rest=True))
+    columns = (TableColumn("A"), TableColumn("B", 2), TableColumn("REST", 1, takes_rest=True))
     drawn = [line.plain for line in fit(columns, [("一二三", "bbbbbb", "x" * 50)], width)]
     assert drawn[0].split() == titles
     assert all(cell_len(line) <= width for line in drawn)

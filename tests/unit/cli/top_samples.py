@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from harch.cli.top_look import AlertLine, EventLine, HubLine, Look, Missing, PipelineLine, WorkLine
+from harch.cli.live_screen.snapshot import (
+    AlertLine,
+    EventLine,
+    FederationSnapshot,
+    HubLine,
+    Missing,
+    PipelineLine,
+    WorkLine,
+)
 
 AT = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
 
@@ -45,7 +53,7 @@ def work(name: str, gpus: float, status: str = "running") -> WorkLine:
     )
 
 
-LOOK = Look(
+LOOK = FederationSnapshot(
     at=AT,
     seen_from="dakhla",
     hubs=(

@@ -11,7 +11,7 @@ import numpy as np
 
 from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
 from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import Battery, Problem
+from harch.energy.procurement.problem import Battery, ProcurementProblem
 from harch.energy.steps import Steps
 from harch.energy.tariffs.file import parse_tariff
 from harch.energy.tariffs.terms import Tariff
@@ -106,10 +106,10 @@ def hours(count: int, start: datetime = START) -> Steps:
     return Steps(start, 3600, count)
 
 
-def problem(prices: Sequence[float], **changes: Any) -> Problem:
+def problem(prices: Sequence[float], **changes: Any) -> ProcurementProblem:
     """A load of 1 kWh per hour, nothing of its own, and an objective that is the bill and nothing else."""
     count = len(prices)
-    plain = Problem(
+    plain = ProcurementProblem(
         steps=hours(count),
         currency="USD",
         load_kwh=np.ones(count),
@@ -128,7 +128,7 @@ def problem(prices: Sequence[float], **changes: Any) -> Problem:
     return replace(plain, **arrays)
 
 
-def planned(asked: Problem) -> ProcurementPlan:
+def planned(asked: ProcurementProblem) -> ProcurementPlan:
     plan = plan_procurement(asked)
     assert not isinstance(plan, PlanFailure), plan
     return plan

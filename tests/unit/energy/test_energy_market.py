@@ -11,13 +11,11 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.energy.market.adapter import PAPER, Fill, PaperMarket
-from harch.energy.market.bids import Bid, Part, bids_from
-from harch.energy.market.book import Book, Event, Row, row_from_plain
-from harch.energy.market.desk import TradingDesk
-from harch.energy.market.limits import Switch, TradingLimits, admit
+from harch.energy.market.bids import Bid, BidPart, bids_from
+from harch.energy.market.ledger import BidEvent, BidLedger, Row, row_from_plain
+from harch.energy.market.trading import Switch, TradingLimits, TradingService, admit
+from harch.energy.procurement.planner import plan_by_rule
 from harch.energy.procurement.problem import Battery, FlexibleLoad
-from harch.energy.procurement.rule import plan_by_rule
-from harch.energy.rendering import PAPER_LABEL, bids_lines, book_as_plain, book_lines
 from harch.energy.tariffs.prices import SpotSeries
 from harch.energy.tariffs.terms import SpotPrice
 from unit.energy.energy_fixtures import START, hours, planned, problem, spot_tariff
@@ -43,7 +41,7 @@ def bid(hour: int = 0, kwh: float = 100.0, limit: float = 80.0, **changes: objec
         zone="ES",
         delivery=delivery,
         step_s=3600,
-        part=Part.FIRM,
+        part=BidPart.FIRM,
         kwh=kwh,
         limit_per_mwh=limit,
         currency="EUR",
@@ -56,9 +54,9 @@ def paper(price: float = 50.0, **options: float) -> PaperMarket:
     return PaperMarket(SpotSeries("ES", "EUR", steps, np.full(72, price)), terms(), **options)
 
 
-def desk(adapter: object = None) -> tuple[TradingDesk, list[Row]]:
+def desk(adapter: object = None) -> tuple[TradingService, list[Row]]:
     kept: list[Row] = []
-    return TradingDesk(adapter or paper(), terms(), LIMITS, kept.extend, Book()), kept  # type: ignore[arg-type]
+    return TradingService(adapter or paper(), terms(), LIMITS, kept.extend, BidLedger()), kept  # type: ignore[arg-type]
 
 
 def test_bids_are_made_for_hours_whose_price_is_not_published_yet() -> None:
@@ -66,7 +64,7 @@ def test_bids_are_made_for_hours_whose_price_is_not_published_yet() -> None:
     plan = replace(plan, steps=hours(30, NOW))
     bids = bids_from(plan, terms(), hub="dakhla", now=NOW, firm_limit_per_mwh=250)
     assert [found.delivery for found in bids] == [TOMORROW + timedelta(hours=hour) for hour in range(16)]
-    assert {found.part for found in bids} == {Part.FIRM}
+    assert {found.part for found in bids} == {BidPart.FIRM}
     assert {found.limit_per_mwh for found in bids} == {250}
 
 
@@ -77,9 +75,9 @@ def test_what_can_wait_is_bid_at_what_it_is_worth() -> None:
     plan = replace(plan, steps=hours(2, TOMORROW))
     found = bids_from(plan, terms(), hub="dakhla", now=NOW, firm_limit_per_mwh=250, fee_per_mwh=5)
     first = {each.part: each for each in found if each.delivery == TOMORROW}
-    assert first[Part.FIRM].kwh == 10
-    assert first[Part.FLEXIBLE].kwh == 70
-    assert 25 <= first[Part.FLEXIBLE].limit_per_mwh <= 85
+    assert first[BidPart.FIRM].kwh == 10
+    assert first[BidPart.FLEXIBLE].kwh == 70
+    assert 25 <= first[BidPart.FLEXIBLE].limit_per_mwh <= 85
     assert sum(each.kwh for each in found) == pytest.approx(plan.import_kwh.sum())
 
 
@@ -87,7 +85,7 @@ def test_a_plan_of_the_rule_bids_firmly() -> None:
     plan = plan_by_rule(problem([30, 90], load_kwh=[10, 60]))
     plan = replace(plan, steps=hours(2, TOMORROW))  # type: ignore[arg-type]
     found = bids_from(plan, terms(), hub="dakhla", now=NOW, firm_limit_per_mwh=250)  # type: ignore[arg-type]
-    assert [each.part for each in found] == [Part.FIRM, Part.FIRM]
+    assert [each.part for each in found] == [BidPart.FIRM, BidPart.FIRM]
 
 
 def test_the_id_of_a_bid_follows_from_hub_hour_and_part() -> None:
@@ -109,7 +107,7 @@ def test_the_id_of_a_bid_follows_from_hub_hour_and_part() -> None:
     ],
 )
 def test_a_bid_beyond_a_limit_is_refused_with_its_rule(wrong: Bid, rule: str) -> None:
-    admission = admit((wrong,), Book(), LIMITS, ON, terms(), now=NOW)
+    admission = admit((wrong,), BidLedger(), LIMITS, ON, terms(), now=NOW)
     assert admission.accepted == ()
     assert [no.rule for no in admission.rejected] == [rule]
     assert admission.rejected[0].nearest_fix
@@ -117,14 +115,14 @@ def test_a_bid_beyond_a_limit_is_refused_with_its_rule(wrong: Bid, rule: str) ->
 
 def test_limits_of_a_day_count_what_was_accepted_before() -> None:
     many = tuple(bid(hour, kwh=450, limit=100) for hour in range(6))
-    admission = admit(many, Book(), LIMITS, ON, terms(), now=NOW)
+    admission = admit(many, BidLedger(), LIMITS, ON, terms(), now=NOW)
     assert len(admission.accepted) == 4
     assert {no.rule for no in admission.rejected} == {"day-size"}
     dear = tuple(bid(hour, kwh=450, limit=300) for hour in range(12))
     wide = replace(LIMITS, kwh_per_day_max=1e6)
-    assert sum(each.amount_max for each in admit(dear, Book(), wide, ON, terms(), now=NOW).accepted) <= 1000
+    assert sum(each.amount_max for each in admit(dear, BidLedger(), wide, ON, terms(), now=NOW).accepted) <= 1000
     next_day = bid(24, kwh=450, limit=100)
-    assert admit((*many, next_day), Book(), LIMITS, ON, terms(), now=NOW).accepted[-1] == next_day
+    assert admit((*many, next_day), BidLedger(), LIMITS, ON, terms(), now=NOW).accepted[-1] == next_day
 
 
 async def test_limits_of_a_day_count_what_the_book_holds() -> None:
@@ -155,7 +153,7 @@ async def test_the_same_bid_twice_is_one_bid() -> None:
     trading, kept = desk()
     for _ in range(3):
         assert await trading.submit((bid(),), ON, now=NOW) == ()
-    assert [row.event for row in kept] == [Event.PLANNED, Event.SUBMITTED]
+    assert [row.event for row in kept] == [BidEvent.PLANNED, BidEvent.SUBMITTED]
     rejected = await trading.submit((bid(kwh=99),), ON, now=NOW)
     assert [no.rule for no in rejected] == ["submitted"]
 
@@ -173,15 +171,15 @@ async def test_a_bid_is_written_down_before_it_is_sent_and_sent_again_after_a_cr
     trading, kept = desk(market)
     with pytest.raises(ConnectionError):
         await trading.submit((bid(),), ON, now=NOW)
-    assert [row.event for row in kept] == [Event.PLANNED, Event.SUBMITTED]
+    assert [row.event for row in kept] == [BidEvent.PLANNED, BidEvent.SUBMITTED]
     market.broken = False
-    restarted = TradingDesk(market, terms(), LIMITS, kept.extend, Book.of(kept))
+    restarted = TradingService(market, terms(), LIMITS, kept.extend, BidLedger.of(kept))
     await restarted.resume(Switch("stopped"), now=NOW)
     await restarted.collect(now=NOW + timedelta(hours=4))
     assert len(kept) == 2
     await restarted.resume(ON, now=NOW)
     await restarted.collect(now=NOW + timedelta(hours=4))
-    assert [row.event for row in kept] == [Event.PLANNED, Event.SUBMITTED, Event.FILLED]
+    assert [row.event for row in kept] == [BidEvent.PLANNED, BidEvent.SUBMITTED, BidEvent.FILLED]
 
 
 async def test_what_cannot_be_kept_is_not_sent() -> None:
@@ -189,7 +187,7 @@ async def test_what_cannot_be_kept_is_not_sent() -> None:
         raise OSError
 
     market = paper()
-    trading = TradingDesk(market, terms(), LIMITS, broken, Book())
+    trading = TradingService(market, terms(), LIMITS, broken, BidLedger())
     with pytest.raises(OSError):  # noqa: PT011
         await trading.submit((bid(),), ON, now=NOW)
     assert await market.fills((bid(),), now=NOW + timedelta(days=1)) == ()
@@ -216,7 +214,7 @@ async def test_paper_fills_at_the_published_price_if_the_limit_allows_and_not_be
 async def test_an_id_that_comes_twice_in_one_call_is_sent_once() -> None:
     trading, kept = desk()
     assert await trading.submit((bid(), bid(kwh=99), bid(1)), ON, now=NOW) == ()
-    assert sorted(row.kwh for row in kept if row.event is Event.SUBMITTED) == [100, 100]
+    assert sorted(row.kwh for row in kept if row.event is BidEvent.SUBMITTED) == [100, 100]
 
 
 async def test_a_market_that_lies_is_not_believed() -> None:
@@ -229,7 +227,7 @@ async def test_a_market_that_lies_is_not_believed() -> None:
     await trading.submit((bid(), bid(1)), ON, now=NOW)
     with pytest.raises(HarchError, match="above its limit"):
         await trading.collect(now=NOW)
-    assert [(row.bid_id, row.kwh) for row in kept if row.event is Event.FILLED] == [(bid().id, 40)]
+    assert [(row.bid_id, row.kwh) for row in kept if row.event is BidEvent.FILLED] == [(bid().id, 40)]
 
 
 async def test_a_shallow_market_fills_in_part() -> None:
@@ -256,15 +254,15 @@ async def test_a_market_that_fills_bit_by_bit_is_followed() -> None:
         await trading.collect(now=NOW)
         words.append(trading.book.state(bid().id).word)
     assert words == ["partially filled", "partially filled", "filled", "filled"]
-    assert [row.kwh for row in trading.book.rows if row.event is Event.FILLED] == [40, 40, 20]
+    assert [row.kwh for row in trading.book.rows if row.event is BidEvent.FILLED] == [40, 40, 20]
 
 
-def row(event: Event, **changes: object) -> Row:
+def row(event: BidEvent, **changes: object) -> Row:
     plain = Row(
         bid_id=bid().id,
         hub="dakhla",
         zone="ES",
-        part=Part.FIRM,
+        part=BidPart.FIRM,
         delivery=TOMORROW,
         step_s=3600,
         day="2026-03-03",
@@ -278,55 +276,44 @@ def row(event: Event, **changes: object) -> Row:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-SENT = (row(Event.PLANNED), row(Event.SUBMITTED))
+SENT = (row(BidEvent.PLANNED), row(BidEvent.SUBMITTED))
 
 
 @pytest.mark.parametrize(
     ("history", "wrong"),
     [
-        ((), row(Event.SUBMITTED)),
-        ((), row(Event.FILLED)),
-        ((row(Event.PLANNED),), row(Event.SUBMITTED, kwh=101)),
-        (SENT, row(Event.PLANNED)),
-        (SENT, row(Event.SUBMITTED)),
-        (SENT, row(Event.FILLED, kwh=101)),
-        (SENT, row(Event.FILLED, per_mwh=81)),
-        (SENT, row(Event.FILLED, market="real")),
-        (SENT, row(Event.FILLED, kwh=-1)),
-        (SENT, row(Event.FILLED, kwh=float("nan"))),
-        (SENT, row(Event.FILLED, at=NOW - timedelta(seconds=1))),
-        (SENT, row(Event.FILLED, currency="MAD")),
-        (SENT, row(Event.FILLED, hub="dakar")),
-        (SENT, row(Event.SETTLED)),
-        (SENT, row(Event.CLOSED)),
-        ((*SENT, row(Event.FILLED)), row(Event.SETTLED, kwh=99)),
-        ((*SENT, row(Event.FILLED), row(Event.SETTLED)), row(Event.SETTLED)),
-        ((*SENT, row(Event.FILLED), row(Event.SETTLED)), row(Event.FILLED, kwh=0)),
+        ((), row(BidEvent.SUBMITTED)),
+        ((), row(BidEvent.FILLED)),
+        ((row(BidEvent.PLANNED),), row(BidEvent.SUBMITTED, kwh=101)),
+        (SENT, row(BidEvent.PLANNED)),
+        (SENT, row(BidEvent.SUBMITTED)),
+        (SENT, row(BidEvent.FILLED, kwh=101)),
+        (SENT, row(BidEvent.FILLED, per_mwh=81)),
+        (SENT, row(BidEvent.FILLED, market="real")),
+        (SENT, row(BidEvent.FILLED, kwh=-1)),
+        (SENT, row(BidEvent.FILLED, kwh=float("nan"))),
+        (SENT, row(BidEvent.FILLED, at=NOW - timedelta(seconds=1))),
+        (SENT, row(BidEvent.FILLED, currency="MAD")),
+        (SENT, row(BidEvent.FILLED, hub="dakar")),
+        (SENT, row(BidEvent.SETTLED)),
+        (SENT, row(BidEvent.CLOSED)),
+        ((*SENT, row(BidEvent.FILLED)), row(BidEvent.SETTLED, kwh=99)),
+        ((*SENT, row(BidEvent.FILLED), row(BidEvent.SETTLED)), row(BidEvent.SETTLED)),
+        ((*SENT, row(BidEvent.FILLED), row(BidEvent.SETTLED)), row(BidEvent.FILLED, kwh=0)),
     ],
 )
 def test_the_book_refuses_what_a_bid_cannot_have(history: tuple[Row, ...], wrong: Row) -> None:
-    book = Book.of(history)
+    book = BidLedger.of(history)
     with pytest.raises(HarchError, match="E0441"):
         book.append(wrong)
     assert book.rows == history
 
 
 def test_a_plan_may_change_until_it_is_sent() -> None:
-    book = Book.of([row(Event.PLANNED), row(Event.PLANNED, kwh=50), row(Event.SUBMITTED, kwh=50)])
+    book = BidLedger.of([row(BidEvent.PLANNED), row(BidEvent.PLANNED, kwh=50), row(BidEvent.SUBMITTED, kwh=50)])
     assert book.state(bid().id).submitted_kwh == 50
 
 
 def test_a_book_survives_being_written_and_read() -> None:
-    book = Book.of([*SENT, row(Event.FILLED, kwh=30, per_mwh=70)])
-    assert Book.of(row_from_plain(each.as_plain()) for each in book.rows).rows == book.rows
-
-
-def test_paper_is_called_paper_wherever_it_is_shown() -> None:
-    book = Book.of([*SENT, row(Event.FILLED)])
-    assert book_lines(book)[-1] == PAPER_LABEL
-    assert bids_lines([bid()], market=PAPER)[-1] == PAPER_LABEL
-    assert bids_lines([bid()], market="exchange")[-1] != PAPER_LABEL
-    sums = book_as_plain(book)["sums"]
-    assert isinstance(sums, list)
-    assert {each["market"] for each in sums} == {PAPER}
-    assert [each["amount"] for each in sums] == [pytest.approx(8.0)] * 2
+    book = BidLedger.of([*SENT, row(BidEvent.FILLED, kwh=30, per_mwh=70)])
+    assert BidLedger.of(row_from_plain(each.as_plain()) for each in book.rows).rows == book.rows

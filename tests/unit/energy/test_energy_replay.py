@@ -8,13 +8,12 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from energy_replay import replay_rolling, replay_whole
 from harch.base.errors import InvariantBroken
-from harch.energy.procurement.plan import FailureKind, PlanFailure, Planner, ProcurementPlan
-from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import Battery, FlexibleLoad, Problem
-from harch.energy.procurement.prudence import expected_kg, plan_prudently
-from harch.energy.procurement.rule import plan_by_rule
-from harch.energy.replay import replay_rolling, replay_whole
+from harch.energy.procurement.plan import FailureKind, PlanFailure, PlanMethod, ProcurementPlan
+from harch.energy.procurement.planner import plan_by_rule, plan_procurement
+from harch.energy.procurement.problem import Battery, FlexibleLoad, ProcurementProblem
+from harch.energy.procurement.safeguards import expected_kg, plan_with_safeguards
 from harch.energy.steps import Steps
 from unit.energy.energy_fixtures import LOSSLESS, START, hours, problem
 
@@ -28,49 +27,49 @@ def made(plan: ProcurementPlan | PlanFailure) -> ProcurementPlan:
 
 def test_a_plan_that_promises_to_emit_less_is_followed() -> None:
     clean_then_dirty = problem([10, 100], grid_g_per_kwh=[100, 800], battery=LOSSLESS)
-    plan = made(plan_prudently(clean_then_dirty, credit_kg=0.0))
+    plan = made(plan_with_safeguards(clean_then_dirty, credit_kg=0.0))
     assert plan.charge_kwh[0] == pytest.approx(1)
 
 
 def test_a_plan_that_would_emit_more_is_not_followed_without_credit() -> None:
     dirty_then_clean = problem([10, 100], grid_g_per_kwh=[800, 100], battery=LOSSLESS)
-    assert made(plan_prudently(dirty_then_clean, credit_kg=0.0)).charge_kwh.sum() == 0
-    assert made(plan_prudently(dirty_then_clean, credit_kg=1.0)).charge_kwh[0] == pytest.approx(1)
+    assert made(plan_with_safeguards(dirty_then_clean, credit_kg=0.0)).charge_kwh.sum() == 0
+    assert made(plan_with_safeguards(dirty_then_clean, credit_kg=1.0)).charge_kwh[0] == pytest.approx(1)
 
 
 def test_in_debt_only_a_plan_that_pays_it_back_is_followed() -> None:
     clean_then_dirty = problem([10, 100], grid_g_per_kwh=[100, 800], battery=LOSSLESS)
-    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.5)).charge_kwh.sum() == pytest.approx(1)
-    assert made(plan_prudently(clean_then_dirty, credit_kg=-0.9)).charge_kwh.sum() == 0
+    assert made(plan_with_safeguards(clean_then_dirty, credit_kg=-0.5)).charge_kwh.sum() == pytest.approx(1)
+    assert made(plan_with_safeguards(clean_then_dirty, credit_kg=-0.9)).charge_kwh.sum() == 0
 
 
 def test_in_debt_stored_power_waits_for_the_dirty_hour_rather_than_for_the_dear_one() -> None:
     dear_then_dirty = problem([60, 50], grid_g_per_kwh=[100, 800], battery=LOSSLESS, stored_kwh=1.0)
     assert made(plan_procurement(dear_then_dirty)).discharge_kwh.tolist() == pytest.approx([1, 0])
-    assert made(plan_prudently(dear_then_dirty, credit_kg=-99.0)).discharge_kwh.tolist() == pytest.approx([0, 1])
+    assert made(plan_with_safeguards(dear_then_dirty, credit_kg=-99.0)).discharge_kwh.tolist() == pytest.approx([0, 1])
 
 
 def test_without_grid_charging_stored_power_may_still_wait_for_the_dear_hour() -> None:
     asked = problem([50, 100], battery=LOSSLESS, stored_kwh=1.0)
-    plan = made(plan_prudently(asked, credit_kg=0.0))
+    plan = made(plan_with_safeguards(asked, credit_kg=0.0))
     assert plan.discharge_kwh.tolist() == pytest.approx([0, 1])
     assert expected_kg(asked, plan) <= expected_kg(asked, made(plan_by_rule(asked))) + 1e-9
 
 
 def test_what_nothing_can_supply_fails_and_a_missing_solver_leaves_the_rule() -> None:
-    assert isinstance(plan_prudently(problem([10], load_kwh=[999]), credit_kg=0.0), PlanFailure)
+    assert isinstance(plan_with_safeguards(problem([10], load_kwh=[999]), credit_kg=0.0), PlanFailure)
 
-    def broken(asked: Problem) -> PlanFailure:
+    def broken(asked: ProcurementProblem) -> PlanFailure:
         return PlanFailure(FailureKind.SOLVER, (("solver", "gone"),), "wait")
 
     asked = problem([10, 20], battery=LOSSLESS)
-    assert made(plan_prudently(asked, credit_kg=0.0, planning=broken)).planner is Planner.RULE
+    assert made(plan_with_safeguards(asked, credit_kg=0.0, planning=broken)).planner is PlanMethod.RULE
 
 
-def day(steps: Steps) -> Problem:
+def day(steps: Steps) -> ProcurementProblem:
     """Every day alike: sun at noon, dear and dirty evenings, cheap and clean nights."""
     hour = np.array([moment.hour for moment in steps.starts()])
-    return Problem(
+    return ProcurementProblem(
         steps=steps,
         currency="USD",
         load_kwh=np.full(steps.count, 10.0),
@@ -84,7 +83,7 @@ def day(steps: Steps) -> Problem:
     )
 
 
-def known(now: datetime, steps: Steps) -> Problem:
+def known(now: datetime, steps: Steps) -> ProcurementProblem:
     return day(steps)
 
 
@@ -111,7 +110,7 @@ def test_the_account_of_a_replay_is_that_of_its_world() -> None:
 def test_a_replay_asks_only_for_what_lies_ahead_of_each_hour() -> None:
     asked: list[tuple[datetime, Steps]] = []
 
-    def outlook(now: datetime, steps: Steps) -> Problem:
+    def outlook(now: datetime, steps: Steps) -> ProcurementProblem:
         asked.append((now, steps))
         return day(steps)
 

@@ -7,10 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from harch.energy.procurement.plan import FailureKind, PlanFailure, Planner, ProcurementPlan
-from harch.energy.procurement.planner import plan_or_rule, plan_procurement
+from harch.energy.procurement.plan import FailureKind, PlanFailure, PlanMethod, ProcurementPlan
+from harch.energy.procurement.planner import plan_by_rule, plan_or_rule, plan_procurement
 from harch.energy.procurement.problem import Battery, DemandPeaks, FlexibleLoad, PpaOffer
-from harch.energy.procurement.rule import plan_by_rule
 from unit.energy.energy_fixtures import LOSSLESS, hours, problem
 
 NAN = float("nan")
@@ -76,7 +75,7 @@ def test_load_that_nothing_can_supply_is_an_answer_with_hour_and_amount() -> Non
     failure = plan_procurement(problem([10, 10, 10], load_kwh=[1, 8, 1], import_kw_max=5.0))
     assert isinstance(failure, PlanFailure)
     assert failure.kind is FailureKind.SUPPLY
-    assert "1 steps from 2026-03-02T01:00Z lack up to 3.0 kW, 3.0 kWh in all" in str(failure)
+    assert "1 steps from 2026-03-02T01:00Z lack up to 3.0 kW, 3.0 kWh in total" in str(failure)
     assert failure.error().code == "E0340"
 
 
@@ -100,7 +99,7 @@ def test_without_the_solver_the_rule_plans_and_says_so(monkeypatch: pytest.Monke
     assert failure.error().code == "E0341"
     plan = plan_or_rule(asked)
     assert isinstance(plan, ProcurementPlan)
-    assert plan.planner is Planner.RULE
+    assert plan.planner is PlanMethod.RULE
     assert "pip install 'harch[energy]'" in plan.notes[0]
 
 

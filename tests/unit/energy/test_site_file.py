@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.energy.modelled import modelled_site, modelled_spot
 from harch.energy.plugins import MarketContext, open_adapter
-from harch.energy.site_file import load_sites, parse_sites
+from harch.energy.site_file import load_sites, modelled_site, modelled_spot, parse_sites
 from harch.energy.steps import Steps
 from harch.energy.tariffs.terms import SpotPrice
 from unit.energy.energy_fixtures import SPOT, START, TIME_OF_USE

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.energy.procurement.carrying_out import carried_out
-from harch.energy.procurement.plan import PlanFailure, Planner, ProcurementPlan
-from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.problem import Battery, FlexibleLoad, Problem
-from harch.energy.procurement.prudence import plan_prudently
-from harch.energy.procurement.rule import plan_by_rule
-from harch.energy.procurement.standing import Standing, first_step, plan_within
+from harch.energy.procurement.execution import carried_out
+from harch.energy.procurement.period_balance import PeriodBalance, first_step, plan_within
+from harch.energy.procurement.plan import PlanFailure, PlanMethod, ProcurementPlan
+from harch.energy.procurement.planner import plan_by_rule, plan_procurement
+from harch.energy.procurement.problem import Battery, FlexibleLoad, ProcurementProblem
+from harch.energy.procurement.safeguards import plan_with_safeguards
 from unit.energy.energy_fixtures import LOSSLESS, hours, problem
 
 LOSSY = Battery(energy_kwh=4, power_kw=2)
@@ -30,11 +29,11 @@ def made(plan: ProcurementPlan | PlanFailure) -> ProcurementPlan:
     return plan
 
 
-def even(stored: float = 0.0) -> Standing:
-    return Standing(stored_kwh=stored, rule_stored_kwh=stored)
+def even(stored: float = 0.0) -> PeriodBalance:
+    return PeriodBalance(stored_kwh=stored, rule_stored_kwh=stored)
 
 
-def world(own: list[float], grid: list[float], prices: list[float]) -> Problem:
+def world(own: list[float], grid: list[float], prices: list[float]) -> ProcurementProblem:
     count = len(own)
     return problem(
         [1.0] * count,
@@ -47,7 +46,7 @@ def world(own: list[float], grid: list[float], prices: list[float]) -> Problem:
     )
 
 
-def part(of: Problem, first: int, count: int) -> Problem:
+def part(of: ProcurementProblem, first: int, count: int) -> ProcurementProblem:
     names = ("load_kwh", "own_kwh", "import_per_mwh", "grid_g_per_kwh", "sale_per_mwh")
     cut = {name: getattr(of, name)[first : first + count] for name in names}
     return replace(of, steps=hours(count, of.steps.at(first)), **cut)
@@ -98,9 +97,9 @@ def test_power_is_not_kept_for_later_if_a_little_more_sun_would_make_that_a_wast
         stored_kwh=1.0,
         load_kwh=[1, 1, 9],
     )
-    assert made(plan_prudently(asked, credit_kg=0.0)).discharge_kwh[0] == 0
+    assert made(plan_with_safeguards(asked, credit_kg=0.0)).discharge_kwh[0] == 0
     followed = made(plan_within(asked, even(1.0), steps_left=OPEN))
-    assert (followed.planner, followed.discharge_kwh[0]) == (Planner.RULE, 1)
+    assert (followed.planner, followed.discharge_kwh[0]) == (PlanMethod.RULE, 1)
     assert "a quarter more" in followed.notes[0]
 
 
@@ -108,7 +107,7 @@ def test_savings_of_the_period_pay_for_a_risk() -> None:
     asked = problem(
         [50, 50, 100], own_kwh=[0, 9, 0], grid_g_per_kwh=[100, 100, 800], battery=LOSSLESS, load_kwh=[1, 1, 9]
     )
-    rich = Standing(stored_kwh=1.0, rule_stored_kwh=1.0, emitted_kg=0.0, rule_emitted_kg=1.0)
+    rich = PeriodBalance(stored_kwh=1.0, rule_stored_kwh=1.0, emitted_kg=0.0, rule_emitted_kg=1.0)
     assert made(plan_within(asked, rich, steps_left=OPEN)).discharge_kwh[0] == 0
 
 
@@ -116,7 +115,7 @@ def test_nothing_is_borrowed_from_the_next_period() -> None:
     clean_then_dirty = problem([10, 100], grid_g_per_kwh=[100, 800], battery=LOSSLESS)
     assert made(plan_within(clean_then_dirty, even(), steps_left=OPEN)).charge_kwh[0] == pytest.approx(1)
     last = made(plan_within(clean_then_dirty, even(), steps_left=1))
-    assert (last.charge_kwh[0], last.planner) == (0, Planner.RULE)
+    assert (last.charge_kwh[0], last.planner) == (0, PlanMethod.RULE)
 
 
 def test_a_stated_budget_goes_before_prudence() -> None:
@@ -139,11 +138,11 @@ def test_a_stated_budget_goes_before_what_more_sun_would_make_a_waste() -> None:
         stored_kwh=1.0,
         load_kwh=[1, 1, 9],
     )
-    assert made(plan_within(asked, even(1.0), steps_left=OPEN)).planner is Planner.RULE
+    assert made(plan_within(asked, even(1.0), steps_left=OPEN)).planner is PlanMethod.RULE
     bound = made(plan_within(replace(asked, budget_kg=0.2), even(1.0), steps_left=OPEN))
-    assert (bound.planner, bound.carbon.budget_kept) == (Planner.OPTIMISER, True)
+    assert (bound.planner, bound.carbon.budget_kept) == (PlanMethod.OPTIMISER, True)
     loose = made(plan_within(replace(asked, budget_kg=99.0), even(1.0), steps_left=OPEN))
-    assert (loose.planner, loose.carbon.budget_kept, loose.carbon.penalty_per_t > 0) == (Planner.RULE, True, True)
+    assert (loose.planner, loose.carbon.budget_kept, loose.carbon.penalty_per_t > 0) == (PlanMethod.RULE, True, True)
 
 
 def test_flexible_load_runs_where_the_plan_puts_it_also_when_the_battery_follows_the_rule() -> None:
@@ -152,7 +151,7 @@ def test_flexible_load_runs_where_the_plan_puts_it_also_when_the_battery_follows
     asked = problem([10, 5, 100, 100], grid_g_per_kwh=[100, 100, 800, 800], battery=slow, flexible=(batch,))
     assert made(plan_within(asked, even(), steps_left=OPEN)).charge_kwh[0] == pytest.approx(1)
     plan = made(plan_within(asked, even(), steps_left=1))
-    assert plan.planner is Planner.RULE
+    assert plan.planner is PlanMethod.RULE
     assert plan.flexible_kwh["batch"].tolist() == pytest.approx([0, 1, 0, 0])
     used = asked.load_kwh + plan.flexible_kwh["batch"] + plan.charge_kwh
     assert (plan.import_kwh + plan.own_used_kwh + plan.discharge_kwh).tolist() == pytest.approx(used.tolist())

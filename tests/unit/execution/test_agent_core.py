@@ -9,22 +9,22 @@ import pytest
 from harch.base.errors import HarchError
 from harch.execution.admission import Premises
 from harch.execution.agent import Agent
+from harch.execution.agent_process import backoff_s, connect_url, split
 from harch.execution.protocol import (
+    AgentHeartbeat,
+    AgentRefused,
     ExtendLease,
     Forget,
-    Heartbeat,
     KnownTask,
-    LogChunk,
-    ReadLog,
-    Refused,
+    ReadTaskLog,
     StartTask,
     StopTask,
     TaskEnded,
     TaskKey,
+    TaskLogChunk,
     TaskSpec,
     TaskStarted,
 )
-from harch.execution.session import backoff_s, connect_url, split
 from harch.workloads.lifecycle import ExitReason
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,7 +74,7 @@ class NotingEngine:
         return key in self.live
 
     def read_log(self, request):
-        return LogChunk(request_id=request.request_id, offset=0, data=b"", eof=True)
+        return TaskLogChunk(request_id=request.request_id, offset=0, data=b"", eof=True)
 
 
 def spec(**changes) -> TaskSpec:
@@ -162,7 +162,7 @@ def test_stop_goes_to_the_owner_and_is_answered_for_the_unknown(agent, engines):
 
 
 def test_hello_and_heartbeat_carry_the_boot_clock(agent):
-    assert (hello(agent).boot_s, agent.heartbeat()) == (7.0, Heartbeat(7.0))
+    assert (hello(agent).boot_s, agent.heartbeat()) == (7.0, AgentHeartbeat(7.0))
 
 
 @pytest.mark.parametrize("command", [("true",), ()])
@@ -204,14 +204,14 @@ def test_extensions_reach_the_engine_that_runs_the_task_and_no_other(agent, engi
 
 def test_a_refusal_by_the_hub_is_an_error_with_its_code(agent):
     with pytest.raises(HarchError) as caught:
-        agent.handle(Refused("E0103", "no"))
+        agent.handle(AgentRefused("E0103", "no"))
     assert caught.value.code == "E0103"
     with pytest.raises(HarchError):
-        agent.handle(Refused("X", "no"))
+        agent.handle(AgentRefused("X", "no"))
 
 
 def test_a_log_request_is_answered(agent):
-    agent.handle(ReadLog(7, KEY, 0, 10))
+    agent.handle(ReadTaskLog(7, KEY, 0, 10))
     assert agent.take_outbox(10)[0].request_id == 7
 
 
@@ -228,5 +228,5 @@ def test_backoff_never_exceeds_a_second():
 
 
 def test_frames_hold_a_limited_amount_of_log():
-    chunk = LogChunk(request_id=1, offset=0, data=bytes(1024 * 1024), eof=False)
+    chunk = TaskLogChunk(request_id=1, offset=0, data=bytes(1024 * 1024), eof=False)
     assert [len(batch) for batch in split([chunk] * 5)] == [2, 2, 1]

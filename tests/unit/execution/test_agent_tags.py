@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from harch.execution.admission import Premises, refusal
+from harch.execution.local_engine import Scrubber
 from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     HubMessage,
@@ -22,11 +23,9 @@ from harch.execution.protocol import (
     decode_hub_frame,
     encode_frame,
 )
-from harch.execution.scrub import Scrubber
+from harch.sovereignty.geography import SiteSafeguards
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject
-from harch.sovereignty.terrain import SiteSafeguards
+from harch.sovereignty.tags import DataKind, DataObject, parse_tag
 from harch.workloads.lifecycle import ExitReason
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,7 +101,7 @@ async def scrubbed(tmp_path: Path, *, running: tuple[TaskKey, ...] = ()) -> tupl
         (folder / "secret").write_text("x")
     scrubber = Scrubber(state, events)
     scrubber.order(KEY, task_dir)
-    scrubber.tell(task_dir, END, running=running)
+    scrubber.report_end(task_dir, END, running=running)
     assert scrubber.at_work == {KEY}
     assert events.ends == []  # the end is told when it is true that nothing is left
     async with asyncio.timeout(5):
@@ -125,16 +124,16 @@ def test_checkpoints_stay_while_another_task_of_the_workload_still_uses_them(tmp
 
 
 def test_without_an_order_nothing_is_deleted_and_with_a_file_of_a_former_agent_it_is(tmp_path: Path) -> None:
-    async def tell(mark: bool) -> bool:
+    async def report_end(mark: bool) -> bool:
         state, events = StateFolder(tmp_path), Events()
         task_dir = state.task(KEY)
         (task_dir.path / "work").mkdir(parents=True, exist_ok=True)
         if mark:
             task_dir.write_scrub()
-        Scrubber(state, events).tell(task_dir, END, running=())
+        Scrubber(state, events).report_end(task_dir, END, running=())
         async with asyncio.timeout(5):
             await events.told.wait()
         return events.ends[0].scrubbed
 
-    assert asyncio.run(tell(mark=False)) is False
-    assert asyncio.run(tell(mark=True)) is True
+    assert asyncio.run(report_end(mark=False)) is False
+    assert asyncio.run(report_end(mark=True)) is True

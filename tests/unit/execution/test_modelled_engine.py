@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harch.execution import modelled
-from harch.execution.modelled import ModelledEngine
+from harch.execution import modelled_engine
+from harch.execution.modelled_engine import ModelledEngine
 from harch.execution.protocol import TaskKey, TaskSpec
 from harch.workloads.lifecycle import ExitReason
 
@@ -135,16 +135,16 @@ async def test_a_lease_runs_out_while_the_machine_sleeps(world):
 
 async def test_stopped_tasks_do_not_pile_up(world):
     engine, notes, _ = world
-    for number in range(5 * modelled.STALE_MAX):
+    for number in range(5 * modelled_engine.STALE_MAX):
         engine.start(spec(f"t{number}", 10**6))
         engine.stop(TaskKey(f"t{number}", 1, 0), grace_s=0, reason=ExitReason.STOPPED)
-    assert len(engine._heap) <= modelled.STALE_MAX + 2
-    assert len(notes.ended) == 5 * modelled.STALE_MAX
+    assert len(engine._heap) <= modelled_engine.STALE_MAX + 2
+    assert len(notes.ended) == 5 * modelled_engine.STALE_MAX
 
 
 async def test_beyond_the_limit_tasks_are_refused(world, monkeypatch):
     engine, notes, _ = world
-    monkeypatch.setattr(modelled, "TASKS_MAX", 1)
+    monkeypatch.setattr(modelled_engine, "TASKS_MAX", 1)
     engine.start(spec("a", None))
     engine.start(spec("b", None))
     assert notes.ended == [("b", ExitReason.NOT_STARTED, None)]

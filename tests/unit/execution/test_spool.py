@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.execution import spool
-from harch.execution.spool import Spool, read_spool
+from harch.execution.spool import TaskLogSpool, read_spool
 
 pieces = st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.booleans()), max_size=30)
 
@@ -18,7 +18,7 @@ pieces = st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.booleans()), 
 @given(pieces, st.integers(1, 16), st.integers(1, 4), st.integers(1, 50))
 def test_every_kept_byte_is_found_at_its_offset(written, segment_bytes, segments_max, bytes_max):
     with tempfile.TemporaryDirectory() as folder:
-        log = Spool(folder, segment_bytes, segments_max)
+        log = TaskLogSpool(folder, segment_bytes, segments_max)
         everything = b""
         for data, disk_full in written:
             if disk_full:
@@ -49,14 +49,14 @@ def test_every_kept_byte_is_found_at_its_offset(written, segment_bytes, segments
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 300))
 def test_a_negative_offset_counts_from_the_end(data, back):
     with tempfile.TemporaryDirectory() as folder:
-        log = Spool(folder, 1000, 2)
+        log = TaskLogSpool(folder, 1000, 2)
         log.write(data)
         start = max(0, len(data) - back)
         assert read_spool(folder, -back, 1000) == (start, data[start:], len(data))
 
 
 def test_what_was_not_dropped_after_a_gap_is_still_read(tmp_path):
-    log = Spool(str(tmp_path), 100, 4)
+    log = TaskLogSpool(str(tmp_path), 100, 4)
     log.write(b"before")
     original, spool.os.write = spool.os.write, _no_space
     try:
@@ -83,7 +83,7 @@ def _all(folder: str) -> dict[int, bytes]:
 @given(st.integers(0, 10_000), st.integers(0, 7))
 def test_no_bit_of_a_log_can_change_without_being_left_out(place, bit):
     with tempfile.TemporaryDirectory() as folder:
-        log = Spool(folder, 200, 4)
+        log = TaskLogSpool(folder, 200, 4)
         everything = b""
         for number in range(30):
             data = b"line %d of this task\n" % number
@@ -103,7 +103,7 @@ def test_no_bit_of_a_log_can_change_without_being_left_out(place, bit):
 @given(st.integers(0, 199))
 def test_output_that_is_cut_off_is_known_to_be_missing(left):
     with tempfile.TemporaryDirectory() as folder:
-        log = Spool(folder, 400, 4)
+        log = TaskLogSpool(folder, 400, 4)
         for number in range(10):
             log.write(b"line %d of this task\n" % number)
         os.truncate(os.path.join(folder, f"{0:020d}"), left)
@@ -114,7 +114,7 @@ def test_output_that_is_cut_off_is_known_to_be_missing(left):
 
 
 def test_damage_is_said_once(tmp_path, caplog):
-    log = Spool(str(tmp_path), 400, 4)
+    log = TaskLogSpool(str(tmp_path), 400, 4)
     for number in range(10):
         log.write(b"line %d of this task\n" % number)
     path = tmp_path / f"{0:020d}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_supervisor_start import SPEC
 
-from harch.execution.local import SUPERVISOR
+from harch.execution.local_engine import SUPERVISOR
 
 # A sleep of the machine is a jump of the boot clock that no timer has counted; the file says how long it was.
 _SUPERVISOR_ON_A_MACHINE_THAT_SLEEPS = """

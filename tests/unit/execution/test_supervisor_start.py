@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from harch.execution.local import SUPERVISOR
+from harch.execution.local_engine import SUPERVISOR
 from harch.execution.supervisor import EXIT_REFUSED
 
 SPEC = {

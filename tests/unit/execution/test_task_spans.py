@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from harch.base.tracing.context import TraceContext, read_header, run_id, start_id, task_id
-from harch.base.tracing.span import FinishedSpan
+from harch.base.tracing.spans import FinishedSpan, TraceContext, read_header, run_id, start_id, task_id
 from harch.base.tracing.tracer import Tracing
-from harch.execution.environment import Folders, task_environment
+from harch.execution.preparation import Folders, task_environment
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey, TaskSpec, TaskStarted
 from harch.execution.task_spans import TaskSpans
 from harch.testing.clock import START, SimClock
@@ -42,7 +41,7 @@ def told(*messages: object, task: TaskSpec | None = None) -> list[FinishedSpan]:
     following = TaskSpans(Tracing(spans.append, SimClock()))
     following.ordered(task or order())
     for message in messages:
-        following.said(message)
+        following.record(message)
     return spans
 
 
@@ -91,7 +90,7 @@ def test_an_agent_that_adopts_a_task_goes_on_in_its_trace() -> None:
     spans: list[FinishedSpan] = []
     following = TaskSpans(Tracing(spans.append, SimClock()))
     following.adopted(KnownTask(key=KEY, running=True, started_at=datetime(2026, 1, 1, tzinfo=UTC)), env)
-    following.said(ended(code=1))
+    following.record(ended(code=1))
     (run,) = spans
     assert (run.trace_id, run.span_id) == (ROOT.trace_id, task_id(ROOT.trace_id, "wl_1", 2, 0))
     assert (run.error, run.attributes["task.adopted"]) == ("exited", True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from harch.execution.environment import Folders, task_environment
+from harch.execution.preparation import Folders, task_environment
 from harch.execution.protocol import TaskKey, TaskSpec
-from harch.execution.sandbox import HostLayout, View, bubblewrap_arguments, is_inside
+from harch.execution.sandbox import HostLayout, SandboxView, bubblewrap_arguments, is_inside
 
 HOST = HostLayout((("/bin", "usr/bin"), ("/lib64", "")), ("/opt/python",))
 FOLDERS = Folders("/state/tasks/t/work", "/state/checkpoints/wl", "/dev/shm/harch/t")
@@ -25,7 +25,7 @@ def spec(**changes) -> TaskSpec:
     return TaskSpec(**{**fields, **changes})
 
 
-def view(**changes) -> View:
+def view(**changes) -> SandboxView:
     fields = {
         "work_dir": "/state/tasks/t/work",
         "work_dir_shared": False,
@@ -35,7 +35,7 @@ def view(**changes) -> View:
         "gpu_indexes": (),
         "env": {"A": "1"},
     }
-    return View(**{**fields, **changes})
+    return SandboxView(**{**fields, **changes})
 
 
 def test_real_gpus_are_visible_by_index_and_modelled_ones_are_not():

@@ -8,7 +8,16 @@ from datetime import UTC, datetime
 import pytest
 
 from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
-from harch.execution.taskdir import EndRecord, Facts, RunningRecord, TaskDir, folder_name, is_safe_id, key_of, standing
+from harch.execution.taskdir import (
+    EndRecord,
+    RunningRecord,
+    TaskDir,
+    TaskFacts,
+    folder_name,
+    is_safe_id,
+    key_of,
+    standing,
+)
 from harch.workloads.lifecycle import ExitReason
 
 KEY = TaskKey("wl_1", 2, 3)
@@ -19,14 +28,14 @@ ENDED = EndRecord(reason=ExitReason.EXITED, ended_at=2.0, exit_code=4)
 
 def test_a_recorded_end_wins_over_everything():
     for lock_held in (True, False):
-        found = standing(KEY, Facts(True, RUNNING, ENDED), lock_held=lock_held, now=NOW)
+        found = standing(KEY, TaskFacts(True, RUNNING, ENDED), lock_held=lock_held, now=NOW)
         assert isinstance(found, TaskEnded)
         assert (found.reason, found.exit_code, found.at.timestamp()) == (ExitReason.EXITED, 4, 2.0)
 
 
 @pytest.mark.parametrize("running", [RUNNING, None])
 def test_a_held_lock_means_that_it_runs(running):
-    found = standing(KEY, Facts(True, running, None), lock_held=True, now=NOW)
+    found = standing(KEY, TaskFacts(True, running, None), lock_held=True, now=NOW)
     assert isinstance(found, KnownTask)
     assert found.running
     assert (found.started_at is None) == (running is None)
@@ -34,13 +43,13 @@ def test_a_held_lock_means_that_it_runs(running):
 
 @pytest.mark.parametrize("running", [RUNNING, None])
 def test_started_without_supervisor_or_end_is_lost(running):
-    found = standing(KEY, Facts(True, running, None), lock_held=False, now=NOW)
+    found = standing(KEY, TaskFacts(True, running, None), lock_held=False, now=NOW)
     assert isinstance(found, TaskEnded)
     assert (found.reason, found.at) == (ExitReason.LOST, NOW)
 
 
 def test_what_never_started_is_nothing():
-    assert standing(KEY, Facts(False, None, None), lock_held=False, now=NOW) is None
+    assert standing(KEY, TaskFacts(False, None, None), lock_held=False, now=NOW) is None
 
 
 def test_a_voided_folder_can_never_start(tmp_path):
@@ -61,7 +70,7 @@ def test_a_folder_whose_lock_is_held_is_not_voided(tmp_path):
 
 def test_a_torn_record_counts_as_missing(tmp_path):
     (tmp_path / "ended.json").write_text('{"reason": "exi')
-    assert TaskDir(tmp_path).facts() == Facts(False, None, None)
+    assert TaskDir(tmp_path).facts() == TaskFacts(False, None, None)
 
 
 @pytest.mark.parametrize("place", range(0, 120, 7))
@@ -81,7 +90,7 @@ def test_a_record_that_is_damaged_beyond_repair_is_kept_and_not_believed(tmp_pat
     TaskDir(tmp_path).write_end(TaskEnded(key=KEY, reason=ExitReason.EXITED, at=NOW, exit_code=1))
     path = tmp_path / "ended.json"
     path.write_bytes(path.read_bytes().replace(b'"exit_code":1', b'"exit_code":0,"signal":3'))
-    assert TaskDir(tmp_path).facts() == Facts(False, None, None)
+    assert TaskDir(tmp_path).facts() == TaskFacts(False, None, None)
     assert (tmp_path / "ended.json.damaged").exists()
     assert "E1030" in caplog.text
 

@@ -7,22 +7,22 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from harch.federation.gossip.liveness import Standing
 from harch.federation.gossip.machine import Gossip
-from harch.federation.gossip.messages import HUBS_MAX, Ack, Message, Outgoing, Push, Syn, SynAck
-from harch.federation.gossip.news import (
+from harch.federation.gossip.membership import (
     NEWS_MAX,
     REFUSALS_MAX,
     Appeared,
     Forged,
     IdentityCloned,
-    NewsDesk,
+    LivenessState,
+    NewsQueue,
     Reason,
     Recovered,
     StateChanged,
     Suspected,
 )
-from harch.federation.gossip.settings import GossipSettings
+from harch.federation.gossip.messages import HUBS_MAX, GossipAck, Message, Outgoing, Push, Syn, SynAck
+from harch.federation.gossip.state import GossipSettings
 from sim.gossip_world import HashSigner, HashVerifier
 
 NAMES = ["abidjan", "casablanca", "dakar", "dakhla", "tangier"]
@@ -114,7 +114,7 @@ def test_three_messages_bring_both_up_to_date() -> None:
     one.set("capacity", b"8")
     two.set("capacity", b"4")
     said = exchange(one, two)
-    assert [type(message) for message in said] == [Syn, SynAck, Ack]
+    assert [type(message) for message in said] == [Syn, SynAck, GossipAck]
     assert two.view("dakhla", 0.0).values == {"capacity": b"8"}
     assert one.view("dakar", 0.0).values == {"capacity": b"4"}
 
@@ -204,7 +204,7 @@ def test_news_of_a_hub_that_is_no_member_are_refused_and_the_rest_is_taken() -> 
     change, invented = peer.set("capacity", b"4")[0].message, stranger.set("capacity", b"999")[0].message
     assert isinstance(change, Push)
     assert isinstance(invented, Push)
-    machine.receive("dakar", Ack((invented.delta, change.delta)), 0.0)
+    machine.receive("dakar", GossipAck((invented.delta, change.delta)), 0.0)
     assert machine.view("dakar", 0.0).values == {"capacity": b"4"}
     assert Forged("mallory", "dakar", Reason.NO_MEMBER, 1) in machine.take_news()
     assert "mallory" not in machine.views(0.0)
@@ -296,7 +296,7 @@ def test_silence_is_told_and_so_is_its_end() -> None:
     (suspected,) = two.take_news()
     assert isinstance(suspected, Suspected)
     assert 1.6 < suspected.silence_s < 2.0
-    assert two.view("dakhla", now_s).standing is Standing.SUSPECTED
+    assert two.view("dakhla", now_s).standing is LivenessState.SUSPECTED
     exchange(one, two, now_s)
     assert two.take_news() == [Recovered("dakhla")]
 
@@ -311,12 +311,12 @@ def test_a_late_tick_makes_patient() -> None:
 def test_a_view_tells_how_old_and_how_far_everything_is() -> None:
     one, two = gossip("dakhla"), gossip("dakar")
     view = two.view("dakhla", 0.0)
-    assert (view.standing, view.age_s, view.direct_age_s, view.complete) == (Standing.UNHEARD, None, None, False)
+    assert (view.standing, view.age_s, view.direct_age_s, view.complete) == (LivenessState.UNHEARD, None, None, False)
     exchange(one, two, 0.0)
     view = two.view("dakhla", 7.5)
     assert (view.age_s, view.direct_age_s, view.via, view.complete) == (7.5, 7.5, "dakhla", True)
     mine = two.view("dakar", 7.5)
-    assert (mine.standing, mine.age_s, mine.phi) == (Standing.ALIVE, 0.0, 0.0)
+    assert (mine.standing, mine.age_s, mine.phi) == (LivenessState.ALIVE, 0.0, 0.0)
     assert set(two.views(7.5)) == set(NAMES)
 
 
@@ -383,12 +383,12 @@ def test_the_dead_are_forgotten_after_a_day_and_remembered_when_they_return() ->
 
 
 def test_news_that_nobody_reads_and_invented_names_do_not_pile_up() -> None:
-    desk = NewsDesk()
+    desk = NewsQueue()
     for number in range(3 * REFUSALS_MAX):
         desk.refuse(f"invented{number}", "dakar", Reason.NO_MEMBER)
     assert len(desk.refusals) == REFUSALS_MAX + 1
     for _ in range(3 * NEWS_MAX):
-        desk.tell(Recovered("dakar"))
+        desk.publish(Recovered("dakar"))
     assert len(desk.take()) <= NEWS_MAX
 
 

@@ -9,11 +9,11 @@ from harch.federation.gossip.messages import (
     HUBS_MAX,
     MESSAGE_BYTES_MAX,
     VALUE_BYTES_MAX,
-    Ack,
-    Entry,
-    Heartbeat,
+    GossipAck,
+    GossipEntry,
+    GossipHeartbeat,
     HubDelta,
-    Known,
+    KnownVersions,
     Message,
     Push,
     Syn,
@@ -23,12 +23,16 @@ from harch.federation.gossip.messages import (
 )
 
 SIGNATURE = b"s" * 64
-HEARTBEAT = Heartbeat(1, 2, 3, 0, b"f" * 16, SIGNATURE)
-DELTA = HubDelta("dakhla", HEARTBEAT, 1, 0, (Entry("a", 2, b"1", SIGNATURE), Entry("b", 3, None, SIGNATURE)))
-DIGEST = {"dakhla": Known(1, 2, 3, 0), "dakar": Known()}
+HEARTBEAT = GossipHeartbeat(1, 2, 3, 0, b"f" * 16, SIGNATURE)
+DELTA = HubDelta(
+    "dakhla", HEARTBEAT, 1, 0, (GossipEntry("a", 2, b"1", SIGNATURE), GossipEntry("b", 3, None, SIGNATURE))
+)
+DIGEST = {"dakhla": KnownVersions(1, 2, 3, 0), "dakar": KnownVersions()}
 
 
-@pytest.mark.parametrize("message", [Syn(1, DIGEST), SynAck(1, (DELTA,), DIGEST), Ack((DELTA, DELTA)), Push(DELTA)])
+@pytest.mark.parametrize(
+    "message", [Syn(1, DIGEST), SynAck(1, (DELTA,), DIGEST), GossipAck((DELTA, DELTA)), Push(DELTA)]
+)
 def test_every_message_survives_the_wire(message: Message) -> None:
     assert decode(encode(message)) == message
 
@@ -39,11 +43,11 @@ def test_every_message_survives_the_wire(message: Message) -> None:
         Push(HubDelta("", HEARTBEAT, 0, 0, ())),
         Push(HubDelta("h" * 65, HEARTBEAT, 0, 0, ())),
         Push(HubDelta("h", HEARTBEAT, -1, 0, ())),
-        Push(HubDelta("h", HEARTBEAT, 0, 0, (Entry("", 1, b"", SIGNATURE),))),
-        Push(HubDelta("h", HEARTBEAT, 0, 0, (Entry("a", 1, b"x" * (VALUE_BYTES_MAX + 1), SIGNATURE),))),
-        Push(HubDelta("h", HEARTBEAT, 0, 0, (Entry("a", 1, b"", b"short"),))),
-        Push(HubDelta("h", Heartbeat(1, 2, 3, 0, b"short", SIGNATURE), 0, 0, ())),
-        Syn(1, {f"hub{number}": Known() for number in range(HUBS_MAX + 1)}),
+        Push(HubDelta("h", HEARTBEAT, 0, 0, (GossipEntry("", 1, b"", SIGNATURE),))),
+        Push(HubDelta("h", HEARTBEAT, 0, 0, (GossipEntry("a", 1, b"x" * (VALUE_BYTES_MAX + 1), SIGNATURE),))),
+        Push(HubDelta("h", HEARTBEAT, 0, 0, (GossipEntry("a", 1, b"", b"short"),))),
+        Push(HubDelta("h", GossipHeartbeat(1, 2, 3, 0, b"short", SIGNATURE), 0, 0, ())),
+        Syn(1, {f"hub{number}": KnownVersions() for number in range(HUBS_MAX + 1)}),
     ],
 )
 def test_what_is_beyond_a_limit_is_not_read(message: Message) -> None:

@@ -8,13 +8,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from harch.federation.gossip.deltas import Applied, apply, delta_for
-from harch.federation.gossip.messages import HubDelta, Known
-from harch.federation.gossip.news import Reason
-from harch.federation.gossip.own_state import OwnState
-from harch.federation.gossip.settings import GossipSettings
-from harch.federation.gossip.signatures import Ed25519Signer, Ed25519Verifier
-from harch.federation.gossip.state import HubState
+from harch.federation.gossip.machine import Applied, OwnState, apply, delta_for
+from harch.federation.gossip.membership import Reason
+from harch.federation.gossip.messages import Ed25519Signer, Ed25519Verifier, HubDelta, KnownVersions
+from harch.federation.gossip.state import GossipSettings, HubState
 
 SETTINGS = GossipSettings()
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32)) for name in ("dakhla", "dakar")}
@@ -30,7 +27,7 @@ def own_state(hub: str = "dakhla", signed_by: str = "dakhla", generation: int = 
 
 
 def full_delta(own: OwnState) -> HubDelta:
-    (delta,) = delta_for([own.state], {own.state.hub: Known()}, SETTINGS)
+    (delta,) = delta_for([own.state], {own.state.hub: KnownVersions()}, SETTINGS)
     return delta
 
 

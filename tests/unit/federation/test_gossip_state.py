@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from harch.federation.gossip.deltas import Applied, apply, delta_for
-from harch.federation.gossip.messages import KEY_MAX, VALUE_BYTES_MAX, HubDelta, Known
-from harch.federation.gossip.news import Reason
-from harch.federation.gossip.own_state import OwnState
-from harch.federation.gossip.settings import GossipSettings
-from harch.federation.gossip.state import HubState
+from harch.federation.gossip.machine import Applied, OwnState, apply, delta_for
+from harch.federation.gossip.membership import Reason
+from harch.federation.gossip.messages import KEY_MAX, VALUE_BYTES_MAX, HubDelta, KnownVersions
+from harch.federation.gossip.state import GossipSettings, HubState
 from sim.gossip_world import HashSigner, HashVerifier
 
 HUB = "dakhla"
@@ -92,7 +90,7 @@ def test_a_delta_holds_what_is_above_the_known_version_in_ascending_order() -> N
     own = own_state()
     for key in "abcb":
         own.set(key, own.state.version.to_bytes(1))
-    delta = own.state.delta_for(Known(1, 0, 1))
+    delta = own.state.delta_for(KnownVersions(1, 0, 1))
     assert delta is not None
     assert [(entry.key, entry.version) for entry in delta.entries] == [("c", 3), ("b", 4)]
 
@@ -110,7 +108,7 @@ def test_who_knows_all_is_told_nothing_and_a_heartbeat_alone_when_that_is_new() 
 
 
 def test_who_knows_a_later_life_is_told_nothing() -> None:
-    assert own_state(generation=1).state.delta_for(Known(generation=2)) is None
+    assert own_state(generation=1).state.delta_for(KnownVersions(generation=2)) is None
 
 
 def test_a_large_state_comes_in_pieces_that_end_between_versions() -> None:
@@ -133,7 +131,8 @@ def test_a_hub_with_much_to_tell_does_not_hold_up_others() -> None:
         loud.set(f"key{number}", b"x" * 100)
     quiet.set("a", b"x" * 60)
     deltas = {
-        delta.hub: delta for delta in delta_for([loud.state, quiet.state], {HUB: Known(), "quiet": Known()}, settings)
+        delta.hub: delta
+        for delta in delta_for([loud.state, quiet.state], {HUB: KnownVersions(), "quiet": KnownVersions()}, settings)
     }
     assert len(deltas["quiet"].entries) == 1
     assert 0 < len(deltas[HUB].entries) < 10
@@ -144,14 +143,14 @@ def test_all_heartbeats_are_told_even_when_no_entry_fits() -> None:
     owns = [OwnState(name, 1, HashSigner(name), settings) for name in ("a", "b")]
     for own in owns:
         own.set("key", b"value")
-    deltas = delta_for([own.state for own in owns], {"a": Known(), "b": Known()}, settings)
+    deltas = delta_for([own.state for own in owns], {"a": KnownVersions(), "b": KnownVersions()}, settings)
     assert [len(delta.entries) for delta in deltas] == [0, 0]
 
 
 def test_about_a_hub_that_they_do_not_know_as_a_member_nothing_is_told() -> None:
     own = own_state()
     own.set("a", b"1")
-    assert delta_for([own.state], {"another": Known()}, SETTINGS) == ()
+    assert delta_for([own.state], {"another": KnownVersions()}, SETTINGS) == ()
 
 
 def test_a_push_that_builds_on_an_unknown_version_is_a_gap_and_changes_nothing() -> None:
@@ -171,7 +170,7 @@ def test_a_push_that_builds_on_an_unknown_version_is_a_gap_and_changes_nothing()
 def test_a_delta_that_comes_late_or_twice_changes_nothing() -> None:
     own = own_state()
     own.set("a", b"old")
-    (old,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (old,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     own.set("a", b"new")
     own.beat(now_s=0.0)
     copy = copy_of(own.state)
@@ -191,7 +190,7 @@ def test_a_new_life_replaces_all_that_the_old_one_said_and_the_old_one_is_not_be
     assert done.changed == {"lease", "capacity"}
     assert copy.values == {"capacity": b"8"}
     old.set("lease", b"again")
-    (late,) = delta_for([old.state], {HUB: Known()}, SETTINGS)
+    (late,) = delta_for([old.state], {HUB: KnownVersions()}, SETTINGS)
     assert apply(late, copy, HashVerifier(), SETTINGS) == Applied()
     assert copy.values == {"capacity": b"8"}
 
@@ -283,7 +282,7 @@ def test_a_late_delta_on_a_version_that_is_not_known_does_not_clear_anything() -
     own.delete("a", now_s=0.0)
     own.set("c", b"1")
     own.beat(now_s=100.0)
-    delta = own.state.delta_for(Known(generation=1, version=3, collected=3))
+    delta = own.state.delta_for(KnownVersions(generation=1, version=3, collected=3))
     assert delta is not None
     assert delta.since == 3
     assert apply(delta, behind, HashVerifier(), SETTINGS).gap
@@ -317,7 +316,7 @@ def _half_and_older_copy() -> tuple[OwnState, HubState, HubState]:
     own.delete("x", now_s=0.0)  # version 6
     own.set("d", b"1")
     own.beat(now_s=100.0)
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     half = HubState(HUB)
     apply(HubDelta(HUB, full.heartbeat, 0, full.collected, full.entries[:1]), half, HashVerifier(), SETTINGS)
     return own, older, half
@@ -352,7 +351,7 @@ def test_a_forgotten_state_is_neither_passed_on_nor_asked_for_until_the_hub_is_b
     copy = copy_of(own.state)
     copy.forget()
     assert copy.values == {}
-    assert copy.delta_for(Known()) is None
+    assert copy.delta_for(KnownVersions()) is None
     assert catch_up(copy, own.state) is None, "others still have it, and need not send it"
     own.beat(now_s=0.0)
     catch_up(copy, own.state)
@@ -368,7 +367,7 @@ def test_a_relay_that_leaves_an_entry_out_is_found_out_by_the_next_heartbeat() -
     own.set("policy", b"7")
     own.set("capacity", b"8")
     own.beat(now_s=0.0)
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     apply(HubDelta(HUB, full.heartbeat, 0, 0, full.entries[1:]), copy, HashVerifier(), SETTINGS)
     assert copy.values == {"capacity": b"8"}
     own.beat(now_s=0.2)
@@ -383,7 +382,7 @@ def test_entries_out_of_order_are_not_believed() -> None:
     own, copy = own_state(), HubState(HUB)
     own.set("a", b"1")
     own.set("b", b"2")
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     swapped = HubDelta(HUB, full.heartbeat, 0, 0, full.entries[::-1])
     assert apply(swapped, copy, HashVerifier(), SETTINGS).refused is Reason.BAD_ORDER
 
@@ -393,7 +392,7 @@ def test_a_relay_cannot_claim_that_more_tombstones_are_gone_than_the_hub_says() 
     own.set("a", b"1")
     copy = copy_of(own.state)
     own.set("b", b"2")
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     claim = HubDelta(HUB, full.heartbeat, 0, 2, full.entries[1:])
     assert apply(claim, copy, HashVerifier(), SETTINGS).refused is Reason.BAD_SIGNATURE
     assert copy.values == {"a": b"1"}
@@ -406,7 +405,7 @@ def test_a_hub_that_says_more_than_is_allowed_is_believed_up_to_the_limit(limits
     own, copy = own_state(), HubState(HUB)
     for key in "abc":
         own.set(key, b"x" * 10)
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     assert apply(full, copy, HashVerifier(), limits).refused is Reason.TOO_LARGE
     assert (copy.version, set(copy.values)) == (2, {"a", "b"})
 
@@ -416,6 +415,6 @@ def test_tombstones_at_a_copy_are_limited_too() -> None:
     for number in range(20):
         own.set(f"key{number}", b"")
         own.delete(f"key{number}", now_s=0.0)
-    (full,) = delta_for([own.state], {HUB: Known()}, SETTINGS)
+    (full,) = delta_for([own.state], {HUB: KnownVersions()}, SETTINGS)
     assert apply(full, copy, HashVerifier(), GossipSettings(tombstones_max=2)).refused is Reason.TOO_LARGE
     assert len(copy.entries) == 8

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harch.cli.main import root
-from harch.federation.identity.invitations import parse_invitation
+from harch.federation.identity.enrolment import parse_invitation
 
 Harch = Callable[..., Result]
 

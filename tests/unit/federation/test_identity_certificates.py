@@ -21,8 +21,16 @@ from harch.federation.identity.certificates import (
     make_request,
     read_certificate,
 )
-from harch.federation.identity.members import Address, Member, Roster, SignedMember, sign_member
-from harch.federation.identity.names import HubName, hub_name, parse_uri
+from harch.federation.identity.members import (
+    Address,
+    HubName,
+    Member,
+    Roster,
+    SignedMember,
+    hub_name,
+    parse_uri,
+    sign_member,
+)
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DAKAR = HubName("gpu.example.org", "dakar")

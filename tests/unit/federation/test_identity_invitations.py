@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.federation.identity.invitations import (
+from harch.federation.identity.enrolment import (
     Invitation,
     StoredInvitation,
     parse_invitation,

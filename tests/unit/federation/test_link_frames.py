@@ -10,28 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.federation.identity.names import HubName
-from harch.federation.links.control import (
+from harch.federation.identity.members import HubName
+from harch.federation.links.frames import (
+    BODY_BYTES_MAX,
+    FIRST_BODY_BYTES_MAX,
     Bye,
     Control,
-    Hello,
+    FrameKind,
+    FrameReader,
+    FrameTooLarge,
+    LinkHello,
+    LinkPing,
+    LinkPong,
+    LinkRefused,
+    Outbox,
     Parted,
-    Ping,
-    Pong,
-    Refused,
     decode_control,
     encode_control,
+    frame,
     refusal,
 )
-from harch.federation.links.frames import BODY_BYTES_MAX, FIRST_BODY_BYTES_MAX, FrameReader, FrameTooLarge, Kind, frame
-from harch.federation.links.outbox import Outbox
 
-_bodies = st.lists(st.tuples(st.sampled_from(list(Kind)), st.binary(max_size=300)), max_size=20)
+_bodies = st.lists(st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=300)), max_size=20)
 
 
 @given(_bodies, st.data())
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
-    bodies: list[tuple[Kind, bytes]], data: st.DataObject
+    bodies: list[tuple[FrameKind, bytes]], data: st.DataObject
 ) -> None:
     stream = b"".join(frame(kind, body) for kind, body in bodies)
     reader, read, at = FrameReader(), [], 0
@@ -53,24 +58,24 @@ def test_any_bytes_are_read_without_an_error_and_within_the_limit(noise: bytes) 
 def test_a_frame_above_the_limit_is_a_fault_once_it_is_announced() -> None:
     reader = FrameReader()
     announced = struct.pack("!IB", FIRST_BODY_BYTES_MAX + 1, 0)
-    assert reader.feed(frame(Kind.MESSAGE, b"good") + announced) == [(Kind.MESSAGE, b"good")]
+    assert reader.feed(frame(FrameKind.MESSAGE, b"good") + announced) == [(FrameKind.MESSAGE, b"good")]
     assert "the limit is 65536" in reader.fault
     reader = FrameReader()
     reader.body_bytes_max = BODY_BYTES_MAX
     assert reader.feed(announced) == []
     assert reader.fault == ""
     with pytest.raises(FrameTooLarge):
-        frame(Kind.MESSAGE, b"x" * (BODY_BYTES_MAX + 1))
+        frame(FrameKind.MESSAGE, b"x" * (BODY_BYTES_MAX + 1))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Hello(protocol_version=1, hub_id="dakar", trust_domain="d", features=("authority",), introduction=b"x"),
-        Refused("version", "why"),
-        Ping(0),
-        Ping(2**40),
-        Pong(7),
+        LinkHello(protocol_version=1, hub_id="dakar", trust_domain="d", features=("authority",), introduction=b"x"),
+        LinkRefused("version", "why"),
+        LinkPing(0),
+        LinkPing(2**40),
+        LinkPong(7),
         Bye(),
         Parted(),
     ],
@@ -88,9 +93,9 @@ def test_other_bytes_are_a_decode_error_and_nothing_else(noise: bytes) -> None:
 def test_a_greeting_of_a_later_version_is_understood_well_enough_to_refuse_it() -> None:
     later = {"type": "hello", "protocol_version": 2, "hub_id": "dakar", "trust_domain": "d", "compression": ["zstd"]}
     hello = decode_control(msgspec.msgpack.encode(later))
-    assert isinstance(hello, Hello)
+    assert isinstance(hello, LinkHello)
     refused = refusal(hello, own=HubName("d", "dakhla"), certified=HubName("d", "dakar"), expected=None)
-    assert refused == Refused("version", "dakar speaks protocol version 2; dakhla speaks version 1 only")
+    assert refused == LinkRefused("version", "dakar speaks protocol version 2; dakhla speaks version 1 only")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,7 @@ def test_a_greeting_of_a_later_version_is_understood_well_enough_to_refuse_it() 
 def test_a_link_needs_one_name_in_all_places(
     said: dict[str, str], certified: HubName | None, expected: str | None, rule: str
 ) -> None:
-    hello = msgspec.structs.replace(Hello(protocol_version=1, hub_id="dakar", trust_domain="d"), **said)
+    hello = msgspec.structs.replace(LinkHello(protocol_version=1, hub_id="dakar", trust_domain="d"), **said)
     refused = refusal(hello, own=HubName("d", "dakhla"), certified=certified, expected=expected)
     assert (refused.rule if refused else "") == rule
 

@@ -11,12 +11,10 @@ import pytest
 
 from harch.base.config import Home
 from harch.base.errors import HarchError
-from harch.federation.identity.authority import Authority, found
+from harch.federation.identity.authority import FederationAuthority, found, make_federation
 from harch.federation.identity.folder import authority_holders, identity_folder
-from harch.federation.identity.founding import make_federation
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.identity.members import Address
-from harch.federation.identity.names import HubName
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.identity.members import Address, HubName
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 HUBS = {"dakhla": ("127.0.0.1", 7721), "tangier": ("127.0.0.1", 7722), "dakar": ("127.0.0.1", 7723)}
@@ -75,7 +73,7 @@ def test_secrets_are_readable_by_their_owner_only(home: Home) -> None:
 
 def test_a_retired_hub_stays_retired_over_restarts(home: Home) -> None:
     identities = make_federation(home, HUBS, now=NOW)
-    Authority(identities["dakhla"]).retire("dakar", now=NOW)
+    FederationAuthority(identities["dakhla"]).retire("dakar", now=NOW)
     again = make_federation(home, HUBS, now=NOW + timedelta(days=2))
     assert all(identity.roster.refusal("dakar") == "dakar has been retired" for identity in again.values())
     assert again["dakar"].certificate == identities["dakar"].certificate
@@ -137,7 +135,7 @@ def test_a_key_that_the_record_does_not_name_is_noticed(home: Home) -> None:
 
 def test_the_authority_certifies_members_only_and_does_not_retire_itself(home: Home) -> None:
     identities = make_federation(home, HUBS, now=NOW)
-    authority = Authority(identities["dakhla"])
+    authority = FederationAuthority(identities["dakhla"])
     request = identities["dakar"].request_certificate()
     for hub_id in ("abidjan", "dakar"):
         if hub_id == "dakar":
@@ -149,7 +147,7 @@ def test_the_authority_certifies_members_only_and_does_not_retire_itself(home: H
         with pytest.raises(HarchError):
             authority.retire(hub_id, now=NOW)
     with pytest.raises(HarchError) as caught:
-        Authority(identities["tangier"])
+        FederationAuthority(identities["tangier"])
     assert caught.value.code == "E0113"
 
 
@@ -158,21 +156,21 @@ def test_the_key_of_another_authority_is_noticed_before_it_signs_anything(home: 
     theirs = make_federation(Home(home.root / "elsewhere"), HUBS, now=NOW)["dakhla"]
     (theirs.folder.path / "authority").rename(ours.folder.path / "authority")
     with pytest.raises(HarchError) as caught:
-        Authority(ours)
+        FederationAuthority(ours)
     assert caught.value.code == "E1005"
 
 
 def test_a_copy_of_the_authority_signs_at_another_hub_too(home: Home) -> None:
     identities = make_federation(home, HUBS, now=NOW)
     shutil.copytree(identities["dakhla"].folder.path / "authority", identities["dakar"].folder.path / "authority")
-    second = Authority(identities["dakar"])
+    second = FederationAuthority(identities["dakar"])
     identities["tangier"].install(second.certify("tangier", identities["tangier"].request_certificate(), now=NOW))
     assert identities["dakar"].features == ("authority",)
 
 
 def test_only_the_certificate_that_was_asked_for_is_installed(home: Home) -> None:
     identities = make_federation(home, HUBS, now=NOW)
-    authority, dakar = Authority(identities["dakhla"]), identities["dakar"]
+    authority, dakar = FederationAuthority(identities["dakhla"]), identities["dakar"]
     stale = authority.certify("dakar", dakar.request_certificate(), now=NOW)
     wanted = authority.certify("dakar", dakar.request_certificate(), now=NOW)
     before = dakar.certificate

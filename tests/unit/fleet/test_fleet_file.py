@@ -10,7 +10,7 @@ from harch.base.errors import HarchError
 from harch.fleet.file import load_fleet, parse_fleet
 from harch.fleet.format import FILE_BYTES_MAX
 from harch.fleet.model import Provenance
-from harch.testing.fleets import TINY_FLEET_TOML, tiny_fleet
+from harch.testing.samples import TINY_FLEET_TOML, tiny_fleet
 
 
 def problems_of(text: str) -> dict[str, str]:

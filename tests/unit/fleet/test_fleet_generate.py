@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.fleet.generate import generate_blueprint, generate_fleet, single_hub
+from harch.testing.fleet_generator import generate_blueprint, generate_fleet, single_hub
 
 
 def test_a_single_hub_owns_all_gpus() -> None:

@@ -7,10 +7,10 @@ import pytest
 from harch.base.errors import HarchError
 from harch.fleet.file import parse_blueprint, parse_fleet, shipped_fleet
 from harch.fleet.model import NOTHING_DECLARED
-from harch.fleet.writer import to_toml
+from harch.sovereignty.geography import terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.terrain import terrain_of
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.testing.fleet_writer import to_toml
+from harch.testing.samples import TINY_FLEET_TOML
 
 DAKHLA = "pue = 1.2\n"
 DECLARED = f'{DAKHLA}[hubs.safeguards]\nencrypts_at_rest = true\nkeys_in = ["MA"]\nframeworks = ["gdpr", "no-law"]\n'

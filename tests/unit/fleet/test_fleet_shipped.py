@@ -9,7 +9,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.fleet.file import shipped_fleet, shipped_fleet_names
-from harch.fleet.generate import twenty_hubs_toml
+from harch.testing.fleet_generator import twenty_hubs_toml
 
 
 def test_both_fleets_are_shipped() -> None:
@@ -61,7 +61,7 @@ def test_the_shipped_twenty_hubs_are_what_the_generator_writes() -> None:
 
 @pytest.mark.parametrize("name", ["six-hubs", "", "../five-hubs", "five-hubs.toml"])
 def test_an_unknown_shipped_fleet_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(HarchError, match="no shipped fleet is called") as caught:
+    with pytest.raises(HarchError, match="no shipped fleet named") as caught:
         shipped_fleet(name)
     assert caught.value.code == "E0205"
     assert "five-hubs" in caught.value.hint

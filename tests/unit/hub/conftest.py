@@ -6,11 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harch.carbon.planning.settings import PlanSettings
 from harch.execution.protocol import HubMessage, StartTask, StopTask, TaskEnded, TaskKey
-from harch.hub import happenings as h
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.sovereignty.audit.chain import POLICY_BUILTIN
 from harch.testing.agents import SimAgent
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 
@@ -25,17 +29,25 @@ class Bench:
         self.agent = SimAgent("agent", self.hub.country)
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.sent: list[HubMessage] = []
-        self.records: list[h.Record] = []
+        self.records: list[fx.Record] = []
         self.count = 0
+        self.limits, self.power, self.policy_version = ev.JobLimits(), ev.BidPower(), POLICY_BUILTIN
 
-    def handle(self, event: h.Event) -> list[h.Effect]:
-        effects = self.machine.handle(event, now=self.now)
-        self.sent = [effect.message for effect in effects if isinstance(effect, h.Send)]
-        self.records += [effect for effect in effects if isinstance(effect, h.Record)]
+    @property
+    def context(self) -> EventContext:
+        return EventContext(now=self.now, policy_version=self.policy_version, limits=self.limits, power=self.power)
+
+    def plan_by(self, settings: PlanSettings) -> None:
+        self.limits = ev.JobLimits(carbon=settings)
+
+    def handle(self, event: ev.Event) -> list[fx.Effect]:
+        effects = self.machine.apply(event, self.context)
+        self.sent = [effect.message for effect in effects if isinstance(effect, fx.Send)]
+        self.records += [effect for effect in effects if isinstance(effect, fx.Record)]
         return effects
 
     def join(self) -> None:
-        self.handle(h.AgentJoined(self.agent.hello(), 1))
+        self.handle(ev.AgentJoined(self.agent.hello(), 1))
 
     def submit(
         self, *, gpus: int = 1, tasks: int = 1, name: str = "", key: str | None = None, **fields: object
@@ -51,26 +63,26 @@ class Bench:
         return self.submit_spec(spec, key=key)
 
     def submit_spec(self, spec: WorkloadSpec, *, key: str | None = None) -> Workload:
-        event = h.Submitted(f"wl_{self.count}_{len(self.records)}", "t", spec, {}, key)
+        event = ev.Submitted(f"wl_{self.count}_{len(self.records)}", "t", spec, {}, key)
         self.handle(event)
-        registry = self.machine.desk.registry
+        registry = self.machine.state.registry
         found = registry.workloads.get(event.workload_id)
-        return found or registry.workloads[registry.earlier_submission(event, self.now) or ""]
+        return found or registry.workloads[registry.earlier_submission(event, self.context) or ""]
 
     def place(self) -> list[StartTask]:
-        self.handle(h.PlacementDue())
+        self.handle(ev.PlacementDue())
         return [message for message in self.sent if isinstance(message, StartTask)]
 
     def run(self, workload: Workload) -> None:
         self.place()
         for task in workload.placement:
-            self.handle(h.TaskStartSeen(TaskKey(workload.id, workload.attempt, task.rank)))
+            self.handle(ev.TaskStartSeen(TaskKey(workload.id, workload.attempt, task.rank)))
 
     def end(
         self, workload: Workload, rank: int = 0, reason: ExitReason = ExitReason.EXITED, code: int | None = 0
     ) -> None:
         key = TaskKey(workload.id, workload.attempt, rank)
-        self.handle(h.TaskEndSeen("agent", TaskEnded(key=key, reason=reason, at=self.now, exit_code=code)))
+        self.handle(ev.TaskEndSeen("agent", TaskEnded(key=key, reason=reason, at=self.now, exit_code=code)))
 
     def stops_sent(self) -> set[int]:
         return {message.key.rank for message in self.sent if isinstance(message, StopTask)}
@@ -80,7 +92,7 @@ class Bench:
 
     @property
     def gpus_held(self) -> int:
-        running = self.machine.desk.scheduler.running.values()
+        running = self.machine.state.scheduler.running.values()
         return sum(len(slot.devices) for held in running for slot in held.slots)
 
 

@@ -14,22 +14,23 @@ import pytest
 from harch.base.clock import SystemClock
 from harch.execution.protocol import (
     AgentMessage,
+    AgentRefused,
     HubMessage,
-    Refused,
     TaskEnded,
     TaskKey,
     TaskStarted,
     decode_hub_frame,
     encode_frame,
 )
-from harch.hub import happenings as h
-from harch.hub.agent_keys import AgentKey, AgentKeys
-from harch.hub.service import HubService
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.agents import AgentKeys
+from harch.hub.service import HubService, build_hub
 from harch.hub.store.database import Database
 from harch.hub.store.migrations import MIGRATIONS
+from harch.hub.store.records import AgentKey
 from harch.hub.views import Role
 from harch.testing.agents import SimAgent
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State
 from unit.hub.conftest import Bench
 
@@ -109,16 +110,16 @@ class Link:
         for message in decode_hub_frame(frame):
             self.heard.put_nowait(message)
 
-    async def refused(self) -> Refused:
+    async def refused(self) -> AgentRefused:
         async with asyncio.timeout(20):
-            while not isinstance(message := await self.heard.get(), Refused):
+            while not isinstance(message := await self.heard.get(), AgentRefused):
                 pass
         return message
 
 
 @asynccontextmanager
 async def hub(folder: Path) -> AsyncIterator[HubService]:
-    service = HubService(
+    service = build_hub(
         fleet=FLEET,
         hub=HUB,
         state_dir=folder,
@@ -146,12 +147,12 @@ async def attached(service: HubService, agent: SimAgent, key_id: str) -> AsyncIt
 
 
 def sessions(service: HubService) -> dict[str, Any]:
-    return service._agents._sessions
+    return service._agents._sessions._by_agent
 
 
 async def until_joined(service: HubService, agent_id: str) -> None:
     async with asyncio.timeout(20):
-        while agent_id not in service._driver.machine.desk.agents.agents:
+        while agent_id not in service._jobs.machine.state.agents.agents:
             await asyncio.sleep(0.01)
 
 
@@ -189,14 +190,14 @@ async def test_reports_of_one_that_was_refused_are_not_heard(tmp_path: Path) -> 
     """They may come in the same breath as its Hello."""
     async with hub(tmp_path) as service:
         own, _ = await service.credentials.create_key(name="own", tenant="t", role=Role.AGENT, agent_id="a")
-        heard: list[h.Event] = []
-        handle = service._driver.handle
-        service._driver.handle = lambda *events: (heard.extend(events), handle(*events))[1]  # type: ignore[method-assign]
+        heard: list[ev.Event] = []
+        handle = service._jobs.handle
+        service._jobs.handle = lambda *events: (heard.extend(events), handle(*events))[1]  # type: ignore[method-assign]
         link = Link(SimAgent("b", HUB.country))
         link.say(TaskStarted(key=TaskKey("wl_1", 1, 0), at=CLOCK.now()))
         async with asyncio.timeout(20):
             await service.attach_agent(link, key_id=own.id)
-        assert [type(event) for event in heard] == [h.AgentBarred]
+        assert [type(event) for event in heard] == [ev.AgentBarred]
 
 
 async def test_an_agent_that_the_hub_refuses_does_not_get_the_key(tmp_path: Path) -> None:
@@ -238,25 +239,25 @@ async def test_who_says_hello_twice_is_cut_off(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             await service.attach_agent(link, key_id=info.id)
         assert sessions(service) == {}
-        assert service._driver.machine.desk.agents.agents == {}
+        assert service._jobs.machine.state.agents.agents == {}
 
 
 def test_nobody_reports_on_the_tasks_of_another_agent(bench: Bench) -> None:
-    bench.handle(h.AgentJoined(SimAgent("agent", HUB.country, NODES[:1]).hello(), 1))
-    bench.handle(h.AgentJoined(SimAgent("other", HUB.country, NODES[1:]).hello(), 2))
+    bench.handle(ev.AgentJoined(SimAgent("agent", HUB.country, NODES[:1]).hello(), 1))
+    bench.handle(ev.AgentJoined(SimAgent("other", HUB.country, NODES[1:]).hello(), 2))
     workload = bench.submit(gpus=1)
     bench.place()
-    runner = bench.machine.desk.agents.agent_of_node[workload.placement[0].node_id]
+    runner = bench.machine.state.agents.agent_of_node[workload.placement[0].node_id]
     liar = "other" if runner == "agent" else "agent"
     key = TaskKey(workload.id, workload.attempt, 0)
     end = TaskEnded(key=key, reason=ExitReason.EXITED, at=bench.now, exit_code=0)
-    bench.handle(h.TaskStartSeen(key, liar))
-    bench.handle(h.TaskEndSeen(liar, end))
+    bench.handle(ev.TaskStartSeen(key, liar))
+    bench.handle(ev.TaskEndSeen(liar, end))
     assert workload.state is State.SCHEDULED
     assert bench.sent == []
-    bench.handle(h.TaskStartSeen(key, runner))
+    bench.handle(ev.TaskStartSeen(key, runner))
     assert workload.state is State.RUNNING
-    bench.handle(h.TaskEndSeen(runner, end))
+    bench.handle(ev.TaskEndSeen(runner, end))
     assert workload.state is State.COMPLETED
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.hub import catalog as catalogs
-from harch.hub.catalog import Catalog, CatalogEntry
-from harch.hub.store import data_rows
+from harch.hub.jobs import catalog as catalogs
+from harch.hub.jobs.catalog import Catalog
+from harch.hub.store import rows
 from harch.hub.store.database import Database
+from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.tags import NOWHERE, DataKind, DataObject
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,10 +61,10 @@ def test_the_catalog_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_stored_is_restored_in_the_order_in_which_it_came(tmp_path: Path) -> None:
     database = Database(tmp_path / "hub.db")
     entries = [entry("data_9", "counts", made_by="wl_1"), entry("data_1", "counts", made_by="wl_2", minute=1)]
-    database.write([data_rows.save(one) for one in entries])
-    database.write([data_rows.save(entries[0])])  # again: the same row
+    database.write([rows.save_data(one) for one in entries])
+    database.write([rows.save_data(entries[0])])  # again: the same row
     catalog = Catalog()
-    catalog.restore(data_rows.entries(database))
+    catalog.restore(database.data_entries())
     assert list(catalog.entries.values()) == entries
     assert catalog.get("counts", tenant="t").object.id == "data_1"
     database.close()
@@ -71,9 +72,7 @@ def test_what_is_stored_is_restored_in_the_order_in_which_it_came(tmp_path: Path
 
 def test_authorities_are_stored_replaced_and_dropped(tmp_path: Path) -> None:
     database = Database(tmp_path / "hub.db")
-    database.write(
-        [data_rows.save_authority("cndp", b"k" * 32, START), data_rows.save_authority("dpo", b"d" * 32, START)]
-    )
-    database.write([data_rows.save_authority("cndp", b"n" * 32, START), data_rows.drop_authority("dpo")])
-    assert data_rows.authorities(database) == {"cndp": b"n" * 32}
+    database.write([rows.save_authority("cndp", b"k" * 32, START), rows.save_authority("dpo", b"d" * 32, START)])
+    database.write([rows.save_authority("cndp", b"n" * 32, START), rows.drop_authority("dpo")])
+    assert database.authorities() == {"cndp": b"n" * 32}
     database.close()

@@ -11,17 +11,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution.protocol import HubMessage, PauseTask, StartTask, StopTask, TaskEnded, TaskKey
 from harch.fleet.file import parse_fleet
-from harch.hub import happenings as h
-from harch.hub.catalog import CatalogEntry
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.declassification import Declassification, sign
+from harch.sovereignty.geography import terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject, Tag, meet
-from harch.sovereignty.terrain import terrain_of
+from harch.sovereignty.tags import DataKind, DataObject, Tag, meet, parse_tag
 from harch.testing.agents import SimAgent
-from harch.testing.fleets import TINY_FLEET_TOML
+from harch.testing.samples import TINY_FLEET_TOML
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 
@@ -47,12 +48,12 @@ class Hub:
         assert hub is not None
         self.machine = JobMachine(FLEET, hub, rules=RULES)
         self.agent = SimAgent("agent", hub.country)
-        self.hub_id, self.effects, self.count = hub_id, list[h.Effect](), 0
-        self.handle(h.AgentJoined(self.agent.hello(), 1))
+        self.hub_id, self.effects, self.count = hub_id, list[fx.Effect](), 0
+        self.handle(ev.AgentJoined(self.agent.hello(), 1))
 
-    def handle(self, event: h.Event) -> list[HubMessage]:
-        self.effects = self.machine.handle(event, now=START)
-        return [effect.message for effect in self.effects if isinstance(effect, h.Send)]
+    def handle(self, event: ev.Event) -> list[HubMessage]:
+        self.effects = self.machine.apply(event, EventContext(now=START))
+        return [effect.message for effect in self.effects if isinstance(effect, fx.Send)]
 
     def add(
         self, name: str, given: Tag | None, *, tenant: str = "t", at: str = "", parents: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class Hub:
             hubs=(at or self.hub_id,),
             parents=parents,
         )
-        self.handle(h.DataAdded(CatalogEntry(object=data, created_at=START, updated_at=START)))
+        self.handle(ev.DataAdded(CatalogEntry(object=data, created_at=START, updated_at=START)))
         return data.id
 
     def submit(self, *data: str, outputs: tuple[str, ...] = (), **fields: object) -> Workload:
@@ -79,24 +80,24 @@ class Hub:
             outputs=outputs,
             **fields,  # type: ignore[arg-type]
         )
-        self.handle(h.Submitted(f"wl_{self.count}", "t", spec))
-        return self.machine.desk.registry.workloads[f"wl_{self.count}"]
+        self.handle(ev.Submitted(f"wl_{self.count}", "t", spec))
+        return self.machine.state.registry.workloads[f"wl_{self.count}"]
 
     def run(self, workload: Workload) -> list[HubMessage]:
-        sent = self.handle(h.PlacementDue())
-        self.handle(h.TaskStartSeen(TaskKey(workload.id, workload.attempt, 0)))
+        sent = self.handle(ev.PlacementDue())
+        self.handle(ev.TaskStartSeen(TaskKey(workload.id, workload.attempt, 0)))
         return sent
 
     def end(self, workload: Workload, **fields: object) -> None:
         key = TaskKey(workload.id, workload.attempt, 0)
         facts: dict[str, object] = {"reason": ExitReason.EXITED, "exit_code": 0, **fields}
-        self.handle(h.TaskEndSeen("agent", TaskEnded(key=key, at=START, **facts)))  # type: ignore[arg-type]
+        self.handle(ev.TaskEndSeen("agent", TaskEnded(key=key, at=START, **facts)))  # type: ignore[arg-type]
 
     def audited(self) -> list[tuple[str, tuple[str, ...]]]:
-        return [(one.draft.kind, one.draft.data) for one in self.effects if isinstance(one, h.Audit)]
+        return [(one.draft.kind, one.draft.data) for one in self.effects if isinstance(one, fx.Audit)]
 
     def recorded(self) -> list[str]:
-        return [one.kind for one in self.effects if isinstance(one, h.Record)]
+        return [one.kind for one in self.effects if isinstance(one, fx.Record)]
 
 
 def test_work_on_data_is_admitted_and_the_agent_is_told_the_tags() -> None:
@@ -157,14 +158,14 @@ def test_tightening_while_it_runs_pauses_at_once_and_cancels_without_grace_and_w
     census = hub.add("census", tag())
     workload = hub.submit("census", stop_grace_s=60)
     hub.run(workload)
-    sent = hub.handle(h.DataRetagged(census, tag(process_in=[])))
+    sent = hub.handle(ev.DataRetagged(census, tag(process_in=[])))
     key = TaskKey(workload.id, 1, 0)
     assert sent == [PauseTask(key), StopTask(key, 0.0, scrub=True)]
     assert hub.recorded() == ["data.tagged", "sovereignty.violation", "workload.paused"]
     assert ("sovereignty.violation", (census,)) in hub.audited()
     with pytest.raises(HarchError, match="no longer permit"):
-        hub.handle(h.ResumeAsked(workload.id))
-    assert hub.handle(h.TagsDue()) == []  # once is enough
+        hub.handle(ev.ResumeRequested(workload.id))
+    assert hub.handle(ev.TagsDue()) == []  # once is enough
     hub.end(workload, reason=ExitReason.STOPPED, scrubbed=True)
     assert workload.state is State.CANCELLED
     assert "E0907" in workload.error_message
@@ -175,16 +176,16 @@ def test_what_waits_is_cancelled_when_its_data_is_tightened() -> None:
     hub = Hub()
     census = hub.add("census", tag())
     workload = hub.submit("census")
-    hub.handle(h.DataRetagged(census, tag(frameworks=["sn-law-2008-12"])))
+    hub.handle(ev.DataRetagged(census, tag(frameworks=["sn-law-2008-12"])))
     assert workload.state is State.CANCELLED
-    assert not hub.machine.desk.guard.has_readers
-    assert not [message for message in hub.handle(h.PlacementDue()) if isinstance(message, StartTask)]
+    assert not hub.machine.state.guard.has_readers
+    assert not [message for message in hub.handle(ev.PlacementDue()) if isinstance(message, StartTask)]
 
 
 def test_a_copy_that_may_no_longer_rest_is_told_about() -> None:
     hub = Hub()
     census = hub.add("census", tag())
-    hub.handle(h.DataRetagged(census, tag(frameworks=["sn-law-2008-12"])))
+    hub.handle(ev.DataRetagged(census, tag(frameworks=["sn-law-2008-12"])))
     assert hub.recorded() == ["data.tagged", "sovereignty.violation"]
 
 
@@ -196,7 +197,7 @@ def test_outputs_carry_the_meet_of_what_was_read_and_name_their_parents() -> Non
     hub.run(workload)
     hub.end(workload)
     assert workload.state is State.COMPLETED
-    made = [effect.entry for effect in hub.effects if isinstance(effect, h.SaveData)]
+    made = [effect.entry for effect in hub.effects if isinstance(effect, fx.SaveData)]
     assert [entry.object.name for entry in made] == ["model", "counts"]
     for entry in made:
         assert entry.object.tag == meet([one, other])
@@ -212,7 +213,7 @@ def test_work_that_failed_produces_nothing() -> None:
     hub.run(workload)
     hub.end(workload, exit_code=1)
     assert workload.state is State.FAILED
-    assert list(hub.machine.desk.catalog.entries) == ["data_census"]
+    assert list(hub.machine.state.catalog.entries) == ["data_census"]
 
 
 def test_outputs_need_data_and_a_name_that_nobody_registered() -> None:
@@ -256,20 +257,20 @@ def test_loosening_needs_a_signature_of_a_known_authority() -> None:
         valid_until=START + timedelta(hours=1),
     )
     with pytest.raises(HarchError) as caught:
-        hub.handle(h.DataRetagged(census, new, authorities=keys))
+        hub.handle(ev.DataRetagged(census, new, authorities=keys))
     assert caught.value.code == "E0908"
     for wrong in (statement, sign(statement, bytes(32))):
         with pytest.raises(HarchError) as caught:
-            hub.handle(h.DataRetagged(census, new, wrong, keys))
+            hub.handle(ev.DataRetagged(census, new, wrong, keys))
         assert caught.value.code == "E0909"
     signed = sign(statement, key.private_bytes_raw())
     with pytest.raises(HarchError):  # an authority that this hub does not know
-        hub.handle(h.DataRetagged(census, new, signed, {}))
-    hub.handle(h.DataRetagged(census, new, signed, keys))
+        hub.handle(ev.DataRetagged(census, new, signed, {}))
+    hub.handle(ev.DataRetagged(census, new, signed, keys))
     assert hub.audited() == [("data.declassified", (census,))]
-    hub.handle(h.DataRetagged(census, old))
+    hub.handle(ev.DataRetagged(census, old))
     with pytest.raises(HarchError):  # it held once
-        hub.handle(h.DataRetagged(census, new, signed, keys))
+        hub.handle(ev.DataRetagged(census, new, signed, keys))
 
 
 def test_a_tag_given_to_something_made_from_others_stays_within_theirs() -> None:
@@ -301,15 +302,17 @@ def test_after_a_restart_with_fewer_safeguards_nothing_runs_on_the_data() -> Non
     bare = Rules(terrain_of(parse_fleet(TINY_FLEET_TOML), shipped_jurisdictions()))
     machine = JobMachine(FLEET, FLEET.hubs[0], rules=bare)
     stored = msgspec.json.decode(msgspec.json.encode(workload), type=Workload)
-    data = list(hub.machine.desk.catalog.entries.values())
-    effects = machine.restore([stored], [], (), data, now=START)
-    assert [effect.kind for effect in effects if isinstance(effect, h.Record)] == [
+    data = list(hub.machine.state.catalog.entries.values())
+    effects = machine.restore([stored], [], (), data, context=EventContext(now=START))
+    assert [effect.kind for effect in effects if isinstance(effect, fx.Record)] == [
         "sovereignty.violation",
         "workload.paused",
     ]
     assert stored.stop_as is State.CANCELLED
-    joined = machine.handle(h.AgentJoined(hub.agent.hello(), 2), now=START)  # it lost the task: nothing is started
-    assert not [one for one in joined if isinstance(one, h.Send) and isinstance(one.message, StartTask)]
+    joined = machine.apply(
+        ev.AgentJoined(hub.agent.hello(), 2), EventContext(now=START)
+    )  # it lost the task: nothing is started
+    assert not [one for one in joined if isinstance(one, fx.Send) and isinstance(one.message, StartTask)]
     assert stored.state is State.CANCELLED
     assert census in stored.data_ids
 
@@ -318,12 +321,12 @@ def test_a_machine_that_would_start_work_against_a_tag_stops_instead() -> None:
     hub = Hub()
     census = hub.add("census", tag())
     workload = hub.submit("census")
-    desk = hub.machine.desk
-    entry = desk.catalog.entries[census]
+    state = hub.machine.state
+    entry = state.catalog.entries[census]
     tighter = msgspec.structs.replace(entry.object, tag=tag(process_in=[]))
-    desk.catalog.put(msgspec.structs.replace(entry, object=tighter))  # behind the machine's back
+    state.catalog.put(msgspec.structs.replace(entry, object=tighter))  # behind the machine's back
     with pytest.raises(InvariantBroken):
-        hub.handle(h.PlacementDue())
+        hub.handle(ev.PlacementDue())
     assert workload.data_ids == (census,)
 
 
@@ -331,6 +334,6 @@ def test_only_hubs_that_may_run_the_work_hear_of_it() -> None:
     hub = Hub()
     hub.add("census", tag())
     workload = hub.submit("census")
-    verdict = hub.machine.desk.guard.before_offer(workload, ["dakar", "dakhla", "atlantis"])
+    verdict = hub.machine.state.guard.before_offer(workload, ["dakar", "dakhla", "atlantis"])
     assert verdict.eligible == ("dakhla",)
     assert {reason.rule for reason in verdict.rejections} >= {"process_in", "site"}

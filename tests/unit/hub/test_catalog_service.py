@@ -13,7 +13,7 @@ from harch.base.errors import HarchError
 from harch.fleet.file import shipped_fleet
 from harch.hub.audit.table import AuditQuery
 from harch.hub.data import NewData
-from harch.hub.service import HubService
+from harch.hub.service import HubService, build_hub
 from harch.sovereignty.tags import NOWHERE, DataKind
 from harch.testing.clock import SimClock
 from harch.workloads.lifecycle import State, Workload
@@ -24,7 +24,7 @@ MOROCCO: dict[str, object] = {"process_in": ["MA"], "rest_in": ["MA"]}
 
 
 def open_hub(folder: Path, clock: SimClock) -> HubService:
-    return HubService(
+    return build_hub(
         fleet=FLEET,
         hub=FLEET.hubs[0],
         state_dir=folder,
@@ -118,10 +118,10 @@ async def test_the_clock_brings_the_fourth_gate_to_what_nobody_told_the_machine_
 ) -> None:
     data = await hub.data.add(NewData(name="census", tag=MOROCCO), tenant="t", actor="key_1")
     workload = await submit(hub, "census")
-    driver = hub._driver  # to change the catalog behind the machine's back
+    driver = hub._jobs  # to change the catalog behind the machine's back
     watching = asyncio.create_task(driver.keep_auditing())
-    entry = driver.machine.desk.catalog.entries[data.id]
-    driver.machine.desk.catalog.put(
+    entry = driver.machine.state.catalog.entries[data.id]
+    driver.machine.state.catalog.put(
         msgspec.structs.replace(entry, object=msgspec.structs.replace(entry.object, tag=NOWHERE))
     )
     await clock.advance(3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harch.hub import happenings as h
 from harch.hub.explain import explain
-from harch.hub.hardware import ConditionKind
-from harch.placement.request import Request
+from harch.hub.jobs import events as ev
+from harch.hub.store.records import ConditionKind
+from harch.placement.request import PlacementRequest
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import Level, Resources, Topology, WorkloadSpec
 from unit.hub.conftest import Bench
@@ -16,7 +16,7 @@ H100_NODES = ("dakhla-r01-n01", "dakhla-r01-n02", "dakhla-r02-n01", "dakhla-r02-
 
 
 def degrade(bench: Bench, kind: ConditionKind, subject: str, value: float | None) -> None:
-    bench.handle(h.HardwareChanged(kind, subject, value, "test"))
+    bench.handle(ev.HardwareChanged(kind, subject, value, "test"))
 
 
 def run(bench: Bench, *, gpus: int = 8, tasks: int = 1, **topology: object) -> Workload:
@@ -116,7 +116,6 @@ def test_the_score_tells_what_the_links_cost(bench: Bench) -> None:
         degrade(bench, ConditionKind.NVLINK, node, 0.05)
     placed = run(bench)
     assert placed.placement_score["links"] < 0
-    desk = bench.machine.desk
     spec = WorkloadSpec(name="asks", resources=Resources(gpus=8))
-    told = explain(desk, Request.of("asks", spec), [], None)
+    told = explain(bench.machine, bench.context, PlacementRequest.of("asks", spec), [], None)
     assert all(candidate.parts["links"] < 0 for candidate in told.hubs[0].candidates)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harch.hub import happenings as h
 from harch.hub.explain import explain
-from harch.hub.hardware import ConditionKind
-from harch.hub.machine import JobMachine
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import ConditionKind
 from harch.placement.explanation import Explanation, Verdict
-from harch.placement.request import Request
-from harch.placement.turns.settings import Quota, TurnSettings
-from harch.testing.fleets import tiny_fleet
+from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.placement.request import PlacementRequest
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import Gang, Level, Resources, Topology, WorkloadSpec
 from unit.hub.conftest import Bench
@@ -33,13 +33,17 @@ def submit(bench: Bench, name: str, **fields: object) -> Workload:
 
 
 def why(bench: Bench, workload: Workload) -> Explanation:
-    desk = bench.machine.desk
-    return explain(desk, desk.request(workload), [], workload)
+    return explain(bench.machine, bench.context, bench.machine.state.request(workload), [], workload)
 
 
 def plan(bench: Bench, asked: WorkloadSpec, tenant: str = "t") -> Explanation:
-    desk = bench.machine.desk
-    return explain(desk, Request.of(asked.name, asked, tenant=tenant, submitted_s=desk.now_s), [], None)
+    return explain(
+        bench.machine,
+        bench.context,
+        PlacementRequest.of(asked.name, asked, tenant=tenant, submitted_s=bench.context.now_s),
+        [],
+        None,
+    )
 
 
 def failed(told: Explanation) -> list[str]:
@@ -57,30 +61,30 @@ def test_what_the_next_round_places_is_about_to_be_placed(bench: Bench) -> None:
 
 def test_a_look_at_the_next_round_changes_nothing(bench: Bench) -> None:
     waiting = submit(bench, "next")
-    desk = bench.machine.desk
+    state = bench.machine.state
     for _ in range(2):
         why(bench, waiting)
-    assert not desk.scheduler.running
-    assert waiting.id in desk.scheduler.queue
+    assert not state.scheduler.running
+    assert waiting.id in state.scheduler.queue
     assert len(bench.place()) == 1
 
 
 def test_shared_cooling_is_named(bench: Bench) -> None:
     """Each node alone would have cooling enough; both together have not."""
     zone = bench.hub.cooling_zones[0].id
-    bench.handle(h.HardwareChanged(ConditionKind.COOLING_KW, zone, 30, "pump failed"))
+    bench.handle(ev.HardwareChanged(ConditionKind.COOLING_KW, zone, 30, "pump failed"))
     gang = submit(bench, "gang", tasks=2)
     assert bench.place() == []
     told = why(bench, gang)
     assert (told.verdict, failed(told)) == (Verdict.MUST_WAIT, ["power_and_cooling"])
-    assert f"cooling zone {zone} has 9.2 kW to spare" in told.sentence
+    assert f"cooling zone {zone} has 9.2 kW free" in told.sentence
     assert "11.2 kW" in told.sentence
 
 
 def test_the_feed_of_a_rack_is_named() -> None:
     bench = Bench()
     bench.join()
-    room = bench.machine.desk.scheduler.room
+    room = bench.machine.state.scheduler.room
     room.rack_power_w_free[:] -= 9000  # what the fleet file does not say: half of each feed has failed
     room.power_can_bind = True
     waits = [submit(bench, f"job-{n}") for n in range(3)]
@@ -111,7 +115,7 @@ def test_the_reservation_of_another_is_named(bench: Bench) -> None:
 
 def test_quota_is_named() -> None:
     bench = Bench()
-    bench.machine = JobMachine(tiny_fleet(), bench.hub, TurnSettings(quota_default=Quota(gpus_held_max=8)))
+    bench.machine = JobMachine(tiny_fleet(), bench.hub, QueueSettings(quota_default=Quota(gpus_held_max=8)))
     bench.join()
     submit(bench, "one")
     two = submit(bench, "two")
@@ -125,7 +129,7 @@ def test_quota_is_named() -> None:
 
 def test_a_gang_that_may_shrink_starts_within_its_quota() -> None:
     bench = Bench()
-    bench.machine = JobMachine(tiny_fleet(), bench.hub, TurnSettings(quota_default=Quota(gpus_held_max=16)))
+    bench.machine = JobMachine(tiny_fleet(), bench.hub, QueueSettings(quota_default=Quota(gpus_held_max=16)))
     bench.join()
     gang = submit(bench, "gang", tasks=4, gang=Gang(tasks_min=2, degrade_after_s=30))
     bench.place()
@@ -153,14 +157,14 @@ def test_work_behind_its_like_says_whose_turn_it_is(bench: Bench) -> None:
 
 def test_what_is_not_in_the_queue_is_not_about_to_be_placed(bench: Bench) -> None:
     lost = submit(bench, "lost")
-    bench.machine.desk.scheduler.withdraw(lost.id)
+    bench.machine.state.scheduler.withdraw(lost.id)
     told = why(bench, lost)
     assert told.verdict is Verdict.MUST_WAIT
     assert "not in the queue" in told.sentence
 
 
 def test_a_closed_hub_places_nothing(bench: Bench) -> None:
-    bench.handle(h.HubClosed(1, "inspection"))
+    bench.handle(ev.HubClosed(1, "inspection"))
     told = why(bench, submit(bench, "patient"))
     assert (told.verdict, failed(told)) == (Verdict.MUST_WAIT, ["accepting"])
 
@@ -193,7 +197,7 @@ def test_a_gang_that_may_shrink_to_what_the_hub_holds_is_not_refused_for_ever(be
 
 def test_weak_cooling_is_no_reason_for_never(bench: Bench) -> None:
     zone = bench.hub.cooling_zones[0].id
-    bench.handle(h.HardwareChanged(ConditionKind.COOLING_KW, zone, 21, "pump failed"))
+    bench.handle(ev.HardwareChanged(ConditionKind.COOLING_KW, zone, 21, "pump failed"))
     told = plan(bench, spec("gang", tasks=4))
     assert (told.verdict, failed(told)) == (Verdict.MUST_WAIT, ["power_and_cooling"])
     assert not told.hubs[0].never

@@ -6,28 +6,19 @@ import asyncio
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import TaskEnded, TaskKey
-from harch.federation.offers import Booked, Drop
-from harch.hub import happenings as h
-from harch.hub.edges import LOOP_AGAIN_S, kept_up
-from harch.hub.faults import (
-    CAUSES_MAX,
-    HELD_MAX,
-    HOLD_S,
-    HOLD_S_MAX,
-    REST_S_MAX,
-    FaultBook,
-    cause_of,
-    words_of,
-)
+from harch.federation.offers import DropBids, ReportsBooked
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.faults import CAUSES_MAX, HELD_MAX, HOLD_S, HOLD_S_MAX, REST_S_MAX, FaultBook, cause_of, words_of
+from harch.hub.jobs.supervision import LOOP_AGAIN_S, kept_up
 from harch.testing.clock import START, SimClock
 from harch.workloads.lifecycle import ExitReason
 from harch.workloads.spec import WorkloadSpec
 
-STOP = h.StopAsked("wl_1", "asked")
+STOP = ev.StopRequested("wl_1", "asked")
 
 
-def end(workload_id: str) -> h.TaskEndSeen:
-    return h.TaskEndSeen("agent", TaskEnded(key=TaskKey(workload_id, 1, 0), reason=ExitReason.EXITED, at=START))
+def end(workload_id: str) -> ev.TaskEndSeen:
+    return ev.TaskEndSeen("agent", TaskEnded(key=TaskKey(workload_id, 1, 0), reason=ExitReason.EXITED, at=START))
 
 
 def test_what_fails_again_and_again_rests_longer_each_time_and_not_at_all_once_it_went_well() -> None:
@@ -38,7 +29,7 @@ def test_what_fails_again_and_again_rests_longer_each_time_and_not_at_all_once_i
         rests.append(faults.rest_s(STOP, 0.0))
     assert rests == [0, 1, 2, 4, 8, 16, 32, REST_S_MAX, REST_S_MAX]
     assert faults.rest_s(STOP, 30.0) == REST_S_MAX - 30
-    assert faults.rest_s(h.StopAsked("wl_2", "asked"), 0.0) == 0
+    assert faults.rest_s(ev.StopRequested("wl_2", "asked"), 0.0) == 0
     faults.went_well(STOP)
     assert faults.rest_s(STOP, 0.0) == 0
 
@@ -57,7 +48,7 @@ def test_work_that_fails_rounds_is_held_back_for_half_a_minute_and_at_most_an_ho
 def test_what_is_remembered_is_limited() -> None:
     faults = FaultBook()
     for number in range(2 * CAUSES_MAX):
-        faults.failed(h.StopAsked(f"wl_{number}", ""), ValueError(), 0.0)
+        faults.failed(ev.StopRequested(f"wl_{number}", ""), ValueError(), 0.0)
         faults.hold(f"wl_{number}", ValueError(), 0.0)
     assert (len(faults._causes), len(faults._held)) == (CAUSES_MAX, HELD_MAX)
     assert faults.total == 2 * CAUSES_MAX
@@ -65,13 +56,17 @@ def test_what_is_remembered_is_limited() -> None:
 
 def test_events_that_would_fail_alike_have_one_cause() -> None:
     one, other = WorkloadSpec(name="one"), WorkloadSpec(name="other")
-    assert cause_of(h.Submitted("wl_1", "t", one)) == cause_of(h.Submitted("wl_2", "t", one))
-    assert cause_of(h.Submitted("wl_1", "t", one)) != cause_of(h.Submitted("wl_1", "t", other))
-    assert cause_of(h.PeerSaid("dakar", Drop(("a",)))) == cause_of(h.PeerSaid("dakar", Drop(("b",))))
-    assert cause_of(h.PeerSaid("dakar", Drop(("a",)))) != cause_of(h.PeerSaid("dakar", Booked(())))
+    assert cause_of(ev.Submitted("wl_1", "t", one)) == cause_of(ev.Submitted("wl_2", "t", one))
+    assert cause_of(ev.Submitted("wl_1", "t", one)) != cause_of(ev.Submitted("wl_1", "t", other))
+    assert cause_of(ev.PeerMessageReceived("dakar", DropBids(("a",)))) == cause_of(
+        ev.PeerMessageReceived("dakar", DropBids(("b",)))
+    )
+    assert cause_of(ev.PeerMessageReceived("dakar", DropBids(("a",)))) != cause_of(
+        ev.PeerMessageReceived("dakar", ReportsBooked(()))
+    )
     assert cause_of(end("wl_1")) != cause_of(end("wl_2"))
-    assert cause_of(h.PlacementDue()) == cause_of(h.PlacementDue())
-    assert words_of(h.PlacementDue()) == "placement due"
+    assert cause_of(ev.PlacementDue()) == cause_of(ev.PlacementDue())
+    assert words_of(ev.PlacementDue()) == "placement due"
 
 
 async def test_a_loop_that_an_error_ends_begins_anew() -> None:

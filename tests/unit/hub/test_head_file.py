@@ -14,12 +14,11 @@ import pytest
 
 from harch.base.clock import SystemClock
 from harch.hub.audit import table
-from harch.hub.audit.headfile import SLOT_BYTES, HeadFile
-from harch.hub.audit.trail import AuditTrail
+from harch.hub.audit.files import SLOT_BYTES, HeadFile
+from harch.hub.audit.table import AuditTrail
 from harch.hub.store.committer import Committer, Mark
 from harch.hub.store.database import Database
-from harch.sovereignty.audit.chain import Head
-from harch.sovereignty.audit.entry import PLACED, Draft
+from harch.sovereignty.audit.chain import PLACED, ChainHead, Draft
 
 KILLS = 40
 
@@ -31,7 +30,7 @@ def opened(path: Path, hub: str = "dakhla") -> HeadFile:
 def write(path: Path, *seqs: int) -> None:
     file = opened(path)
     for seq in seqs:
-        file.note(Head(seq, f"{seq:064x}"), seq * 10)
+        file.note(ChainHead(seq, f"{seq:064x}"), seq * 10)
     file.close()
 
 
@@ -39,7 +38,7 @@ def test_the_newest_head_is_read_back(tmp_path: Path) -> None:
     write(tmp_path / "audit.head", 1, 2, 3)
     record = opened(tmp_path / "audit.head").found
     assert record is not None
-    assert (record.head, record.events) == (Head(3, f"{3:064x}"), 30)
+    assert (record.head, record.events) == (ChainHead(3, f"{3:064x}"), 30)
     write(tmp_path / "audit.head", 4)
     assert (found := opened(tmp_path / "audit.head").found) is not None
     assert found.seq == 4
@@ -70,7 +69,7 @@ def test_a_file_of_another_hub_or_of_rubbish_is_damaged_and_is_written_anew(tmp_
         path.write_bytes(text)
         file = opened(path)
         assert (file.found, file.damaged) == (None, True)
-        file.note(Head(5, "5" * 64), 0)
+        file.note(ChainHead(5, "5" * 64), 0)
         file.close()
         assert (found := opened(path).found) is not None
         assert found.seq == 5
@@ -80,14 +79,14 @@ def test_a_file_of_another_hub_or_of_rubbish_is_damaged_and_is_written_anew(tmp_
 
 def test_what_was_expected_is_not_forgotten_until_it_is_settled(tmp_path: Path) -> None:
     file = opened(tmp_path / "audit.head")
-    file.note(Head(5, "5" * 64), 0)
-    file.expect(Head(9, "9" * 64), 0, "dakar")
-    file.note(Head(6, "6" * 64), 0)  # a commit that was under way
+    file.note(ChainHead(5, "5" * 64), 0)
+    file.expect(ChainHead(9, "9" * 64), 0, "dakar")
+    file.note(ChainHead(6, "6" * 64), 0)  # a commit that was under way
     file.close()
     file = opened(tmp_path / "audit.head")
     assert file.found is not None
     assert (file.found.seq, file.found.source) == (9, "dakar")
-    file.reset(Head(10, "a" * 64), 7)
+    file.reset(ChainHead(10, "a" * 64), 7)
     file.close()
     assert (found := opened(tmp_path / "audit.head").found) is not None
     assert (found.seq, found.source) == (10, "audit.head")
@@ -103,7 +102,7 @@ def test_a_disk_that_takes_no_writes_is_said_once_and_stops_nothing(
 
     monkeypatch.setattr(os, "pwrite", full)
     for seq in range(1, 4):
-        file.note(Head(seq, f"{seq:064x}"), 0)
+        file.note(ChainHead(seq, f"{seq:064x}"), 0)
     assert [record.message for record in caplog.records if "lost tail" in record.message] == [
         f"{tmp_path / 'audit.head'} cannot be written: No space left on device; a lost tail would not be noticed"
     ]
@@ -117,7 +116,7 @@ async def test_a_group_is_noted_after_it_is_on_disk_and_not_before(tmp_path: Pat
 
     committer = Committer(database, on_failure=lambda error: None, on_committed=note)
     insert = "INSERT INTO events (seq, at, kind, subject, tenant, message, data) VALUES (?, '', '', '', '', '', '')"
-    batches = [committer.submit([(insert, (seq,))], Mark(Head(), seq)) for seq in range(1, 50)]
+    batches = [committer.submit([(insert, (seq,))], Mark(ChainHead(), seq)) for seq in range(1, 50)]
     await asyncio.gather(*batches)
     await committer.close()
     database.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.hub import happenings as h
 from harch.hub.explain import explain
-from harch.hub.hardware import Condition, ConditionKind
-from harch.hub.hardware_views import node_states, rack_states, zone_states
-from harch.hub.machine import JobMachine
-from harch.hub.summary import nodes_by_state
-from harch.testing.fleets import tiny_fleet
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.events import EventContext
+from harch.hub.jobs.machine import JobMachine
+from harch.hub.store.records import Condition, ConditionKind
+from harch.hub.summary import node_states, nodes_by_state, rack_states, zone_states
+from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 from unit.hub.conftest import Bench
@@ -19,8 +20,8 @@ from unit.hub.conftest import Bench
 NODE = "dakhla-r01-n01"
 
 
-def change(bench: Bench, kind: ConditionKind, subject: str, value: float | None, why: str = "") -> list[h.Effect]:
-    return bench.handle(h.HardwareChanged(kind, subject, value, why))
+def change(bench: Bench, kind: ConditionKind, subject: str, value: float | None, why: str = "") -> list[fx.Effect]:
+    return bench.handle(ev.HardwareChanged(kind, subject, value, why))
 
 
 def cordon_all(bench: Bench, value: float | None = 1) -> None:
@@ -29,8 +30,7 @@ def cordon_all(bench: Bench, value: float | None = 1) -> None:
 
 
 def failed_rule(bench: Bench, workload: Workload) -> tuple[str, str, str]:
-    desk = bench.machine.desk
-    told = explain(desk, desk.request(workload), [], workload)
+    told = explain(bench.machine, bench.context, bench.machine.state.request(workload), [], workload)
     rule = next(rule for rule in told.hubs[0].rules if not rule.passed)
     return rule.rule, rule.detail, rule.nearest_fix
 
@@ -54,10 +54,10 @@ def test_a_cordoned_node_is_given_nothing_and_the_reason_names_it(bench: Bench) 
 def test_nodes_are_counted_by_whether_somebody_serves_them_or_took_them_out_of_service() -> None:
     bench = Bench()
     nodes = len(bench.hub.nodes)
-    assert nodes_by_state(bench.machine.desk) == {"served": 0, "cordoned": 0, "unserved": nodes}
+    assert nodes_by_state(bench.machine.state) == {"served": 0, "cordoned": 0, "unserved": nodes}
     bench.join()
     change(bench, ConditionKind.CORDONED, NODE, 1)
-    assert nodes_by_state(bench.machine.desk) == {"served": nodes - 1, "cordoned": 1, "unserved": 0}
+    assert nodes_by_state(bench.machine.state) == {"served": nodes - 1, "cordoned": 1, "unserved": 0}
 
 
 def test_a_hub_whose_nodes_are_all_cordoned_says_so(bench: Bench) -> None:
@@ -66,7 +66,7 @@ def test_a_hub_whose_nodes_are_all_cordoned_says_so(bench: Bench) -> None:
     assert bench.place() == []
     rule, detail, _ = failed_rule(bench, waits)
     assert rule == "nodes_up"
-    assert "no node takes work" in detail
+    assert "no node accepts work" in detail
     assert "and 3 more" in detail
     cordon_all(bench, None)
     assert len(bench.place()) == 1
@@ -86,14 +86,14 @@ def test_an_unhealthy_gpu_keeps_its_work_and_is_not_given_again(bench: Bench) ->
         bench.run(eight)
     waits = next(eight for eight in eights if not eight.is_placed)
     assert gpu not in {id_ for eight in (*eights, seven) for task in eight.placement for id_ in task.gpu_ids}
-    assert "1 suitable GPUs are idle but marked unhealthy" in failed_rule(bench, waits)[1]
+    assert "1 suitable GPUs are idle but unhealthy" in failed_rule(bench, waits)[1]
 
 
 def test_a_drained_node_hands_its_work_over(bench: Bench) -> None:
     workload = bench.submit(gpus=8)
     bench.run(workload)
     node = workload.placement[0].node_id
-    bench.handle(h.NodeDrained(node, "new power supply"))
+    bench.handle(ev.NodeDrained(node, "new power supply"))
     assert bench.stops_sent() == {0}
     bench.end(workload, reason=ExitReason.STOPPED, code=None)
     (start,) = bench.place()
@@ -107,7 +107,7 @@ def test_cooling_that_comes_back_lets_waiting_work_start_at_once(bench: Bench) -
     waits = bench.submit_spec(WorkloadSpec(name="warm", modelled_duration_s=60, resources=Resources(gpus=8)))
     assert bench.place() == []
     rule, detail, _ = failed_rule(bench, waits)
-    told = "cooling zone dakhla-hall-1 has 0.2 kW to spare; it would draw 5.6 kW there"
+    told = "cooling zone dakhla-hall-1 has 0.2 kW free; it would draw 5.6 kW there"
     assert (rule, detail) == ("power_and_cooling", told)
     assert bench.place() == []
     change(bench, ConditionKind.COOLING_KW, zone, None)
@@ -117,7 +117,7 @@ def test_cooling_that_comes_back_lets_waiting_work_start_at_once(bench: Bench) -
 def test_conditions_are_shown_where_an_operator_looks(bench: Bench) -> None:
     workload = bench.submit(gpus=8)
     bench.run(workload)
-    desk = bench.machine.desk
+    hub_state = bench.machine.state
     conditions = [
         Condition(kind=ConditionKind.CORDONED, subject=NODE, value=1, why="new memory"),
         Condition(kind=ConditionKind.UNHEALTHY, subject=f"{NODE}-g3", value=1),
@@ -126,15 +126,15 @@ def test_conditions_are_shown_where_an_operator_looks(bench: Bench) -> None:
     ]
     for condition in conditions:
         change(bench, condition.kind, condition.subject, condition.value, condition.why)
-    states = {state.id: state for state in node_states(desk, conditions)}
+    states = {state.id: state for state in node_states(hub_state, conditions)}
     state = states[NODE]
     assert (state.cordoned, state.available, state.served, state.gpus_unhealthy) == (True, False, True, 1)
     assert [found.kind for found in state.conditions] == ["cordoned", "unhealthy", "uplink", "cooling_kw"]
     held = states[workload.placement[0].node_id]
     assert (held.gpus_held, held.gpus_free, held.tasks) == (8, 0, 1)
-    (zone,) = zone_states(desk, conditions)
+    (zone,) = zone_states(hub_state, conditions)
     assert (zone.heat_kw_built, zone.heat_kw_max, zone.why) == (60, 40, "hot day")
-    rack = rack_states(desk, conditions)[0]
+    rack = rack_states(hub_state, conditions)[0]
     assert (rack.uplink_factor, rack.why, rack.nodes[0]) == (0.5, "one of two cables", NODE)
 
 
@@ -161,6 +161,6 @@ def test_conditions_survive_a_restart(bench: Bench) -> None:
         Condition(kind=ConditionKind.CORDONED, subject="sold-last-year", value=1),
         Condition(kind=ConditionKind.UNHEALTHY, subject=f"{NODE}-g3", value=1),
     ]
-    machine.restore((), (), stored, now=bench.now)
-    assert machine.desk.scheduler.room.cordoned[0]
-    assert not machine.desk.scheduler.room.healthy[0, 3]
+    machine.restore((), (), stored, context=EventContext(now=bench.now))
+    assert machine.state.scheduler.room.cordoned[0]
+    assert not machine.state.scheduler.room.healthy[0, 3]

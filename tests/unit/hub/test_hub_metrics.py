@@ -9,7 +9,7 @@ from typing import Any
 from harch.federation.identity.members import Address
 from harch.federation.links.mesh import LinkStatus
 from harch.hub.metrics import DAMAGE_EVERY_S, PIPELINE_GAUGES, WORKER_COUNTERS, HubMetrics
-from harch.hub.views import PeerView, Sight
+from harch.hub.views import PeerReach, PeerView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -18,8 +18,14 @@ def summary() -> Any:
     raise AssertionError("not asked for here")
 
 
+def hub_metrics() -> HubMetrics:
+    metrics = HubMetrics(lambda: NOW)
+    metrics.watch_summary(summary)
+    return metrics
+
+
 def test_links_are_told_by_peer() -> None:
-    metrics = HubMetrics(summary, lambda: NOW)
+    metrics = hub_metrics()
     link = LinkStatus(
         hub_id="dakar",
         address=Address("127.0.0.1", 7724),
@@ -41,7 +47,7 @@ def test_links_are_told_by_peer() -> None:
 
 
 def test_figures_that_name_pipelines_are_told_apart_and_name_their_tenant() -> None:
-    metrics = HubMetrics(summary, lambda: NOW)
+    metrics = hub_metrics()
     metrics.watch_pipelines(lambda: {("valves", "think", "acme"): dict.fromkeys(PIPELINE_GAUGES, 7.0)})
     shown = b'harch_pipeline_lag{pipeline="valves",stage="think",tenant="acme"} 7.0'
     assert shown not in metrics.exposition()
@@ -53,7 +59,7 @@ def test_figures_that_name_pipelines_are_told_apart_and_name_their_tenant() -> N
 
 
 def test_files_that_were_set_aside_are_counted_and_sentinels_own_are_not(tmp_path: Path) -> None:
-    now_s, metrics = 0.0, HubMetrics(summary, lambda: NOW)
+    now_s, metrics = 0.0, hub_metrics()
     metrics.watch_damage(tmp_path, lambda: now_s)
     assert "harch_damaged_files 0.0" in metrics.exposition().decode()
     for name in ("hub.db-wal.damaged", "sentinel/00000001.damaged", "tasks/of-a-user.damaged"):
@@ -65,10 +71,10 @@ def test_files_that_were_set_aside_are_counted_and_sentinels_own_are_not(tmp_pat
 
 
 def test_of_other_hubs_it_is_told_whether_they_live_and_nothing_else() -> None:
-    metrics = HubMetrics(summary, lambda: NOW)
+    metrics = hub_metrics()
     views = [
-        PeerView(hub_id=sight.name.lower(), url="u", reachable=False, age_s=None, summary=None, sight=sight)
-        for sight in Sight
+        PeerView(hub_id=reach.name.lower(), url="u", reachable=False, age_s=None, summary=None, reach=reach)
+        for reach in PeerReach
     ]
     metrics.watch_peers(lambda: views)
     lines = [line for line in metrics.exposition().decode().splitlines() if line.startswith("harch_peer_alive{")]
@@ -81,7 +87,7 @@ def test_of_other_hubs_it_is_told_whether_they_live_and_nothing_else() -> None:
 
 
 def test_when_something_alarming_happened_last_is_known_over_a_restart() -> None:
-    metrics = HubMetrics(summary, lambda: NOW)
+    metrics = hub_metrics()
     metrics.remember({"audit.contradicted": NOW - timedelta(hours=1), "workload.running": NOW})
     metrics.count("sovereignty.violation")
     metrics.count("workload.running")
@@ -96,7 +102,7 @@ def test_when_something_alarming_happened_last_is_known_over_a_restart() -> None
 
 
 def test_what_workers_lose_is_counted_by_worker() -> None:
-    metrics = HubMetrics(summary, lambda: NOW)
+    metrics = hub_metrics()
     counts = {("valves", "think", "acme", name): dict.fromkeys(WORKER_COUNTERS, n) for name, n in (("a", 3), ("b", 4))}
     metrics.watch_workers(lambda: counts)
     page = metrics.exposition(of_tenants=True).decode()

@@ -13,7 +13,7 @@ from harch.hub import learning
 from harch.hub.learning import LOOK_EVERY_S, Learner
 from harch.placement.scheduler import Scheduler
 from harch.testing.clock import SimClock
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import Resources, WorkloadSpec
 
 
@@ -28,7 +28,7 @@ async def start(
 
     monkeypatch.setattr(learning, "_compile", compiled)
     scheduler, clock = Scheduler(tiny_fleet().hubs[0]), SimClock()
-    driver: Any = SimpleNamespace(machine=SimpleNamespace(desk=SimpleNamespace(scheduler=scheduler)), equip=None)
+    driver: Any = SimpleNamespace(machine=SimpleNamespace(state=SimpleNamespace(scheduler=scheduler)), equip=None)
     database: Any = SimpleNamespace(recent_specs=lambda limit: specs[:limit])
     task = asyncio.create_task(Learner(driver, database, clock).run())
     while not clock.sleeper_count:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from harch.base.listen.gate import Gates
-from harch.base.listen.limits import ListenLimits
+from harch.base.listen.gate import Gates, ListenLimits
 from harch.hub.metrics import HubMetrics
 
 
 def test_what_listeners_hold_and_refuse_is_counted_by_listener_and_reason() -> None:
     gates = Gates(ListenLimits(connections_max=8))
-    metrics = HubMetrics(lambda: None, lambda: None)  # type: ignore[arg-type]
+    metrics = HubMetrics(lambda: None)  # type: ignore[arg-type]
     metrics.watch_listeners(gates)
     gates.gate("api").refuse("head_large", "10.0.0.1")
     gates.gate("api").admit("10.0.0.1", lambda: None)

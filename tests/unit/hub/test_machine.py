@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import Forget, KnownTask, PauseTask, ResumeTask, StartTask, StopTask, TaskKey
-from harch.hub import happenings as h
+from harch.hub.jobs import events as ev
 from harch.workloads.lifecycle import ExitReason, State
 from harch.workloads.spec import Gang, Priority, Resources, RestartPolicy, WorkloadSpec
 from unit.hub.conftest import Bench
@@ -20,7 +20,7 @@ def test_a_workload_is_submitted_placed_started_and_completed(bench: Bench) -> N
     assert len(start.task.gpu_ids) == 4
     assert start.task.gpus_modelled
     assert bench.gpus_held == 4
-    bench.handle(h.TaskStartSeen(start.task.key))
+    bench.handle(ev.TaskStartSeen(start.task.key))
     assert workload.state is State.RUNNING
     bench.end(workload)
     assert workload.state is State.COMPLETED
@@ -87,7 +87,7 @@ def test_more_gpus_than_exist_are_refused_at_once(bench: Bench, gpus: int, tasks
     with pytest.raises(HarchError) as refused:
         bench.submit(gpus=gpus, tasks=tasks)
     assert refused.value.code == "E0303"
-    assert not bench.machine.desk.registry.workloads
+    assert not bench.machine.state.registry.workloads
 
 
 def test_the_more_urgent_goes_first_and_the_older_among_equals(bench: Bench) -> None:
@@ -155,14 +155,14 @@ class TestRestarts:
 class TestAsking:
     def test_waiting_work_is_cancelled_at_once(self, bench: Bench) -> None:
         workload = bench.submit()
-        bench.handle(h.StopAsked(workload.id, "no longer needed"))
+        bench.handle(ev.StopRequested(workload.id, "no longer needed"))
         assert workload.state is State.CANCELLED
         assert bench.place() == []
 
     def test_running_work_keeps_its_gpus_until_it_has_ended(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.run(workload)
-        bench.handle(h.StopAsked(workload.id, "asked"))
+        bench.handle(ev.StopRequested(workload.id, "asked"))
         assert workload.state is State.RUNNING
         assert bench.gpus_held == 1
         bench.end(workload, reason=ExitReason.STOPPED, code=None)
@@ -174,46 +174,46 @@ class TestAsking:
         bench.run(workload)
         bench.end(workload)
         with pytest.raises(HarchError) as refused:
-            bench.handle(h.StopAsked(workload.id, "too late"))
+            bench.handle(ev.StopRequested(workload.id, "too late"))
         assert refused.value.code == "E0304"
 
     def test_pausing_keeps_the_gpus_and_resuming_goes_on(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.run(workload)
-        bench.handle(h.PauseAsked(workload.id))
+        bench.handle(ev.PauseRequested(workload.id))
         assert isinstance(bench.sent[0], PauseTask)
         assert workload.state is State.PAUSED
         assert bench.gpus_held == 1
-        bench.handle(h.ResumeAsked(workload.id))
+        bench.handle(ev.ResumeRequested(workload.id))
         assert isinstance(bench.sent[0], ResumeTask)
         assert workload.state is State.RUNNING
 
     def test_work_that_is_paused_while_it_starts_is_paused_once_it_runs(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.place()
-        bench.handle(h.PauseAsked(workload.id))
+        bench.handle(ev.PauseRequested(workload.id))
         assert bench.sent == []
-        bench.handle(h.TaskStartSeen(TaskKey(workload.id, 1, 0)))
+        bench.handle(ev.TaskStartSeen(TaskKey(workload.id, 1, 0)))
         assert bench.sent == [PauseTask(TaskKey(workload.id, 1, 0))]
         assert workload.state is State.PAUSED
-        bench.handle(h.ResumeAsked(workload.id))
+        bench.handle(ev.ResumeRequested(workload.id))
         assert workload.state is State.RUNNING
 
     def test_held_back_work_is_not_placed_until_it_is_resumed(self, bench: Bench) -> None:
         workload = bench.submit()
-        bench.handle(h.PauseAsked(workload.id))
+        bench.handle(ev.PauseRequested(workload.id))
         assert bench.place() == []
-        bench.handle(h.ResumeAsked(workload.id))
+        bench.handle(ev.ResumeRequested(workload.id))
         assert len(bench.place()) == 1
 
     def test_the_specification_changes_only_while_it_waits(self, bench: Bench) -> None:
         workload = bench.submit(gpus=1)
         spec = WorkloadSpec(name="renamed", command=("true",), resources=Resources(gpus=2))
-        bench.handle(h.SpecReplaced(workload.id, spec, {}))
+        bench.handle(ev.SpecReplaced(workload.id, spec, {}))
         (start,) = bench.place()
         assert len(start.task.gpu_ids) == 2
         with pytest.raises(HarchError) as refused:
-            bench.handle(h.SpecReplaced(workload.id, spec, {}))
+            bench.handle(ev.SpecReplaced(workload.id, spec, {}))
         assert refused.value.code == "E0304"
 
 
@@ -259,17 +259,17 @@ class TestAgents:
     def test_a_returning_agent_is_told_what_it_missed(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.place()
-        bench.handle(h.AgentLeft("agent", 1, "cut"))
+        bench.handle(ev.AgentLeft("agent", 1, "cut"))
         assert workload.state is State.SCHEDULED  # suspicion evicts nothing
-        bench.handle(h.AgentJoined(bench.agent.hello(), 2))
+        bench.handle(ev.AgentJoined(bench.agent.hello(), 2))
         assert [m.task.key for m in bench.sent if isinstance(m, StartTask)] == [TaskKey(workload.id, 1, 0)]
 
     def test_a_returning_agent_goes_on_with_what_it_runs(self, bench: Bench) -> None:
         workload = bench.submit()
         for start in bench.place():
             bench.agent.receive(start, now=bench.now)
-        bench.handle(h.AgentLeft("agent", 1, "cut"))
-        bench.handle(h.AgentJoined(bench.agent.hello(), 2))
+        bench.handle(ev.AgentLeft("agent", 1, "cut"))
+        bench.handle(ev.AgentJoined(bench.agent.hello(), 2))
         assert workload.state is State.RUNNING
         assert not [m for m in bench.sent if isinstance(m, StartTask)]
 
@@ -277,19 +277,19 @@ class TestAgents:
         ran, never = bench.submit(), bench.submit()
         starts = bench.place()
         bench.agent.receive(starts[0], now=bench.now)
-        bench.handle(h.AgentLeft("agent", 1, "cut"))
+        bench.handle(ev.AgentLeft("agent", 1, "cut"))
         for workload in (ran, never):
-            bench.handle(h.StopAsked(workload.id, "asked"))
-        bench.handle(h.AgentJoined(bench.agent.hello(), 2))
+            bench.handle(ev.StopRequested(workload.id, "asked"))
+        bench.handle(ev.AgentJoined(bench.agent.hello(), 2))
         assert [m.key.workload_id for m in bench.sent if isinstance(m, StopTask)] == [ran.id]
         assert never.state is State.CANCELLED
 
     def test_tasks_that_the_hub_does_not_know_are_stopped(self, bench: Bench) -> None:
-        bench.handle(h.AgentLeft("agent", 1, "cut"))
+        bench.handle(ev.AgentLeft("agent", 1, "cut"))
         hello = bench.agent.hello()
         stray = TaskKey("wl_gone", 1, 0)
         bench.handle(
-            h.AgentJoined(
+            ev.AgentJoined(
                 type(hello)(
                     **{f: getattr(hello, f) for f in hello.__struct_fields__}
                     | {"tasks": (KnownTask(key=stray, running=True),)}
@@ -303,13 +303,13 @@ class TestAgents:
         bench = Bench()
         bench.agent.country = "SN"
         bench.join()
-        assert not bench.machine.desk.agents.agents
+        assert not bench.machine.state.agents.agents
         assert bench.records[-1].kind == "agent.refused"
 
     def test_an_old_connection_that_ends_late_does_not_throw_out_the_new_one(self, bench: Bench) -> None:
-        bench.handle(h.AgentJoined(bench.agent.hello(), 2))
-        bench.handle(h.AgentLeft("agent", 1, "noticed late"))
-        assert "agent" in bench.machine.desk.agents.agents
+        bench.handle(ev.AgentJoined(bench.agent.hello(), 2))
+        bench.handle(ev.AgentLeft("agent", 1, "noticed late"))
+        assert "agent" in bench.machine.state.agents.agents
 
     def test_processes_beyond_the_limit_wait_with_that_reason(self) -> None:
         bench = Bench()
@@ -318,14 +318,14 @@ class TestAgents:
         for _ in range(3):
             bench.submit(gpus=0)
         assert len(bench.place()) == 2
-        assert len(bench.machine.desk.scheduler.queue) == 1
+        assert len(bench.machine.state.scheduler.queue) == 1
 
 
 def test_work_that_began_to_wait_twice_and_does_not_start_in_time_fails_once(bench: Bench) -> None:
     bench.run(bench.submit(gpus=8, tasks=4))
     late = bench.submit(gpus=8, gang=Gang(start_within_s=60))
-    bench.handle(h.PauseAsked(late.id))
-    bench.handle(h.ResumeAsked(late.id))
+    bench.handle(ev.PauseRequested(late.id))
+    bench.handle(ev.ResumeRequested(late.id))
     bench.later(seconds=61)
     bench.place()
     assert late.state is State.FAILED
@@ -336,7 +336,7 @@ def test_work_that_may_start_later_than_it_first_said_is_given_that_time(bench: 
     bench.run(bench.submit(gpus=8, tasks=4))
     late = bench.submit(gpus=8, gang=Gang(start_within_s=60))
     patient = replace(late.spec, gang=Gang(start_within_s=600))
-    bench.handle(h.SpecReplaced(late.id, patient, {}))
+    bench.handle(ev.SpecReplaced(late.id, patient, {}))
     bench.later(seconds=61)
     bench.place()
     assert late.state is State.PENDING

@@ -8,7 +8,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from harch.base.errors import HarchError
-from harch.hub.secretbox import SecretBox
+from harch.hub.keys import SecretBox
 
 
 def stored(folder: Path) -> list[tuple[str, str, bytes]]:
@@ -26,7 +26,7 @@ def test_a_flipped_bit_of_the_key_is_put_right(tmp_path: Path, bit: int, caplog:
     assert SecretBox(path, kept).open("t", ["token"]) == {"token": "s3cr3t"}
     assert path.read_bytes() == whole
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "put right" in caplog.text
+    assert "repaired" in caplog.text
 
 
 def test_a_key_of_an_older_release_gets_its_seal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,8 @@ from harch.base.errors import HarchError
 from harch.hub.store import rows
 from harch.hub.store.committer import Committer
 from harch.hub.store.database import Database
-from harch.hub.views import EventRecord, WorkloadQuery
+from harch.hub.views import WorkloadQuery
+from harch.wire.events import EventRecord
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec, WorkloadType
 
@@ -249,3 +250,19 @@ def test_closing_waits_for_readers_in_other_threads(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert ends == ["Cannot operate on a closed database."] * 2
+
+
+def test_statements_of_a_group_keep_their_order_however_many_run_at_once(database: Database) -> None:
+    put = "INSERT INTO workload_labels (workload_id, label, value) VALUES (?, ?, ?)"
+    drop = "DELETE FROM workload_labels WHERE workload_id = ?"
+    database.write(
+        [
+            (put, ("wl_1", "a", "1")),
+            (put, ("wl_1", "b", "2")),
+            (drop, ("wl_1",)),
+            (put, ("wl_1", "a", "3")),
+            (put, ("wl_2", "a", "4")),
+            (drop, ("wl_2",)),
+        ]
+    )
+    assert database.query("SELECT workload_id, label, value FROM workload_labels") == [("wl_1", "a", "3")]

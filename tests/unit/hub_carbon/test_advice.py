@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.hub.carbon.advice import Action, Advice, Option, advise, green_windows
-from harch.hub.carbon.views import ForecastHour
+from harch.hub.carbon.views import Action, Advice, Option, advise, green_windows
 from harch.testing.clock import START
+from harch.wire.carbon import ForecastHour
 
 HOUR = timedelta(hours=1)
 

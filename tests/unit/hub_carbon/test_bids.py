@@ -6,7 +6,8 @@ import pytest
 
 from harch.federation import offers as o
 from harch.federation.bidding import PeerOffer, best_offer
-from harch.hub import happenings as h
+from harch.hub.jobs import effects as fx
+from harch.hub.jobs import events as ev
 from harch.workloads.spec import Resources, SchedulingClass
 from unit.hub.conftest import Bench
 
@@ -17,11 +18,10 @@ NEED = o.Need(ref=0, turn_class=SchedulingClass.TRAINING, needs=Resources(gpus=1
 def test_a_bid_carries_carbon_and_price_or_neither(carbon: float | None, price: float | None) -> None:
     bench = Bench()
     bench.join()
-    board = bench.machine.desk.spill
-    board.enabled = True
-    board.carbon_g_per_kwh, board.price_per_kwh = carbon, price
-    effects = bench.handle(h.PeerSaid("dakar", o.Ask(1, (NEED,))))
-    (answer,) = [one.message for one in effects if isinstance(one, h.SendPeer)]
+    bench.machine.state.lending.enabled = True
+    bench.power = ev.BidPower(carbon, price)
+    effects = bench.handle(ev.PeerMessageReceived("dakar", o.BidRequest(1, (NEED,))))
+    (answer,) = [one.message for one in effects if isinstance(one, fx.SendPeer)]
     assert isinstance(answer, o.Bids)
     (bid,) = answer.bids
     assert (bid.carbon_g_per_kwh, bid.price_per_kwh) == (carbon, price)
@@ -30,7 +30,7 @@ def test_a_bid_carries_carbon_and_price_or_neither(carbon: float | None, price: 
 def test_of_two_equal_offers_the_cleaner_is_taken_and_one_that_says_nothing_comes_last() -> None:
     said = {"dirty": 700.0, "clean": 24.0, "silent": None}
     offers = [
-        PeerOffer(hub, o.Bid(ref=0, bid_id=hub, carbon_g_per_kwh=carbon), has_data=False, rtt_ms=8.0)
+        PeerOffer(hub, o.CapacityBid(ref=0, bid_id=hub, carbon_g_per_kwh=carbon), has_data=False, rtt_ms=8.0)
         for hub, carbon in said.items()
     ]
     taken = best_offer(offers)

@@ -11,7 +11,7 @@ import pytest
 
 from harch.carbon.signals.choice import HubSignals
 from harch.carbon.values import Signal
-from harch.hub.carbon.hours import KEEP, HourBook, known_hours, past_hours
+from harch.hub.carbon.forecast import KEEP, HourBook, known_hours, past_hours
 from harch.hub.store.database import Database
 from harch.testing.clock import START
 from unit.hub_carbon.power_samples import signals, state

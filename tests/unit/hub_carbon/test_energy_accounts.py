@@ -13,14 +13,15 @@ import pytest
 from harch.carbon.ledger.report import GroupBy
 from harch.carbon.ledger.verification import verify_ledger
 from harch.execution.protocol import TaskEnded, TaskKey
-from harch.hub import happenings as h
-from harch.hub.carbon.reports import ReportQuery
+from harch.hub.carbon.views import ReportQuery
+from harch.hub.jobs import events as ev
 from harch.hub.service import HubService
 from harch.hub.store import ledger_rows
 from harch.testing.agents import SimAgent
 from harch.testing.clock import START, SimClock
 from harch.workloads.lifecycle import ExitReason, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
+from unit.carbon.ledger.charges import ledger_lines
 from unit.hub_carbon.test_hub_carbon import service, settled
 
 
@@ -32,23 +33,23 @@ class Bench:
         self.agent = SimAgent("agent", hub.country)
 
     async def start(self, name: str, *, data: tuple[str, ...] = ()) -> Workload:
-        driver = self.hub._driver
+        driver = self.hub._jobs
         spec = WorkloadSpec(name=name, command=("true",), resources=Resources(gpus=1))
-        await driver.handle(h.Submitted(f"wl_{name}", "acme", spec))
-        await driver.handle(h.PlacementDue())
-        workload = driver.machine.desk.registry.workloads[f"wl_{name}"]
+        await driver.handle(ev.Submitted(f"wl_{name}", "acme", spec))
+        await driver.handle(ev.PlacementDue())
+        workload = driver.machine.state.registry.workloads[f"wl_{name}"]
         workload.data_ids = data
-        await driver.handle(h.TaskStartSeen(TaskKey(workload.id, workload.attempt, 0)))
+        await driver.handle(ev.TaskStartSeen(TaskKey(workload.id, workload.attempt, 0)))
         return workload
 
     async def end(self, workload: Workload) -> None:
         key = TaskKey(workload.id, workload.attempt, 0)
         end = TaskEnded(key=key, reason=ExitReason.EXITED, at=self.clock.now(), exit_code=0)
-        await self.hub._driver.handle(h.TaskEndSeen("agent", end))
+        await self.hub._jobs.handle(ev.TaskEndSeen("agent", end))
 
     def kwh(self, workload: Workload, running_s: float) -> float:
         """The plates of one GPU and its part of the host, times the PUE."""
-        hub = self.hub._driver.machine.desk.hub
+        hub = self.hub._jobs.machine.state.hub
         node = next(node for node in hub.nodes if node.id == workload.placement[0].node_id)
         watts = node.gpu_model.power_w + node.host_power_w / len(node.gpus)
         return watts / 1000 * running_s / 3600 * hub.pue
@@ -56,8 +57,8 @@ class Bench:
     async def look(self, after_s: float) -> None:
         self.clock.jump(after_s)
         carbon = self.hub.carbon
-        await carbon._sources.board.refresh(self.hub.hub_id)
-        await carbon._accounts.look(carbon._sources.board.now(self.hub.hub_id))
+        await carbon._sources.signals.refresh(self.hub.hub_id)
+        await carbon._accounts.look(carbon._sources.signals.now(self.hub.hub_id))
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ async def clock() -> SimClock:
 @pytest.fixture
 async def bench(tmp_path: Path, clock: SimClock) -> AsyncIterator[Bench]:
     bench = Bench(service(tmp_path, clock), clock)
-    await bench.hub._driver.handle(h.AgentJoined(bench.agent.hello(), 1))
+    await bench.hub._jobs.handle(ev.AgentJoined(bench.agent.hello(), 1))
     await bench.look(1)
     yield bench
     await bench.hub.close()
@@ -86,7 +87,7 @@ async def test_work_is_charged_while_it_runs_and_booked_in_intervals_that_verify
     assert sum(piece.kwh for piece in after.pieces) == pytest.approx(bench.kwh(job, 330))
     assert after.pieces[0].naive_g == pytest.approx(after.pieces[0].g)
     assert after.report["total"]["estimated_share"] == 1.0  # type: ignore[index]
-    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+    assert verify_ledger(ledger_lines(bench.hub._database)).is_sound
 
 
 async def test_a_short_job_between_two_looks_is_not_missed(bench: Bench) -> None:
@@ -124,7 +125,7 @@ async def test_the_end_of_a_hub_books_what_is_open_and_a_new_life_goes_on_from_t
     tmp_path: Path, clock: SimClock
 ) -> None:
     first = Bench(service(tmp_path, clock), clock)
-    await first.hub._driver.handle(h.AgentJoined(first.agent.hello(), 1))
+    await first.hub._jobs.handle(ev.AgentJoined(first.agent.hello(), 1))
     await first.look(1)
     job = await first.start("job")
     await first.look(40)
@@ -154,7 +155,7 @@ async def test_a_full_disk_keeps_the_interval_until_there_is_room(
         return failed
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.hub._driver, "write", full)
+        patch.setattr(bench.hub._jobs, "write", full)
         with pytest.raises(OSError, match="no space"):
             await bench.look(3600)
     assert bench.hub._database.query("SELECT COUNT(*) FROM carbon_ledger") == [(0,)]
@@ -199,7 +200,7 @@ async def test_a_clock_that_is_wrong_for_a_moment_charges_nothing_and_nobody_wai
     for _ in range(12):
         await bench.look(30)
     assert_in_order(spans(bench))
-    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+    assert verify_ledger(ledger_lines(bench.hub._database)).is_sound
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
@@ -217,7 +218,7 @@ async def test_a_clock_that_stays_where_it_was_set_is_charged_by_the_time_that_p
     assert await charged(bench, job) == pytest.approx(bench.kwh(job, 780), rel=0.01)
     assert await charged(bench, late) == pytest.approx(bench.kwh(late, 120), rel=0.01)
     assert_in_order(spans(bench))
-    assert verify_ledger(ledger_rows.lines(bench.hub._database)).is_sound
+    assert verify_ledger(ledger_lines(bench.hub._database)).is_sound
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
@@ -226,7 +227,7 @@ async def test_a_restart_while_the_clock_is_wrong_neither_charges_twice_nor_wait
     tmp_path: Path, clock: SimClock, jump_s: float, comes_back: bool
 ) -> None:
     first = Bench(service(tmp_path, clock), clock)
-    await first.hub._driver.handle(h.AgentJoined(first.agent.hello(), 1))
+    await first.hub._jobs.handle(ev.AgentJoined(first.agent.hello(), 1))
     await first.look(1)
     job = await first.start("job")
     await first.look(40)
@@ -235,7 +236,7 @@ async def test_a_restart_while_the_clock_is_wrong_neither_charges_twice_nor_wait
     await first.hub.close()
     clock.jump(20)
     second = Bench(service(tmp_path, clock), clock)
-    await second.hub._driver.handle(h.AgentJoined(second.agent.hello(), 1))
+    await second.hub._jobs.handle(ev.AgentJoined(second.agent.hello(), 1))
     await second.look(10)
     if comes_back:
         clock.set_wall(-jump_s)
@@ -247,7 +248,7 @@ async def test_a_restart_while_the_clock_is_wrong_neither_charges_twice_nor_wait
     assert_in_order(spans(second))
     await second.hub.close()
     third = Bench(service(tmp_path, clock), clock)  # once more, after it was settled either way
-    await third.hub._driver.handle(h.AgentJoined(third.agent.hello(), 1))
+    await third.hub._jobs.handle(ev.AgentJoined(third.agent.hello(), 1))
     await third.look(30)
     again = await third.start("again")
     await third.look(30)
@@ -261,7 +262,7 @@ async def test_a_set_clock_is_said_once_and_shown_while_it_is_not_believed(bench
     keeper = bench.hub._time
 
     async def kinds() -> list[str]:
-        await bench.hub._driver.write([], [])
+        await bench.hub._jobs.write([], [])
         found = await bench.hub.events(after=0, limit=999, tenant=None, subject=None, kind="clock")
         return [event.kind for event in found]
 
@@ -289,9 +290,9 @@ async def test_windows_and_run_times_are_of_real_time(bench: Bench) -> None:
     bench.hub._time.look()
     bench.clock.jump(301)
     bench.hub._time.look()  # believed from now on
-    registry, desk = bench.hub._driver.machine.desk.registry, bench.hub._driver.machine.desk
-    again = h.Submitted("wl_again", "acme", first.spec)
-    await bench.hub._driver.handle(h.TagsDue())
-    assert registry.earlier_submission(again, bench.hub.clock.now()) == first.id  # five minutes ago, not 65
+    registry = bench.hub._jobs.machine.state.registry
+    again = ev.Submitted("wl_again", "acme", first.spec)
+    await bench.hub._jobs.handle(ev.TagsDue())
+    assert registry.earlier_submission(again, bench.hub._jobs.context()) == first.id  # five minutes ago, not 65
     assert first.started_at is not None
-    assert desk.elapsed_s(first.started_at) == pytest.approx(301, abs=1)
+    assert bench.hub._jobs.context().elapsed_s(first.started_at) == pytest.approx(301, abs=1)

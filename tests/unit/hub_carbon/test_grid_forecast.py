@@ -6,17 +6,16 @@ from datetime import timedelta
 
 import numpy as np
 
-from harch.carbon.forecasts.history import History
-from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast
-from harch.hub.carbon.hours import KnownHours
-from harch.hub.carbon.views import GridForecast
+from harch.carbon.forecasts.history import SeriesHistory
+from harch.hub.carbon.forecast import Forecaster, KnownHours, OnsiteAhead, cut_to, grid_forecast
 from harch.testing.clock import START
+from harch.wire.carbon import GridForecast
 
 NO_PLANTS = OnsiteAhead({}, "")
 
 
 def made(values: np.ndarray, *, modelled: bool = False, onsite: OnsiteAhead = NO_PLANTS) -> GridForecast:
-    forecast = Forecaster().forecast(KnownHours(History(START, values), modelled=modelled))
+    forecast = Forecaster().forecast(KnownHours(SeriesHistory(START, values), modelled=modelled))
     return grid_forecast(
         forecast,
         onsite,
@@ -47,7 +46,7 @@ def test_a_model_has_no_error_to_show_and_wide_intervals() -> None:
     assert (found.error_days, found.error_pct_by_day) == (0, ())
     assert {hour.g_per_kwh for hour in found.hours} == {630.0}
     assert found.hours[0].low < 400
-    assert "nobody measures" in found.notes[0]
+    assert "is not measured" in found.notes[0]
 
 
 def test_own_plants_stand_beside_the_grid() -> None:
@@ -62,7 +61,7 @@ def test_hours_that_are_over_are_not_shown() -> None:
 
 
 def test_models_are_kept_until_they_are_due() -> None:
-    forecaster, history = Forecaster(), History(START, days(12))
+    forecaster, history = Forecaster(), SeriesHistory(START, days(12))
     first = forecaster.forecast(KnownHours(history, modelled=False))
     again = forecaster.forecast(KnownHours(history, modelled=False))
     assert first.trained_on is again.trained_on

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.hub.carbon.board import FILE_NAME
-from harch.hub.carbon.hours import HourBook
-from harch.hub.federation.published import CARBON, CARBON_AHEAD
-from harch.hub.service import HubService
+from harch.hub.carbon.forecast import HourBook
+from harch.hub.carbon.signals import CARBON, CARBON_AHEAD, CARBON_FILE_NAME
+from harch.hub.service import HubService, build_hub
 from harch.hub.views import PeerView
 from harch.testing.clock import START, SimClock
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 
 PRICED = """
 [sources.operator]
@@ -43,7 +42,7 @@ async def settled(done: Callable[[], bool]) -> None:
 
 def service(folder: Path, clock: SimClock) -> HubService:
     fleet = tiny_fleet()
-    return HubService(
+    return build_hub(
         fleet=fleet,
         hub=fleet.hubs[0],
         state_dir=folder,
@@ -62,7 +61,7 @@ async def clock() -> SimClock:
 
 @pytest.fixture
 async def hub(tmp_path: Path, clock: SimClock) -> AsyncIterator[HubService]:
-    (tmp_path / FILE_NAME).write_text(PRICED)
+    (tmp_path / CARBON_FILE_NAME).write_text(PRICED)
     hub = service(tmp_path, clock)
     running = asyncio.create_task(hub.carbon.run())
     yield hub
@@ -74,13 +73,12 @@ async def hub(tmp_path: Path, clock: SimClock) -> AsyncIterator[HubService]:
 async def test_after_a_moment_the_hub_bids_with_its_power_and_tells_it_to_others(
     hub: HubService, clock: SimClock
 ) -> None:
-    board = hub._driver.machine.desk.spill
-    assert (board.carbon_g_per_kwh, hub.carbon.said()) == (None, {})
+    assert (hub._jobs.context().power.carbon_g_per_kwh, hub.carbon.published()) == (None, {})
     await clock.advance(0.5)
-    await settled(lambda: CARBON_AHEAD in hub.carbon.said())
-    assert board.price_per_kwh == pytest.approx(0.095)
-    assert board.carbon_g_per_kwh == pytest.approx(20 * hub._driver.machine.desk.hub.pue)
-    assert CARBON in hub.carbon.said()
+    await settled(lambda: CARBON_AHEAD in hub.carbon.published())
+    assert hub._jobs.context().power.price_per_kwh == pytest.approx(0.095)
+    assert hub._jobs.context().power.carbon_g_per_kwh == pytest.approx(20 * hub._jobs.machine.state.hub.pue)
+    assert CARBON in hub.carbon.published()
 
 
 async def test_every_hub_is_shown_and_one_that_says_nothing_is_shown_with_the_reason(
@@ -97,19 +95,19 @@ async def test_a_hub_believes_what_another_says_of_itself(
     hub: HubService, clock: SimClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await clock.advance(0.5)
-    await settled(lambda: CARBON_AHEAD in hub.carbon.said())
-    said = hub.carbon.said()
-    monkeypatch.setattr(hub.carbon, "_heard", lambda key: {"dakar": said[key]})
+    await settled(lambda: CARBON_AHEAD in hub.carbon.published())
+    said = hub.carbon.published()
+    monkeypatch.setattr(hub.carbon, "_received", lambda key: {"dakar": said[key]})
     other = hub.carbon.now()[1]
     assert (other.hub_id, other.power is not None, other.error) == ("dakar", True, "")
     assert len(hub.carbon.forecast("dakar", 5).hours) == 5
-    with pytest.raises(HarchError, match="no hub is called"):
+    with pytest.raises(HarchError, match="no hub named"):
         hub.carbon.forecast("atlantis", 5)
 
 
 async def test_the_past_is_on_disk_and_the_forecast_is_made_anew_each_hour(hub: HubService, clock: SimClock) -> None:
     await clock.advance(0.5)
-    await settled(lambda: CARBON_AHEAD in hub.carbon.said())
+    await settled(lambda: CARBON_AHEAD in hub.carbon.published())
     first = hub.carbon.forecast("dakhla")
     assert hub._database.query("SELECT COUNT(*) > 0 FROM carbon_hours") == [(1,)]
     await clock.advance(3600)
@@ -132,14 +130,14 @@ async def test_a_fault_about_power_costs_a_log_line_and_not_the_hub(
     monkeypatch.setattr(HourBook, "note", broken)
     with caplog.at_level(logging.ERROR):
         await clock.advance(0.5)
-        await settled(lambda: caplog.text.count("looking at the power failed") == 1)
+        await settled(lambda: caplog.text.count("sampling the power failed") == 1)
         async with asyncio.timeout(20):
-            while caplog.text.count("looking at the power failed") < 2:  # the accounts' thread may not have ended yet
+            while caplog.text.count("sampling the power failed") < 2:  # the accounts' thread may not have ended yet
                 await clock.advance(30.5)
 
 
 async def test_mistakes_of_the_carbon_file_are_told_at_the_start(tmp_path: Path, clock: SimClock) -> None:
-    (tmp_path / FILE_NAME).write_text("[hubs.atlantis]\n")
+    (tmp_path / CARBON_FILE_NAME).write_text("[hubs.atlantis]\n")
     with pytest.raises(HarchError, match="atlantis") as raised:
         service(tmp_path, clock)
     assert raised.value.code == "E0220"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harch.carbon.values import Signal
-from harch.hub.carbon.present import bid_price_per_kwh, hub_power
-from harch.hub.carbon.views import HubPower
-from harch.hub.federation.published import CARBON, CARBON_AHEAD, power_heard, power_said
-from harch.testing.fleets import tiny_fleet
+from harch.hub.carbon.signals import CARBON, CARBON_AHEAD, bid_price_per_kwh, hub_power, published_power, received_power
+from harch.testing.samples import tiny_fleet
+from harch.wire.carbon import HubPower
 from unit.hub_carbon.power_samples import signals, state
 
 HUB = tiny_fleet().hubs[0]
@@ -60,8 +59,8 @@ def test_bids_name_only_prices_that_can_be_compared(unit: str, bid: float | None
 
 def test_other_hubs_hear_all_of_it_and_guess_nothing() -> None:
     told = power(GRID, *PLANTS, PUE)
-    said = power_said(told, None)
+    said = published_power(told, None)
     assert CARBON_AHEAD not in said
-    assert power_heard(said[CARBON]) == told
-    assert power_heard(b"\xc1") is None
-    assert power_heard(None) is None
+    assert received_power(said[CARBON]) == told
+    assert received_power(b"\xc1") is None
+    assert received_power(None) is None

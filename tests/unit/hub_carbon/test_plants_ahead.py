@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from harch.carbon.signals.sites import OnSite, Site
+from harch.carbon.signals.sites import OnSite, SignalSite
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
-from harch.hub.carbon.plants import plants_ahead
+from harch.hub.carbon.forecast import plants_ahead
 from harch.testing.clock import START
 
 UNITS = {
@@ -18,7 +18,7 @@ UNITS = {
     Signal.WIND_SPEED_10M: "m/s",
     Signal.WIND_SPEED_80M: "m/s",
 }
-SITE = Site(
+SITE = SignalSite(
     hub="dakhla",
     country="MA",
     grid_zone="MA",
@@ -87,6 +87,8 @@ def test_wind_near_the_hub_of_a_turbine_is_preferred_to_wind_near_the_ground() -
 
 
 def test_weather_without_plants_gives_nothing() -> None:
-    bare = Site(hub="dakar", country="SN", grid_zone="SN", latitude=14.7, longitude=-17.4, pue=1.4, onsite=OnSite())
+    bare = SignalSite(
+        hub="dakar", country="SN", grid_zone="SN", latitude=14.7, longitude=-17.4, pue=1.4, onsite=OnSite()
+    )
     light = {Signal.IRRADIANCE: told(Signal.IRRADIANCE, 900)}
     assert plants_ahead(lambda signal: light.get(signal, ()), bare) == ()

@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.carbon.ledger.power_model import IDLE_SHARE, Held
+from harch.carbon.ledger.meter import IDLE_SHARE, HeldDevices
 from harch.carbon.values import Signal
 from harch.hub.carbon import metering
 from harch.hub.carbon.metering import ClosedInterval, Run, Work, WorkMeter, load_kw, merged, work_of
 from harch.testing.clock import START
-from harch.testing.fleets import tiny_fleet
-from harch.workloads.lifecycle import State, TaskPlacement, Workload
+from harch.testing.samples import tiny_fleet
+from harch.wire.workloads import TaskPlacement
+from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import Resources, WorkloadSpec
 from unit.hub_carbon.power_samples import signals, state
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-KILOWATT = Held(gpu_power_w=1000)
-WHOLE = Held(gpu_power_w=10_000)
+KILOWATT = HeldDevices(gpu_power_w=1000)
+WHOLE = HeldDevices(gpu_power_w=10_000)
 SAMPLE = signals(state(Signal.GRID_AVERAGE_LIFECYCLE, 600))
 
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 from harch.energy.market.adapter import Fill
 from harch.energy.market.bids import Bid
 from harch.energy.plugins import MarketContext
-from harch.hub.energy.settings import FILE_NAME
-from harch.hub.service import HubService
+from harch.hub.energy.prices import FILE_NAME
+from harch.hub.service import HubService, build_hub
 from harch.testing.clock import SimClock
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 
 SPOT = """
 [hubs.dakhla.tariff]
@@ -91,7 +91,7 @@ async def running_hub(
         if text:
             (folder / name).write_text(text)
     fleet = tiny_fleet()
-    hub = HubService(
+    hub = build_hub(
         fleet=fleet,
         hub=fleet.hubs[0],
         state_dir=folder,
@@ -112,4 +112,4 @@ async def running_hub(
 
 
 def planned(hub: HubService) -> bool:
-    return hub.energy.figures() != {}
+    return hub.energy.gauges() != {}

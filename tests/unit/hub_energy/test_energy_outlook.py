@@ -8,21 +8,30 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.sources.modelled import modelled
-from harch.energy.modelled import modelled_site
+from harch.energy.procurement.period_balance import PeriodBalance
 from harch.energy.procurement.plan import PlanFailure
 from harch.energy.procurement.planner import plan_procurement
-from harch.energy.procurement.standing import Standing
 from harch.energy.site import EnergySite, Flexibility, Plant
-from harch.energy.site_file import parse_sites
+from harch.energy.site_file import modelled_site, parse_sites
 from harch.energy.steps import Steps
 from harch.energy.tariffs.terms import SpotPrice
 from harch.hub.energy.following import Follower
-from harch.hub.energy.known import plants_ahead
-from harch.hub.energy.outlook import Expected, Known, budget_until, expected_problem, month_end, peaks_kw, steps_ahead
-from harch.hub.energy.planning import Account, Planned, plan_ahead
-from harch.hub.energy.step import StepRecord
+from harch.hub.energy.outlook import (
+    Account,
+    Expected,
+    Known,
+    Planned,
+    StepRecord,
+    budget_until,
+    expected_problem,
+    month_end,
+    peaks_kw,
+    plan_ahead,
+    steps_ahead,
+)
+from harch.hub.energy.service import plants_ahead
 from harch.testing.clock import START
 from unit.hub_energy.energy_samples import PAPER
 
@@ -105,7 +114,7 @@ def test_a_budget_is_spent_in_step_with_the_month() -> None:
 
 
 def test_a_plant_elsewhere_is_modelled_where_it_stands() -> None:
-    site = Site(hub="dakhla", country="MA", grid_zone="MA", latitude=23.7, longitude=-15.9, pue=1.2)
+    site = SignalSite(hub="dakhla", country="MA", grid_zone="MA", latitude=23.7, longitude=-15.9, pue=1.2)
     plant = Plant(pv_kw_peak=0.0, wind_kw=100.0, wind_capacity_factor=0.4, latitude=None, longitude=None)
     dark = Plant(pv_kw_peak=100.0, wind_kw=0.0, wind_capacity_factor=None, latitude=0.0, longitude=180.0)
     found = plants_ahead({"wind": plant, "dark": dark}, site, modelled(), Steps(START, 1800, 48))
@@ -145,7 +154,7 @@ def test_a_new_month_begins_even() -> None:
 def test_a_month_that_is_over_its_budget_says_so_with_what_was_emitted_before() -> None:
     site = replace(SITE, budget_kg_per_month=1000.0)
     account = Account(
-        since=START, standing=Standing(stored_kwh=0, rule_stored_kwh=0, emitted_kg=900, rule_emitted_kg=900)
+        since=START, standing=PeriodBalance(stored_kwh=0, rule_stored_kwh=0, emitted_kg=900, rule_emitted_kg=900)
     )
     known = Known(now=NOON, load_kw=20.0, own_kw=0.0, g_per_kwh=400.0)
     made = plan_ahead(site, known, account, import_kw_max=100.0, plants_kwh={})

@@ -10,7 +10,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.carbon.planning import linear
-from harch.hub.energy import planning
+from harch.hub.energy import outlook
 from harch.hub.service import HubService
 from harch.testing.clock import START, SimClock
 from unit.hub_energy.energy_samples import PAPER, planned, running_hub, settled, until
@@ -71,7 +71,7 @@ async def test_without_a_file_a_hub_plans_with_a_modelled_contract_and_says_so(t
         await first_plan(hub, clock)
         plan, prices = hub.energy.plan(), hub.energy.prices()
         assert (plan.modelled, plan.planner, len(plan.steps)) == (True, "optimiser", 36)
-        assert any("nobody stated a contract" in note for note in plan.notes)
+        assert any("no contract is configured" in note for note in plan.notes)
         for step in plan.steps:
             supply = step.grid_kw + step.agreements_kw + step.own_kw - step.sold_kw - step.curtailed_kw
             assert supply + step.battery_kw == pytest.approx(step.load_kw + step.flexible_kw, abs=0.01)
@@ -127,7 +127,7 @@ async def test_a_stated_contract_is_what_the_hub_asks_for_in_its_bids_to_peers_a
     tmp_path: Path, clock: SimClock
 ) -> None:
     def asked(hub: HubService) -> float | None:
-        return hub._driver.machine.desk.spill.price_per_kwh
+        return hub._jobs.context().power.price_per_kwh
 
     async with running_hub(tmp_path, clock) as hub:
         await first_plan(hub, clock)
@@ -159,7 +159,7 @@ async def test_a_solver_that_breaks_leaves_the_rule(
     def broken(*words: object, **more: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(planning, "plan_within", broken)
+    monkeypatch.setattr(outlook, "plan_within", broken)
     async with running_hub(tmp_path, clock) as hub:
         await first_plan(hub, clock)
         assert hub.energy.plan().planner == "self-consumption rule"

@@ -149,7 +149,7 @@ async def test_a_market_that_lies_is_not_believed_nor_traded_with_again(
         TestMarket.answer = staticmethod(answer)
         await until(clock, lambda: bool(hub.energy.bids().stopped_why))
         assert states(hub) == {"submitted": 23, "filled": 1}
-        assert "cannot be" in hub.energy.bids().stopped_why
+        assert "impossible" in hub.energy.bids().stopped_why
         assert (rows_on_disk(hub, "filled"), hub.ready()) == (1, "")
 
 
@@ -161,7 +161,7 @@ async def test_a_market_that_hangs_costs_a_deadline_and_not_the_hub(
     TestMarket.on_submit = lambda: go_on.wait(30)
     async with running_hub(tmp_path, clock, OBEYING) as hub:
         await until(clock, lambda: "did not answer" in hub.energy.bids().trouble)
-        await until(clock, lambda: "earlier question" in hub.energy.bids().trouble)
+        await until(clock, lambda: "earlier request" in hub.energy.bids().trouble)
         assert planned(hub)
         monkeypatch.setattr(market_module, "ROUND_LIMIT_S", 30.0)  # a busy machine is not a market that hangs
         go_on.set()

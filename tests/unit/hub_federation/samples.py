@@ -10,7 +10,7 @@ from harch.workloads.lifecycle import State
 from harch.workloads.spec import Resources, SchedulingClass, WorkloadSpec, WorkloadType
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = o.Lease("wl_1", 3)
+LEASE = o.WorkLease("wl_1", 3)
 GRANT = o.Grant(
     bid_id="b",
     lease=LEASE,

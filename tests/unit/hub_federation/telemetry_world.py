@@ -11,23 +11,21 @@ from harch.base.errors import HarchError
 from harch.hub.federation.messages import (
     Answer,
     Encoder,
-    NotTold,
-    PieceAsked,
+    ErrorReply,
+    PieceRequest,
     Question,
-    TelemetryAsked,
+    TelemetryRequest,
     decode,
 )
-from harch.hub.federation.questions import Questions
-from harch.hub.federation.telemetry_asking import fetch_answer
-from harch.hub.federation.telemetry_desk import TelemetryDesk
-from harch.sentinel.federated.account import AskedHere, Judged, PartAccount
-from harch.sentinel.federated.messages import MetricPart
+from harch.hub.federation.questions import Questions, fetch_answer
+from harch.hub.federation.telemetry import TelemetryAnswers
+from harch.sentinel.federated.messages import InboundQuestion, Judged, MetricPart, PartAccount
 from harch.sentinel.federated.messages import Question as TelemetryQuestion
-from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.audit.chain import Draft
 from harch.testing.clock import SimClock
 
 PART = MetricPart(expression="sum(up)", start_ms=0, end_ms=0, step_ms=1000)
-QUESTION = TelemetryQuestion(id="q_1", tenant="acme", asked_by="key_7", parts=(PART,))
+QUESTION = TelemetryQuestion(id="q_1", tenant="acme", requested_by="key_7", parts=(PART,))
 
 
 class Wire:
@@ -39,13 +37,13 @@ class Wire:
         self.parts: tuple[PartAccount, ...] = (PartAccount(groups=1, points=1),)
         self.failure: HarchError | None = None
         self.disk_failure: HarchError | None = None
-        self.judged: list[AskedHere] = []
+        self.judged: list[InboundQuestion] = []
         self.entries: list[Draft] = []
         self.crossed: list[bytes] = []
         self.on_answer: Callable[[Answer], Answer | None] = lambda answer: answer
         self.linked = True
         known = {"dakhla": "MA"} if countries is None else countries
-        self.desk = TelemetryDesk(
+        self.desk = TelemetryAnswers(
             hub_id="dakar",
             country="SN",
             country_of=lambda hub_id: known.get(hub_id, ""),
@@ -59,7 +57,7 @@ class Wire:
     async def ask(self, question: TelemetryQuestion = QUESTION, *, within_s: float = 5.0, hub: str = "dakar") -> bytes:
         return await fetch_answer(self.questions, hub, msgspec.msgpack.encode(question), within_s=within_s)
 
-    async def _judge(self, asked: AskedHere) -> Judged:
+    async def _judge(self, asked: InboundQuestion) -> Judged:
         self.judged.append(asked)
         if self.failure is not None:
             raise self.failure
@@ -83,14 +81,14 @@ class Wire:
         asked = decode(body)
         said: Answer
         try:
-            if isinstance(asked, TelemetryAsked):
+            if isinstance(asked, TelemetryRequest):
                 said = await self.desk.answer("dakhla", asked)
             else:
-                assert isinstance(asked, PieceAsked)
+                assert isinstance(asked, PieceRequest)
                 said = self.desk.piece("dakhla", asked)
         except HarchError as error:
-            assert isinstance(asked, TelemetryAsked | PieceAsked)
-            said = NotTold(number=asked.number, code=error.code, message=error.message, hint=error.hint)
+            assert isinstance(asked, TelemetryRequest | PieceRequest)
+            said = ErrorReply(number=asked.number, code=error.code, message=error.message, hint=error.hint)
         passed = self.on_answer(said)
         if passed is not None:
             body = Encoder().encode(passed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from harch.hub.federation.alert_post import WAITING_MAX, AlertPost
+from harch.hub.federation.alerts import WAITING_MAX, AlertPost
 from harch.hub.federation.messages import AlertRecords, Encoder, decode
 
 
@@ -51,10 +51,10 @@ def test_places_among_those_who_notify_differ() -> None:
 
 def test_everything_is_told_again_when_a_hub_comes_back() -> None:
     made, _ = post()
-    assert made.exchange(b"").tell_all
-    assert not made.exchange(b"").tell_all
+    assert made.exchange(b"").publish_all
+    assert not made.exchange(b"").publish_all
     made.linked("tangier")
-    assert made.exchange(b"").tell_all
+    assert made.exchange(b"").publish_all
 
 
 def test_what_waits_is_bounded() -> None:

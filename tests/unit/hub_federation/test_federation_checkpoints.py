@@ -13,10 +13,10 @@ from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.hub.federation import checkpoints as module
 from harch.hub.federation.checkpoints import CheckpointPost
-from harch.hub.federation.messages import CheckpointKept, CheckpointShown
-from harch.sovereignty.audit.chain import Head
+from harch.hub.federation.messages import CheckpointKept, CheckpointSent
+from harch.sovereignty.audit.chain import ChainHead
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, sign
-from harch.sovereignty.audit.losses import Loss
+from harch.sovereignty.audit.verification import Loss
 
 KEY = Ed25519PrivateKey.generate()
 
@@ -39,7 +39,7 @@ class Chain:
         self.confronted.append((source, signed))
 
     async def head(self) -> SignedCheckpoint:
-        return sign(Head(self.seq, f"{self.seq:064x}"), hub="dakhla", at="2026-01-01T00:00:00.000Z", key=KEY)
+        return sign(ChainHead(self.seq, f"{self.seq:064x}"), hub="dakhla", at="2026-01-01T00:00:00.000Z", key=KEY)
 
     async def key_statements(self) -> list[Any]:
         return []
@@ -65,8 +65,8 @@ class Bench:
             takes_back=lambda hub_id: hub_id != "of an older version",
         )
 
-    def _send(self, hub_id: str, message: CheckpointShown | CheckpointKept) -> None:
-        to = self.sent if isinstance(message, CheckpointShown) else self.given_back
+    def _send(self, hub_id: str, message: CheckpointSent | CheckpointKept) -> None:
+        to = self.sent if isinstance(message, CheckpointSent) else self.given_back
         to.append((hub_id, message.checkpoint.checkpoint.seq))
 
     async def until_sent(self, *expected: tuple[str, int]) -> None:
@@ -96,7 +96,7 @@ async def test_a_peer_is_shown_the_newest_when_it_is_linked_and_whenever_it_has_
 
 
 async def test_a_hub_shows_its_own_chain_only_and_a_contradiction_is_told(bench: Bench) -> None:
-    shown = CheckpointShown(checkpoint=await bench.chain.head())
+    shown = CheckpointSent(checkpoint=await bench.chain.head())
     bench.post.came("tangier", shown)
     bench.post.came("dakhla", shown)
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_hub_shows_its_own_chain_only_and_a_contradiction_is_told(bench:
 
 async def test_a_hub_that_comes_back_is_shown_what_is_kept_of_it(bench: Bench) -> None:
     for hub_id in ("dakar", "of an older version"):
-        bench.chain.kept_of[hub_id] = sign(Head(9, "9" * 64), hub=hub_id, at="2026-01-01T00:00:00.000Z", key=KEY)
+        bench.chain.kept_of[hub_id] = sign(ChainHead(9, "9" * 64), hub=hub_id, at="2026-01-01T00:00:00.000Z", key=KEY)
         bench.post.linked(hub_id)
     await bench.until_sent(("dakar", 1), ("of an older version", 1))
     assert bench.given_back == [("dakar", 9)]
@@ -120,7 +120,7 @@ async def test_a_hub_that_comes_back_is_shown_what_is_kept_of_it(bench: Bench) -
 
 
 async def test_a_chain_that_lacks_its_end_is_not_shown(bench: Bench) -> None:
-    bench.chain.loss = Loss(found=Head(1, "1" * 64), lost=Head(9, "9" * 64), source="dakar")
+    bench.chain.loss = Loss(found=ChainHead(1, "1" * 64), lost=ChainHead(9, "9" * 64), source="dakar")
     bench.post.linked("dakar")
     await asyncio.sleep(0.05)
     assert bench.sent == []

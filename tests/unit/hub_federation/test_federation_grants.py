@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harch.base.errors import HarchError
-from harch.federation.offers import Drop, Granted, Grants
-from harch.hub import happenings as h
-from harch.hub.federation.grants import GrantDesk
+from harch.federation.offers import DropBids, Granted, Grants
+from harch.hub.federation.outbox import GrantReceiver
+from harch.hub.jobs import events as ev
 from unit.hub_federation.samples import GRANT, LEASE
 
 
@@ -29,16 +29,16 @@ class Bench:
             not_ready="",
             post=self._post,
             plan_placement=lambda: None,
-            machine=SimpleNamespace(desk=SimpleNamespace(registry=SimpleNamespace(workloads=self.known))),
+            machine=SimpleNamespace(state=SimpleNamespace(registry=SimpleNamespace(workloads=self.known))),
         )
         policies: Any = SimpleNamespace(status=lambda: SimpleNamespace(active=active), admit=self._admit)
-        self.desk = GrantDesk(driver, policies, lambda owner, granted: self.told.append(granted))
+        self.desk = GrantReceiver(driver, policies, lambda owner, granted: self.told.append(granted))
 
     def _post(self, event: object) -> bool:
         self.events.append(event)
         return True
 
-    async def _admit(self, spec: object, *, tenant: str, ask: object) -> None:
+    async def _admit(self, spec: object, *, tenant: str, reads: object) -> None:
         self.asked += 1
         await self.answer.wait()
         if self.refuses:
@@ -53,7 +53,7 @@ class Bench:
 async def test_without_a_bundle_a_grant_goes_straight_to_the_machine() -> None:
     bench = Bench(active=False)
     bench.desk.came("dakhla", Grants((GRANT,)))
-    assert bench.events == [h.PeerSaid("dakhla", Grants((GRANT,)))]
+    assert bench.events == [ev.PeerMessageReceived("dakhla", Grants((GRANT,)))]
     assert bench.asked == 0
 
 
@@ -64,7 +64,7 @@ async def test_repeated_grants_ask_once_and_a_yes_lets_one_in() -> None:
     await asyncio.sleep(0)
     assert (bench.asked, bench.events) == (1, [])
     await bench.decide()
-    assert bench.events == [h.PeerSaid("dakhla", Grants((GRANT,)))]
+    assert bench.events == [ev.PeerMessageReceived("dakhla", Grants((GRANT,)))]
 
 
 async def test_a_no_releases_the_bid_before_the_owner_hears_of_it() -> None:
@@ -72,7 +72,7 @@ async def test_a_no_releases_the_bid_before_the_owner_hears_of_it() -> None:
     bench.desk.came("dakhla", Grants((GRANT,)))
     assert bench.told == []
     await bench.decide()
-    assert bench.events == [h.PeerSaid("dakhla", Drop(("b",)))]
+    assert bench.events == [ev.PeerMessageReceived("dakhla", DropBids(("b",)))]
     assert bench.told == [Granted(refused=((LEASE, "E0931 not here"),))]
 
 
@@ -82,4 +82,4 @@ async def test_what_was_taken_already_is_not_asked_again(epoch: int) -> None:
     bench.known["wl_1"] = SimpleNamespace(epoch=epoch)
     bench.desk.came("dakhla", Grants((GRANT,)))
     assert (bench.asked, bench.told) == (0, [])
-    assert bench.events == [h.PeerSaid("dakhla", Grants((GRANT,)))]
+    assert bench.events == [ev.PeerMessageReceived("dakhla", Grants((GRANT,)))]

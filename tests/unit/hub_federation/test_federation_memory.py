@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.federation.gossip.news import Forged, IdentityCloned, Reason, Recovered, StateChanged, Suspected
-from harch.hub.federation.generation import next_generation
-from harch.hub.federation.notices import NOTES_MAX, Notices
+from harch.federation.gossip.membership import Forged, IdentityCloned, Reason, Recovered, StateChanged, Suspected
+from harch.hub.federation.history import NOTES_MAX, FederationHistory
+from harch.hub.federation.membership import next_generation
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,10 +29,10 @@ def test_a_generation_is_above_all_earlier_ones_also_when_the_clock_goes_back(tm
 
 def test_news_become_lines_of_history_and_mere_figures_do_not() -> None:
     lines: list[tuple[str, str, str]] = []
-    notices = Notices("dakhla", lambda *line: lines.append(line))
+    notices = FederationHistory("dakhla", lambda *line: lines.append(line))
     forged = Forged("dakar", "tangier", Reason.BAD_SIGNATURE, 2)
     news = [Suspected("dakar", 1.74), Recovered("dakar"), StateChanged("dakar", frozenset({"x"})), forged]
-    notices.tell([*news, IdentityCloned(7, "tangier")], 0.0)
+    notices.record([*news, IdentityCloned(7, "tangier")], 0.0)
     assert [(kind, subject) for kind, subject, _ in lines] == [
         ("hub.suspected", "dakar"),
         ("hub.recovered", "dakar"),
@@ -45,8 +45,8 @@ def test_news_become_lines_of_history_and_mere_figures_do_not() -> None:
 
 def test_a_flood_of_news_is_counted_instead_of_written() -> None:
     lines: list[tuple[str, str, str]] = []
-    notices = Notices("dakhla", lambda *line: lines.append(line))
-    notices.tell([Recovered("dakar")] * (NOTES_MAX + 5), 0.0)
+    notices = FederationHistory("dakhla", lambda *line: lines.append(line))
+    notices.record([Recovered("dakar")] * (NOTES_MAX + 5), 0.0)
     assert len(lines) == NOTES_MAX
-    notices.tell([Recovered("dakar")], 61.0)
-    assert lines[-1][2] == "heard again (5 earlier lines were left out)"
+    notices.record([Recovered("dakar")], 61.0)
+    assert lines[-1][2] == "contact restored (5 earlier lines were left out)"

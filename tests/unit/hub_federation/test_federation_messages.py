@@ -7,42 +7,42 @@ import pytest
 
 from harch.federation import offers as o
 from harch.federation.gossip import messages as gossip
-from harch.federation.identity import messages as identity
+from harch.federation.identity import members as identity
 from harch.federation.identity.members import Address
 from harch.hub.federation.messages import (
     Encoder,
-    LogAsked,
-    LogTold,
-    NotTold,
+    ErrorReply,
+    LogReply,
+    LogRequest,
     PeerMessage,
-    PieceAsked,
-    PieceTold,
-    TelemetryAsked,
-    TelemetryTold,
-    WorkAsked,
-    WorkTold,
+    PieceReply,
+    PieceRequest,
+    TelemetryReply,
+    TelemetryRequest,
+    WorkReply,
+    WorkRequest,
     decode,
 )
 from unit.hub_federation.samples import GRANT, LEASE, ROW
 
 MESSAGES: tuple[PeerMessage, ...] = (
-    gossip.Syn(1, {"dakar": gossip.Known(2, 3, 4, 0)}),
-    gossip.Ack(()),
+    gossip.Syn(1, {"dakar": gossip.KnownVersions(2, 3, 4, 0)}),
+    gossip.GossipAck(()),
     o.Grants((GRANT,)),
     o.Granted(taken=(LEASE,), refused=((LEASE, "no"),)),
-    o.Bids(number=4, bids=(o.Bid(ref=0, bid_id="b"),), refusals={1: "no room"}),
-    o.Renewed(number=1, leases=(LEASE,)),
-    identity.Renewed(b"certificate"),
+    o.Bids(number=4, bids=(o.CapacityBid(ref=0, bid_id="b"),), refusals={1: "no room"}),
+    o.LeaseRenewed(number=1, leases=(LEASE,)),
+    identity.CertificateRenewed(b"certificate"),
     identity.RenewRequest(b"request", Address("10.0.0.7", 7721)),
-    WorkAsked(number=1, tenant=None),
-    WorkTold(number=1, rows=(ROW,), total=7),
-    LogAsked(number=2, workload_id="wl_1", attempt=None, rank=0, offset=-10, bytes_max=100),
-    LogTold(number=2, offset=5, data=b"\x00\xff", eof=True),
-    TelemetryAsked(number=3, question=b"q", within_s=10.0),
-    TelemetryTold(number=3, answer_id="ans_1", bytes_total=7, data=b"begin"),
-    PieceAsked(number=4, answer_id="ans_1", offset=5),
-    PieceTold(number=4, data=b"\xff\x00"),
-    NotTold(number=2, code="E0301", message="no"),
+    WorkRequest(number=1, tenant=None),
+    WorkReply(number=1, rows=(ROW,), total=7),
+    LogRequest(number=2, workload_id="wl_1", attempt=None, rank=0, offset=-10, bytes_max=100),
+    LogReply(number=2, offset=5, data=b"\x00\xff", eof=True),
+    TelemetryRequest(number=3, question=b"q", within_s=10.0),
+    TelemetryReply(number=3, answer_id="ans_1", bytes_total=7, data=b"begin"),
+    PieceRequest(number=4, answer_id="ans_1", offset=5),
+    PieceReply(number=4, data=b"\xff\x00"),
+    ErrorReply(number=2, code="E0301", message="no"),
 )
 
 

@@ -7,19 +7,19 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from harch.federation.gossip.liveness import Standing
-from harch.federation.gossip.news import HubView
+from harch.federation.gossip.membership import GossipView, LivenessState
 from harch.federation.identity.members import Address
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.federation.published import FIXED, NOW, POLICY, Summaries, said_by
-from harch.hub.federation.sight import peer_view
-from harch.hub.machine import JobMachine
-from harch.hub.peer_facts import published_facts
+from harch.hub.federation.messages import FIXED, NOW, POLICY, Summaries, published_state
+from harch.hub.federation.peer_view import peer_view
+from harch.hub.jobs.admission import published_facts
+from harch.hub.jobs.machine import JobMachine
 from harch.hub.summary import summarise
-from harch.hub.views import HubSummary, Sight
+from harch.hub.views import PeerReach
 from harch.placement.checks import first_rejection
-from harch.placement.request import Request
-from harch.testing.fleets import tiny_fleet
+from harch.placement.request import PlacementRequest
+from harch.testing.samples import tiny_fleet
+from harch.wire.hubs import HubSummary
 from harch.workloads.spec import Resources, WorkloadSpec
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,12 +27,14 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def summary(at: datetime = MOMENT) -> HubSummary:
     fleet = tiny_fleet()
-    desk = JobMachine(fleet, fleet.hubs[1]).desk
-    return summarise(desk, not_ready="", version="1", started_at=MOMENT, now=at, url="http://dakar")
+    state = JobMachine(fleet, fleet.hubs[1]).state
+    return summarise(state, not_ready="", version="1", started_at=MOMENT, now=at, url="http://dakar")
 
 
-def view(values: dict[str, bytes], *, standing: Standing = Standing.ALIVE, age_s: float | None = 1.0) -> HubView:
-    return HubView(
+def view(
+    values: dict[str, bytes], *, standing: LivenessState = LivenessState.ALIVE, age_s: float | None = 1.0
+) -> GossipView:
+    return GossipView(
         hub="dakar",
         standing=standing,
         generation=1,
@@ -54,19 +56,19 @@ def link(*, up: bool) -> LinkStatus:
 
 
 def test_a_summary_arrives_as_it_was_with_the_time_of_its_last_sign_of_life() -> None:
-    told = Summaries().of(view(said_by(summary(), policy_version="p1")), MOMENT + timedelta(seconds=9))
+    told = Summaries().of(view(published_state(summary(), policy_version="p1")), MOMENT + timedelta(seconds=9))
     assert told == replace(summary(), at=MOMENT + timedelta(seconds=9))
 
 
 def test_time_alone_is_nothing_new_and_what_changes_is_small() -> None:
-    first, later = (said_by(summary(at), policy_version="p1") for at in (MOMENT, MOMENT + timedelta(hours=1)))
+    first, later = (published_state(summary(at), policy_version="p1") for at in (MOMENT, MOMENT + timedelta(hours=1)))
     assert first == later
     assert first[POLICY] == b"p1"
     assert len(first[NOW]) < len(msgspec.msgpack.encode(summary())) / 4
 
 
 def test_what_cannot_be_read_is_not_guessed() -> None:
-    said = said_by(summary(), policy_version="p1")
+    said = published_state(summary(), policy_version="p1")
     summaries = Summaries()
     assert summaries.of(view({FIXED: said[FIXED]}), MOMENT) is None
     assert summaries.of(view({**said, NOW: b"\xc1"}), MOMENT) is None
@@ -76,13 +78,13 @@ def test_what_cannot_be_read_is_not_guessed() -> None:
 def test_a_hub_of_an_earlier_version_is_known_not_to_count_the_memory_of_shares() -> None:
     """Such a hub would end the link over a field that it does not know, so it must not be asked."""
     assert summary().counts_gpu_memory
-    said = said_by(summary(), policy_version="p1")
+    said = published_state(summary(), policy_version="p1")
     fixed = msgspec.msgpack.decode(said[FIXED])
     del fixed["counts_gpu_memory"]
     before = Summaries().of(view({**said, FIXED: msgspec.msgpack.encode(fixed)}), MOMENT)
     assert before is not None
     needs = Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=20)
-    request = Request.of("w", WorkloadSpec(name="w", resources=needs))
+    request = PlacementRequest.of("w", WorkloadSpec(name="w", resources=needs))
     peer = peer_view(view(said), link(up=True), "", Summaries(), MOMENT)
     for told, rule in ((before, "gpu_model"), (summary(), None)):
         rejection = first_rejection(request, published_facts(told, peer, request), permanent_only=True)
@@ -90,18 +92,21 @@ def test_a_hub_of_an_earlier_version_is_known_not_to_count_the_memory_of_shares(
 
 
 def test_a_hub_is_reachable_only_if_it_is_alive_and_linked() -> None:
-    said = said_by(summary(), policy_version="p1")
+    said = published_state(summary(), policy_version="p1")
     cases = {
-        Sight.LINKED: (view(said), link(up=True)),
-        Sight.CUT_OFF: (view(said), link(up=False)),
-        Sight.SUSPECTED: (view(said, standing=Standing.SUSPECTED, age_s=12.0), link(up=True)),
-        Sight.UNHEARD: (view({}, standing=Standing.UNHEARD, age_s=None), link(up=False)),
-        Sight.RETIRED: (view(said_by(replace(summary(), status="retired"), policy_version="p1")), link(up=True)),
+        PeerReach.LINKED: (view(said), link(up=True)),
+        PeerReach.CUT_OFF: (view(said), link(up=False)),
+        PeerReach.SUSPECTED: (view(said, standing=LivenessState.SUSPECTED, age_s=12.0), link(up=True)),
+        PeerReach.UNHEARD: (view({}, standing=LivenessState.UNHEARD, age_s=None), link(up=False)),
+        PeerReach.RETIRED: (
+            view(published_state(replace(summary(), status="retired"), policy_version="p1")),
+            link(up=True),
+        ),
     }
-    seen = {sight: peer_view(*known, "http://guess", Summaries(), MOMENT) for sight, known in cases.items()}
-    assert {sight: peer.sight for sight, peer in seen.items()} == {sight: sight for sight in cases}
-    assert [sight for sight, peer in seen.items() if peer.reachable] == [Sight.LINKED]
-    assert seen[Sight.CUT_OFF].error == "no link: refused; it is alive, as tangier relays"
-    assert seen[Sight.SUSPECTED].error == "suspected: silent for 12 s"
-    assert (seen[Sight.UNHEARD].age_s, seen[Sight.UNHEARD].url) == (None, "http://guess")
-    assert (seen[Sight.LINKED].rtt_ms, seen[Sight.LINKED].url) == (8.0, "http://dakar")
+    seen = {reach: peer_view(*known, "http://guess", Summaries(), MOMENT) for reach, known in cases.items()}
+    assert {reach: peer.reach for reach, peer in seen.items()} == {reach: reach for reach in cases}
+    assert [reach for reach, peer in seen.items() if peer.reachable] == [PeerReach.LINKED]
+    assert seen[PeerReach.CUT_OFF].error == "no link: refused; it is alive, as tangier relays"
+    assert seen[PeerReach.SUSPECTED].error == "suspected: silent for 12 s"
+    assert (seen[PeerReach.UNHEARD].age_s, seen[PeerReach.UNHEARD].url) == (None, "http://guess")
+    assert (seen[PeerReach.LINKED].rtt_ms, seen[PeerReach.LINKED].url) == (8.0, "http://dakar")

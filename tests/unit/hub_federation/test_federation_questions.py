@@ -8,7 +8,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.hub.federation import questions as module
-from harch.hub.federation.messages import NotTold, Question, WorkAsked, WorkTold
+from harch.hub.federation.messages import ErrorReply, Question, WorkReply, WorkRequest
 from harch.hub.federation.questions import Questions
 
 
@@ -22,8 +22,8 @@ class Wire:
         self.sent.append((hub_id, question))
         return self.linked
 
-    async def ask(self) -> asyncio.Task[WorkTold]:
-        question = self.questions.ask("dakar", lambda number: WorkAsked(number=number, tenant=None), WorkTold)
+    async def ask(self) -> asyncio.Task[WorkReply]:
+        question = self.questions.request("dakar", lambda number: WorkRequest(number=number, tenant=None), WorkReply)
         task = asyncio.create_task(question)
         await asyncio.sleep(0)
         return task
@@ -33,18 +33,18 @@ async def test_only_the_asked_hub_can_answer_and_only_once() -> None:
     wire = Wire()
     asking = await wire.ask()
     number = wire.sent[0][1].number
-    wire.questions.answered("abidjan", WorkTold(number=number, rows=(), total=1))
-    wire.questions.answered("dakar", WorkTold(number=number + 1, rows=(), total=2))
-    wire.questions.answered("dakar", WorkTold(number=number, rows=(), total=3))
-    wire.questions.answered("dakar", WorkTold(number=number, rows=(), total=4))
+    wire.questions.answered("abidjan", WorkReply(number=number, rows=(), total=1))
+    wire.questions.answered("dakar", WorkReply(number=number + 1, rows=(), total=2))
+    wire.questions.answered("dakar", WorkReply(number=number, rows=(), total=3))
+    wire.questions.answered("dakar", WorkReply(number=number, rows=(), total=4))
     assert (await asking).total == 3
-    wire.questions.answered("dakar", WorkTold(number=number, rows=(), total=5))
+    wire.questions.answered("dakar", WorkReply(number=number, rows=(), total=5))
 
 
 async def test_the_error_of_the_other_hub_is_ours() -> None:
     wire = Wire()
     asking = await wire.ask()
-    wire.questions.answered("dakar", NotTold(number=1, code="E0301", message="not here", hint="there"))
+    wire.questions.answered("dakar", ErrorReply(number=1, code="E0301", message="not here", hint="there"))
     with pytest.raises(HarchError) as raised:
         await asking
     assert (raised.value.code, raised.value.message, raised.value.hint) == ("E0301", "not here", "there")
@@ -53,7 +53,7 @@ async def test_the_error_of_the_other_hub_is_ours() -> None:
 async def test_a_code_of_a_newer_hub_does_no_harm() -> None:
     wire = Wire()
     asking = await wire.ask()
-    wire.questions.answered("dakar", NotTold(number=1, code="E9999", message="new"))
+    wire.questions.answered("dakar", ErrorReply(number=1, code="E9999", message="new"))
     with pytest.raises(HarchError, match="new"):
         await asking
 

@@ -9,32 +9,31 @@ import msgspec
 import pytest
 
 from harch.base.errors import HarchError
-from harch.hub.sentinel_door import SentinelDoor
-from harch.sentinel.federated.account import AskedHere, Judged, PartAccount
-from harch.sentinel.federated.messages import Asker
+from harch.hub.sentinel_access import SentinelClient
+from harch.sentinel.federated.messages import InboundQuestion, Judged, PartAccount, Requester
 from unit.hub_federation.telemetry_world import QUESTION
 
-ASKED = AskedHere(
+ASKED = InboundQuestion(
     question=QUESTION,
-    asker=Asker(hub_id="dakhla", country="MA"),
-    here=Asker(hub_id="dakar", country="SN"),
+    asker=Requester(hub_id="dakhla", country="MA"),
+    here=Requester(hub_id="dakar", country="SN"),
     within_s=2.0,
 )
 WHOLE = Judged(parts=(PartAccount(groups=1),), answer=b"told")
 
 
-def door(tmp_path: Path, said: httpx.Response | Exception) -> SentinelDoor:
+def door(tmp_path: Path, said: httpx.Response | Exception) -> SentinelClient:
     key_file = tmp_path / "sentinel.key"
     key_file.write_text("hsk_shared\n")
 
     def handle(request: httpx.Request) -> httpx.Response:
         assert (request.headers["x-api-key"], request.url.path) == ("hsk_shared", "/harchos/api/v1/federated/answer")
-        assert msgspec.msgpack.decode(request.content, type=AskedHere) == ASKED
+        assert msgspec.msgpack.decode(request.content, type=InboundQuestion) == ASKED
         if isinstance(said, Exception):
             raise said
         return said
 
-    return SentinelDoor("http://sentinel", key_file, httpx.MockTransport(handle))
+    return SentinelClient("http://sentinel", key_file, httpx.MockTransport(handle))
 
 
 async def test_the_answer_comes_with_its_account(tmp_path: Path) -> None:

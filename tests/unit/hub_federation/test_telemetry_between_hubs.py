@@ -10,22 +10,27 @@ import pytest
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.hub.federation import telemetry_asking, telemetry_desk, telemetry_pieces
+from harch.hub.federation import questions, telemetry
 from harch.hub.federation.messages import (
     PIECE_BYTES_MAX,
     QUESTION_BYTES_MAX,
-    PieceAsked,
-    PieceTold,
-    TelemetryAsked,
-    TelemetryTold,
+    PieceReply,
+    PieceRequest,
+    TelemetryReply,
+    TelemetryRequest,
 )
-from harch.hub.federation.telemetry_desk import agreed_country, no_sentinel
-from harch.hub.federation.telemetry_pieces import KeptAnswers
+from harch.hub.federation.telemetry import KeptAnswers, agreed_country, no_sentinel
 from harch.hub.views import PeerView
-from harch.sentinel.federated.account import AskedHere, PartAccount
-from harch.sentinel.federated.messages import ANSWER_BYTES_MAX, Asker, LogPart, TracePart
+from harch.sentinel.federated.messages import (
+    ANSWER_BYTES_MAX,
+    InboundQuestion,
+    LogPart,
+    PartAccount,
+    Requester,
+    TracePart,
+)
 from harch.testing.clock import SimClock
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from unit.hub_federation.telemetry_world import PART, QUESTION, Wire
 
 
@@ -48,9 +53,9 @@ async def test_the_answer_comes_as_it_is_and_the_owner_has_it_in_its_chain() -> 
 
 async def test_the_asker_is_who_the_link_says_in_the_country_that_the_owner_knows() -> None:
     wire = Wire()
-    await wire.ask(replace(QUESTION, asked_by="dakar:admin"))
-    assert wire.judged[0].asker == Asker(hub_id="dakhla", country="MA")
-    assert wire.judged[0].here == Asker(hub_id="dakar", country="SN")
+    await wire.ask(replace(QUESTION, requested_by="dakar:admin"))
+    assert wire.judged[0].asker == Requester(hub_id="dakhla", country="MA")
+    assert wire.judged[0].here == Requester(hub_id="dakar", country="SN")
     assert wire.entries[0].actor == "dakhla:dakar:admin"
 
 
@@ -129,7 +134,7 @@ async def test_answers_beyond_the_limit_are_refused_by_the_owner_and_not_taken_b
     assert (error.code, wire.entries[0].details["refused_rules"]) == ("E0697", ("size",))
     wire.answer = b"small"
     wire.on_answer = lambda answer: (
-        replace(answer, bytes_total=ANSWER_BYTES_MAX + 1) if isinstance(answer, TelemetryTold) else answer
+        replace(answer, bytes_total=ANSWER_BYTES_MAX + 1) if isinstance(answer, TelemetryReply) else answer
     )
     assert (await refused(wire)).code == "E0698"
 
@@ -137,22 +142,22 @@ async def test_answers_beyond_the_limit_are_refused_by_the_owner_and_not_taken_b
 async def test_a_lost_answer_a_cut_link_and_a_lost_piece_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire()
     wire.on_answer = lambda answer: None
-    with pytest.raises(HarchError, match=r"hub dakar does not answer: nothing came within 0\.01 s") as lost:
+    with pytest.raises(HarchError, match=r"hub dakar does not answer: no answer within 0\.01 s") as lost:
         await wire.ask(within_s=0.01)
     wire.linked = False
     with pytest.raises(HarchError, match="there is no link") as cut:
         await wire.ask()
     wire.linked, wire.answer = True, b"x" * (2 * PIECE_BYTES_MAX)
-    wire.on_answer = lambda answer: None if isinstance(answer, PieceTold) else answer
-    monkeypatch.setattr(telemetry_asking, "PIECE_WITHIN_S", 0.01)
+    wire.on_answer = lambda answer: None if isinstance(answer, PieceReply) else answer
+    monkeypatch.setattr(questions, "PIECE_WITHIN_S", 0.01)
     torn = await refused(wire)
     assert {lost.value.code, cut.value.code, torn.code} == {"E0698"}
 
 
 async def test_an_answer_that_comes_late_is_not_taken_for_another() -> None:
     wire = Wire()
-    late: list[TelemetryTold] = []
-    wire.on_answer = lambda answer: late.append(answer) if isinstance(answer, TelemetryTold) else answer  # type: ignore[func-returns-value]
+    late: list[TelemetryReply] = []
+    wire.on_answer = lambda answer: late.append(answer) if isinstance(answer, TelemetryReply) else answer  # type: ignore[func-returns-value]
     with pytest.raises(HarchError):
         await wire.ask(within_s=0.01)
     wire.on_answer = lambda answer: answer
@@ -167,30 +172,30 @@ async def test_a_piece_is_for_the_hub_that_asked_and_for_a_while() -> None:
     clock = SimClock()
     kept = KeptAnswers(clock)
     first = kept.begin("dakhla", 1, b"x" * (PIECE_BYTES_MAX + 1))
-    asked = PieceAsked(number=2, answer_id=first.answer_id, offset=PIECE_BYTES_MAX)
+    asked = PieceRequest(number=2, answer_id=first.answer_id, offset=PIECE_BYTES_MAX)
     with pytest.raises(HarchError):
         kept.go_on("abidjan", asked)
     assert kept.go_on("dakhla", asked).data == b"x"
     with pytest.raises(HarchError):  # the last piece has ended it
         kept.go_on("dakhla", asked)
     old = kept.begin("dakhla", 3, b"x" * (PIECE_BYTES_MAX + 1))
-    await clock.advance(telemetry_pieces.KEPT_S + 1)
+    await clock.advance(telemetry.KEPT_S + 1)
     kept.begin("dakhla", 4, b"x" * (PIECE_BYTES_MAX + 1))
     with pytest.raises(HarchError):
         kept.go_on("dakhla", replace(asked, answer_id=old.answer_id))
 
 
 async def test_kept_answers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_pieces, "KEPT_BYTES_MAX", 3 * PIECE_BYTES_MAX)
+    monkeypatch.setattr(telemetry, "KEPT_BYTES_MAX", 3 * PIECE_BYTES_MAX)
     kept = KeptAnswers(SimClock())
     first, second = (kept.begin("dakhla", number, b"x" * (2 * PIECE_BYTES_MAX)) for number in (1, 2))
     with pytest.raises(HarchError):
-        kept.go_on("dakhla", PieceAsked(number=3, answer_id=first.answer_id, offset=1))
-    assert kept.go_on("dakhla", PieceAsked(number=3, answer_id=second.answer_id, offset=1)).data
+        kept.go_on("dakhla", PieceRequest(number=3, answer_id=first.answer_id, offset=1))
+    assert kept.go_on("dakhla", PieceRequest(number=3, answer_id=second.answer_id, offset=1)).data
 
 
 async def test_a_dashboard_cannot_flood_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_desk, "BURST", 3.0)
+    monkeypatch.setattr(telemetry, "BURST", 3.0)
     wire = Wire()
     for _ in range(3):
         await wire.ask()
@@ -209,12 +214,12 @@ async def test_a_dashboard_cannot_flood_the_chain(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_only_so_many_questions_of_a_hub_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_desk, "AT_ONCE_PER_HUB_MAX", 1)
+    monkeypatch.setattr(telemetry, "AT_ONCE_PER_HUB_MAX", 1)
     wire = Wire()
     done = asyncio.Event()
     original = wire._judge
 
-    async def slow(asked: AskedHere) -> object:
+    async def slow(asked: InboundQuestion) -> object:
         await done.wait()
         return await original(asked)
 
@@ -233,7 +238,7 @@ async def test_only_so_many_questions_of_a_hub_are_answered_at_once(monkeypatch:
 async def test_what_is_no_question_is_refused_and_the_link_lives(raw: bytes) -> None:
     wire = Wire()
     with pytest.raises(HarchError) as raised:
-        await wire.desk.answer("dakhla", TelemetryAsked(number=1, question=raw, within_s=1))
+        await wire.desk.answer("dakhla", TelemetryRequest(number=1, question=raw, within_s=1))
     assert (raised.value.code, wire.judged) == ("E0699", [])
     many = replace(QUESTION, parts=(PART,) * 65)
     assert (await refused(wire, many)).code == "E0699"
@@ -252,15 +257,15 @@ def test_a_country_counts_if_the_fleet_file_and_the_hub_agree() -> None:
         view = PeerView(hub_id=other.id, url="", reachable=True, age_s=0.0, summary=summary)  # type: ignore[arg-type]
         return [view]
 
-    assert agreed_country(fleet, seen(other.country), other.id) == other.country
-    assert agreed_country(fleet, seen("MA"), other.id) == ""  # it says that it stands elsewhere
-    assert agreed_country(fleet, seen(None), other.id) == ""
-    assert agreed_country(fleet, seen("MA"), "stranger") == ""
+    assert agreed_country(fleet, lambda: seen(other.country), other.id) == other.country
+    assert agreed_country(fleet, lambda: seen("MA"), other.id) == ""  # it says that it stands elsewhere
+    assert agreed_country(fleet, lambda: seen(None), other.id) == ""
+    assert agreed_country(fleet, lambda: seen("MA"), "stranger") == ""
 
 
 async def test_without_a_sentinel_there_is_nothing_to_tell() -> None:
-    asker, here = Asker(hub_id="dakhla", country="MA"), Asker(hub_id="dakar", country="SN")
-    asked = AskedHere(question=QUESTION, asker=asker, here=here, within_s=1)
+    asker, here = Requester(hub_id="dakhla", country="MA"), Requester(hub_id="dakar", country="SN")
+    asked = InboundQuestion(question=QUESTION, asker=asker, here=here, within_s=1)
     with pytest.raises(HarchError, match="no telemetry is kept"):
         await no_sentinel(asked)
 

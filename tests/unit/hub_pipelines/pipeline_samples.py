@@ -6,16 +6,16 @@ import asyncio
 from pathlib import Path
 
 from harch.base.clock import Clock
-from harch.hub.pipelines.planning import Ground, read_one
+from harch.hub.pipelines.planning import PlanningContext, read_one
 from harch.hub.pipelines.service import HubPipelines
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 from harch.pipelines.spec.settings import PipelineSpec
-from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.audit.chain import Draft
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.in_force import jurisdictions_in_force
-from harch.sovereignty.terrain import terrain_of
-from harch.testing.fleets import tiny_fleet
+from harch.sovereignty.geography import terrain_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+from harch.testing.samples import tiny_fleet
 
 TEXT = """\
 kind: pipeline
@@ -47,9 +47,11 @@ scaling:
 """
 
 
-def ground(hub_id: str = "dakhla") -> Ground:
+def ground(hub_id: str = "dakhla") -> PlanningContext:
     jurisdictions = jurisdictions_in_force()
-    return Ground(hub_id=hub_id, rules=Rules(terrain_of(tiny_fleet(), jurisdictions)), jurisdictions=jurisdictions)
+    return PlanningContext(
+        hub_id=hub_id, rules=Rules(terrain_of(tiny_fleet(), jurisdictions)), jurisdictions=jurisdictions
+    )
 
 
 def spec(*changes: tuple[str, str]) -> PipelineSpec:

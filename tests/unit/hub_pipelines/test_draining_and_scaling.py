@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from harch.hub.pipelines.autoscale import first_scale, load_of, next_scale
-from harch.hub.pipelines.draining import draining_wishes, is_at_rest
-from harch.hub.pipelines.roster import Member, Roster, StageWish
-from harch.pipelines.workers.status import WorkerStatus
+from harch.hub.pipelines.pipeline import first_scale, load_of, next_scale
+from harch.hub.pipelines.roster import RosterMember, StageTarget, WorkerRoster, draining_targets, is_at_rest
+from harch.pipelines.workers.telemetry import WorkerStatus
 from harch.testing.clock import SimClock
 from unit.hub_pipelines.pipeline_samples import spec
 
-WANTED = {stage: StageWish(workers=1, generation=1) for stage in ("source", "sense", "think", "act")}
+WANTED = {stage: StageTarget(workers=1, generation=1) for stage in ("source", "sense", "think", "act")}
 
 
-def roster(*stages: str) -> Roster:
-    return Roster(members=tuple(Member(name=f"{stage}-0", stage=stage, generation=1) for stage in stages))
+def roster(*stages: str) -> WorkerRoster:
+    return WorkerRoster(members=tuple(RosterMember(name=f"{stage}-0", stage=stage, generation=1) for stage in stages))
 
 
-def stopped(there: Roster, **waiting: int | None) -> list[str]:
-    found = draining_wishes(WANTED, there, waiting)
+def stopped(there: WorkerRoster, **waiting: int | None) -> list[str]:
+    found = draining_targets(WANTED, there, waiting)
     return [stage for stage, wish in found.items() if wish.workers == 0]
 
 

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines import planning
-from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
-from harch.hub.pipelines.versions import with_version
+from harch.hub.pipelines.apply import with_version
+from harch.hub.pipelines.values import ALL_STAGES, DesiredState, PipelineRecord
 from harch.pipelines.spec.settings import PipelineSpec
 from unit.hub_pipelines.pipeline_samples import ground, spec
 
@@ -110,12 +110,12 @@ def test_windows_that_would_mean_something_else_need_a_drained_pipeline_and_begi
         after(wider)
     assert refused.value.code == "E0711"
     assert "harch pipeline drain fields" in refused.value.hint
-    drained = structs.replace(record(), wish=Wish.DRAIN)
+    drained = structs.replace(record(), desired=DesiredState.DRAIN)
     with pytest.raises(HarchError) as refused:
         after(wider, drained)
     assert refused.value.code == "E0757"
     assert "--drop-state" in refused.value.hint
-    assert "windows that are open" in refused.value.hint
+    assert "counts of open windows" in refused.value.hint
     assert after(wider, drained, drop_state=True).state_version == 2
     assert after(spec(("need >= 1", "need >= 2")), drained).state_version == drained.state_version == 1
 

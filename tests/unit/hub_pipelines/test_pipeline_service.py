@@ -13,11 +13,11 @@ from msgspec import structs
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines import files, packages, planning, records
-from harch.hub.pipelines.alerts import Alerts
+from harch.hub.pipelines.loop import AlertThrottle
 from harch.pipelines.workers.config import Egress
 from harch.pipelines.workers.parts import access_digest, egress_of
-from harch.pipelines.workers.status import Alert
-from harch.sovereignty.places import Place, Places
+from harch.pipelines.workers.telemetry import WorkerAlert
+from harch.sovereignty.jurisdictions import DeclaredPlace, Places
 from harch.testing.clock import SimClock
 from unit.hub_pipelines.pipeline_samples import Desk, text
 
@@ -88,10 +88,10 @@ async def test_numbers_that_a_person_sets_are_kept_and_given_back(desk: Desk) ->
 async def test_a_drained_pipeline_runs_again_when_its_file_is_applied(desk: Desk) -> None:
     await apply(desk)
     await desk.pipelines.drain("fields", tenant="t", actor="me")
-    assert records.all_records(desk.database)[0].wish == "drain"
+    assert records.all_records(desk.database)[0].desired == "drain"
     more = ("partitions: 4", "partitions: 8")  # which a running one refuses
     assert await apply(desk, more, drop_state=True) == "updated"
-    assert records.all_records(desk.database)[0].wish == "run"
+    assert records.all_records(desk.database)[0].desired == "run"
 
 
 async def test_changed_code_of_a_model_gets_new_workers_of_think_alone(desk: Desk) -> None:
@@ -114,7 +114,7 @@ async def test_removal_is_final_and_the_versions_of_a_name_go_on(desk: Desk) -> 
     await apply(desk)
     assert (await desk.pipelines.remove("fields", tenant="t", actor="me")).state == "removing"
     await desk.pipelines.drain("fields", tenant="t", actor="me")
-    assert records.all_records(desk.database)[0].wish == "remove"
+    assert records.all_records(desk.database)[0].desired == "remove"
     with pytest.raises(HarchError) as leaving:
         await apply(desk)
     assert leaving.value.code == "E0711"
@@ -137,7 +137,7 @@ async def test_what_only_workers_import_is_asked_for_before_anything_is_kept(
 async def test_without_the_packages_the_answer_says_what_to_install(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.opening", None)
+    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.loop", None)
     with pytest.raises(HarchError) as missing:
         await apply(desk)
     assert missing.value.code == "E0740"
@@ -149,7 +149,7 @@ async def test_a_hub_that_lost_the_packages_works_on_without_its_pipelines(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await apply(desk)
-    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.opening", None)
+    monkeypatch.setitem(sys.modules, "harch.hub.pipelines.loop", None)
     await desk.again().pipelines.run()  # returns instead of ending the hub
 
 
@@ -161,12 +161,12 @@ def test_a_hub_without_pipelines_loads_nothing_of_them() -> None:
 
 def test_alerts_are_told_but_not_in_floods() -> None:
     told: list[str] = []
-    alerts = Alerts(lambda kind, subject, message: told.append(message))
-    alert = Alert(pipeline="p", worker="sense-0", stage="sense", rule="shed", detail="5 events", count=5, at_ms=0)
+    alerts = AlertThrottle(lambda kind, subject, message: told.append(message))
+    alert = WorkerAlert(pipeline="p", worker="sense-0", stage="sense", rule="shed", detail="5 events", count=5, at_ms=0)
     for at_s in (0.0, 1.0, 2.0, 11.0):
         alerts.hear(msgspec.json.encode(alert), at_s)
     alerts.hear(b"nonsense", 12.0)
-    assert told == ["sense-0: shed: 5 events", "sense-0: shed: 5 events; 2 more before it"]
+    assert told == ["sense-0: shed: 5 events", "sense-0: shed: 5 events; 2 more held back"]
 
 
 def test_files_come_in_pieces_and_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_files_come_in_pieces_and_are_whole_or_not_there(tmp_path: Path) -> None
     assert running.value.code == "E0713"
 
 
-PLACES = Places((Place(id="souss", country="MA", networks=("10.1.0.0/16",), names=("valves.souss.example",)),))
+PLACES = Places((DeclaredPlace(id="souss", country="MA", networks=("10.1.0.0/16",), names=("valves.souss.example",)),))
 
 
 def declared(desk: Desk) -> None:
@@ -244,3 +244,63 @@ async def test_workers_are_told_the_proved_country_and_the_places_to_compare_wit
     )
     elsewhere = planning.parts_of(record, planned, structs.replace(loop.ground, jurisdictions=moved), ".")
     assert access_digest(elsewhere, "act") != access_digest(parts, "act"), "so its workers are replaced"
+
+
+class Ledger:
+    """A pipeline that runs, as far as a halt is concerned."""
+
+    def __init__(self) -> None:
+        self.stops: list[str] = []
+        self.fails = False
+
+    async def write_stop(self, reason: str) -> None:
+        if self.fails:
+            raise HarchError("E0775", "the ledger cannot be written", hint="check that it is running")
+        self.stops.append(reason)
+
+
+def with_ledger(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    found = Ledger()
+    monkeypatch.setattr(desk.pipelines, "_acting_pipeline", lambda name: found)
+    return found
+
+
+async def test_a_halt_is_in_the_ledger_on_disk_and_in_the_chain_until_somebody_resumes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply(desk)
+    ledger = with_ledger(desk, monkeypatch)
+    await desk.pipelines.halt("fields", "fire", tenant="t", actor="me")
+    await desk.pipelines.halt("fields", "fire", tenant="t", actor="me")
+    assert set(ledger.stops) == {"fire"}
+    assert records.all_records(desk.database)[0].halted == "fire"
+    assert await apply(desk, ("need >= 1", "need >= 2")) == "updated"
+    assert records.all_records(desk.database)[0].halted == "fire", "another version of the file is no reason to act"
+    view = await desk.pipelines.resume("fields", tenant="t", actor="me")
+    assert (view.halted, ledger.stops[-1], records.all_records(desk.database)[0].halted) == ("", "", "")
+    halts = [(one.kind, one.actor, one.details["reason"]) for one in desk.drafts if "reason" in one.details]
+    assert halts == [("pipeline.halted", "me", "fire"), ("pipeline.resumed", "me", "")]
+
+
+async def test_what_fails_on_the_way_leaves_a_pipeline_halted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await apply(desk)
+    ledger = with_ledger(desk, monkeypatch)
+    ledger.fails = True
+    with pytest.raises(HarchError, match="the halt is stored"):
+        await desk.pipelines.halt("fields", "", tenant="t", actor="me")
+    assert records.all_records(desk.database)[0].halted == "halted by me"
+    with pytest.raises(HarchError) as unreachable:
+        await desk.pipelines.resume("fields", tenant="t", actor="me")
+    assert unreachable.value.code == "E0775"
+    assert records.all_records(desk.database)[0].halted == "halted by me"
+
+
+async def test_a_pipeline_without_actions_cannot_be_halted(desk: Desk) -> None:
+    act = text()[text().index("act:") : text().index("scaling:")]
+    await apply(desk, (act, ""))
+    with pytest.raises(HarchError) as refused:
+        await desk.pipelines.halt("fields", "fire", tenant="t", actor="me")
+    assert refused.value.code == "E0755"
+    with pytest.raises(HarchError) as hidden:
+        await desk.pipelines.halt("fields", "fire", tenant="other", actor="me")
+    assert hidden.value.code == "E0710"

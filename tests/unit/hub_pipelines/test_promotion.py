@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harch.hub.pipelines.promotion import Promotion, decide
+from harch.hub.pipelines.promotion import Promotion, decide_promotion
 from harch.pipelines.spec.settings import PipelineSpec
-from harch.pipelines.workers.status import WorkerStatus
+from harch.pipelines.workers.telemetry import WorkerStatus
 from unit.hub_pipelines.pipeline_samples import spec
 
 ONE = '{version: "1", runtime: python, callable: "field_models:dry"}'
@@ -35,8 +35,8 @@ def says(worker: str, two: str = "canary", one: str = "active", **done: int) -> 
 
 def after(statuses: list[WorkerStatus], age_s: float, wanted: PipelineSpec | None = None) -> tuple[Promotion, ...]:
     found = wanted or pipeline()
-    since = decide(found, statuses, {}, 1000.0).since_s
-    return decide(found, statuses, since, 1000.0 + age_s).promotions
+    since = decide_promotion(found, statuses, {}, 1000.0).since_s
+    return decide_promotion(found, statuses, since, 1000.0 + age_s).promotions
 
 
 WELL = [says("think-0", rows=70, compared=70, disagreed=3), says("think-1", rows=60, compared=60)]
@@ -52,9 +52,9 @@ def test_it_becomes_active_after_its_time_and_its_rows_of_all_workers() -> None:
 
 def test_the_time_counts_from_when_every_worker_has_it_and_begins_again_otherwise() -> None:
     starting = [*WELL[:1], says("think-1", two="loaded")]
-    assert decide(pipeline(), starting, {"dryness@2": 0.0}, 1000.0).since_s == {}
-    assert decide(pipeline(), WELL, {}, 1000.0).since_s == {"dryness@2": 1000.0}
-    assert decide(pipeline(), [], {"dryness@2": 0.0}, 1000.0).promotions == ()
+    assert decide_promotion(pipeline(), starting, {"dryness@2": 0.0}, 1000.0).since_s == {}
+    assert decide_promotion(pipeline(), WELL, {}, 1000.0).since_s == {"dryness@2": 1000.0}
+    assert decide_promotion(pipeline(), [], {"dryness@2": 0.0}, 1000.0).promotions == ()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from harch.hub.pipelines.pipeline import RunningPipeline
-from harch.pipelines.engine.user_tokens import LIFE
+from harch.pipelines.engine.keys import LIFE
 from harch.testing.clock import SimClock
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from harch.hub.pipelines.replays import ReplayProcess
-from harch.pipelines.workers.replay_order import ReplayResult
+from harch.hub.pipelines.data import ReplayProcess
+from harch.pipelines.workers.config import ReplayResult
 
 LEAVES_WHEN_TOLD = "import sys; sys.stdin.read()"
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster
+from harch.hub.pipelines.roster import RosterMember, StageTarget, WorkerRoster, holders, next_roster
 
-Wishes = dict[str, StageWish]
+Wishes = dict[str, StageTarget]
 
 
 def wishes(source: int = 1, sense: int = 1, think: int = 1, act: int = 1, generation: int = 1) -> Wishes:
     counts = {"source": source, "sense": sense, "think": think, "act": act}
-    return {stage: StageWish(workers=count, generation=generation) for stage, count in counts.items()}
+    return {stage: StageTarget(workers=count, generation=generation) for stage, count in counts.items()}
 
 
-def names(roster: Roster, *, leaving: bool = False) -> set[str]:
+def names(roster: WorkerRoster, *, leaving: bool = False) -> set[str]:
     return {member.name for member in roster.members if member.leaving is leaving}
 
 
-def settled(roster: Roster, wanted: Wishes) -> Roster:
+def settled(roster: WorkerRoster, wanted: Wishes) -> WorkerRoster:
     """Everybody becomes ready, and whoever leaves ends."""
     for _ in range(6):
         staying = names(roster)
@@ -28,9 +28,9 @@ def settled(roster: Roster, wanted: Wishes) -> Roster:
 
 
 def test_a_new_worker_takes_over_when_it_is_ready_and_not_before() -> None:
-    first = settled(Roster(), wishes())
+    first = settled(WorkerRoster(), wishes())
     assert names(first) == {"source-0", "sense-0", "think-0", "act-0"}
-    changed = {**wishes(), "think": StageWish(workers=1, generation=2)}
+    changed = {**wishes(), "think": StageTarget(workers=1, generation=2)}
     both = next_roster(first, changed, ready=names(first), running=names(first))
     assert names(both) == {"source-0", "sense-0", "think-0", "think-1", "act-0"}
     after = next_roster(both, changed, ready=names(both), running=names(both))
@@ -39,8 +39,8 @@ def test_a_new_worker_takes_over_when_it_is_ready_and_not_before() -> None:
 
 
 def test_a_source_ends_before_the_next_one_starts() -> None:
-    first = settled(Roster(), wishes())
-    changed = {**wishes(), "source": StageWish(workers=1, generation=2)}
+    first = settled(WorkerRoster(), wishes())
+    changed = {**wishes(), "source": StageTarget(workers=1, generation=2)}
     ending = next_roster(first, changed, ready=names(first), running=names(first))
     assert [member.name for member in ending.of("source")] == ["source-0"]
     assert ending.of("source")[0].leaving
@@ -51,21 +51,21 @@ def test_a_source_ends_before_the_next_one_starts() -> None:
 
 
 def test_workers_that_share_devices_out_are_all_new_when_their_number_changes() -> None:
-    two = settled(settled(Roster(), wishes()), wishes(act=2))
+    two = settled(settled(WorkerRoster(), wishes()), wishes(act=2))
     assert {(member.slot, member.slots) for member in two.of("act")} == {(0, 2), (1, 2)}
     assert "act-0" not in names(two)
 
 
 def test_a_worker_that_may_reach_something_else_now_is_replaced_though_the_file_is_the_same() -> None:
-    first = settled(Roster(), wishes())
-    changed = {**wishes(), "act": StageWish(workers=1, generation=1, access="other places")}
+    first = settled(WorkerRoster(), wishes())
+    changed = {**wishes(), "act": StageTarget(workers=1, generation=1, access="other places")}
     after = settled(first, changed)
     assert names(after) == {"source-0", "sense-0", "think-0", "act-1"}
     assert settled(after, changed) == after
 
 
 def test_partitions_go_to_those_who_are_well() -> None:
-    roster = Roster(members=tuple(Member(name=f"sense-{n}", stage="sense", generation=1) for n in range(3)))
+    roster = WorkerRoster(members=tuple(RosterMember(name=f"sense-{n}", stage="sense", generation=1) for n in range(3)))
     assert holders(roster, "sense", ready=()) == ["sense-0", "sense-1", "sense-2"]
     assert holders(roster, "sense", ready={"sense-1"}) == ["sense-1"]
     assert holders(roster, "sense", ready={"sense-0", "sense-1", "sense-2"}) == ["sense-0", "sense-1", "sense-2"]
@@ -79,7 +79,7 @@ def steps(draw: st.DrawFn) -> list[tuple[Wishes, float, float]]:
     found = []
     for _ in range(draw(st.integers(1, 12))):
         wanted = {
-            stage: StageWish(
+            stage: StageTarget(
                 workers=draw(st.integers(0, 1 if stage == "source" else 4)), generation=draw(st.integers(1, 3))
             )
             for stage in STAGES
@@ -92,7 +92,7 @@ def steps(draw: st.DrawFn) -> list[tuple[Wishes, float, float]]:
 def test_whatever_is_wanted_and_whoever_fails_rules_hold_and_it_settles(
     asked: list[tuple[Wishes, float, float]], random: object
 ) -> None:
-    roster, running, used = Roster(), set[str](), set[str]()
+    roster, running, used = WorkerRoster(), set[str](), set[str]()
     wanted: Wishes = {}
     for wanted, well, ended in asked:
         ready = {name for name in running if random.random() < well}  # type: ignore[attr-defined]

@@ -10,10 +10,10 @@ import pytest
 from harch.base.errors import HarchError
 from harch.hub.pipelines import planning, records
 from harch.hub.pipelines.pipeline import RunningPipeline
-from harch.hub.pipelines.source_keys import listening
+from harch.hub.pipelines.sources import listening
 from harch.hub.pipelines.values import PipelineRecord
 from harch.pipelines.listener_keys import is_key
-from harch.pipelines.sense.source_settings import HttpSource, Source, TcpSource
+from harch.pipelines.sense.settings import HttpSource, Source, TcpSource
 from harch.pipelines.workers.parts import access_digest, worker_config
 from harch.testing.clock import SimClock
 from unit.hub_pipelines.pipeline_samples import Desk, text
@@ -58,7 +58,7 @@ async def test_a_key_is_made_for_each_source_and_is_the_same_after_a_restart(des
     assert all(len(key) == 36 for key in keys.values()), "192 bits"
     again = desk.again()
     assert (await again.pipelines.source_key("fields", "web", tenant="t", actor="me")).key == keys["web"]
-    with pytest.raises(HarchError, match="2 sources that listen"):
+    with pytest.raises(HarchError, match="2 sources with a listener"):
         await again.pipelines.source_key("fields", "", tenant="t", actor="me")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import Resources, SchedulingClass, WorkloadSpec
 
 
-def ask(name: str, *, tasks: int = 1, hours: float = 1.0, now_s: float = 0.0, **fields: object) -> Request:
+def ask(name: str, *, tasks: int = 1, hours: float = 1.0, now_s: float = 0.0, **fields: object) -> PlacementRequest:
     spec = WorkloadSpec(
         name=name,
         tasks=tasks,
@@ -17,7 +17,7 @@ def ask(name: str, *, tasks: int = 1, hours: float = 1.0, now_s: float = 0.0, **
         preemptible=False,
         **fields,  # type: ignore[arg-type]
     )
-    return Request.of(name, spec, tenant="t", submitted_s=now_s)
+    return PlacementRequest.of(name, spec, tenant="t", submitted_s=now_s)
 
 
 def test_what_has_waited_since_before_a_reservation_is_judged_by_the_present_time() -> None:

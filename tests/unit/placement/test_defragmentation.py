@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import Resources, WorkloadSpec
 
 HOUR_S = 3600.0
@@ -21,12 +21,12 @@ def scheduler() -> Scheduler:
     return made
 
 
-def ask(name: str, gpus: int, tasks: int = 1, **fields: object) -> Request:
+def ask(name: str, gpus: int, tasks: int = 1, **fields: object) -> PlacementRequest:
     spec = WorkloadSpec(name=name, tasks=tasks, resources=Resources(gpus=gpus, gpu_model="h100-80gb"), **fields)  # type: ignore[arg-type]
-    return Request.of(name, spec)
+    return PlacementRequest.of(name, spec)
 
 
-def run(made: Scheduler, request: Request, now_s: float = 0.0) -> None:
+def run(made: Scheduler, request: PlacementRequest, now_s: float = 0.0) -> None:
     made.submit(request, now_s=now_s)
     made.plan(now_s=now_s, placed_max=1)
 

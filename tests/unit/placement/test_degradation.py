@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
-from harch.placement.degradation import CRIPPLED_FROM
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
+from harch.placement.scoring import CRIPPLED_FROM, LAYERS_MAX, Burden
 from harch.workloads.spec import Resources, SchedulingClass, WorkloadSpec
 
 H100 = GpuModel("h100-80gb", memory_gb=80, power_w=700, nvlink_gb_per_s=900, pcie_gb_per_s=128)
@@ -58,13 +58,13 @@ def scheduler(request: pytest.FixtureRequest) -> Scheduler:
     return make()
 
 
-def ask(name: str, *, gpus: int = 8, tasks: int = 1, **fields: object) -> Request:
+def ask(name: str, *, gpus: int = 8, tasks: int = 1, **fields: object) -> PlacementRequest:
     resources = fields.pop("resources", None) or Resources(gpus=gpus)
     spec = WorkloadSpec(name=name, tasks=tasks, modelled_duration_s=3600, resources=resources, **fields)  # type: ignore[arg-type]
-    return Request.of(name, spec, tenant="t")
+    return PlacementRequest.of(name, spec, tenant="t")
 
 
-def place(scheduler: Scheduler, request: Request, now_s: float = 0.0) -> list[str]:
+def place(scheduler: Scheduler, request: PlacementRequest, now_s: float = 0.0) -> list[str]:
     scheduler.submit(request, now_s=now_s)
     plan = scheduler.plan(now_s=now_s, placed_max=100)
     return [task.node_id for item in plan.assignments if item.request.id == request.id for task in item.tasks]
@@ -176,3 +176,12 @@ def test_a_gang_is_at_least_as_fast_as_on_whole_nodes_alone(
     if on_whole is not None:
         assert anywhere is not None
         assert anywhere.prediction.gb_per_s >= on_whole.prediction.gb_per_s
+
+
+def test_a_gang_is_laid_out_over_a_limited_number_of_sets_of_nodes_and_all_of_them_are_the_last() -> None:
+    octaves = np.arange(2 * LAYERS_MAX, dtype=np.float64)
+    zeros = np.zeros(len(octaves))
+    burden = Burden(2.0**octaves, np.ones(len(octaves)), links=octaves, cooling=zeros, health=zeros)
+    layers = burden.layers()
+    assert len(layers) == LAYERS_MAX
+    assert [int(layer.sum()) for layer in layers] == [*range(1, LAYERS_MAX), len(octaves)]

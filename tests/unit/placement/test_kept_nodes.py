@@ -8,23 +8,23 @@ import msgspec
 import pytest
 
 from harch.placement.plan import SchedulePlan
-from harch.placement.request import Request
+from harch.placement.queueing.settings import QueueSettings
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.placement.turns.settings import TurnSettings
 from harch.workloads.spec import Level, Strategy, Topology
 from unit.turns.turn_fixtures import INFERENCE, TRAINING, ask, room_of
 
 HOUR_S = 3600.0
-NO_MOVES = TurnSettings(makes_room_after_s=1e9)
+NO_MOVES = QueueSettings(makes_room_after_s=1e9)
 
 
-def hub_of(nodes: int, settings: TurnSettings | None = None) -> Scheduler:
-    made = Scheduler(room_of(racks=1, nodes_per_rack=nodes).hub, settings or TurnSettings())
+def hub_of(nodes: int, settings: QueueSettings | None = None) -> Scheduler:
+    made = Scheduler(room_of(racks=1, nodes_per_rack=nodes).hub, settings or QueueSettings())
     made.serve(tuple(node.id for node in made.hub.nodes), True)
     return made
 
 
-def comes(scheduler: Scheduler, request: Request, now_s: float) -> SchedulePlan:
+def comes(scheduler: Scheduler, request: PlacementRequest, now_s: float) -> SchedulePlan:
     scheduler.submit(msgspec.structs.replace(request, submitted_s=now_s), now_s=now_s)
     return scheduler.plan(now_s=now_s, placed_max=100)
 
@@ -77,10 +77,10 @@ def test_nodes_kept_for_a_request_that_goes_elsewhere_are_open_to_others_at_once
     comes(scheduler, ask("gang", gpus=8), 10.0)
     (kept,) = scheduler.reservations
     scheduler.ended(next(n for n, item in scheduler.running.items() if item.slots[0].row in kept.rows), now_s=20.0)
-    guest = ask("guest", duration_s_max=2 * HOUR_S)
-    assert scheduler.hold(guest, now_s=20.0, until_s=22.0) is None
+    borrowed = ask("guest", duration_s_max=2 * HOUR_S)
+    assert scheduler.hold(borrowed, now_s=20.0, until_s=22.0) is None
     scheduler.withdraw("gang")
-    assert scheduler.hold(guest, now_s=21.0, until_s=23.0) is not None
+    assert scheduler.hold(borrowed, now_s=21.0, until_s=23.0) is not None
 
 
 def test_small_work_makes_room_for_a_gang_that_has_waited_long_and_only_then() -> None:
@@ -114,10 +114,25 @@ def test_work_that_may_not_be_preempted_or_is_nearly_as_large_makes_no_room() ->
 
 def test_the_limits_of_making_room_hold() -> None:
     for limits in ({"makes_room_victims_max": 7}, {"makes_room_per_hour_max": 7}):
-        scheduler = hub_of(1, replace(TurnSettings(), **limits))  # type: ignore[arg-type]
+        scheduler = hub_of(1, replace(QueueSettings(), **limits))  # type: ignore[arg-type]
         full_of_small(scheduler)
         comes(scheduler, ask("gang", gpus=8), 0.0)
         assert not scheduler.plan(now_s=2 * HOUR_S, placed_max=100).preemptions
+
+
+def test_who_made_room_counts_against_the_hour() -> None:
+    scheduler = hub_of(2, QueueSettings(makes_room_per_hour_max=8))
+    full_of_small(scheduler)
+    for name in ("gang", "next gang"):
+        comes(scheduler, ask(name, gpus=8), 0.0)
+    (plan,) = scheduler.plan(now_s=HOUR_S + 100.0, placed_max=100).preemptions
+    for victim in plan.victims:
+        scheduler.ended(victim.request.id, now_s=HOUR_S + 110.0)
+    started = scheduler.plan(now_s=HOUR_S + 110.0, placed_max=100).assignments
+    assert [item.request.id for item in started] == [plan.request.id]
+    assert not scheduler.plan(now_s=HOUR_S + 200.0, placed_max=100).preemptions, "8 of 8 were stopped in this hour"
+    (later,) = scheduler.plan(now_s=2 * HOUR_S + 200.0, placed_max=100).preemptions
+    assert later.request.id != plan.request.id
 
 
 def test_a_higher_class_looks_elsewhere_before_it_takes_what_is_kept() -> None:

@@ -7,10 +7,9 @@ from random import Random
 
 import pytest
 
-from harch.placement.preview import preview
-from harch.placement.request import Request
-from harch.placement.scheduler import Scheduler
-from harch.testing.fleets import tiny_fleet
+from harch.placement.request import PlacementRequest
+from harch.placement.scheduler import Scheduler, preview
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import Resources, SchedulingClass, WorkloadSpec
 
 
@@ -29,7 +28,7 @@ def learned() -> Scheduler:
     return made
 
 
-def ask(random: Random, number: int, now_s: float) -> Request:
+def ask(random: Random, number: int, now_s: float) -> PlacementRequest:
     gpus = random.choice([1, 1, 2, 4, 8])
     spec = WorkloadSpec(
         name=f"w{number}",
@@ -39,7 +38,7 @@ def ask(random: Random, number: int, now_s: float) -> Request:
         scheduling_class=random.choice(list(SchedulingClass)),
         preemptible=random.random() < 0.5,
     )
-    return Request.of(f"w{number}", spec, tenant=random.choice("ab"), submitted_s=now_s)
+    return PlacementRequest.of(f"w{number}", spec, tenant=random.choice("ab"), submitted_s=now_s)
 
 
 @pytest.mark.parametrize("make", [best_fit, learned])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.placement.policy.shapes import GPU_MILLI
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import (
     Gang,
     Level,
@@ -46,11 +46,11 @@ def scheduler(request: pytest.FixtureRequest) -> Scheduler:
     return make()
 
 
-def ask(name: str, *, now_s: float = 0.0, tenant: str = "t", **fields: object) -> Request:
-    return Request.of(name, WorkloadSpec(name=name, **fields), tenant=tenant, submitted_s=now_s)  # type: ignore[arg-type]
+def ask(name: str, *, now_s: float = 0.0, tenant: str = "t", **fields: object) -> PlacementRequest:
+    return PlacementRequest.of(name, WorkloadSpec(name=name, **fields), tenant=tenant, submitted_s=now_s)  # type: ignore[arg-type]
 
 
-def place(scheduler: Scheduler, request: Request, now_s: float = 0.0) -> list[str]:
+def place(scheduler: Scheduler, request: PlacementRequest, now_s: float = 0.0) -> list[str]:
     """The nodes it was given, in rank order; empty if it waits."""
     scheduler.submit(request, now_s=now_s)
     plan = scheduler.plan(now_s=now_s, placed_max=100)

@@ -15,14 +15,14 @@ from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGr
 from harch.fleet.model import CoolingZone, GpuModel, Hub
 from harch.placement.checks import first_rejection, is_never, outcomes
 from harch.placement.facts import HubFacts, live_facts, published_slots
-from harch.placement.request import Request
+from harch.placement.queueing.releases import Releases
+from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scheduler import Scheduler
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.settings import Quota, TurnSettings
-from harch.simulate.baselines import BinPack
-from harch.simulate.ledger import Ledger
-from harch.workloads.lifecycle import TaskPlacement
+from harch.simulate.ledger import ReplayLedger
+from harch.simulate.policies import BinPack
+from harch.wire.workloads import TaskPlacement
 from harch.workloads.spec import Level, Resources, SchedulingClass, Topology, WorkloadSpec
 
 BIG = GpuModel("big", memory_gb=80, power_w=700, nvlink_gb_per_s=900, pcie_gb_per_s=128)
@@ -37,13 +37,13 @@ def hub_of(*models: GpuModel) -> Hub:
     return expand(FleetBlueprint("test", tuple(set(models)), tuple(kinds.values()), (hub,), ())).hubs[0]
 
 
-def best_fit(hub: Hub | None = None, turns: TurnSettings | None = None) -> Scheduler:
-    made = Scheduler(hub or hub_of(BIG), turns or TurnSettings())
+def best_fit(hub: Hub | None = None, turns: QueueSettings | None = None) -> Scheduler:
+    made = Scheduler(hub or hub_of(BIG), turns or QueueSettings())
     made.serve(tuple(node.id for node in made.hub.nodes), True)
     return made
 
 
-def learned(hub: Hub | None = None, turns: TurnSettings | None = None) -> Scheduler:
+def learned(hub: Hub | None = None, turns: QueueSettings | None = None) -> Scheduler:
     from harch.placement.learned import LearnedPolicy
 
     made = best_fit(hub, turns)
@@ -61,11 +61,11 @@ def share(fraction: float, memory_gb: float | None, **fields: object) -> Resourc
     return Resources(gpus=1, gpu_fraction=fraction, gpu_memory_gb=memory_gb, **fields)  # type: ignore[arg-type]
 
 
-def ask(name: str, needs: Resources, *, tenant: str = "t", **fields: object) -> Request:
-    return Request.of(name, WorkloadSpec(name=name, resources=needs, **fields), tenant=tenant)  # type: ignore[arg-type]
+def ask(name: str, needs: Resources, *, tenant: str = "t", **fields: object) -> PlacementRequest:
+    return PlacementRequest.of(name, WorkloadSpec(name=name, resources=needs, **fields), tenant=tenant)  # type: ignore[arg-type]
 
 
-def place(scheduler: Scheduler, request: Request) -> list[tuple[int, int]]:
+def place(scheduler: Scheduler, request: PlacementRequest) -> list[tuple[int, int]]:
     """Node and device of each task; empty if it waits."""
     scheduler.submit(request, now_s=0)
     scheduler.plan(now_s=0, placed_max=100)
@@ -73,7 +73,7 @@ def place(scheduler: Scheduler, request: Request) -> list[tuple[int, int]]:
     return [] if held is None else [(slot.row, device) for slot in held.slots for device in slot.devices]
 
 
-def facts_of(scheduler: Scheduler, request: Request) -> HubFacts:
+def facts_of(scheduler: Scheduler, request: PlacementRequest) -> HubFacts:
     return live_facts(
         country="MA",
         accepts_work=True,
@@ -211,17 +211,17 @@ def test_a_hub_of_an_earlier_version_is_not_asked(make: Callable[..., Scheduler]
 
 
 def test_quotas_count_what_is_taken(make: Callable[..., Scheduler]) -> None:
-    scheduler = make(None, TurnSettings(tenant_quotas={"a": Quota(gpus_held_max=2)}))
+    scheduler = make(None, QueueSettings(tenant_quotas={"a": Quota(gpus_held_max=2)}))
     assert place(scheduler, ask("one", share(0.1, 60), tenant="a"))
     assert place(scheduler, ask("two", share(0.1, 60), tenant="a"))
     third = ask("three", share(0.1, 60), tenant="a")
     assert place(scheduler, third) == []
     no = scheduler.queue.quota_rejection(third)
     assert no is not None
-    assert no.detail == "tenant a holds 1.5 of at most 2 GPUs; this asks for 0.75 more"
+    assert no.detail == "tenant a holds 1.5 of at most 2 GPUs; this requests 0.75 more"
     for_ever = scheduler.queue.quota_rejection_for_ever(ask("gang", share(0.1, 60), tenant="a", tasks=3))
     assert for_ever is not None
-    assert "this alone asks for 2.25" in for_ever.detail
+    assert "this alone requests 2.25" in for_ever.detail
     assert deepcopy(scheduler).queue.quota_rejection(third) == no
     scheduler.ended("one", now_s=1)
     assert scheduler.queue.quota_rejection(third) is None
@@ -270,7 +270,7 @@ def test_shares_keep_their_places_after_the_fleet_got_smaller_gpus(make: Callabl
 
 
 def test_the_second_book_finds_memory_that_is_given_twice() -> None:
-    book = Ledger(hub_of(BIG, SMALL))
+    book = ReplayLedger(hub_of(BIG, SMALL))
     book.start(ask("a", share(0.1, 60)), (TaskSlot(0, (0,)),))
     book.start(ask("b", share(0.25, None)), (TaskSlot(0, (0,)),))
     assert not book.violations
@@ -305,7 +305,7 @@ Job = tuple[float | None, float | None, int, tuple[str, ...], SchedulingClass, L
 def test_no_gpu_is_ever_given_more_memory_than_it_has(models: tuple[GpuModel, ...], wanted: list[Job]) -> None:
     scheduler = best_fit(hub_of(*models))
     whole = scheduler.room.arrays.gpu_milli_free.copy()
-    book = Ledger(scheduler.hub)
+    book = ReplayLedger(scheduler.hub)
     for now_s, (fraction, memory_gb, tasks, wishes, turn_class, level, ends) in enumerate(wanted):
         known = tuple(name for name in wishes if name in scheduler.room.models)
         models_wanted = {"gpu_model": known[0]} if len(known) == 1 else {"gpu_models": known}

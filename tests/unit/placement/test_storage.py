@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from harch.placement.checks import first_rejection
 from harch.placement.facts import live_facts
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.scheduler import Scheduler
-from harch.testing.fleets import tiny_fleet
-from harch.workloads.lifecycle import TaskPlacement
+from harch.testing.samples import tiny_fleet
+from harch.wire.workloads import TaskPlacement
 from harch.workloads.spec import Resources, WorkloadSpec
 
 
@@ -37,18 +37,18 @@ def scheduler(request: pytest.FixtureRequest) -> Scheduler:
     return make()
 
 
-def ask(name: str, storage_gb: float, *, gpus: int = 0, tasks: int = 1) -> Request:
+def ask(name: str, storage_gb: float, *, gpus: int = 0, tasks: int = 1) -> PlacementRequest:
     resources = Resources(gpus=gpus, storage_gb=storage_gb)
-    return Request.of(name, WorkloadSpec(name=name, tasks=tasks, modelled_duration_s=60, resources=resources))
+    return PlacementRequest.of(name, WorkloadSpec(name=name, tasks=tasks, modelled_duration_s=60, resources=resources))
 
 
-def place(scheduler: Scheduler, request: Request, now_s: float = 0.0) -> list[str]:
+def place(scheduler: Scheduler, request: PlacementRequest, now_s: float = 0.0) -> list[str]:
     scheduler.submit(request, now_s=now_s)
     plan = scheduler.plan(now_s=now_s, placed_max=100)
     return [task.node_id for item in plan.assignments if item.request.id == request.id for task in item.tasks]
 
 
-def why_not(scheduler: Scheduler, request: Request) -> str:
+def why_not(scheduler: Scheduler, request: PlacementRequest) -> str:
     facts = live_facts(
         country="MA",
         accepts_work=True,

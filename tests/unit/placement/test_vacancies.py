@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.fleet.generate import generate_fleet
 from harch.placement.gangs import place_gang
-from harch.placement.request import Request
+from harch.placement.queueing.settings import QueueSettings
+from harch.placement.queueing.vacancies import Vacancies
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scheduler import Scheduler
-from harch.placement.turns.settings import TurnSettings
-from harch.placement.vacancies import Vacancies
+from harch.testing.fleet_generator import generate_fleet
 from harch.workloads.spec import Resources, SchedulingClass, Topology
 
 HUB = generate_fleet(hub_count=1, gpu_count=32).hubs[0]
 
 
-def request(name: str, needs: Resources, tasks: int = 1, tenant: str = "t") -> Request:
-    return Request(
+def request(name: str, needs: Resources, tasks: int = 1, tenant: str = "t") -> PlacementRequest:
+    return PlacementRequest(
         id=name,
         tenant=tenant,
         turn_class=SchedulingClass.TRAINING,
@@ -52,9 +52,9 @@ STEPS = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
 def test_a_round_leaves_nobody_waiting_who_fits(steps: list[tuple[bool, Resources, int, str, int]]) -> None:
-    scheduler = Scheduler(HUB, TurnSettings(reservations_max=0))
+    scheduler = Scheduler(HUB, QueueSettings(reservations_max=0))
     scheduler.serve(tuple(node.id for node in HUB.nodes), True)
-    waiting: dict[str, Request] = {}
+    waiting: dict[str, PlacementRequest] = {}
     for now, (ends, needs, tasks, tenant, pick) in enumerate(steps):
         if ends and scheduler.running:
             scheduler.ended(sorted(scheduler.running)[pick % len(scheduler.running)], now_s=now)

@@ -10,17 +10,16 @@ import pytest
 
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import KernelsMissing, kernels_available
-from harch.placement.policy.engine import PlacementEngine
-from harch.placement.policy.history import History, LearningSchedule
-from harch.placement.policy.learning import prepare
-from harch.placement.policy.shapes import NodeShape, Request, request_rows
+from harch.placement.policy.engine import PlacementEngine, prepare
+from harch.placement.policy.lessons import LearningSchedule, RequestHistory
+from harch.placement.policy.shapes import NodeShape, ShapeRequest, request_rows
 
 BIG, SMALL = NodeShape(96_000, 400_000, 8, 0), NodeShape(32_000, 100_000, 2, 1)
 SHARE, WHOLE, EIGHT, CPU_ONLY = (
-    Request(2000, 4096, 1, 500),
-    Request(8000, 16_384, 1, 1000),
-    Request(64_000, 131_072, 8, 1000),
-    Request(4000, 8192),
+    ShapeRequest(2000, 4096, 1, 500),
+    ShapeRequest(8000, 16_384, 1, 1000),
+    ShapeRequest(64_000, 131_072, 8, 1000),
+    ShapeRequest(4000, 8192),
 )
 MIX = request_rows([SHARE] * 20 + [WHOLE] * 20 + [EIGHT] * 4 + [CPU_ONLY] * 6)
 
@@ -41,14 +40,14 @@ def test_shares_meet_on_one_device() -> None:
 
 def test_whole_gpus_are_taken_in_index_order() -> None:
     engine = taught(BIG)
-    decision = engine.place(Request(1000, 1024, 3, 1000))
+    decision = engine.place(ShapeRequest(1000, 1024, 3, 1000))
     assert decision is not None
     assert decision.devices == (0, 1, 2)
 
 
 def test_several_shares_go_to_different_devices() -> None:
     engine = taught(SMALL)
-    decision = engine.place(Request(1000, 1024, 2, 400))
+    decision = engine.place(ShapeRequest(1000, 1024, 2, 400))
     assert decision is not None
     assert sorted(decision.devices) == [0, 1]
     assert engine.nodes.gpu_milli_free[0].tolist() == [600, 600]
@@ -56,11 +55,11 @@ def test_several_shares_go_to_different_devices() -> None:
 
 def test_a_node_of_72_devices_is_filled_to_the_last() -> None:
     engine = taught(NodeShape(10**6, 10**6, 72, 0))
-    decision = engine.place(Request(1000, 1000, 71, 1000))
+    decision = engine.place(ShapeRequest(1000, 1000, 71, 1000))
     assert decision is not None
     assert len(set(decision.devices)) == 71
-    assert engine.place(Request(0, 0, 2, 1000)) is None
-    last = engine.place(Request(0, 0, 1, 1000))
+    assert engine.place(ShapeRequest(0, 0, 2, 1000)) is None
+    last = engine.place(ShapeRequest(0, 0, 1, 1000))
     assert last is not None
     assert engine.nodes.gpu_milli_free_sum[0] == 0
 
@@ -136,7 +135,7 @@ def test_nothing_is_given_twice_or_given_back_twice() -> None:
     with pytest.raises(InvariantBroken):
         engine.take(WHOLE, 0, (0, 1))
     with pytest.raises(InvariantBroken):
-        engine.take(Request(0, 0, 2, 400), 0, (0, 0))
+        engine.take(ShapeRequest(0, 0, 2, 400), 0, (0, 0))
     with pytest.raises(InvariantBroken):
         engine.take(WHOLE, 5, (0,))
 
@@ -171,7 +170,7 @@ def test_lessons_built_aside_see_what_changed_meanwhile() -> None:
 
 
 def test_learning_follows_the_schedule_and_a_drifting_mix() -> None:
-    history = History(limit=50, schedule=LearningSchedule(first_arrivals=(10,), every_arrivals=50))
+    history = RequestHistory(limit=50, schedule=LearningSchedule(first_arrivals=(10,), every_arrivals=50))
     engine = PlacementEngine([BIG] * 4, models=2, history=history)
     due = 0
     for index in range(200):
@@ -189,12 +188,12 @@ def test_learning_follows_the_schedule_and_a_drifting_mix() -> None:
 def test_where_work_departs_shares_go_to_the_fullest_device_that_takes_them() -> None:
     """Lent to the emptier device, the share would keep both from falling free as a whole."""
     engine = taught(SMALL)
-    engine.take(Request(1000, 1024, 1, 600), 0, (0,))
-    engine.take(Request(1000, 1024, 1, 300), 0, (1,))
+    engine.take(ShapeRequest(1000, 1024, 1, 600), 0, (0,))
+    engine.take(ShapeRequest(1000, 1024, 1, 300), 0, (1,))
     engine.history.departed = engine.history.taken
     engine.learn_from(MIX)
     assert engine._lessons.turnover == 1.0
-    decision = engine.choose(Request(1000, 1024, 1, 300))
+    decision = engine.choose(ShapeRequest(1000, 1024, 1, 300))
     assert decision is not None
     assert decision.devices == (0,)
 
@@ -213,14 +212,14 @@ def test_a_scarce_model_is_priced_by_what_will_be_free_again_where_work_departs(
 def test_kinds_beyond_the_slots_make_room_and_decisions_stay_the_same() -> None:
     narrow, wide = taught(BIG, SMALL, kind_slots_max=2), taught(BIG, SMALL)
     for index in range(60):
-        request = Request(500 * (index % 5), 1024, 1, 100 + 100 * (index % 4))
+        request = ShapeRequest(500 * (index % 5), 1024, 1, 100 + 100 * (index % 4))
         assert narrow.place(request) == wide.place(request)
 
 
 def test_without_numba_there_is_a_clear_error_and_the_rest_imports() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
-        "import harch.placement, harch.placement.policy.shapes, harch.placement.policy.history\n"
+        "import harch.placement, harch.placement.policy.shapes, harch.placement.policy.lessons\n"
         "try:\n    import harch.placement.policy.engine\n"
         "except harch.placement.policy.KernelsMissing as missing:\n    print(missing)\n"
     )

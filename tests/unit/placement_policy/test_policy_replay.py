@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from harch.base.errors import HarchError
-from harch.placement.policy.baselines import BaselinePolicy, Rule
-from harch.placement.policy.shapes import ANY_MODEL, NodeShape, Request
-from harch.simulate.openb import NodeList, read_nodes, read_requests
-from harch.simulate.placement import POLICIES, simulate_placement
-from harch.simulate.replay import Replay, arrivals, permuted
+from harch.placement.policy.baselines import BaselinePolicy, BaselineRule
+from harch.placement.policy.shapes import ANY_MODEL, NodeShape, ShapeRequest
+from harch.simulate.placement import (
+    POLICIES,
+    NodeList,
+    Replay,
+    arrivals,
+    permuted,
+    read_nodes,
+    read_requests,
+    simulate_placement,
+)
 
 OPENB_NODES = "sn,cpu_milli,memory_mib,gpu,model\nnode-b,64000,262144,2,T4\nnode-a,96000,393216,8,G2\n"
 OPENB_PODS = (
@@ -26,11 +33,11 @@ FLEET = NodeList(
     ("big", "small"),
 )
 TRACE = [
-    Request(4000, 8192, 1, 460),
-    Request(4000, 8192, 1, 1000),
-    Request(2000, 4096, 1, 300, 0b10),
-    Request(8000, 16_384, 2, 1000),
-    Request(3000, 4096),
+    ShapeRequest(4000, 8192, 1, 460),
+    ShapeRequest(4000, 8192, 1, 1000),
+    ShapeRequest(2000, 4096, 1, 300, 0b10),
+    ShapeRequest(8000, 16_384, 2, 1000),
+    ShapeRequest(3000, 4096),
 ]
 
 
@@ -48,7 +55,7 @@ def test_openb_columns_are_read_by_name(tmp_path: Path) -> None:
 
 def test_request_lists_may_end_after_five_columns(tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,4000,8192,1,460\n")
-    assert read_requests(tmp_path / "pods.csv", ("G2",)) == [Request(4000, 8192, 1, 460)]
+    assert read_requests(tmp_path / "pods.csv", ("G2",)) == [ShapeRequest(4000, 8192, 1, 460)]
 
 
 def test_the_2026_node_list_is_read(tmp_path: Path) -> None:
@@ -126,15 +133,15 @@ def test_a_load_beyond_the_limit_is_refused() -> None:
 
 def test_packing_prefers_devices_then_nodes_in_use() -> None:
     shapes = [NodeShape(32_000, 65_536, 2, 0)] * 3
-    policy = BaselinePolicy(shapes, models=1, rule=Rule.PACKING)
-    places = [policy.place(Request(1000, 1024, 1, milli)) for milli in (400, 400, 1000, 1000)]
+    policy = BaselinePolicy(shapes, models=1, rule=BaselineRule.PACKING)
+    places = [policy.place(ShapeRequest(1000, 1024, 1, milli)) for milli in (400, 400, 1000, 1000)]
     assert [place.node for place in places if place is not None] == [0, 0, 0, 1]
 
 
 def test_fgd_fills_the_hole_that_nobody_else_can_use() -> None:
     history = np.array([[1000, 1024, 1, 500, -1]] * 9 + [[1000, 1024, 1, 1000, -1]] * 9, dtype=np.int64)
-    policy = BaselinePolicy([NodeShape(32_000, 65_536, 2, 0)] * 2, models=1, rule=Rule.FGD, history=history)
-    policy.place(Request(1000, 1024, 1, 500))
-    second = policy.place(Request(1000, 1024, 1, 500))
+    policy = BaselinePolicy([NodeShape(32_000, 65_536, 2, 0)] * 2, models=1, rule=BaselineRule.FGD, history=history)
+    policy.place(ShapeRequest(1000, 1024, 1, 500))
+    second = policy.place(ShapeRequest(1000, 1024, 1, 500))
     assert second is not None
     assert policy.nodes.gpu_milli_free[second.node, second.devices[0]] == 0

@@ -9,11 +9,12 @@ import httpx
 from harch.sdk import AsyncClient, Client
 from harch.sdk.carbon import AsyncCarbon, Carbon
 
+AT = "2026-01-01T00:00:00Z"
 KEY = "hsk_test_key_of_enough_length"
 ANSWERS: dict[str, object] = {
-    "/v1/carbon/now": {"items": [{"hub_id": "dakhla", "power": {"hub_id": "dakhla", "figures": []}}], "total": 1},
-    "/v1/carbon/forecast": {"hub_id": "dakar", "model": "level"},
-    "/v1/carbon/report": {"hub_id": "dakhla", "not_booked_kwh": 0.5},
+    "/v1/carbon/now": {"items": [{"hub_id": "dakhla", "power": {"hub_id": "dakhla", "at": AT}}], "total": 1},
+    "/v1/carbon/forecast": {"hub_id": "dakar", "made_at": AT, "model": "level"},
+    "/v1/carbon/report": {"hub_id": "dakhla", "at": AT, "not_booked_kwh": 0.5},
     "/v1/carbon/why/wl_1": {"workload_id": "wl_1", "pieces_total": 3},
 }
 
@@ -48,7 +49,7 @@ async def test_both_clients_ask_the_same() -> None:
 
 def test_both_clients_have_the_same_methods() -> None:
     methods, async_methods = (
-        {name: inspect.signature(value) for name, value in vars(kind).items() if not name.startswith("_")}
+        {name: inspect.signature(value).parameters for name, value in vars(kind).items() if not name.startswith("_")}
         for kind in (Carbon, AsyncCarbon)
     )
     assert methods == async_methods

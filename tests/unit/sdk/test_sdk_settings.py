@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sdk.http import client_options
-from harch.sdk.settings import Settings, settings_from_env
+from harch.sdk.settings import Settings, client_options, settings_from_env
 
 
 @pytest.fixture(autouse=True)

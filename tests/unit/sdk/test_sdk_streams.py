@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sdk.exchange import ApiError, Failure, Reply, RetryPolicy
+from harch.sdk.exchange import ApiError, ApiReply, RetryPolicy, SendFailure
 from harch.sdk.streams import SSE_BLOCK_BYTES_MAX, STREAM_FAILURES_MAX, EventStream, LogStream
 
 POLICY = RetryPolicy(jitter=lambda: 0.0)
@@ -34,7 +34,7 @@ def test_a_broken_event_stream_resumes_after_the_last_event() -> None:
     stream = EventStream(POLICY, after=3)
     assert stream.request().params == {"after": "3"}
     stream.feed(sse(4) + sse(5)[:-10])
-    stream.broke(Failure("reset"))
+    stream.broke(SendFailure("reset"))
     assert stream.request().params == {"after": "4"}
     assert [event.seq for event in stream.feed(sse(5))] == [5]  # what was cut off comes whole
 
@@ -63,20 +63,20 @@ def test_an_event_without_end_is_refused() -> None:
 def test_too_many_failures_in_a_row_end_a_stream_and_one_byte_starts_the_count_again() -> None:
     stream = EventStream(POLICY, after=0, failures_max=2)
     for _ in range(5):
-        stream.broke(Failure("reset"))
-        stream.broke(Failure("reset"))
+        stream.broke(SendFailure("reset"))
+        stream.broke(SendFailure("reset"))
         stream.feed(b":\n\n")
-    stream.broke(Failure("reset"))
-    stream.broke(Failure("reset"))
+    stream.broke(SendFailure("reset"))
+    stream.broke(SendFailure("reset"))
     with pytest.raises(HarchError, match="no hub answers"):
-        stream.broke(Failure("reset"))
+        stream.broke(SendFailure("reset"))
 
 
 def test_a_busy_hub_is_asked_again_and_a_refusal_is_an_error() -> None:
     stream = EventStream(POLICY, after=0)
-    assert stream.refused(Reply(503, {"retry-after": "2"}, b"")) == 2.0
+    assert stream.refused(ApiReply(503, {"retry-after": "2"}, b"")) == 2.0
     with pytest.raises(ApiError):
-        stream.refused(Reply(401, {}, b""))
+        stream.refused(ApiReply(401, {}, b""))
 
 
 def test_a_followed_log_resumes_where_it_broke_and_ends_with_the_task() -> None:
@@ -84,7 +84,7 @@ def test_a_followed_log_resumes_where_it_broke_and_ends_with_the_task() -> None:
     assert stream.request().params == {"rank": "2", "offset": "0", "follow": "true"}
     stream.opened({})
     assert stream.feed(b"one\n") == [b"one\n"]
-    stream.broke(Failure("reset"))
+    stream.broke(SendFailure("reset"))
     assert stream.request().params["offset"] == "4"
     stream.feed(b"two\n")
     stream.ended()
@@ -118,8 +118,8 @@ def test_a_task_that_is_silent_for_hours_does_not_end_its_stream() -> None:
     for _ in range(1000):
         stream.request()
         stream.opened({"x-log-offset": "0"})
-        assert stream.broke(Failure("took too long", quiet=True)) == 0.0
+        assert stream.broke(SendFailure("took too long", quiet=True)) == 0.0
     for _ in range(STREAM_FAILURES_MAX):  # a hub that does not even accept is another matter
-        stream.broke(Failure("took too long", quiet=True))
+        stream.broke(SendFailure("took too long", quiet=True))
     with pytest.raises(HarchError, match="no hub answers"):
-        stream.broke(Failure("took too long", quiet=True))
+        stream.broke(SendFailure("took too long", quiet=True))

@@ -7,8 +7,7 @@ from desk_world import CONFIG, MINUTE, T0, DeskWorld
 
 from harch.base.errors import HarchError
 from harch.sentinel.alerts import api, api_silences
-from harch.sentinel.alerts.api import AlertFilter
-from harch.sentinel.alerts.api_times import read_time_ms, shown_time
+from harch.sentinel.alerts.api import AlertFilter, format_time, read_time_ms
 
 SILENCE = {
     "matchers": [{"name": "alertname", "value": "Down", "isRegex": False}],
@@ -20,13 +19,13 @@ SILENCE = {
 
 
 def post(world: DeskWorld, body: object, new_id: str = "id-1") -> str:
-    answer = api_silences.post_silence(world.desk, body, new_id=new_id, now_ms=world.now_ms)
+    answer = api_silences.post_silence(world.machine, body, new_id=new_id, now_ms=world.now_ms)
     assert isinstance(answer, dict)
     return str(answer["silenceID"])
 
 
 def alerts(world: DeskWorld, **query: object) -> list[dict]:
-    found = api.get_alerts(world.desk, AlertFilter(**query), now_ms=world.now_ms)
+    found = api.get_alerts(world.machine, AlertFilter(**query), now_ms=world.now_ms)
     assert isinstance(found, list)
     return found
 
@@ -40,7 +39,7 @@ def test_an_alert_has_exactly_the_fields_of_alertmanager():
             "generatorURL": "http://g/",
         }
     ]
-    assert api.post_alerts(world.desk, body, now_ms=T0 + 5) is None
+    assert api.post_alerts(world.machine, body, now_ms=T0 + 5) is None
     assert alerts(world) == [
         {
             "annotations": {"summary": "it is down"},
@@ -66,17 +65,17 @@ def test_valid_alerts_of_a_request_are_kept_and_the_others_are_told():
         "text",
     ]
     with pytest.raises(HarchError) as refused:
-        api.post_alerts(world.desk, body, now_ms=T0)
+        api.post_alerts(world.machine, body, now_ms=T0)
     assert refused.value.code == "E0647"
     assert refused.value.message.count(";") == 3
     assert [alert["labels"]["alertname"] for alert in alerts(world)] == ["Good"]
 
 
 def test_too_many_alerts_are_refused_as_such(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harch.sentinel.alerts.desk.ALERTS_MAX", 1)
+    monkeypatch.setattr("harch.sentinel.alerts.machine.ALERTS_MAX", 1)
     world = DeskWorld()
     body = [{"labels": {"alertname": name}} for name in ("A", "B")]
-    status, text = api.answered(lambda: api.post_alerts(world.desk, body, now_ms=T0))
+    status, text = api.answered(lambda: api.post_alerts(world.machine, body, now_ms=T0))
     assert status == 429
     assert str(text).startswith("E0649")
     assert len(alerts(world)) == 1
@@ -112,7 +111,7 @@ def test_groups_are_shown_with_their_labels_and_receiver():
     world.fire(alertname="Down", instance="b")
     world.fire(alertname="Down", instance="a")
     world.fire(alertname="Full", instance="a")
-    groups = api.get_alert_groups(world.desk, AlertFilter(), now_ms=world.now_ms)
+    groups = api.get_alert_groups(world.machine, AlertFilter(), now_ms=world.now_ms)
     assert [(g["labels"], g["receiver"], len(g["alerts"])) for g in groups] == [
         ({"alertname": "Down"}, {"name": "team"}, 2),
         ({"alertname": "Full"}, {"name": "team"}, 1),
@@ -122,7 +121,7 @@ def test_groups_are_shown_with_their_labels_and_receiver():
 def test_a_silence_is_made_changed_shown_and_ended():
     world = DeskWorld()
     first = post(world, SILENCE)
-    shown = api_silences.get_silence(world.desk, first, now_ms=T0)
+    shown = api_silences.get_silence(world.machine, first, now_ms=T0)
     assert shown == {
         "id": "id-1",
         "status": {"state": "active"},
@@ -139,11 +138,11 @@ def test_a_silence_is_made_changed_shown_and_ended():
     other = {**longer, "matchers": [{"name": "alertname", "value": "F.+", "isRegex": True, "isEqual": True}]}
     second = post(world, other, "id-2")
     assert second == "id-2"  # other matchers make another silence, and end the old one
-    listed = api_silences.get_silences(world.desk, now_ms=world.now_ms)
+    listed = api_silences.get_silences(world.machine, now_ms=world.now_ms)
     assert [(one["id"], one["status"]["state"]) for one in listed] == [("id-2", "active"), ("id-1", "expired")]
-    assert [one["id"] for one in api_silences.get_silences(world.desk, ["alertname=Down"], now_ms=T0)] == ["id-1"]
-    api_silences.delete_silence(world.desk, second, now_ms=world.now_ms)
-    assert api_silences.get_silence(world.desk, second, now_ms=world.now_ms)["status"]["state"] == "expired"
+    assert [one["id"] for one in api_silences.get_silences(world.machine, ["alertname=Down"], now_ms=T0)] == ["id-1"]
+    api_silences.delete_silence(world.machine, second, now_ms=world.now_ms)
+    assert api_silences.get_silence(world.machine, second, now_ms=world.now_ms)["status"]["state"] == "expired"
 
 
 @pytest.mark.parametrize(
@@ -168,21 +167,21 @@ def test_a_silence_that_makes_no_sense_is_refused(change: dict, code: str):
     status, text = api.answered(lambda: post(world, {**SILENCE, **change}))
     assert status in (400, 404)
     assert str(text).startswith(code)
-    assert world.desk.shared.silences() == []
+    assert world.machine.shared.silences() == []
 
 
 def test_an_acknowledgement_says_who_and_why_and_appears_at_the_alert():
     world = DeskWorld()
     alert = world.fire(alertname="Down", instance="a")
-    api.post_ack(world.desk, alert.fingerprint, {"by": "amina", "comment": "on it"}, now_ms=T0)
-    assert alerts(world)[0]["acknowledgedBy"] == {"by": "amina", "comment": "on it", "at": shown_time(T0)}
-    assert api.answered(lambda: api.post_ack(world.desk, alert.fingerprint, {}, now_ms=T0))[0] == 400
-    assert api.answered(lambda: api.post_ack(world.desk, "0" * 16, {"by": "a"}, now_ms=T0))[0] == 404
+    api.post_ack(world.machine, alert.fingerprint, {"by": "amina", "comment": "on it"}, now_ms=T0)
+    assert alerts(world)[0]["acknowledgedBy"] == {"by": "amina", "comment": "on it", "at": format_time(T0)}
+    assert api.answered(lambda: api.post_ack(world.machine, alert.fingerprint, {}, now_ms=T0))[0] == 400
+    assert api.answered(lambda: api.post_ack(world.machine, "0" * 16, {"by": "a"}, now_ms=T0))[0] == 404
 
 
 def test_status_and_receivers_have_alertmanagers_shape():
     world = DeskWorld()
-    status = api.get_status(world.desk, started_at_ms=T0, version="0.1.0", name="dakhla", peers=[("dakar", "x:1")])
+    status = api.get_status(world.machine, started_at_ms=T0, version="0.1.0", name="dakhla", peers=[("dakar", "x:1")])
     assert set(status) == {"cluster", "config", "uptime", "versionInfo"}
     assert status["cluster"] == {
         "name": "dakhla",
@@ -190,8 +189,8 @@ def test_status_and_receivers_have_alertmanagers_shape():
         "peers": [{"name": "dakar", "address": "x:1"}],
     }
     assert "receiver: team" in status["config"]["original"]
-    assert api.get_status(world.desk, started_at_ms=T0, version="")["cluster"]["status"] == "disabled"
-    assert api.get_receivers(world.desk) == [{"name": "team"}]
+    assert api.get_status(world.machine, started_at_ms=T0, version="")["cluster"]["status"] == "disabled"
+    assert api.get_receivers(world.machine) == [{"name": "team"}]
 
 
 def test_times_are_read_in_any_zone_and_gos_zero_time_is_none():

@@ -6,11 +6,20 @@ import pytest
 from desk_world import CONFIG, T0
 
 from harch.base.errors import HarchError
-from harch.sentinel.alerts.config import EmailTo, SlackTo, WebhookTo, default_config
+from harch.sentinel.alerts.config import (
+    EmailTo,
+    Secret,
+    SlackTo,
+    TimeSpec,
+    WebhookTo,
+    default_config,
+    parse_days,
+    parse_months,
+    parse_weekdays,
+    revealed,
+)
 from harch.sentinel.alerts.config_file import hidden, parse_config
 from harch.sentinel.alerts.matchers import parse_matcher, parse_matchers
-from harch.sentinel.alerts.secrets import Secret, revealed
-from harch.sentinel.alerts.time_intervals import TimeSpec, parse_days, parse_months, parse_weekdays
 
 FULL = """
 global:
@@ -72,9 +81,9 @@ def test_without_a_configuration_nobody_is_told():
         (CONFIG.replace("group_wait: 30s", "group_wait: soon"), "line 5, column 15", "not a duration"),
         (CONFIG.replace("group_interval: 5m", "group_interval: 0s"), "line 6, column 19", "must not be zero"),
         (CONFIG.replace("[alertname]", "[a, a]"), "line 4, column 13", "twice"),
-        (CONFIG.replace("[alertname]", "[a, '...']"), "line 4, column 13", "no other can be named"),
+        (CONFIG.replace("[alertname]", "[a, '...']"), "line 4, column 13", "excludes other names"),
         (CONFIG.replace("group_wait: 30s", "matchers: [a=b]"), "line 3, column 3", "must match everything"),
-        (CONFIG.replace("group_wait: 30s", "continue: true"), "line 3, column 3", "nothing to continue"),
+        (CONFIG.replace("group_wait: 30s", "continue: true"), "line 3, column 3", "cannot have `continue`"),
         (CONFIG.replace("group_wait: 30s", "routes: [{matchers: ['a=~(']}]"), "line 5, column 24", "missing )"),
         (CONFIG.replace("group_wait: 30s", "routes: [{mute_time_intervals: [x]}]"), "line 5", "`x` is not defined"),
         (CONFIG.replace("url: http://127.0.0.1:1/", "url: ftp://x"), "line 11, column 10", "http://"),

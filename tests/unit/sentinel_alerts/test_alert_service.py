@@ -13,18 +13,17 @@ import pytest
 from desk_world import CONFIG
 
 from harch.base.errors import HarchError
+from harch.sentinel.alerts.alert import alert_of
 from harch.sentinel.alerts.api import AlertFilter
 from harch.sentinel.alerts.config_file import parse_config
 from harch.sentinel.alerts.delivery import Delivery
-from harch.sentinel.alerts.from_rules import alert_of
 from harch.sentinel.alerts.service import AlertService
 from harch.sentinel.alerts.store import AlertStore
 from harch.sentinel.model.labels import labels
-from harch.sentinel.rules.alerting import ActiveAlert
-from harch.sentinel.rules.definitions import RuleFile
+from harch.sentinel.rules.alert_state import ActiveAlert
+from harch.sentinel.rules.definitions import RuleFile, RuleSample, Vector
 from harch.sentinel.rules.evaluation import SentAlert, Tools
 from harch.sentinel.rules.file import parse_rules
-from harch.sentinel.rules.ports import Sample, Vector
 from harch.sentinel.rules.runner import RuleRunner
 from harch.testing.clock import SimClock
 
@@ -70,7 +69,7 @@ class World:
         self.folder, self.clock, self.heard = folder, SimClock(), Heard()
         self.answer: Vector = []
         self.rules: list[RuleFile] = [parse_rules(rules, name="r.yaml")]
-        self.samples: list[Sample] = []
+        self.samples: list[RuleSample] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -256,7 +255,7 @@ async def test_a_fault_in_one_group_or_in_one_look_does_not_end_the_others(world
             raise ZeroDivisionError
         return [({"instance": "a"}, 0.0)]
 
-    tick = world.service.desk.tick
+    tick = world.service.machine.tick
 
     def broken_tick(now_ms: int, *, position: int):
         if "look" in faults:
@@ -265,7 +264,7 @@ async def test_a_fault_in_one_group_or_in_one_look_does_not_end_the_others(world
         return tick(now_ms, position=position)
 
     world.runner._tools = msgspec.structs.replace(world.runner._tools, evaluate=broken)
-    monkeypatch.setattr(world.service.desk, "tick", broken_tick)
+    monkeypatch.setattr(world.service.machine, "tick", broken_tick)
     await world.clock.advance(240)
     assert faults == []
     assert world.heard.statuses() == ["firing"]

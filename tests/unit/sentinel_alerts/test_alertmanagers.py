@@ -103,7 +103,7 @@ class Receiver:
 async def told_to(one: AlertmanagerConfig) -> AsyncIterator[Alertmanagers]:
     found = Alertmanagers(SystemClock())
     await found.apply([(AlertingConfig(alertmanagers=(one,)), Path())])
-    while not any(figure.value for figure in found.figures()):  # its addresses are known a moment later
+    while not any(figure.value for figure in found.self_metrics()):  # its addresses are known a moment later
         await asyncio.sleep(0)
     try:
         yield found
@@ -112,7 +112,7 @@ async def told_to(one: AlertmanagerConfig) -> AsyncIterator[Alertmanagers]:
 
 
 def counted(found: Alertmanagers) -> dict[str, float]:
-    return {figure.name.removeprefix("prometheus_notifications_"): figure.value for figure in found.figures()}
+    return {figure.name.removeprefix("prometheus_notifications_"): figure.value for figure in found.self_metrics()}
 
 
 async def test_alerts_go_out_in_batches_and_what_fails_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,45 +6,44 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from harch.sentinel.archive.limits import Keeping, LogLimits, SpanLimits
+from harch.sentinel.archive.limits import ArchivePolicy, LogLimits, SpanLimits
 from harch.sentinel.archive.logs.store import LogArchive
 from harch.sentinel.archive.spans.store import SpanArchive
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogReadable, LogRequest, Order
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind, labels
+from harch.sentinel.model.logs import FilterKind, LineFilter, LineOrder, LogBatch, LogReadable, LogRequest
 from harch.sentinel.model.spans import (
     Attributes,
     AttributeValue,
     Comparison,
-    Field,
     Span,
     SpanCondition,
     SpanEvent,
+    SpanField,
     SpanKind,
     SpanLink,
     SpanQuery,
     SpanStatus,
 )
-from harch.sentinel.store.blocks.disk import Disk
-from harch.sentinel.store.wal.disk import Disk as LogDisk
+from harch.sentinel.store.disk import FileSystem
+from harch.sentinel.store.wal.segments import LogDisk
 from harch.testing.clock import SimClock
 from unit.sentinel_blocks.faulty_disk import QuickDisk
 from unit.sentinel_store.stores import TestDisk
 
 HOUR_NS = 3600 * 10**9
-KEEPING = Keeping(keep_ns=None, free_bytes_min=0)
+KEEPING = ArchivePolicy(keep_ns=None, free_bytes_min=0)
 Line = tuple[Labels, int, str, Labels]
 
 _WORDS = ("error", "timeout after", "Größe", "user=jane", "status=500", "connection refused", "", "ok\nline", "日本語")
 
 
-def log_archive(folder: Path, *, disk: Disk | None = None, log_disk: LogDisk | None = None) -> LogArchive:
+def log_archive(folder: Path, *, disk: FileSystem | None = None, log_disk: LogDisk | None = None) -> LogArchive:
     return LogArchive(
         folder, LogLimits(), KEEPING, SimClock(), disk=disk or QuickDisk(), log_disk=log_disk or TestDisk()
     )
 
 
-def span_archive(folder: Path, *, disk: Disk | None = None, log_disk: LogDisk | None = None) -> SpanArchive:
+def span_archive(folder: Path, *, disk: FileSystem | None = None, log_disk: LogDisk | None = None) -> SpanArchive:
     return SpanArchive(
         folder, SpanLimits(), KEEPING, SimClock(), disk=disk or QuickDisk(), log_disk=log_disk or TestDisk()
     )
@@ -54,12 +53,12 @@ def lines(store: LogReadable, request: LogRequest) -> list[Line]:
     found: list[Line] = []
     for chunk in store.scan(request, lambda: False):
         metadata = chunk.metadata or [()] * len(chunk)
-        texts = chunk.texts or [""] * len(chunk)
-        assert [len(text.encode()) for text in texts] == chunk.text_bytes.tolist() or not chunk.texts
+        bodies = chunk.bodies or [""] * len(chunk)
+        assert [len(text.encode()) for text in bodies] == chunk.text_bytes.tolist() or not chunk.bodies
         found += [
             (chunk.streams[code], time, text, more)
             for code, time, text, more in zip(
-                chunk.stream_at.tolist(), chunk.times_ns.tolist(), texts, metadata, strict=True
+                chunk.stream_at.tolist(), chunk.times_ns.tolist(), bodies, metadata, strict=True
             )
         ]
     return found
@@ -92,14 +91,14 @@ def random_batches(rng: random.Random) -> list[LogBatch]:
 
 
 def random_filters(rng: random.Random) -> tuple[LineFilter, ...]:
-    texts = {
+    bodies = {
         FilterKind.CONTAINS: (*_WORDS, f"request-{rng.randrange(44):06d}-done", "quest-0000"),
         FilterKind.LACKS: (*_WORDS, f"request-{rng.randrange(40):06d}"),
         FilterKind.MATCHES: (r"request-0000(1|2)\d-done", r"^error.request-00000\d", "(?i)ERROR", r"after.*jane", "ö"),
         FilterKind.MATCHES_NOT: (r"request-00000\d-done", "^$", "error|timeout"),
     }
     kinds = [rng.choice(tuple(FilterKind)) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
-    return tuple(LineFilter(kind, rng.choice(texts[kind])) for kind in kinds)
+    return tuple(LineFilter(kind, rng.choice(bodies[kind])) for kind in kinds)
 
 
 def random_matchers(rng: random.Random) -> tuple[Matcher, ...]:
@@ -129,7 +128,7 @@ def random_request(rng: random.Random) -> LogRequest:
         *random_times(rng),
         random_filters(rng),
         metadata,
-        rng.choice(tuple(Order)),
+        rng.choice(tuple(LineOrder)),
         rng.choice((None, None, 1, 3, 10)),
     )
 
@@ -165,21 +164,21 @@ def random_span(rng: random.Random, number: int) -> Span:
 
 
 def random_condition(rng: random.Random) -> SpanCondition:
-    field = rng.choice(tuple(Field))
+    field = rng.choice(tuple(SpanField))
     comparison = rng.choice(tuple(Comparison))
-    pools: dict[Field, tuple[AttributeValue, ...]] = {
-        Field.SERVICE: ("hub", "agent"),
-        Field.NAME: ("place", "run", "GET /v1"),
-        Field.STATUS: ("ok", "error", "unset"),
-        Field.KIND: ("server", "client"),
-        Field.DURATION: (0, 10, 1000, 10**9, 12.5),
-        Field.ATTRIBUTE: _VALUES,
+    pools: dict[SpanField, tuple[AttributeValue, ...]] = {
+        SpanField.SERVICE: ("hub", "agent"),
+        SpanField.NAME: ("place", "run", "GET /v1"),
+        SpanField.STATUS: ("ok", "error", "unset"),
+        SpanField.KIND: ("server", "client"),
+        SpanField.DURATION: (0, 10, 1000, 10**9, 12.5),
+        SpanField.ATTRIBUTE: _VALUES,
     }
     value = rng.choice(pools[field])
     if comparison in (Comparison.REGEX, Comparison.NOT_REGEX):
         value = rng.choice(("hub|agent", ".*5.*", "G.T", "(?i)get", ""))
     return SpanCondition(
-        field, comparison, value, rng.choice((*_NAMES, "host", "none")) if field is Field.ATTRIBUTE else ""
+        field, comparison, value, rng.choice((*_NAMES, "host", "none")) if field is SpanField.ATTRIBUTE else ""
     )
 
 

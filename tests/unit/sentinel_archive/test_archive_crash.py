@@ -16,8 +16,8 @@ from harch.sentinel.archive.logs.store import LogArchive
 from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
-from harch.sentinel.model.spans import Comparison, Field, Span, SpanCondition, SpanQuery
-from harch.sentinel.store.wal.guard import guard_path
+from harch.sentinel.model.spans import Comparison, Span, SpanCondition, SpanField, SpanQuery
+from harch.sentinel.store.wal.salvage import guard_path
 from unit.sentinel_archive.archive_world import HOUR_NS, lines, log_archive, span_archive
 from unit.sentinel_blocks.faulty_disk import FullDisk, WatchedDisk
 from unit.sentinel_store.stores import TestDisk
@@ -32,10 +32,10 @@ def logs_at(folder: Path, disk: WatchedDisk | None = None) -> LogArchive:
 
 
 def write_lines(archive: LogArchive, first: int, possible: Possible) -> None:
-    texts = [f"line {number} {'secret' if number % 3 == 0 else 'open'}" for number in range(first, first + 6)]
+    bodies = [f"line {number} {'secret' if number % 3 == 0 else 'open'}" for number in range(first, first + 6)]
     times = [(number % 2) * HOUR_NS + number for number in range(6)]
-    possible.adding(texts)
-    archive.append([LogBatch(labels({"app": "a"}), times, texts)])
+    possible.adding(bodies)
+    archive.append([LogBatch(labels({"app": "a"}), times, bodies)])
     possible.settled()
 
 
@@ -52,8 +52,8 @@ class Possible:
         self.before: Counter[str] = Counter()
         self.after: Counter[str] = Counter()
 
-    def adding(self, texts: list[str]) -> None:
-        self.after = self.before + Counter(texts)
+    def adding(self, bodies: list[str]) -> None:
+        self.after = self.before + Counter(bodies)
 
     def erasing(self, word: str) -> None:
         self.after = Counter({text: count for text, count in self.before.items() if word not in text})
@@ -99,7 +99,7 @@ def write_spans(archive: SpanArchive, first: int, possible: Possible) -> None:
 
 def erase_spans(archive: SpanArchive, possible: Possible) -> None:
     possible.erasing("secret")
-    condition = SpanCondition(Field.SERVICE, Comparison.EQUAL, "secret")
+    condition = SpanCondition(SpanField.SERVICE, Comparison.EQUAL, "secret")
     archive.delete(SpanQuery(-HOUR_NS, 10 * HOUR_NS, (condition,)), ())
     possible.settled()
 
@@ -259,8 +259,8 @@ def test_damage_in_the_log_of_an_older_release_costs_only_what_it_hit(tmp_path: 
 def test_a_damaged_file_fails_one_query_and_is_set_aside(tmp_path: Path, suffix: str) -> None:
     archive = log_archive(tmp_path)
     for number in range(2):
-        texts = [f"{number} {place:05d} {place * 7919:x}" for place in range(500)]
-        archive.append([LogBatch(labels({"app": "a"}), [number] * 500, texts)])
+        bodies = [f"{number} {place:05d} {place * 7919:x}" for place in range(500)]
+        archive.append([LogBatch(labels({"app": "a"}), [number] * 500, bodies)])
         archive.table.flush()
     archive.close()
     path = min((tmp_path / "files").glob(f"*{suffix}"))
@@ -287,8 +287,8 @@ def _flip(path: Path, rng: random.Random, places: range | None = None) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_no_bit_of_a_file_of_lines_can_change_an_answer_without_a_word(tmp_path: Path, seed: int) -> None:
     archive = log_archive(tmp_path)
-    texts = [f"request-{place:06d}-done {place * 7919:x}" for place in range(400)]
-    archive.append([LogBatch(labels({"app": "a"}), list(range(400)), texts)])
+    bodies = [f"request-{place:06d}-done {place * 7919:x}" for place in range(400)]
+    archive.append([LogBatch(labels({"app": "a"}), list(range(400)), bodies)])
     archive.table.flush()
     needle = LogRequest((), -HOUR_NS, HOUR_NS, (LineFilter(FilterKind.CONTAINS, "request-000123-done"),))
     whole = lines(archive, EVERYTHING), lines(archive, needle)

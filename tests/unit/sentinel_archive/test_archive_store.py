@@ -11,14 +11,14 @@ import pytest
 from harch.base.clock import epoch_ns
 from harch.base.errors import HarchError
 from harch.sentinel.archive import planning
-from harch.sentinel.archive.entries import FileEntry
 from harch.sentinel.archive.folder import ArchiveFolder
-from harch.sentinel.archive.limits import ArchiveSettings, Keeping, LogLimits, SpanLimits
+from harch.sentinel.archive.limits import ArchivePolicy, ArchiveSettings, LogLimits, SpanLimits
 from harch.sentinel.archive.logs.store import LogArchive
+from harch.sentinel.archive.planning import FileEntry
 from harch.sentinel.archive.spans.store import SpanArchive
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
-from harch.sentinel.model.spans import Comparison, Field, Span, SpanCondition, SpanQuery
+from harch.sentinel.model.spans import Comparison, Span, SpanCondition, SpanField, SpanQuery
 from harch.testing.clock import SimClock
 from unit.sentinel_archive.archive_world import HOUR_NS, KEEPING, lines, log_archive, span_archive
 from unit.sentinel_blocks.faulty_disk import QuickDisk
@@ -29,11 +29,13 @@ EVERYTHING = LogRequest((), -HOUR_NS, 1 << 62)
 DAY_NS = 24 * HOUR_NS
 
 
-def limited(folder: Path, limits: LogLimits, keeping: Keeping = KEEPING, clock: SimClock | None = None) -> LogArchive:
+def limited(
+    folder: Path, limits: LogLimits, keeping: ArchivePolicy = KEEPING, clock: SimClock | None = None
+) -> LogArchive:
     return LogArchive(folder, limits, keeping, clock or SimClock(), disk=QuickDisk(), log_disk=TestDisk())
 
 
-def texts(archive: LogArchive, *filters: LineFilter) -> list[str]:
+def bodies(archive: LogArchive, *filters: LineFilter) -> list[str]:
     return [text for _, _, text, _ in lines(archive, LogRequest((), -HOUR_NS, 1 << 62, filters))]
 
 
@@ -49,7 +51,7 @@ def test_lines_beyond_a_limit_are_refused_alone_and_counted_by_reason(tmp_path: 
     )
     assert (written.lines, dict(written.refused)) == (1, {"E0626": 4, "E0627": 1})
     assert written.first_refusal == "a line of 19 bytes; 10 are allowed"
-    assert texts(archive) == ["short"]
+    assert bodies(archive) == ["short"]
 
 
 def test_a_sender_that_is_too_fast_is_told_how_long_to_wait(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_a_sender_that_is_too_fast_is_told_how_long_to_wait(tmp_path: Path) -> N
 
 
 def test_full_memory_holds_writers_back_until_it_is_in_files(tmp_path: Path) -> None:
-    keeping = Keeping(keep_ns=None, flush_bytes=1000, memory_bytes_max=2000, free_bytes_min=0)
+    keeping = ArchivePolicy(keep_ns=None, flush_bytes=1000, memory_bytes_max=2000, free_bytes_min=0)
     archive = limited(tmp_path, LogLimits(), keeping)
     with archive.table._upkeep:  # no flush can begin in another thread
         archive.append([LogBatch(APP, [1] * 100, ["x" * 30] * 100)])
@@ -96,9 +98,9 @@ def test_a_query_that_looks_at_too_much_is_refused_unless_the_index_spares_it(tm
     archive.append([LogBatch(APP, list(range(100)), [f"line number {place:05d} of many" for place in range(100)])])
     archive.table.flush()
     with pytest.raises(HarchError) as refused:
-        texts(archive, LineFilter(FilterKind.CONTAINS, "many"))
+        bodies(archive, LineFilter(FilterKind.CONTAINS, "many"))
     assert refused.value.code == "E0624"
-    assert texts(archive, LineFilter(FilterKind.CONTAINS, "a needle that is nowhere")) == []
+    assert bodies(archive, LineFilter(FilterKind.CONTAINS, "a needle that is nowhere")) == []
 
 
 def test_who_watches_hears_what_was_taken_until_it_ends(tmp_path: Path) -> None:
@@ -108,25 +110,25 @@ def test_who_watches_hears_what_was_taken_until_it_ends(tmp_path: Path) -> None:
     archive.append([LogBatch(APP, [1, 2], ["kept", "much too long a line"])])
     end()
     archive.append([LogBatch(APP, [3], ["later"])])
-    assert [[batch.texts for batch in batches] for batches in heard] == [[["kept"]]]
+    assert [[batch.bodies for batch in batches] for batches in heard] == [[["kept"]]]
 
 
 async def test_old_files_go_by_time_and_then_by_size(tmp_path: Path) -> None:
     clock = SimClock()
-    keeping = Keeping(keep_ns=10 * DAY_NS, flush_after_s=0.0, free_bytes_min=0)
+    keeping = ArchivePolicy(keep_ns=10 * DAY_NS, flush_after_s=0.0, free_bytes_min=0)
     archive = limited(tmp_path, LogLimits(), keeping, clock)
     for days, until_next in ((20, 15), (5, 4), (1, 1)):
         archive.append([LogBatch(APP, [epoch_ns(clock.now())], [f"{days} days old"])])
         archive.table.flush()
         await clock.advance(until_next * 86_400)
     archive.maintain()
-    assert texts(archive) == ["1 days old", "5 days old"]
+    assert bodies(archive) == ["1 days old", "5 days old"]
     archive.close()
     sizes = [one.disk_bytes for one in archive.table.files.manifest.files]
-    small = Keeping(keep_ns=None, size_bytes_max=sizes[-1], free_bytes_min=0)
+    small = ArchivePolicy(keep_ns=None, size_bytes_max=sizes[-1], free_bytes_min=0)
     archive = limited(tmp_path, LogLimits(), small, clock)
     archive.maintain()
-    assert texts(archive) == ["1 days old"]
+    assert bodies(archive) == ["1 days old"]
 
 
 def test_small_files_of_an_hour_become_one_and_answers_stay(tmp_path: Path) -> None:
@@ -134,11 +136,11 @@ def test_small_files_of_an_hour_become_one_and_answers_stay(tmp_path: Path) -> N
     for number in range(6):
         archive.append([LogBatch(APP, [5, 5], [f"same time {number} a", f"same time {number} b"])])
         archive.table.flush()
-    before = texts(archive)
+    before = bodies(archive)
     archive.maintain()
     assert len(archive.table.files.manifest.files) == 1
     assert len(list((tmp_path / "files").iterdir())) == 2
-    assert texts(archive) == before
+    assert bodies(archive) == before
     assert before == [f"same time {number} {half}" for number in range(6) for half in "ab"]
 
 
@@ -150,7 +152,7 @@ def test_a_reader_keeps_the_files_that_it_reads(tmp_path: Path) -> None:
     reading = archive.scan(LogRequest((), 0, 100), lambda: False)
     first = next(reading)
     archive.table.files.rewrite(archive.table.files.manifest.files, archive.table._lock)
-    found = [*first.texts, *(text for chunk in reading for text in chunk.texts)]
+    found = [*first.bodies, *(text for chunk in reading for text in chunk.bodies)]
     assert found == [f"line {number}" for number in reversed(range(6))]
     assert len(list((tmp_path / "files").iterdir())) == 2, "old files go with their last reader"
 
@@ -160,7 +162,7 @@ def entry(first: int, hour: int, raw_bytes: int = 1) -> FileEntry:
 
 
 def test_only_neighbours_by_arrival_are_merged_and_days_when_they_are_over() -> None:
-    keeping = Keeping(merge_bytes_max=10)
+    keeping = ArchivePolicy(merge_bytes_max=10)
     few = [entry(1, 0), entry(2, 0)]
     assert planning.merges(few, keeping, now_ns=HOUR_NS) == []
     assert planning.merges(few, keeping, now_ns=3 * HOUR_NS) == [few]
@@ -198,7 +200,7 @@ def test_more_attributes_than_columns_come_back_and_are_found(tmp_path: Path) ->
     for begin in range(0, 300, 50):
         archive.append(spans[begin : begin + 50])
     archive.table.flush()
-    condition = SpanCondition(Field.ATTRIBUTE, Comparison.EQUAL, 277, "key-277")
+    condition = SpanCondition(SpanField.ATTRIBUTE, Comparison.EQUAL, 277, "key-277")
     assert [one.trace_id for one in archive.search(SpanQuery(0, 1000, (condition,)))] == [f"{278:032x}"]
     assert all(archive.trace(span.trace_id) == [span] for span in spans)
     assert archive.tag_names(0, 1000) == [f"key-{number:03d}" for number in range(300)]
@@ -219,8 +221,8 @@ def test_tenants_are_apart_and_open_again(tmp_path: Path) -> None:
     archive.close()
     archive = ArchiveFolder(tmp_path, SimClock(), ArchiveSettings())
     assert archive.names() == ["a", "b"]
-    assert texts(archive.logs("b")) == []
-    assert texts(archive.logs("a")) == ["of a"]
+    assert bodies(archive.logs("b")) == []
+    assert bodies(archive.logs("a")) == ["of a"]
     assert len(archive.spans("b").trace("1" * 32)) == 1
     with pytest.raises(HarchError) as refused:
         archive.logs("../a")
@@ -238,7 +240,7 @@ async def test_lines_and_spans_that_come_late_stay_as_long_as_new_ones(tmp_path:
     async def left(days: float) -> tuple[int, int]:
         await clock.advance(days * 86_400)
         archive.maintain("a")
-        return len(texts(archive.logs("a"))), len(archive.spans("a").trace("1" * 32))
+        return len(bodies(archive.logs("a"))), len(archive.spans("a").trace("1" * 32))
 
     assert await left(0.1) == (1, 1)
     assert await left(14.8) == (1, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harch.sentinel.model.labels import labels
-from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest, Order
+from harch.sentinel.model.logs import FilterKind, LineFilter, LineOrder, LogBatch, LogRequest
 from harch.sentinel.model.spans import Span, SpanQuery
 from unit.sentinel_archive.archive_world import HOUR_NS, log_archive, span_archive
 
@@ -57,9 +57,9 @@ def test_lines_are_seen_once_by_readers_beside_writers_and_upkeep(tmp_path: Path
         archive.maintain()
 
     def look(acknowledged: int) -> None:
-        for order in Order:
+        for order in LineOrder:
             request = LogRequest((), 0, 2 * HOUR_NS, order=order)
-            found = [text for chunk in archive.scan(request, lambda: False) for text in chunk.texts]
+            found = [text for chunk in archive.scan(request, lambda: False) for text in chunk.bodies]
             numbers = sorted(int(text.removeprefix("kept ")) for text in found)
             assert numbers == list(range(len(numbers))), "a line is missing, or there twice"
             assert len(numbers) >= acknowledged
@@ -91,12 +91,12 @@ def test_spans_are_seen_once_by_readers_beside_writers_and_upkeep(tmp_path: Path
 def test_many_readers_share_a_file_of_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harch.sentinel.archive.logs.file.GROUP_ROWS", 50)
     archive = log_archive(tmp_path)
-    texts = [f"line {number:06d} of a file with many groups" for number in range(5000)]
-    archive.append([LogBatch(labels({"app": "a"}), list(range(5000)), texts)])
+    bodies = [f"line {number:06d} of a file with many groups" for number in range(5000)]
+    archive.append([LogBatch(labels({"app": "a"}), list(range(5000)), bodies)])
     archive.table.flush()
 
     def read(number: int) -> int:
-        order = (Order.ANY, Order.NEWEST_FIRST)[number % 2]
+        order = (LineOrder.ANY, LineOrder.NEWEST_FIRST)[number % 2]
         request = LogRequest((), 0, 5000, (LineFilter(FilterKind.CONTAINS, "many"),), order=order)
         return sum(len(chunk) for chunk in archive.scan(request, lambda: False))
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from harch.sentinel.alert_context.queries import (
+    ExpressionCurve,
+    belongs,
+    identity_of,
+    log_selectors,
+    metric_queries,
+    span_conditions,
+    window_of,
+)
 from harch.sentinel.alerts.alert import Alert
-from harch.sentinel.around.asks import Curve, belongs, metric_asks, window_of
-from harch.sentinel.around.identity import identity_of, log_selectors, span_conditions
 from harch.sentinel.model.labels import labels
-from harch.sentinel.model.spans import Field, Span, SpanQuery
-from harch.sentinel.rules.loading import default_pack
+from harch.sentinel.model.spans import Span, SpanField, SpanQuery
+from harch.sentinel.rules.loader import default_pack
 from harch.testing.telemetry_stores import satisfies
 
 MINUTE = 60_000
@@ -47,7 +54,7 @@ def alert(*, starts_ms: int = T0, ends_ms: int = T0 + 600 * MINUTE, **own: str) 
 def test_the_sides_of_a_comparison_are_drawn_with_its_threshold(
     expression: str, curves: list[tuple[str, str, float | None]]
 ) -> None:
-    asked = metric_asks(expression)
+    asked = metric_queries(expression)
     assert [(one.expression, one.comparison, one.threshold) for one in asked.curves] == curves
 
 
@@ -56,14 +63,14 @@ def test_every_shipped_rule_has_something_to_draw() -> None:
         for group in file.groups:
             for rule in group.rules:
                 if rule.is_alert and rule.name != "Watchdog":
-                    assert metric_asks(rule.expression).selectors, rule.name
-                    assert metric_asks(rule.expression).curves, rule.name
+                    assert metric_queries(rule.expression).selectors, rule.name
+                    assert metric_queries(rule.expression).curves, rule.name
 
 
 def test_without_a_rule_there_is_nothing_to_draw_and_it_is_said() -> None:
-    assert "no expression" in metric_asks("").notes[0]
-    assert "cannot be read" in metric_asks("sum(").notes[0]
-    assert Curve("x", "y").threshold is None
+    assert "no expression" in metric_queries("").notes[0]
+    assert "cannot be read" in metric_queries("sum(").notes[0]
+    assert ExpressionCurve("x", "y").threshold is None
 
 
 def test_the_window_begins_before_the_trouble_and_ends_with_it() -> None:
@@ -109,7 +116,7 @@ def test_an_equal_job_is_enough_and_another_one_is_no_reason_against() -> None:
 def test_spans_are_found_by_the_attributes_that_they_have() -> None:
     identity = identity_of({"hub_name": "Dakar", "hub": "dk-1", "node": "n.7"})
     conditions = span_conditions(identity, {"hub", "workload.id"})
-    assert [(one.field, one.attribute) for one in conditions] == [(Field.ATTRIBUTE, "hub")]
+    assert [(one.field, one.attribute) for one in conditions] == [(SpanField.ATTRIBUTE, "hub")]
     query = SpanQuery(0, 10, span_conditions(identity, {"hub", "host.name"}))
 
     def span(hub: str, host: str) -> Span:

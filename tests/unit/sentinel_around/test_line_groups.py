@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.sentinel.around.line_groups import grouped, level_of, pattern_of, telling
-from harch.sentinel.traces.lines import Line
+from harch.sentinel.alert_context.log_groups import grouped, level_of, pattern_of, select_groups
+from harch.sentinel.traces.search import TraceLine
 
 BEGAN = 1000
 
 
-def line(text: str, at: int = BEGAN, level: str = "", trace: str = "") -> Line:
-    return Line(at, text, (("job", "x"),), level, trace, "")
+def line(text: str, at: int = BEGAN, level: str = "", trace: str = "") -> TraceLine:
+    return TraceLine(at, text, (("job", "x"),), level, trace, "")
 
 
 def test_lines_that_differ_in_numbers_and_ids_are_one_kind() -> None:
@@ -34,7 +34,7 @@ def test_the_worst_comes_first_then_what_is_new_then_what_is_frequent() -> None:
         line("no space left", BEGAN + 3, "error", "a" * 32),
         line("no space left", BEGAN + 4, "error", "b" * 32),
     ]
-    found = telling(grouped(lines, began_ns=BEGAN), 10)
+    found = select_groups(grouped(lines, began_ns=BEGAN), 10)
     assert [(one.level, one.pattern, one.count, one.before, one.is_new) for one in found] == [
         ("error", "no space left", 2, 0, True),
         ("warn", "disk slow", 1, 1, False),
@@ -43,7 +43,7 @@ def test_the_worst_comes_first_then_what_is_new_then_what_is_frequent() -> None:
     ]
     assert found[0].trace_ids == ["a" * 32, "b" * 32]
     assert found[3].example.time_ns >= BEGAN
-    assert len(telling(grouped(lines, began_ns=BEGAN), 2)) == 2
+    assert len(select_groups(grouped(lines, began_ns=BEGAN), 2)) == 2
 
 
 def test_a_line_that_was_read_twice_counts_once() -> None:
@@ -59,8 +59,8 @@ def test_a_level_is_what_came_with_the_line_or_what_it_begins_with() -> None:
 
 
 @given(st.lists(st.builds(line, st.text(max_size=30), st.integers(0, 2000), st.sampled_from(["", "error", "odd"]))))
-def test_no_line_is_lost(lines: list[Line]) -> None:
+def test_no_line_is_lost(lines: list[TraceLine]) -> None:
     groups = grouped(lines, began_ns=BEGAN)
     assert sum(one.count for one in groups) == len(set(lines))
-    assert len(telling(groups, 1000)) == len(groups)
+    assert len(select_groups(groups, 1000)) == len(groups)
     assert all(one.first_ns <= one.last_ns and one.before <= one.count for one in groups)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import STALE, Histogram, ResetHint, Span
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.histograms import STALE, BucketSpan, NativeHistogram, ResetHint
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind, labels
 from harch.sentinel.model.selection import Samples, Selection, SeriesTable
 
 
@@ -21,7 +20,7 @@ class Sample:
 
     bits: int
     start: int = 0
-    histogram: Histogram | None = None
+    histogram: NativeHistogram | None = None
 
 
 Model = dict[Labels, dict[int, Sample]]
@@ -39,7 +38,7 @@ def selection_of(model: Model, *, gap: int = 0) -> Selection:
     """The model as a store would lend it, with `gap` unused places between the regions."""
     series = list(model)
     first, count, times, bits, starts, at = [], [], [], [], [], []
-    histograms: list[Histogram] = []
+    histograms: list[NativeHistogram] = []
     for label_set in series:
         samples = sorted(model[label_set].items())
         first.append(len(times))
@@ -90,7 +89,7 @@ def model_of(selection: Selection) -> Model:
     return found
 
 
-def _histogram_at(samples: Samples, at: int) -> Histogram | None:
+def _histogram_at(samples: Samples, at: int) -> NativeHistogram | None:
     if samples.histogram_at is None or samples.histogram_at[at] < 0:
         return None
     return samples.histograms[samples.histogram_at[at]]
@@ -146,14 +145,14 @@ MATCHERS = st.lists(
     ),
     max_size=3,
 )
-SPANS = st.lists(st.builds(Span, st.integers(-3, 5), st.integers(0, 3)), max_size=2).map(tuple)
+SPANS = st.lists(st.builds(BucketSpan, st.integers(-3, 5), st.integers(0, 3)), max_size=2).map(tuple)
 
 
 @st.composite
-def histograms(draw: st.DrawFn) -> Histogram:
+def histograms(draw: st.DrawFn) -> NativeHistogram:
     positive, negative = draw(SPANS), draw(SPANS)
     counts = st.floats(0, 1e6, allow_nan=False)
-    return Histogram(
+    return NativeHistogram(
         count=draw(counts),
         sum=draw(VALUES.filter(lambda value: value == value)),
         schema=draw(st.sampled_from([-53, -4, 0, 8])),

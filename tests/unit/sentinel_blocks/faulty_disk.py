@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from harch.sentinel.store.blocks.disk import Disk
+from harch.sentinel.store.disk import FileSystem
 
 
-class QuickDisk(Disk):
+class QuickDisk(FileSystem):
     """Believes that everything is synced: what is tested is what was called, and waiting for a medium takes long."""
 
     def sync(self, file: BinaryIO) -> None:

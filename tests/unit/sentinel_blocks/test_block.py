@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
 from harch.sentinel.store.blocks.block import Block
 from harch.sentinel.store.blocks.index_file import SectionCache
 from harch.sentinel.store.blocks.writer import write_block

@@ -10,15 +10,14 @@ import pytest
 from blocks_naive import Model, Sample, bits_of, erased, merged, model_of, selection_of
 from faulty_disk import PowerCut, QuickDisk, WatchedDisk, stopping_after
 
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.policy import HOUR_MS, MINUTE_MS, BlockPolicy, Downsampling
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.planning import HOUR_MS, MINUTE_MS, BlockPolicy, Downsampling
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 
 POLICY = BlockPolicy(free_bytes_min=0, downsampling=(Downsampling(5 * MINUTE_MS, after_ms=100 * HOUR_MS),))
 SECRET = [Matcher(MatchKind.EQUAL, "user", "secret")]
 NOW = 104 * HOUR_MS  # the first two hours are old enough to be downsampled
-Step = tuple[Callable[[Blocks], object], Callable[[Model], Model]]
+Step = tuple[Callable[[TenantBlocks], object], Callable[[Model], Model]]
 
 
 def part(hour: int, value: float) -> Model:
@@ -59,7 +58,7 @@ STEPS: tuple[Step, ...] = (
 def run(folder: Path, disk: WatchedDisk, possible: list[Model]) -> None:
     """Keeps `possible` at what may be found at each moment: the model before and after the step that goes on."""
     model: Model = {}
-    blocks = Blocks.open(folder, POLICY, disk=disk)
+    blocks = TenantBlocks.open(folder, POLICY, disk=disk)
     for act, effect in STEPS:
         possible[:] = [model, effect(model)]
         act(blocks)
@@ -67,7 +66,7 @@ def run(folder: Path, disk: WatchedDisk, possible: list[Model]) -> None:
         possible[:] = [model]
 
 
-def everything(blocks: Blocks) -> Model:
+def everything(blocks: TenantBlocks) -> Model:
     return model_of(blocks.select([], -(2**62), 2**62, limit=10**9))
 
 
@@ -87,7 +86,7 @@ def test_a_crash_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, lose
     assert len(crashes) > 100
     for number, answers in enumerate(crashes):
         crashed = tmp_path / str(number)
-        blocks = Blocks.open(crashed, POLICY, disk=QuickDisk())
+        blocks = TenantBlocks.open(crashed, POLICY, disk=QuickDisk())
         assert blocks.problems() == ()
         found = everything(blocks)
         assert found in answers, f"after {number} of {len(crashes)} operations"
@@ -106,5 +105,5 @@ def test_a_crash_while_a_crash_is_being_mended_loses_nothing(tmp_path: Path) -> 
             run(folder, stopping_after(stop), possible)
         for again in range(6):
             with contextlib.suppress(PowerCut):
-                Blocks.open(folder, POLICY, disk=stopping_after(again))
-        assert everything(Blocks.open(folder, POLICY, disk=QuickDisk())) in possible
+                TenantBlocks.open(folder, POLICY, disk=stopping_after(again))
+        assert everything(TenantBlocks.open(folder, POLICY, disk=QuickDisk())) in possible

@@ -12,17 +12,15 @@ from blocks_naive import Model, Sample, bits_of, model_of, selection_of
 from faulty_disk import QuickDisk
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import Histogram, Span
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.block import Block
-from harch.sentinel.store.blocks.damage import DamagedBlock
-from harch.sentinel.store.blocks.policy import HOUR_MS
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.block import Block, DamagedBlock
+from harch.sentinel.store.blocks.planning import HOUR_MS
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 
 ALWAYS = (-(2**62), 2**62)
 FIRST, SECOND = "block-000000000001", "block-000000000002"
-HISTOGRAM = Histogram(count=3.0, sum=2.5, positive_spans=(Span(0, 2),), positive_counts=(1.0, 2.0))
+HISTOGRAM = NativeHistogram(count=3.0, sum=2.5, positive_spans=(BucketSpan(0, 2),), positive_counts=(1.0, 2.0))
 
 
 def model_at(hour: int) -> Model:
@@ -37,14 +35,14 @@ def model_at(hour: int) -> Model:
 @pytest.fixture
 def two_blocks(tmp_path: Path) -> Path:
     folder = tmp_path / "blocks"
-    blocks = Blocks.open(folder, disk=QuickDisk())
+    blocks = TenantBlocks.open(folder, disk=QuickDisk())
     blocks.add(selection_of(model_at(0)))
     blocks.add(selection_of(model_at(100)))
     blocks.close()
     return folder
 
 
-def everything(blocks: Blocks) -> Model:
+def everything(blocks: TenantBlocks) -> Model:
     return model_of(blocks.select([], *ALWAYS, limit=10**6))
 
 
@@ -58,7 +56,7 @@ def test_every_flipped_byte_is_found_and_only_its_block_is_lost(two_blocks: Path
             flip = int(random.integers(1, 256))
             broken[place] ^= flip
             path.write_bytes(broken)
-            blocks = Blocks.open(two_blocks, disk=QuickDisk())
+            blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
             if path.name == "meta.json" and flip.bit_count() == 1:  # one flipped bit is put right
                 assert path.read_bytes() == content
                 assert path.with_name("meta.json.damaged").read_bytes() == broken
@@ -75,7 +73,7 @@ def test_every_flipped_byte_is_found_and_only_its_block_is_lost(two_blocks: Path
             path.write_bytes(content)
             flips += 1
     assert flips > 500
-    assert everything(Blocks.open(two_blocks, disk=QuickDisk())) == {
+    assert everything(TenantBlocks.open(two_blocks, disk=QuickDisk())) == {
         label_set: {**samples, **model_at(100)[label_set]} for label_set, samples in model_at(0).items()
     }
 
@@ -87,14 +85,14 @@ def test_missing_and_cut_files_are_damage_too(two_blocks: Path, name: str, conte
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     assert [problem.code for problem in blocks.problems()] == ["E0613"]
     assert everything(blocks) == model_at(100)
 
 
 def test_a_rewrite_that_meets_damage_sets_the_block_aside_and_goes_on(two_blocks: Path) -> None:
     path = two_blocks / FIRST / "samples"
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     late = {label_set: {5: samples[0]} for label_set, samples in model_at(0).items()}
     blocks.add(selection_of(late))
     content = bytearray(path.read_bytes())
@@ -110,7 +108,7 @@ def test_a_block_of_another_version_is_left_where_it_is(two_blocks: Path) -> Non
     path = two_blocks / FIRST / "meta.json"
     line = path.read_bytes().splitlines()[0].replace(b'"version":1', b'"version":2')
     path.write_bytes(line + b"\n%08x\n" % zlib.crc32(line))
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     assert [problem.code for problem in blocks.problems()] == ["E0614"]
     assert (two_blocks / FIRST).is_dir()
     blocks.add(selection_of(model_at(200)))
@@ -119,24 +117,24 @@ def test_a_block_of_another_version_is_left_where_it_is(two_blocks: Path) -> Non
 
 def test_a_number_in_quarantine_is_not_given_again(two_blocks: Path) -> None:
     (two_blocks / SECOND / "meta.json").write_bytes(b"")
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     blocks.add(selection_of(model_at(200)))
     assert [meta.sequence for meta in blocks.metas()] == [1, 3]
 
 
 def test_a_changed_list_of_deletions_stops_everything(two_blocks: Path) -> None:
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     blocks.delete([Matcher(MatchKind.EQUAL, "i", "a")], 0, 10)
     path = two_blocks / "deletions.json"
     path.write_bytes(path.read_bytes().replace(b'"a"', b'"b"'))
     with pytest.raises(HarchError, match=r"E0613.*deletions\.json"):
-        Blocks.open(two_blocks, disk=QuickDisk())
+        TenantBlocks.open(two_blocks, disk=QuickDisk())
 
 
 def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
     """Also not compressed: every page and section is unpacked to look for the label's value."""
     folder = tmp_path / "blocks"
-    blocks = Blocks.open(folder, disk=QuickDisk())
+    blocks = TenantBlocks.open(folder, disk=QuickDisk())
     secret = labels({"__name__": "m", "user": "jane-doe-4711"})
     model = {secret: {1: Sample(bits_of(1.0)), 9 * HOUR_MS: Sample(bits_of(2.0))}, **model_at(0)}
     blocks.add(selection_of(model))
@@ -148,7 +146,7 @@ def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
     assert not any(b"jane-doe" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def unpacked(blocks: Blocks) -> list[bytes]:
+def unpacked(blocks: TenantBlocks) -> list[bytes]:
     found: list[bytes] = []
     for block in blocks._state.moment().blocks:
         found += [block._index._raw(name).tobytes() for name in block._index.names()]
@@ -157,7 +155,7 @@ def unpacked(blocks: Blocks) -> list[bytes]:
 
 def test_erasure_is_not_claimed_while_a_damaged_block_may_hold_some(two_blocks: Path) -> None:
     (two_blocks / SECOND / "meta.json").write_bytes(b"")
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     blocks.delete([Matcher(MatchKind.EQUAL, "i", "a")], *ALWAYS)
     with pytest.raises(HarchError, match=f"E0616.*{SECOND} in quarantine"):
         blocks.purge(0)
@@ -169,7 +167,7 @@ def test_erasure_is_not_claimed_while_a_damaged_block_may_hold_some(two_blocks: 
 def test_a_new_block_that_cannot_be_read_back_replaces_nothing(
     two_blocks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = Blocks.open(two_blocks, disk=QuickDisk())
+    blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
     late = {label_set: {5: samples[0]} for label_set, samples in model_at(0).items()}
     blocks.add(selection_of(late))
     before = everything(blocks)
@@ -194,7 +192,7 @@ def test_a_damaged_block_that_cannot_be_moved_is_not_served_either(two_blocks: P
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     (two_blocks / "quarantine").write_bytes(b"a file in the way")
     for _ in range(2):
-        blocks = Blocks.open(two_blocks, disk=QuickDisk())
+        blocks = TenantBlocks.open(two_blocks, disk=QuickDisk())
         with pytest.raises(HarchError, match=f"E0613.*{FIRST}"):
             everything(blocks)
         assert everything(blocks) == model_at(100)

@@ -12,12 +12,11 @@ from faulty_disk import QuickDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import STALE, STALE_BITS, Histogram
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.downsampling import AGGREGATE_LABEL, Aggregate
-from harch.sentinel.store.blocks.policy import DAY_MS, HOUR_MS, MINUTE_MS, BlockPolicy, Downsampling
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.model.histograms import STALE, STALE_BITS, NativeHistogram
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.downsampling import AGGREGATE_LABEL, WindowAggregate
+from harch.sentinel.store.blocks.planning import DAY_MS, HOUR_MS, MINUTE_MS, BlockPolicy, Downsampling
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 
 WINDOW = 5 * MINUTE_MS
 SERIES = labels({"__name__": "m", "i": "1"})
@@ -36,16 +35,16 @@ def series(values: list[float], *, step_ms: int = 15_000) -> Model:
     return {SERIES: {place * step_ms: Sample(bits_of(value)) for place, value in enumerate(values)}}
 
 
-def coarse(tmp_path: Path, model: Model) -> Blocks:
+def coarse(tmp_path: Path, model: Model) -> TenantBlocks:
     """Blocks in which only downsampled samples are left."""
-    blocks = Blocks.open(tmp_path, ONLY_COARSE, disk=QuickDisk())
+    blocks = TenantBlocks.open(tmp_path, ONLY_COARSE, disk=QuickDisk())
     blocks.add(selection_of(model))
     assert blocks.maintain(LATER).put_off == []
     assert {meta.resolution_ms for meta in blocks.metas()} == {WINDOW}
     return blocks
 
 
-def found(blocks: Blocks, aggregate: Aggregate) -> dict[int, float]:
+def found(blocks: TenantBlocks, aggregate: WindowAggregate) -> dict[int, float]:
     answer = model_of(blocks.select([], -(2**62), 2**62, limit=10**6, aggregate=aggregate))
     return {time: value_of(sample.bits) for time, sample in answer.get(SERIES, {}).items()}
 
@@ -64,7 +63,7 @@ def test_the_increase_of_a_counter_survives_resets(
     for place, step in enumerate(steps):
         level = step if place in resets else level + step
         values.append(float(level))
-    kept = found(coarse(tmp_path_factory.mktemp("blocks"), series(values)), Aggregate.LAST)
+    kept = found(coarse(tmp_path_factory.mktemp("blocks"), series(values)), WindowAggregate.LAST)
     assert increase(list(kept.values())) == increase(values) - increase(values[: _first_kept(kept)])
     assert len(kept) <= len(values) // 20 + 2 + 2 * len(resets)
 
@@ -85,10 +84,10 @@ def test_extremes_sums_and_counts_are_those_of_their_windows(
         if sample.bits != STALE_BITS:
             windows.setdefault(time // WINDOW, []).append((time, value_of(sample.bits)))
     for aggregate, way in (
-        (Aggregate.MIN, lambda numbers: min([n for n in numbers if n == n], default=math.nan)),
-        (Aggregate.MAX, lambda numbers: max([n for n in numbers if n == n], default=math.nan)),
-        (Aggregate.SUM, sum),
-        (Aggregate.COUNT, len),
+        (WindowAggregate.MIN, lambda numbers: min([n for n in numbers if n == n], default=math.nan)),
+        (WindowAggregate.MAX, lambda numbers: max([n for n in numbers if n == n], default=math.nan)),
+        (WindowAggregate.SUM, sum),
+        (WindowAggregate.COUNT, len),
     ):
         expected = {window[-1][0]: way([value for _, value in window]) for window in windows.values()}
         answer = found(blocks, aggregate)
@@ -100,36 +99,36 @@ def test_extremes_sums_and_counts_are_those_of_their_windows(
 
 def test_a_coarser_level_is_made_of_a_finer_one_when_raw_samples_are_gone(tmp_path: Path) -> None:
     values = [float(place % 50) for place in range(480)]
-    blocks = Blocks.open(tmp_path, TWO_LEVELS)
+    blocks = TenantBlocks.open(tmp_path, TWO_LEVELS)
     blocks.add(selection_of(series(values)))
     blocks.maintain(10 * HOUR_MS)
     assert {meta.resolution_ms for meta in blocks.metas()} == {WINDOW}
     blocks.maintain(3 * DAY_MS)
     assert {meta.resolution_ms for meta in blocks.metas()} == {HOUR_MS}
-    assert list(found(blocks, Aggregate.COUNT).values()) == [240.0, 240.0]
-    assert list(found(blocks, Aggregate.SUM).values()) == [sum(values[:240]), sum(values[240:])]
-    assert list(found(blocks, Aggregate.MAX).values()) == [49.0, 49.0]
+    assert list(found(blocks, WindowAggregate.COUNT).values()) == [240.0, 240.0]
+    assert list(found(blocks, WindowAggregate.SUM).values()) == [sum(values[:240]), sum(values[240:])]
+    assert list(found(blocks, WindowAggregate.MAX).values()) == [49.0, 49.0]
 
 
 def test_raw_samples_are_answered_where_they_exist(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path, BlockPolicy(keep_ms=30 * HOUR_MS, downsampling=ONLY_COARSE.downsampling))
+    blocks = TenantBlocks.open(tmp_path, BlockPolicy(keep_ms=30 * HOUR_MS, downsampling=ONLY_COARSE.downsampling))
     for hour in (0, 20):
         blocks.add(selection_of({SERIES: {hour * HOUR_MS + step * 15_000: Sample(bits_of(1.0)) for step in range(80)}}))
     blocks.maintain(25 * HOUR_MS)
     assert sorted(meta.resolution_ms for meta in blocks.metas()) == [0, 0, WINDOW, WINDOW]
-    assert len(found(blocks, Aggregate.LAST)) == 160
-    assert set(found(blocks, Aggregate.COUNT).values()) == {1.0}
+    assert len(found(blocks, WindowAggregate.LAST)) == 160
+    assert set(found(blocks, WindowAggregate.COUNT).values()) == {1.0}
     blocks.maintain(35 * HOUR_MS)  # the first hours are now there only coarsely
-    assert len([time for time in found(blocks, Aggregate.LAST) if time < HOUR_MS]) == 4
-    assert len([time for time in found(blocks, Aggregate.LAST) if time > 19 * HOUR_MS]) == 80
-    assert sum(found(blocks, Aggregate.COUNT).values()) == 160.0
+    assert len([time for time in found(blocks, WindowAggregate.LAST) if time < HOUR_MS]) == 4
+    assert len([time for time in found(blocks, WindowAggregate.LAST) if time > 19 * HOUR_MS]) == 80
+    assert sum(found(blocks, WindowAggregate.COUNT).values()) == 160.0
 
 
 def test_late_samples_stand_beside_coarse_ones(tmp_path: Path) -> None:
     blocks = coarse(tmp_path, series([1.0] * 80))
     blocks.add(selection_of({SERIES: {7: Sample(bits_of(5.0))}}))
-    assert found(blocks, Aggregate.LAST)[7] == 5.0
-    assert len(found(blocks, Aggregate.LAST)) == 5
+    assert found(blocks, WindowAggregate.LAST)[7] == 5.0
+    assert len(found(blocks, WindowAggregate.LAST)) == 5
 
 
 def test_the_end_of_a_series_stays_visible(tmp_path: Path) -> None:
@@ -141,23 +140,24 @@ def test_the_end_of_a_series_stays_visible(tmp_path: Path) -> None:
 def test_the_last_histogram_of_a_window_is_kept(tmp_path: Path) -> None:
     model: Model = {
         SERIES: {
-            step * 60_000: Sample(bits_of(float(step)), 0, Histogram(count=step, sum=float(step))) for step in range(10)
+            step * 60_000: Sample(bits_of(float(step)), 0, NativeHistogram(count=step, sum=float(step)))
+            for step in range(10)
         }
     }
     blocks = coarse(tmp_path, model)
     kept = model_of(blocks.select([], -(2**62), 2**62, limit=100))[SERIES]
     assert [sample.histogram.count for sample in kept.values() if sample.histogram] == [4.0, 9.0]
-    assert found(blocks, Aggregate.MIN) == {}
+    assert found(blocks, WindowAggregate.MIN) == {}
 
 
 def test_deleting_a_moment_deletes_the_windows_that_contain_it(tmp_path: Path) -> None:
     blocks = coarse(tmp_path, series([1.0] * 80))
-    before = found(blocks, Aggregate.SUM)
+    before = found(blocks, WindowAggregate.SUM)
     blocks.delete([], WINDOW + 3, WINDOW + 4)
     left = {time: value for time, value in before.items() if time // WINDOW != 1}
-    assert found(blocks, Aggregate.SUM) == left
+    assert found(blocks, WindowAggregate.SUM) == left
     blocks.purge(LATER)
-    assert found(blocks, Aggregate.SUM) == left
+    assert found(blocks, WindowAggregate.SUM) == left
 
 
 def test_nobody_outside_sees_or_asks_for_the_label_of_aggregates(tmp_path: Path) -> None:

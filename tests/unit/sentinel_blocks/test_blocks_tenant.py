@@ -24,11 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.merging import merge_selections
-from harch.sentinel.store.blocks.policy import DAY_MS, HOUR_MS, BlockPolicy
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.merge import merge_selections
+from harch.sentinel.store.blocks.planning import DAY_MS, HOUR_MS, BlockPolicy
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 
 ALWAYS = (-(2**62), 2**62)
 NO_LIMIT = 10**9
@@ -44,7 +43,7 @@ ACTIONS = st.lists(
 )
 
 
-def everything(blocks: Blocks) -> Model:
+def everything(blocks: TenantBlocks) -> Model:
     return model_of(blocks.select([], *ALWAYS, limit=NO_LIMIT))
 
 
@@ -64,7 +63,7 @@ def test_blocks_answer_as_a_naive_store_whatever_is_done(
     actions: list[tuple[str, object]], matchers: list[Matcher], start: int, length: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        blocks = Blocks.open(Path(folder), disk=QuickDisk())
+        blocks = TenantBlocks.open(Path(folder), disk=QuickDisk())
         expected: Model = {}
         for action, what in actions:
             if action == "write":
@@ -82,7 +81,7 @@ def test_blocks_answer_as_a_naive_store_whatever_is_done(
                 blocks.purge(0)
             else:
                 blocks.close()
-                blocks = Blocks.open(Path(folder), disk=QuickDisk())
+                blocks = TenantBlocks.open(Path(folder), disk=QuickDisk())
             assert everything(blocks) == expected
         found = chosen(expected, matchers, start, start + length)
         assert model_of(blocks.select(matchers, start, start + length, limit=NO_LIMIT)) == found
@@ -100,7 +99,7 @@ def test_merged_selections_hold_everything_once_and_later_ones_win(models: list[
 
 
 def test_small_blocks_become_large_ones_when_their_time_is_over(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path)
+    blocks = TenantBlocks.open(tmp_path)
     models = [counter(hour) for hour in range(0, 32, 2)]
     for model in models:
         blocks.add(selection_of(model))
@@ -111,7 +110,7 @@ def test_small_blocks_become_large_ones_when_their_time_is_over(tmp_path: Path) 
 
 
 def test_no_block_spans_more_than_a_tenth_of_the_retention(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path, BlockPolicy(keep_ms=3 * DAY_MS))
+    blocks = TenantBlocks.open(tmp_path, BlockPolicy(keep_ms=3 * DAY_MS))
     for hour in range(0, 32, 2):
         blocks.add(selection_of(counter(hour, step_ms=600_000)))
     blocks.maintain(32 * HOUR_MS)
@@ -119,7 +118,7 @@ def test_no_block_spans_more_than_a_tenth_of_the_retention(tmp_path: Path) -> No
 
 
 def test_what_is_older_than_the_retention_goes(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path, BlockPolicy(keep_ms=10 * HOUR_MS))
+    blocks = TenantBlocks.open(tmp_path, BlockPolicy(keep_ms=10 * HOUR_MS))
     for hour in range(0, 20, 2):
         blocks.add(selection_of(counter(hour, step_ms=600_000)))
     blocks.maintain(20 * HOUR_MS)
@@ -128,19 +127,19 @@ def test_what_is_older_than_the_retention_goes(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_when_all_together_are_too_large(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path)
+    blocks = TenantBlocks.open(tmp_path)
     for hour in (0, 100, 200):
         blocks.add(selection_of(counter(hour)))
     sizes = [meta.size_bytes for meta in blocks.metas()]
     blocks.close()
-    blocks = Blocks.open(tmp_path, BlockPolicy(size_bytes_max=sum(sizes) - 1))
+    blocks = TenantBlocks.open(tmp_path, BlockPolicy(size_bytes_max=sum(sizes) - 1))
     blocks.maintain(0)
     assert sorted(meta.start_ms // HOUR_MS for meta in blocks.metas()) == [100, 200]
 
 
 def test_rewriting_gives_way_when_the_disk_is_nearly_full(tmp_path: Path) -> None:
     disk = FullDisk(room=10**9)
-    blocks = Blocks.open(tmp_path, BlockPolicy(free_bytes_min=10**6), disk=disk)
+    blocks = TenantBlocks.open(tmp_path, BlockPolicy(free_bytes_min=10**6), disk=disk)
     blocks.add(selection_of(counter(0)))
     blocks.add(selection_of(counter(0, first=5.0)))
     disk.room = 10**6
@@ -154,7 +153,7 @@ def test_rewriting_gives_way_when_the_disk_is_nearly_full(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_is_full_while_writing_leaves_no_trace(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path, disk=FullDisk(room=6_000))
+    blocks = TenantBlocks.open(tmp_path, disk=FullDisk(room=6_000))
     kept = counter(0, hours=1, series=1)
     blocks.add(selection_of(kept))
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -166,7 +165,7 @@ def test_a_disk_that_is_full_while_writing_leaves_no_trace(tmp_path: Path) -> No
 
 
 def test_the_limit_counts_over_all_blocks(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path)
+    blocks = TenantBlocks.open(tmp_path)
     for hour in (0, 2):
         blocks.add(selection_of(counter(hour)))
     assert int(blocks.select([], *ALWAYS, limit=720).samples.count.sum()) == 720
@@ -175,7 +174,7 @@ def test_the_limit_counts_over_all_blocks(tmp_path: Path) -> None:
 
 
 def test_a_query_goes_on_with_what_it_began_with_while_blocks_are_replaced(tmp_path: Path) -> None:
-    blocks = Blocks.open(tmp_path)
+    blocks = TenantBlocks.open(tmp_path)
     for hour in range(0, 10, 2):
         blocks.add(selection_of(counter(hour)))
     moment = blocks._state.moment()
@@ -186,7 +185,7 @@ def test_a_query_goes_on_with_what_it_began_with_while_blocks_are_replaced(tmp_p
 
 def test_too_many_deletions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harch.sentinel.store.blocks.deletions.DELETIONS_MAX", 2)
-    blocks = Blocks.open(tmp_path)
+    blocks = TenantBlocks.open(tmp_path)
     blocks.add(selection_of(counter(0)))
     for _ in range(2):
         blocks.delete([Matcher(MatchKind.EQUAL, "path", "/0")], 0, 10)

@@ -9,10 +9,9 @@ from pathlib import Path
 from blocks_naive import Model, Sample, bits_of, model_of, selection_of
 from faulty_disk import QuickDisk
 
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.store.blocks.policy import HOUR_MS, BlockPolicy
-from harch.sentinel.store.blocks.tenant import Blocks
+from harch.sentinel.model.labels import Matcher, MatchKind, labels
+from harch.sentinel.store.blocks.planning import HOUR_MS, BlockPolicy
+from harch.sentinel.store.blocks.tenant import TenantBlocks
 
 WRITES = 24
 
@@ -29,7 +28,7 @@ def part(number: int) -> Model:
 
 def compile_kernels(folder: Path) -> None:
     """By one thread before there are many: five that wait for the compiler would test nothing for long."""
-    blocks = Blocks.open(folder, BlockPolicy(free_bytes_min=0), disk=QuickDisk())
+    blocks = TenantBlocks.open(folder, BlockPolicy(free_bytes_min=0), disk=QuickDisk())
     for _ in range(2):
         blocks.add(selection_of(part(0)))
     blocks.delete([Matcher(MatchKind.EQUAL, "user", "erased")], 0, HOUR_MS)
@@ -39,7 +38,7 @@ def compile_kernels(folder: Path) -> None:
 
 def test_queries_see_whole_writes_while_blocks_are_rewritten_and_erased(tmp_path: Path) -> None:
     compile_kernels(tmp_path / "compiled")
-    blocks = Blocks.open(tmp_path / "blocks", BlockPolicy(free_bytes_min=0), disk=QuickDisk())
+    blocks = TenantBlocks.open(tmp_path / "blocks", BlockPolicy(free_bytes_min=0), disk=QuickDisk())
     written = threading.Semaphore(0)
     finished = threading.Event()
     failures: list[BaseException] = []
@@ -93,7 +92,7 @@ def test_queries_see_whole_writes_while_blocks_are_rewritten_and_erased(tmp_path
     assert failures == []
     blocks.purge(0)
     expected = {labels({"__name__": "m", "user": "kept"})}
-    for reopened in (blocks, Blocks.open(tmp_path / "blocks", disk=QuickDisk())):
+    for reopened in (blocks, TenantBlocks.open(tmp_path / "blocks", disk=QuickDisk())):
         found = model_of(reopened.select([], 0, 2**60, limit=10**9))
         assert set(found) == expected
         assert sum(len(samples) for samples in found.values()) == 30 * WRITES

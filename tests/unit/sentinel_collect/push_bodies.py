@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import cramjam
 
-from harch.sentinel.collect.loki.messages import push_type
+from harch.sentinel.collect.loki import push_type
 
 Line = tuple[int, str | bytes, Mapping[str, str]]  # nanoseconds, text, metadata
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from push_bodies import PROMTAIL, packed, protobuf
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.loki.push_json import read_json
-from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
-from harch.sentinel.collect.loki.stream_text import parse_stream
+from harch.sentinel.collect.loki import parse_stream, read_json, read_protobuf, unpacked
 from harch.sentinel.model.logs import LogBatch
 
 NS = 1_700_000_000_000_000_000
@@ -67,7 +65,7 @@ def test_a_bad_stream_or_time_takes_no_other_line_with_it() -> None:
     values = [[str(NS), "good"], ["yesterday", "bad"], ["0", "bad"], [str(2**63), "bad"], ["-5", "bad"]]
     body = {"streams": [{"stream": {"a-b": "1"}, "values": [["1", "x"]]}, {"stream": {"job": "a"}, "values": values}]}
     pushed = read_json(json.dumps(body).encode())
-    assert [batch.texts for batch in pushed.batches] == [["good"]]
+    assert [batch.bodies for batch in pushed.batches] == [["good"]]
     assert pushed.refused == 5
     assert "`a-b`" in pushed.reason
     pushed = read_protobuf(protobuf({"{}": [(NS, "x", {})], "job": [(NS, "y", {})], '{a="b"}': [(0, "z", {})]}))
@@ -76,7 +74,7 @@ def test_a_bad_stream_or_time_takes_no_other_line_with_it() -> None:
 
 def test_bytes_that_are_no_text_are_shown_as_such_and_lose_no_line() -> None:
     pushed = read_protobuf(protobuf({'{job="api"}': [(NS, b"caf\xe9", {}), (NS, b"ok", {})]}))
-    assert pushed.batches[0].texts == ["caf�", "ok"]
+    assert pushed.batches[0].bodies == ["caf�", "ok"]
 
 
 @pytest.mark.parametrize(

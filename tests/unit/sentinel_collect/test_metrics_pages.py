@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.text.page import read_page
-from harch.sentinel.model.labels import METRIC_NAME, labels
-from harch.sentinel.model.metadata import MetricType
+from harch.sentinel.collect.exposition import read_page
+from harch.sentinel.model.labels import METRIC_NAME, MetricType, labels
 
 NOW = 1_700_000_000_000
 
@@ -69,15 +68,15 @@ def test_a_page_of_openmetrics_that_was_cut_short_is_refused() -> None:
     ("line", "reason"),
     [
         ("metric", "ends where a number"),
-        ("metric one", "no number"),
-        ("metric 1_000", "no number"),
-        ('metric{a="b" 1', "do not end"),
-        ("metric{a=b} 1", "not in quotes"),
+        ("metric one", "not a number"),
+        ("metric 1_000", "not a number"),
+        ('metric{a="b" 1', "not closed"),
+        ("metric{a=b} 1", "not quoted"),
         ('metric{a="b",a="c"} 1', "twice"),
         ('{a="b"} 1', "no metric name"),
         ("metric 1 2 3", "after the value"),
-        ("metric 1 nan", "no time"),
-        ("# TYPE metric thing", "no type"),
+        ("metric 1 nan", "not a time"),
+        ("# TYPE metric thing", "not a metric type"),
     ],
 )
 def test_mistakes_name_their_line(line: str, reason: str) -> None:

@@ -11,11 +11,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.loki.pushed import Pushed
-from harch.sentinel.collect.otlp.logs import exported_logs, level_of
+from harch.sentinel.collect.otlp.logs_and_traces import ExportedSpans, exported_logs, exported_spans, level_of
 from harch.sentinel.collect.otlp.messages import JSON, PROTOBUF, read_message
-from harch.sentinel.collect.otlp.traces import ExportedSpans, exported_spans
-from harch.sentinel.collect.parts import counted
+from harch.sentinel.collect.part_limits import counted
+from harch.sentinel.collect.pushed import Pushed
 from harch.sentinel.model.spans import Span, SpanEvent, SpanKind, SpanLink, SpanStatus
 
 NS = 1_700_000_000_000_000_000
@@ -68,7 +67,7 @@ def test_streams_have_the_labels_that_loki_gives_them_and_lines_the_rest() -> No
     )
     (batch,) = pushed.batches
     assert batch.labels == (("k8s_pod_name", "shop-1"), ("service_name", "shop"))
-    assert (batch.times_ns, batch.texts) == ([NS], ["it broke"])
+    assert (batch.times_ns, batch.bodies) == ([NS], ["it broke"])
     assert dict(batch.metadata[0]) == {
         "host_name": "h1",
         "http_status_code": "500",
@@ -93,7 +92,7 @@ def test_bodies_of_any_kind_become_text_and_maps_of_attributes_are_taken_apart()
         {},
     )
     (batch,) = pushed.batches
-    assert batch.texts == ['{"a":1,"b":true}', '["x",1.5,{"a":1,"b":true}]', "0001", ""]
+    assert batch.bodies == ['{"a":1,"b":true}', '["x",1.5,{"a":1,"b":true}]', "0001", ""]
     assert batch.times_ns == [NS, NS + 7, NS + 99, NS + 99]  # its own time, when it was seen, and else now
     assert {"http_a": "1", "http_b": "true"}.items() <= dict(batch.metadata[0]).items()
     assert batch.labels == (("service_name", "unknown_service"),)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from harch.base.errors import HarchError
+from harch.sentinel.collect.names import label_name, metric_name
 from harch.sentinel.collect.otlp.messages import JSON, PROTOBUF, read_message
 from harch.sentinel.collect.otlp.metrics import Exported, exported_metrics
-from harch.sentinel.collect.otlp.names import label_name, metric_name
-from harch.sentinel.model.histograms import Histogram
+from harch.sentinel.model.histograms import NativeHistogram
 from harch.sentinel.model.labels import METRIC_NAME
 
 NS = 1_700_000_000_000_000_000
@@ -106,7 +106,7 @@ def test_an_exponential_histogram_becomes_a_native_one_at_a_scale_we_have() -> N
         {"name": "size", "exponentialHistogram": {"aggregationTemporality": 2, "dataPoints": [fine]}},
     )
     (histogram,) = exported.batches[0].values
-    assert isinstance(histogram, Histogram)
+    assert isinstance(histogram, NativeHistogram)
     assert histogram.schema == 8
     assert histogram.positive_counts == (2.0, 3.0)  # pairs of the finer buckets, merged
     assert [(span.offset, span.length) for span in histogram.positive_spans] == [(1, 2)]
@@ -142,5 +142,5 @@ def test_any_body_is_read_or_refused(body: bytes, content_type: str) -> None:
 
 
 def test_a_trace_id_that_is_no_hexadecimal_is_refused() -> None:
-    with pytest.raises(HarchError, match="no id"):
+    with pytest.raises(HarchError, match="not a hexadecimal id"):
         read_message(b'{"resourceMetrics":[],"traceId":"zz"}', JSON, ExportMetricsServiceRequest())

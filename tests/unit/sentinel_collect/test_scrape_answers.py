@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.scrape.answer import Answer, Scraped, ended, scraped
+from harch.sentinel.collect.exposition import read_page
+from harch.sentinel.collect.scrape.client import ScrapeAnswer, Scraped, ended, scraped, size_bytes
 from harch.sentinel.collect.scrape.config import ScrapeConfig, StaticConfig, parse_config
 from harch.sentinel.collect.scrape.relabel import Relabel, relabelled
-from harch.sentinel.collect.scrape.request import size_bytes
-from harch.sentinel.collect.scrape.targets import Target, read_groups, targets_of
-from harch.sentinel.collect.text.page import read_page
+from harch.sentinel.collect.scrape.targets import ScrapeTarget, read_groups, targets_of
 from harch.sentinel.model.histograms import STALE_BITS
 from harch.sentinel.model.labels import METRIC_NAME
 
 NOW = 1_700_000_000_000
 JOB = ScrapeConfig("shop")
-TARGET = Target("shop", "http://a:1/metrics", (("instance", "a:1"), ("job", "shop")))
+TARGET = ScrapeTarget("shop", "http://a:1/metrics", (("instance", "a:1"), ("job", "shop")))
 
 
-def answer(text: str) -> Answer:
-    return Answer(NOW, 0.25, read_page(text, NOW))
+def answer(text: str) -> ScrapeAnswer:
+    return ScrapeAnswer(NOW, 0.25, read_page(text, NOW))
 
 
 def told(found: Scraped) -> dict[str, float]:
@@ -53,7 +52,7 @@ def test_a_series_that_vanished_ends_and_all_end_when_the_target_is_silent() -> 
     second = scraped(JOB, TARGET, answer("hits 2\n"), first.seen)
     assert is_stale(told(second)["size"])
     assert told(second)["hits"] == 2.0
-    silent = scraped(JOB, TARGET, Answer(NOW + 1, 10.0, failure="timed out"), second.seen)
+    silent = scraped(JOB, TARGET, ScrapeAnswer(NOW + 1, 10.0, failure="timed out"), second.seen)
     assert is_stale(told(silent)["hits"])
     assert told(silent)["up"] == 0.0
     assert silent.failure == "timed out"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harch.sentinel.collect.exposition import read_page
 from harch.sentinel.collect.scrape import loop
-from harch.sentinel.collect.scrape.answer import Answer
+from harch.sentinel.collect.scrape.client import ScrapeAnswer
 from harch.sentinel.collect.scrape.config import parse_config
-from harch.sentinel.collect.scrape.pool import ScrapePool
-from harch.sentinel.collect.text.page import read_page
+from harch.sentinel.collect.scrape.loop import ScrapePool
 from harch.sentinel.model.histograms import stale_mask
 from harch.sentinel.model.labels import METRIC_NAME
 from harch.sentinel.model.selection import SeriesBatch
@@ -34,15 +34,15 @@ class Asker:
     def __init__(self, config: object, job: object, base: Path, now_ms: Any) -> None:
         self._now_ms = now_ms
 
-    async def ask(self, target: object) -> Answer:
-        return Answer(self._now_ms(), 0.1, read_page("hits 1\n", self._now_ms()))
+    async def fetch(self, target: object) -> ScrapeAnswer:
+        return ScrapeAnswer(self._now_ms(), 0.1, read_page("hits 1\n", self._now_ms()))
 
     async def close(self) -> None: ...
 
 
 class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop, "Asker", Asker)
+        monkeypatch.setattr(loop, "ScrapeClient", Asker)
         self.clock = SimClock()
         self.kept: dict[str, list[float]] = {}
         self.pool = ScrapePool(self.clock, self._keep)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.cli.chart import Curve, drawn, short_number
+from harch.cli.views.chart import ChartCurve, drawn, short_number
 from harch.sentinel.dashboards.definition import parse_dashboard, read_dashboard, shipped, shipped_names
 from harch.sentinel.promql.syntax.parser import parse
 
@@ -52,7 +52,7 @@ def test_a_dashboard_that_does_not_exist_is_refused_with_those_that_do() -> None
 
 
 def test_a_flat_curve_is_one_line() -> None:
-    chart = drawn([Curve("a", [(0.0, 5.0), (10.0, 5.0)])], width=10, height=4, zero_based=True)
+    chart = drawn([ChartCurve("a", [(0.0, 5.0), (10.0, 5.0)])], width=10, height=4, zero_based=True)
     marked = [row for row in chart.rows if any(character != "\u2800" for character in row)]
     assert len(marked) == 1
     assert all(character != "\u2800" for character in marked[0])
@@ -60,7 +60,7 @@ def test_a_flat_curve_is_one_line() -> None:
 
 
 def test_gaps_and_empty_curves_are_drawn_as_nothing() -> None:
-    chart = drawn([Curve("a", []), Curve("b", [(0.0, float("nan"))])], width=4, height=2)
+    chart = drawn([ChartCurve("a", []), ChartCurve("b", [(0.0, float("nan"))])], width=4, height=2)
     assert all(owner == -1 for row in chart.owners for owner in row)
 
 

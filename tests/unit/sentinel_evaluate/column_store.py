@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.labels import Matcher
 from harch.sentinel.model.selection import LabelColumn, Samples, Selection, SeriesExemplars, SeriesTable
 
 Points = Sequence[tuple[int, float]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harch.sentinel.model.selection import Queryable
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.promql.evaluate.results import MatrixResult, QueryResult, ScalarResult, VectorResult
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.promql.evaluate.values import MatrixResult, QueryResult, ScalarResult, VectorResult
 
-ENGINE = Engine()
+ENGINE = QueryEngine()
 
 
 def at(query: str, time_ms: int, store: Queryable) -> dict[str, float]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from harch.sentinel.promql.syntax.functions import SIGNATURES
-from harch.sentinel.promql.syntax.value_types import ValueType
+from harch.sentinel.promql.syntax.nodes import SIGNATURES, ValueType
 
 _ASKS_FOR_THE_GRID = {"start", "end", "range", "step"}
 _TEXTS = {

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from query_strategies import vectors
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import STALE, Histogram, Span
+from harch.sentinel.model.histograms import STALE, BucketSpan, NativeHistogram
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.promql.evaluate.results import MatrixResult, VectorResult
-from harch.testing.promqltest.memory import MemoryStore
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.promql.evaluate.values import MatrixResult, VectorResult
+from harch.sentinel.promql.memory_store import MemoryStore
 
-ENGINE = Engine()
+ENGINE = QueryEngine()
 MOMENT = 60_000
-Found = dict[Labels, float | Histogram]
+Found = dict[Labels, float | NativeHistogram]
 
 
 def world() -> MemoryStore:
@@ -31,8 +31,12 @@ def world() -> MemoryStore:
             if chance.random() < 0.15:
                 continue
             level = level + chance.randint(0, 9) if chance.random() > 0.1 else 0.0
-            histogram = Histogram(
-                level, 2 * level, schema=place % 2, positive_spans=(Span(place % 3, 2),), positive_counts=(level, 0.0)
+            histogram = NativeHistogram(
+                level,
+                2 * level,
+                schema=place % 2,
+                positive_spans=(BucketSpan(place % 3, 2),),
+                positive_counts=(level, 0.0),
             )
             store.append(labels({"__name__": "c_total", "a": a, "b": b, "le": str(place)}), time, level)
             store.append(labels({"__name__": "h", "a": a, "b": b}), time, histogram)
@@ -78,9 +82,9 @@ def test_an_instant_is_a_step_of_a_range(query: str) -> None:
     assert alone.keys() == whole.keys()
     for series, value in alone.items():
         other = whole[series]
-        assert isinstance(value, Histogram) == isinstance(other, Histogram)
+        assert isinstance(value, NativeHistogram) == isinstance(other, NativeHistogram)
         if isinstance(value, float):
             assert other == pytest.approx(value, rel=1e-9, nan_ok=True)
-        elif isinstance(other, Histogram):
+        elif isinstance(other, NativeHistogram):
             assert other.count == pytest.approx(value.count, rel=1e-9, nan_ok=True)
             assert other.positive_counts == pytest.approx(value.positive_counts, rel=1e-9, nan_ok=True)

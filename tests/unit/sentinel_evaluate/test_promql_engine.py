@@ -14,11 +14,11 @@ from promql_answers import at, matrix, number, over
 
 import harch.sentinel.promql.evaluate as evaluate
 from harch.base.errors import HarchError
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.promql.evaluate.float_text import open_metrics, shortest_general, shortest_plain, two_digits
-from harch.sentinel.promql.evaluate.labels.hashing import xxhash64
-from harch.sentinel.promql.evaluate.results import MatrixResult, SamplesResult
-from harch.sentinel.promql.evaluate.warming import warm
+from harch.sentinel.promql.evaluate.annotations import open_metrics, shortest_general, shortest_plain, two_digits
+from harch.sentinel.promql.evaluate.engine import QueryEngine
+from harch.sentinel.promql.evaluate.label_columns import xxhash64
+from harch.sentinel.promql.evaluate.values import MatrixResult, SamplesResult
+from harch.sentinel.promql.evaluate.warmup import warm
 
 MINUTE = 60_000
 
@@ -26,7 +26,7 @@ MINUTE = 60_000
 @pytest.mark.parametrize("query", ["made_total[1m]", '"text"'])
 def test_a_range_query_takes_scalars_and_instant_vectors_only(query: str) -> None:
     with pytest.raises(HarchError, match="must be Scalar or instant Vector"):
-        Engine().range(query, 0, MINUTE, MINUTE, counters())
+        QueryEngine().range(query, 0, MINUTE, MINUTE, counters())
 
 
 def test_results_of_range_queries_are_sorted_by_labels() -> None:
@@ -42,7 +42,7 @@ def test_results_of_range_queries_are_sorted_by_labels() -> None:
 
 
 def test_a_range_vector_itself_is_answered_with_its_samples() -> None:
-    value = Engine().instant('made_total{site=~"s[12]"}[31s]', MINUTE, counters()).value
+    value = QueryEngine().instant('made_total{site=~"s[12]"}[31s]', MINUTE, counters()).value
     assert isinstance(value, SamplesResult)
     assert value.samples.count.tolist() == [3, 3]
     assert value.samples.timestamps.tolist() == [30_000, 45_000, 60_000] * 2
@@ -51,7 +51,7 @@ def test_a_range_vector_itself_is_answered_with_its_samples() -> None:
 def test_annotations_name_line_and_column_in_bytes() -> None:
     base = ColumnStore({(("__name__", "m"), ("ort", "Fès")): [(0, 1.0), (10_000, 2.0)]})
     query = '1 +\n  rate(m{ort="Fès"}[1m])\n  + quantile_over_time(2, m[1m])'
-    result = Engine().instant(query, 10_000, base)
+    result = QueryEngine().instant(query, 10_000, base)
     assert result.infos == (
         'PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "m" (2:8)',
     )
@@ -64,7 +64,7 @@ def test_mended_buckets_are_reported_with_their_extent() -> None:
         return labels, [(MINUTE * place, value) for place, value in enumerate(values)]
 
     base = ColumnStore(dict([bucket("1", [4, 4]), bucket("2", [3, 4]), bucket("+Inf", [5, 5])]))
-    result = Engine().range("histogram_quantile(0.5, took_bucket)", 0, MINUTE, MINUTE, base)
+    result = QueryEngine().range("histogram_quantile(0.5, took_bucket)", 0, MINUTE, MINUTE, base)
     assert len(result.infos) == 1
     assert result.infos[0].startswith("PromQL info: input to histogram_quantile needed to be fixed for monotonicity")
     assert result.infos[0].endswith(
@@ -100,7 +100,7 @@ def test_scalars_and_time() -> None:
     assert number("time()", 1_500, base) == 1.5
     assert number('scalar(made_total{site="s2"})', MINUTE, base) == 8.0
     assert np.isnan(number("scalar(made_total)", MINUTE, base))
-    assert matrix(Engine().range("end() - start() + step()", 0, 60_000, 20_000, base)) == {
+    assert matrix(QueryEngine().range("end() - start() + step()", 0, 60_000, 20_000, base)) == {
         "": dict.fromkeys((0, 20_000, 40_000, 60_000), 80.0)
     }
 
@@ -108,7 +108,7 @@ def test_scalars_and_time() -> None:
 def test_many_threads_get_the_same_answers() -> None:
     warm()
     base = counters(count=600, samples=40)
-    engine = Engine()
+    engine = QueryEngine()
     queries = ["sum by (site) (rate(made_total[2m]))", "topk(3, made_total)", "avg_over_time(made_total[1m])"]
     wanted = [matrix(engine.range(query, 0, 600_000, 1_000, base)) for query in queries]
     start = threading.Barrier(6)
@@ -135,8 +135,8 @@ def test_no_kernel_is_compiled_for_a_second_form_of_its_arguments() -> None:
         "histogram_quantile(0.5, label_replace(made_total, 'le', '$1', 'site', 's(.)'))",
         "count_values('v', made_total) unless -made_total",
     ):
-        Engine().range(query, 0, 4 * MINUTE, MINUTE, base)
-        Engine().instant(query, MINUTE, base)
+        QueryEngine().range(query, 0, 4 * MINUTE, MINUTE, base)
+        QueryEngine().instant(query, MINUTE, base)
     forms = {}
     for module in pkgutil.walk_packages(evaluate.__path__, f"{evaluate.__name__}."):
         if "kernels" in module.name:
@@ -187,7 +187,7 @@ def test_a_ratio_and_its_complement_share_the_series_out() -> None:
 
 def test_a_matrix_result_has_no_series_without_samples() -> None:
     base = ColumnStore({(("__name__", "m"), ("a", "1")): [(0, 1.0)], (("__name__", "m"), ("a", "2")): []})
-    value = Engine().range("m", 0, MINUTE, MINUTE, base).value
+    value = QueryEngine().range("m", 0, MINUTE, MINUTE, base).value
     assert isinstance(value, MatrixResult)
     assert value.series.count == 1
 
@@ -204,14 +204,14 @@ def test_the_ends_of_a_range_are_samples_if_it_is_anchored_or_smoothed(
     mode: str, wanted: list[tuple[int, float]]
 ) -> None:
     base = ColumnStore({(("__name__", "m"),): [(10_000 * n, 1.0 + n) for n in range(5)]})
-    value = Engine().instant(f"m[20s]{mode}", 35_000, base).value
+    value = QueryEngine().instant(f"m[20s]{mode}", 35_000, base).value
     assert isinstance(value, SamplesResult)
     assert list(zip(value.samples.timestamps.tolist(), value.samples.values.tolist(), strict=True)) == wanted
 
 
 def test_sorting_a_range_is_pointless_and_said_to_be() -> None:
-    result = Engine().range("sort(made_total)", 0, MINUTE, MINUTE, counters())
+    result = QueryEngine().range("sort(made_total)", 0, MINUTE, MINUTE, counters())
     assert [warning.split(" (")[0] for warning in result.warnings] == [
         "PromQL warning: sort is ineffective for range queries since results are always ordered by labels"
     ]
-    assert Engine().instant("sort(made_total)", MINUTE, counters()).warnings == ()
+    assert QueryEngine().instant("sort(made_total)", MINUTE, counters()).warnings == ()

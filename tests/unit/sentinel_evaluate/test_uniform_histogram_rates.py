@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import Histogram, ResetHint, Span
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram, ResetHint
 from harch.sentinel.model.labels import labels
-from harch.sentinel.promql.evaluate.engine import Engine
+from harch.sentinel.promql.evaluate.engine import QueryEngine
 from harch.sentinel.promql.evaluate.ranges import range_histograms
-from harch.sentinel.promql.evaluate.results import MatrixResult
-from harch.testing.promqltest.memory import MemoryStore
+from harch.sentinel.promql.evaluate.values import MatrixResult
+from harch.sentinel.promql.memory_store import MemoryStore
 
 SERIES = labels({"__name__": "took_seconds"})
 _increments = st.lists(st.lists(st.integers(0, 6), min_size=4, max_size=4), min_size=2, max_size=12)
 
 
-def histograms(increments: list[list[int]], resets: list[bool]) -> list[Histogram]:
+def histograms(increments: list[list[int]], resets: list[bool]) -> list[NativeHistogram]:
     """A counter of four buckets that grows, and begins anew where it is told to."""
     levels = [0, 0, 0, 0]
     found = []
@@ -28,23 +28,23 @@ def histograms(increments: list[list[int]], resets: list[bool]) -> list[Histogra
         levels = [(0 if is_reset else level) + more for level, more in zip(levels, grown, strict=True)]
         counts = tuple(map(float, levels))
         found.append(
-            Histogram(
+            NativeHistogram(
                 sum(counts),
                 sum(counts) * 1.5,
                 schema=2,
                 zero_threshold=0.001,
-                positive_spans=(Span(1, 2), Span(3, 2)),
+                positive_spans=(BucketSpan(1, 2), BucketSpan(3, 2)),
                 positive_counts=counts,
             )
         )
     return found
 
 
-def rates(query: str, points: list[Histogram], spacing_ms: int) -> list[tuple[int, Histogram]]:
+def rates(query: str, points: list[NativeHistogram], spacing_ms: int) -> list[tuple[int, NativeHistogram]]:
     store = MemoryStore()
     for place, histogram in enumerate(points):
         store.append(SERIES, place * spacing_ms, histogram)
-    value = Engine().range(query, 0, 120_000, 10_000, store).value
+    value = QueryEngine().range(query, 0, 120_000, 10_000, store).value
     assert isinstance(value, MatrixResult)
     if not value.series.count or value.histograms is None:
         return []
@@ -83,21 +83,21 @@ def _never(*_: object, **__: object) -> None:
     return None
 
 
-def _gauge(histogram: Histogram) -> Histogram:
-    return Histogram(histogram.count, histogram.sum, reset_hint=ResetHint.GAUGE)
+def _gauge(histogram: NativeHistogram) -> NativeHistogram:
+    return NativeHistogram(histogram.count, histogram.sum, reset_hint=ResetHint.GAUGE)
 
 
-def _coarser(histogram: Histogram) -> Histogram:
-    return Histogram(histogram.count, histogram.sum, schema=1)
+def _coarser(histogram: NativeHistogram) -> NativeHistogram:
+    return NativeHistogram(histogram.count, histogram.sum, schema=1)
 
 
 @pytest.mark.parametrize("odd", [_gauge, _coarser])
-def test_what_is_unusual_takes_the_slow_way(odd: Callable[[Histogram], Histogram]) -> None:
+def test_what_is_unusual_takes_the_slow_way(odd: Callable[[NativeHistogram], NativeHistogram]) -> None:
     """One sample of another kind is enough; a gauge among counters must be reported."""
     points = histograms([[1, 1, 1, 1]] * 6, [])
     points[3] = odd(points[3])
     store = MemoryStore()
     for place, histogram in enumerate(points):
         store.append(SERIES, place * 10_000, histogram)
-    result = Engine().instant("rate(took_seconds[1m])", 50_000, store)
+    result = QueryEngine().instant("rate(took_seconds[1m])", 50_000, store)
     assert bool(result.warnings) is (odd is _gauge)

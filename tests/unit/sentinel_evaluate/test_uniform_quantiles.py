@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import CUSTOM_BUCKETS_SCHEMA, Histogram, Span
-from harch.sentinel.promql.evaluate.functions.uniform_quantiles import uniform_quantiles
+from harch.sentinel.model.histograms import CUSTOM_BUCKETS_SCHEMA, BucketSpan, NativeHistogram
+from harch.sentinel.promql.evaluate.uniform_histograms import uniform_quantiles
 from harch.sentinel.promql.histograms.statistics import quantile
 
 _count = st.one_of(st.just(0.0), st.integers(1, 50).map(float), st.floats(0.01, 5.0))
 
 
 @st.composite
-def same_layout(draw: st.DrawFn) -> list[Histogram]:
+def same_layout(draw: st.DrawFn) -> list[NativeHistogram]:
     """Histograms of one layout; counts and totals need not agree, as after scaling or with lost buckets."""
     positive, negative = draw(st.integers(0, 4)), draw(st.integers(0, 4))
     schema, first = draw(st.integers(-2, 4)), draw(st.integers(-3, 3))
@@ -28,15 +28,15 @@ def same_layout(draw: st.DrawFn) -> list[Histogram]:
         zero = draw(_count) if threshold else 0.0
         total = sum(ups) + sum(downs) + zero + draw(st.sampled_from([0.0, 0.0, 3.0]))
         found.append(
-            Histogram(
+            NativeHistogram(
                 total,
                 draw(st.sampled_from([1.0, -7.5, math.nan])),
                 schema,
                 threshold,
                 zero,
-                (Span(first, positive),) if positive else (),
+                (BucketSpan(first, positive),) if positive else (),
                 ups,
-                (Span(first, negative),) if negative else (),
+                (BucketSpan(first, negative),) if negative else (),
                 downs,
             )
         )
@@ -45,7 +45,9 @@ def same_layout(draw: st.DrawFn) -> list[Histogram]:
 
 @settings(max_examples=200, deadline=None)
 @given(histograms=same_layout(), ranks=st.lists(st.floats(-0.1, 1.1), min_size=12, max_size=12))
-def test_what_is_computed_together_is_what_each_would_give(histograms: list[Histogram], ranks: list[float]) -> None:
+def test_what_is_computed_together_is_what_each_would_give(
+    histograms: list[NativeHistogram], ranks: list[float]
+) -> None:
     given_ranks = np.array(ranks[: len(histograms)])
     values, done = uniform_quantiles(histograms, given_ranks)
     for place, histogram in enumerate(histograms):
@@ -57,9 +59,12 @@ def test_what_is_computed_together_is_what_each_would_give(histograms: list[Hist
 
 
 def test_plain_histograms_are_done_and_odd_ones_are_not() -> None:
-    plain = [Histogram(float(n), 1.0, positive_spans=(Span(0, 1),), positive_counts=(float(n),)) for n in range(1, 11)]
-    custom = [Histogram(1.0, 1.0, CUSTOM_BUCKETS_SCHEMA, custom_bounds=(1.0,))] * 10
-    odd = [Histogram(1.0, math.nan, positive_spans=(Span(0, 1),), positive_counts=(1.0,))]
+    plain = [
+        NativeHistogram(float(n), 1.0, positive_spans=(BucketSpan(0, 1),), positive_counts=(float(n),))
+        for n in range(1, 11)
+    ]
+    custom = [NativeHistogram(1.0, 1.0, CUSTOM_BUCKETS_SCHEMA, custom_bounds=(1.0,))] * 10
+    odd = [NativeHistogram(1.0, math.nan, positive_spans=(BucketSpan(0, 1),), positive_counts=(1.0,))]
     _, done = uniform_quantiles([*plain, *custom, *odd], np.full(21, 0.5))
     assert done.tolist() == [True] * 10 + [False] * 11
     assert not uniform_quantiles(plain[:3], np.full(3, 0.5))[1].any()

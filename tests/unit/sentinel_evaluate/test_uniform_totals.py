@@ -9,36 +9,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.sentinel.model.histograms import Histogram, ResetHint, Span
-from harch.sentinel.promql.evaluate.aggregation.uniform_totals import uniform_totals
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram, ResetHint
+from harch.sentinel.promql.evaluate.uniform_histograms import uniform_totals
+from harch.sentinel.promql.histograms.arithmetic import average_of, total_of
 from harch.sentinel.promql.histograms.buckets import indexed
-from harch.sentinel.promql.histograms.totals import average_of, total_of
 
 _count = st.sampled_from([0.0, 0.25, 1.0, 3.0, 1e15])
 
 
-def alike(counts: list[float]) -> Histogram:
-    return Histogram(
+def alike(counts: list[float]) -> NativeHistogram:
+    return NativeHistogram(
         sum(counts),
         2.5 * sum(counts),
         schema=1,
         zero_threshold=0.01,
-        positive_spans=(Span(0, 2), Span(1, 1)),
+        positive_spans=(BucketSpan(0, 2), BucketSpan(1, 1)),
         positive_counts=tuple(counts[:3]),
-        negative_spans=(Span(2, 1),),
+        negative_spans=(BucketSpan(2, 1),),
         negative_counts=tuple(counts[3:]),
         reset_hint=ResetHint.GAUGE,
     )
 
 
-IDLE = Histogram(0.0, 0.0, schema=1, zero_threshold=0.01, reset_hint=ResetHint.GAUGE)
+IDLE = NativeHistogram(0.0, 0.0, schema=1, zero_threshold=0.01, reset_hint=ResetHint.GAUGE)
 _cell = st.one_of(st.none(), st.just(IDLE), st.lists(_count, min_size=4, max_size=4).map(alike))
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(st.lists(_cell, min_size=3, max_size=3), min_size=1, max_size=6))
 @pytest.mark.parametrize("is_mean", [False, True])
-def test_together_is_as_one_by_one(is_mean: bool, rows: list[list[Histogram | None]]) -> None:
+def test_together_is_as_one_by_one(is_mean: bool, rows: list[list[NativeHistogram | None]]) -> None:
     cells = np.empty((len(rows), 3), dtype=np.object_)
     cells[:] = rows
     totals = uniform_totals(cells, is_mean=is_mean)
@@ -56,7 +56,7 @@ def test_together_is_as_one_by_one(is_mean: bool, rows: list[list[Histogram | No
                     assert ours.get(index, 0.0) == pytest.approx(theirs.get(index, 0.0))
 
 
-def buckets(histogram: Histogram) -> tuple[dict[int, float], dict[int, float]]:
+def buckets(histogram: NativeHistogram) -> tuple[dict[int, float], dict[int, float]]:
     return (
         indexed(histogram.positive_spans, histogram.positive_counts),
         indexed(histogram.negative_spans, histogram.negative_counts),
@@ -72,7 +72,7 @@ def buckets(histogram: Histogram) -> tuple[dict[int, float], dict[int, float]]:
         replace(IDLE, sum=float("nan")),
     ],
 )
-def test_what_does_not_fit_is_left_to_the_slow_way(odd: Histogram) -> None:
+def test_what_does_not_fit_is_left_to_the_slow_way(odd: NativeHistogram) -> None:
     cells = np.empty((2, 1), dtype=np.object_)
     cells[:, 0] = [alike([1.0, 2.0, 3.0, 4.0]), odd]
     assert uniform_totals(cells, is_mean=False) is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harch.sentinel.federated.messages import Asker, LogPart, MetricPart, Part, Question, Told, TracePart
-from harch.sentinel.federated.owning.answering import OwnHub, Readers, answer
-from harch.sentinel.federated.owning.memory import Memory
-from harch.sentinel.federated.owning.policy import TelemetryPolicy
+from harch.sentinel.federated.disclosure.answer import OwnHub, TenantReaders, answer
+from harch.sentinel.federated.disclosure.ledger import Memory
+from harch.sentinel.federated.disclosure.policy import TelemetryPolicy
+from harch.sentinel.federated.messages import LogPart, MetricPart, Part, PartResult, Question, Requester, TracePart
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogReadable
 from harch.sentinel.model.spans import SpanReadable
@@ -16,8 +16,8 @@ from harch.testing.federated_telemetry import MemoryMetrics, Points
 MINUTE_MS = 60_000
 HOUR_S = 3600
 NOW_S = 7200.0
-HOME = Asker(hub_id="tangier", country="MA")
-ABROAD = Asker(hub_id="dakar", country="SN")
+HOME = Requester(hub_id="tangier", country="MA")
+ABROAD = Requester(hub_id="dakar", country="SN")
 
 
 def gpu(number: int, name: str = "load", **more: str) -> Labels:
@@ -43,7 +43,7 @@ class Owner:
     ) -> None:
         self.memory = memory or Memory()
         self.now_s = NOW_S
-        readers = Readers(store or MemoryMetrics(series or {}), logs, spans)
+        readers = TenantReaders(store or MemoryMetrics(series or {}), logs, spans)
         self.hub = OwnHub("casablanca", "MA", lambda _: readers, self.memory, policy or TelemetryPolicy())
 
     def ask(
@@ -53,15 +53,15 @@ class Owner:
         at_min: float = 60,
         until_min: float | None = None,
         step_s: float = 60,
-        who: Asker = ABROAD,
-    ) -> Told:
+        who: Requester = ABROAD,
+    ) -> PartResult:
         """One time, or a grid up to another time."""
         start_ms = int(at_min * MINUTE_MS)
         end_ms = start_ms if until_min is None else int(until_min * MINUTE_MS)
         step_ms = 0 if until_min is None else int(step_s * 1000)
         return self.part(MetricPart(expression=expression, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms), who)
 
-    def ask_logs(self, expression: str, *, at_s: int = HOUR_S, who: Asker = ABROAD, limit: int = 100) -> Told:
+    def ask_logs(self, expression: str, *, at_s: int = HOUR_S, who: Requester = ABROAD, limit: int = 100) -> PartResult:
         at_ns = at_s * 10**9
         start_ns = at_ns if expression.startswith("sum") else 0
         return self.part(LogPart(expression=expression, start_ns=start_ns, end_ns=at_ns, step_ns=0, limit=limit), who)
@@ -72,24 +72,24 @@ class Owner:
         by: tuple[str, ...] = (),
         *,
         kind: str = "statistics",
-        who: Asker = ABROAD,
+        who: Requester = ABROAD,
         hours: int = 1,
-    ) -> Told:
+    ) -> PartResult:
         part = TracePart(kind=kind, query=query, start_ns=0, end_ns=hours * HOUR_S * 10**9, by=by)  # type: ignore[arg-type]
         return self.part(part, who)
 
-    def part(self, part: Part, who: Asker = ABROAD) -> Told:
-        question = Question(id="q", tenant="default", asked_by="somebody", parts=(part,))
-        return answer(question, who, self.hub, now_s=self.now_s).told[0]
+    def part(self, part: Part, who: Requester = ABROAD) -> PartResult:
+        question = Question(id="q", tenant="default", requested_by="somebody", parts=(part,))
+        return answer(question, who, self.hub, now_s=self.now_s).results[0]
 
 
-def values(told: Told) -> dict[str, list[float]]:
+def values(told: PartResult) -> dict[str, list[float]]:
     """Values by labels without names: `a100 train`."""
     assert told.refused is None, told.refused
     return {" ".join(value for _, value in one.labels): list(one.values) for one in told.series}
 
 
-def rule(told: Told) -> str:
+def rule(told: PartResult) -> str:
     assert told.refused is not None, told
     assert told.refused.nearest_fix, "a refusal says what would pass"
     return told.refused.rule

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from owner_world import Owner, gpu, rule, steady, values
 
-from harch.sentinel.federated.messages import Asker
-from harch.sentinel.federated.owning.memory import Memory
-from harch.sentinel.federated.owning.policy import TelemetryPolicy
-from harch.sentinel.model.histograms import Histogram, Span
+from harch.sentinel.federated.disclosure.ledger import Memory
+from harch.sentinel.federated.disclosure.policy import TelemetryPolicy
+from harch.sentinel.federated.messages import Requester
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram
 from harch.sentinel.model.labels import Labels
-from harch.testing.federated_attack import MARKS, attack, victim
-from harch.testing.federated_telemetry import Points
+from harch.testing.federated_telemetry import MARKS, Points, attack, victim
 
 K = 5
 
@@ -122,7 +121,7 @@ def test_steps_that_are_not_over_are_named_as_such_and_not_as_small_groups() -> 
     told = Owner(fleet()).ask("sum(load)", at_min=115, until_min=120)
     assert [len(one.at) for one in told.series] == [5]
     assert told.suppressed == 0
-    assert any("young" in text for text in told.warnings)
+    assert any("recent" in text for text in told.warnings)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_a_machine_with_a_bucket_of_its_own_is_not_found_by_leaving_the_bucket_o
 
 def test_a_metric_of_floats_and_histograms_is_not_told() -> None:
     """`stddev` passes over histograms: of two floats among them it would tell the distance."""
-    one = Histogram(3.0, 5.0, 0, 0.0, 0.0, (Span(0, 1),), (3.0,))
+    one = NativeHistogram(3.0, 5.0, 0, 0.0, 0.0, (BucketSpan(0, 1),), (3.0,))
     series = {gpu(number): [(time_ms, one) for time_ms, _ in steady(0.0)] for number in range(8)}
     series |= {gpu(number): steady(7.0 * number) for number in (20, 21)}
     assert rule(Owner(series).ask("stddev(load)")) == "type"
@@ -231,7 +230,7 @@ def test_who_asks_does_not_matter_abroad_and_a_restart_forgets_nothing() -> None
     again = Memory()
     again.replay(kept)
     after = Owner(series, memory=again)
-    abidjan = Asker(hub_id="abidjan", country="CI")
+    abidjan = Requester(hub_id="abidjan", country="CI")
     assert values(after.ask('sum(load{zone="north"})', who=abidjan)) == {}
 
 
@@ -243,7 +242,10 @@ def test_a_full_memory_tells_nothing_new() -> None:
 
 
 def test_an_operator_can_take_away_what_may_be_asked() -> None:
-    owner = Owner(fleet(), policy=TelemetryPolicy(aggregations_abroad=frozenset({"sum"}), functions_abroad=frozenset()))
+    owner = Owner(
+        fleet(),
+        policy=TelemetryPolicy(cross_border_aggregations=frozenset({"sum"}), cross_border_functions=frozenset()),
+    )
     assert values(owner.ask("sum(load)"))
     assert rule(owner.ask("stddev(load)")) == "aggregate"
     assert rule(owner.ask("sum(rate(load[5m]))")) == "function"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.federated.asking.cutting import plan
-from harch.sentinel.federated.asking.log_cutting import plan_lines, plan_logs
-from harch.sentinel.federated.asking.plans import aligned
 from harch.sentinel.federated.messages import LogPart, MetricPart
-from harch.sentinel.promql.evaluate.grid import Grid
+from harch.sentinel.federated.query.log_split import plan_lines, plan_logs
+from harch.sentinel.federated.query.plans import aligned
+from harch.sentinel.federated.query.split import plan
+from harch.sentinel.promql.evaluate.values import StepGrid
 
-GRID = Grid.between(600_000, 1_200_000, 60_000)
+GRID = StepGrid.between(600_000, 1_200_000, 60_000)
 
 
 def parts(expression: str, hub_label: str | None = None) -> list[str]:
@@ -81,8 +81,8 @@ def test_what_needs_single_samples_of_a_range_is_refused_with_a_hint(expression:
 
 def test_a_grid_for_hubs_of_other_countries_is_coarse_and_not_up_to_this_moment() -> None:
     now_ms = 10_000_123
-    assert aligned(Grid.instant(now_ms), now_ms) == Grid.instant(9_900_000)
-    shared = aligned(Grid.between(9_000_001, now_ms, 15_000), now_ms)
+    assert aligned(StepGrid.instant(now_ms), now_ms) == StepGrid.instant(9_900_000)
+    shared = aligned(StepGrid.between(9_000_001, now_ms, 15_000), now_ms)
     assert (shared.start_ms, shared.end_ms, shared.step_ms) == (9_000_000, 9_900_000, 60_000)
 
 
@@ -105,9 +105,9 @@ def test_questions_about_logs_are_cut_in_the_same_way(expression: str, sent: lis
 
 
 def test_lines_and_numbers_are_asked_for_in_different_ways() -> None:
-    with pytest.raises(HarchError, match="lines are no number"):
+    with pytest.raises(HarchError, match="lines are not a number"):
         plan_logs('{a="b"}', GRID)
     with pytest.raises(HarchError, match="numbers"):
         plan_lines('sum(rate({a="b"}[5m]))', start_ns=0, end_ns=1, limit=1)
-    with pytest.raises(HarchError, match="side by side"):
+    with pytest.raises(HarchError, match="all hubs together"):
         plan_logs('quantile_over_time(0.9, {a="b"} | unwrap t [5m]) by (job)', GRID)

@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 from owner_world import HOME, HOUR_S, Owner, rule, values
 
-from harch.sentinel.federated.asking.bodies import heard, lines_together
-from harch.sentinel.federated.asking.log_cutting import plan_lines, plan_logs
-from harch.sentinel.federated.asking.merging import merge
-from harch.sentinel.federated.messages import Answer, Question
-from harch.sentinel.federated.owning.answering import OwnHub, Readers, answer
-from harch.sentinel.federated.owning.memory import Memory
+from harch.sentinel.federated.disclosure.answer import OwnHub, TenantReaders, answer
+from harch.sentinel.federated.disclosure.ledger import Memory
+from harch.sentinel.federated.messages import FederatedAnswer, Question
+from harch.sentinel.federated.query.log_split import plan_lines, plan_logs
+from harch.sentinel.federated.query.merge import lines_together, merge, merge_notes
+from harch.sentinel.logql.evaluate.context import LogQueryOptions
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
-from harch.sentinel.logql.evaluate.lines import Entry
-from harch.sentinel.logql.evaluate.options import LogQueryOptions
+from harch.sentinel.logql.evaluate.lines import LogEntry
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
-from harch.sentinel.promql.evaluate.grid import Grid
-from harch.sentinel.promql.evaluate.results import QueryResult
-from harch.testing.federated_telemetry import difference, shown
+from harch.sentinel.promql.evaluate.values import QueryResult, StepGrid
+from harch.testing.federated_telemetry import difference, result_points
 from harch.testing.telemetry_stores import MemoryLogs
 
 SECOND_NS = 10**9
@@ -140,13 +138,13 @@ def test_equations_over_counts_speak_of_no_fewer_than_k_streams(seed: int) -> No
     assert sizes.min() >= 5
 
 
-def answers(parts: tuple[object, ...], stores: dict[str, MemoryLogs]) -> list[Answer]:
-    asked = Question(id="q", tenant="t", asked_by="me", parts=parts)  # type: ignore[arg-type]
+def answers(parts: tuple[object, ...], stores: dict[str, MemoryLogs]) -> list[FederatedAnswer]:
+    asked = Question(id="q", tenant="t", requested_by="me", parts=parts)  # type: ignore[arg-type]
     found = []
     for hub_id, store in stores.items():
-        owner = OwnHub(hub_id, "MA", lambda _, logs=store: Readers(logs=logs), Memory())  # type: ignore[misc]
+        owner = OwnHub(hub_id, "MA", lambda _, logs=store: TenantReaders(logs=logs), Memory())  # type: ignore[misc]
         told = answer(asked, HOME, owner, now_s=7200.0)
-        found.append(msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=Answer))
+        found.append(msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=FederatedAnswer))
     return found
 
 
@@ -181,7 +179,7 @@ def alike_hubs() -> tuple[dict[str, MemoryLogs], MemoryLogs]:
 )
 def test_numbers_of_logs_over_hubs_are_those_of_one_store(text: str) -> None:
     stores, central = alike_hubs()
-    grid = Grid.between(900_000, 3_300_000, 300_000)
+    grid = StepGrid.between(900_000, 3_300_000, 300_000)
     cut = plan_logs(text, grid)
     merged = merge(cut, answers(cut.parts, stores))
     engine = LogqlEngine()
@@ -190,7 +188,7 @@ def test_numbers_of_logs_over_hubs_are_those_of_one_store(text: str) -> None:
     )
     assert not isinstance(found.value, list)
     assert merged.refused == ()
-    assert difference(shown(merged.result), shown(QueryResult(found.value))) == ""
+    assert difference(result_points(merged.result), result_points(QueryResult(found.value))) == ""
 
 
 def test_lines_of_hubs_of_one_country_come_in_the_order_of_time() -> None:
@@ -200,6 +198,6 @@ def test_lines_of_hubs_of_one_country_come_in_the_order_of_time() -> None:
     lines = lines_together(told, limit=50)
     (all_told,) = answers((cut.part,), {"central": central})
     assert [line.time_ns for line in lines] == [
-        line.time_ns for line in msgspec.json.decode(all_told.told[0].body, type=list[Entry])
+        line.time_ns for line in msgspec.json.decode(all_told.results[0].body, type=list[LogEntry])
     ]
-    assert heard(told).refused == ()
+    assert merge_notes(told).refused == ()

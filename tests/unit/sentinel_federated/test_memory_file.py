@@ -7,33 +7,33 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.federated import memory_file as module
-from harch.sentinel.federated.memory_file import MemoryFile
-from harch.sentinel.federated.owning.memory import Memory
+from harch.sentinel.federated.disclosure import ledger_file as module
+from harch.sentinel.federated.disclosure.ledger import Memory
+from harch.sentinel.federated.disclosure.ledger_file import MemoryFile
 
 SERIES = [(bytes([number]) * 16, bytes([number]) * 16) for number in range(10)]
 
 
-def tell(memory: Memory, members: range) -> bool:
+def admit(memory: Memory, members: range) -> bool:
     bits = memory.bits("acme/up", SERIES)
     assert bits is not None
-    return memory.tell("acme/up", {1: sum(1 << bits[one] for one in members)}, least=5, now_s=0.0)
+    return memory.admit("acme/up", {1: sum(1 << bits[one] for one in members)}, least=5, now_s=0.0)
 
 
 def test_what_was_told_is_known_after_a_restart(tmp_path: Path) -> None:
     first = MemoryFile(tmp_path / "told")
-    assert tell(first.memory, range(5))
+    assert admit(first.memory, range(5))
     first.keep()
     first.close()
     second = MemoryFile(tmp_path / "told")
-    assert not tell(second.memory, range(6))  # the difference would be one source
-    assert tell(second.memory, range(5))
+    assert not admit(second.memory, range(6))  # the difference would be one source
+    assert admit(second.memory, range(5))
 
 
 def test_a_record_that_was_cut_off_is_dropped_and_the_next_one_follows_the_whole_ones(tmp_path: Path) -> None:
     path = tmp_path / "told"
     first = MemoryFile(path)
-    assert tell(first.memory, range(5))
+    assert admit(first.memory, range(5))
     first.keep()
     whole = path.read_bytes()
     for length in range(1, len(whole)):
@@ -46,7 +46,7 @@ def test_a_record_that_was_cut_off_is_dropped_and_the_next_one_follows_the_whole
 def two_records(path: Path) -> bytes:
     first = MemoryFile(path)
     for members in (range(5), range(5, 10)):
-        assert tell(first.memory, members)
+        assert admit(first.memory, members)
         first.keep()
     first.close()
     return path.read_bytes()
@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_put_right_and_said(tmp_path: Path, place: int, caplog:
     path.write_bytes(broken)
     again = MemoryFile(path)
     assert path.read_bytes() == whole
-    assert not tell(again.memory, range(6))
+    assert not admit(again.memory, range(6))
     assert "E0698" in caplog.text
     assert (tmp_path / "told.damaged").read_bytes() == broken
 
@@ -91,21 +91,21 @@ def test_damage_that_cannot_be_put_right_ends_the_telling(tmp_path: Path, place:
 def test_a_large_file_is_written_anew_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "told"
     first = MemoryFile(path)
-    assert tell(first.memory, range(5))
+    assert admit(first.memory, range(5))
     first.keep()
     monkeypatch.setattr(module, "REWRITE_BYTES", 0)
-    assert tell(first.memory, range(5, 10))
+    assert admit(first.memory, range(5, 10))
     first.keep()
     first.close()
     second = MemoryFile(path)
-    assert not tell(second.memory, range(1))
-    assert not tell(second.memory, range(4, 10))
-    assert tell(second.memory, range(10))
+    assert not admit(second.memory, range(1))
+    assert not admit(second.memory, range(4, 10))
+    assert admit(second.memory, range(10))
 
 
 def test_a_disk_that_cannot_be_written_keeps_the_answer_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = MemoryFile(tmp_path / "told")
-    assert tell(first.memory, range(5))
+    assert admit(first.memory, range(5))
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -117,4 +117,4 @@ def test_a_disk_that_cannot_be_written_keeps_the_answer_back(tmp_path: Path, mon
                 first.keep()
     first.keep()  # there is room again: all of it is written
     first.close()
-    assert not tell(MemoryFile(tmp_path / "told").memory, range(6))
+    assert not admit(MemoryFile(tmp_path / "told").memory, range(6))

@@ -6,13 +6,8 @@ import msgspec
 import pytest
 from owner_world import HOME, HOUR_S, Owner, rule
 
-from harch.sentinel.federated.asking.bodies import (
-    ERRORS_UNKNOWN,
-    groups_together,
-    spans_together,
-    traces_together,
-)
-from harch.sentinel.federated.messages import Answer, Told
+from harch.sentinel.federated.messages import FederatedAnswer, PartResult
+from harch.sentinel.federated.query.merge import ERRORS_UNKNOWN, groups_together, spans_together, traces_together
 from harch.sentinel.model.spans import Span, SpanGroup, SpanStatus
 from harch.testing.telemetry_stores import MemorySpans
 
@@ -38,7 +33,7 @@ def store(*spans: Span) -> MemorySpans:
     return kept
 
 
-def groups(told: Told) -> dict[tuple[str, ...], SpanGroup]:
+def groups(told: PartResult) -> dict[tuple[str, ...], SpanGroup]:
     assert told.refused is None, told.refused
     return {group.key: group for group in msgspec.json.decode(told.body or b"[]", type=list[SpanGroup])}
 
@@ -128,9 +123,11 @@ def test_hubs_of_one_country_show_traces_that_touch_both() -> None:
     near = store(span(1, 0), span(2, 0))
     far = store(span(1, 1, service="agent"), span(3, 0))
 
-    def told(kind: str, query: str = "", by: tuple[str, ...] = ()) -> list[Answer]:
+    def told(kind: str, query: str = "", by: tuple[str, ...] = ()) -> list[FederatedAnswer]:
         found = [Owner(spans=spans).ask_spans(query, by, kind=kind, who=HOME) for spans in (near, far)]
-        return [Answer(question_id="q", hub_id=str(n), country="MA", told=(one,)) for n, one in enumerate(found)]
+        return [
+            FederatedAnswer(question_id="q", hub_id=str(n), country="MA", results=(one,)) for n, one in enumerate(found)
+        ]
 
     traces = traces_together(told("search"), limit=10)
     assert [(trace.trace_id[-1], trace.spans) for trace in traces] == [("3", 1), ("2", 1), ("1", 2)]

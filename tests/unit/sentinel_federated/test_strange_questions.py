@@ -9,7 +9,7 @@ from owner_world import ABROAD, HOME, Owner, gpu, steady
 from test_logs_over_hubs import hub
 from test_spans_over_hubs import span, store
 
-from harch.sentinel.federated.messages import Asker, LogPart, MetricPart, Part, TracePart
+from harch.sentinel.federated.messages import LogPart, MetricPart, Part, Requester, TracePart
 
 OWNER = Owner({gpu(number): steady(1.0, 3000, 4000) for number in range(8)}, hub(6), store(*map(span, range(8))))
 
@@ -52,6 +52,6 @@ parts: st.SearchStrategy[Part] = st.one_of(
 @pytest.mark.parametrize("who", [HOME, ABROAD], ids=["home", "abroad"])
 @settings(max_examples=120)
 @given(part=parts)
-def test_any_part_is_told_or_refused(who: Asker, part: Part) -> None:
+def test_any_part_is_told_or_refused(who: Requester, part: Part) -> None:
     told = OWNER.part(part, who)
     assert told.refused is None or told.refused.rule

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harch.sentinel.logql.evaluate.context import LogqlOptions, LogQueryLimits, LogQueryOptions
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
-from harch.sentinel.logql.evaluate.lines import Entry, Window
-from harch.sentinel.logql.evaluate.options import LogLimits, LogqlOptions, LogQueryOptions
+from harch.sentinel.logql.evaluate.lines import LineWindow, LogEntry
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LogBatch, LogReadable, Order
-from harch.sentinel.promql.evaluate.results import MatrixResult, ScalarResult, VectorResult
+from harch.sentinel.model.logs import LineOrder, LogBatch, LogReadable
+from harch.sentinel.promql.evaluate.values import MatrixResult, ScalarResult, VectorResult
 from harch.testing.telemetry_stores import MemoryLogs
 
 S = 1_000_000_000
@@ -35,20 +35,20 @@ def entries(
     query: str,
     *,
     limit: int = 100,
-    order: Order = Order.OLDEST_FIRST,
+    order: LineOrder = LineOrder.OLDEST_FIRST,
     interval_s: int = 0,
-    limits: LogLimits | None = None,
-) -> list[Entry]:
-    engine = LogqlEngine(LogqlOptions(limits or LogLimits()))
+    limits: LogQueryLimits | None = None,
+) -> list[LogEntry]:
+    engine = LogqlEngine(LogqlOptions(limits or LogQueryLimits()))
     tree = engine.tree(query)
     assert isinstance(tree, LogQuery)
-    window = Window(T0, T0 + 3600 * S, order, limit, interval_s * S)
+    window = LineWindow(T0, T0 + 3600 * S, order, limit, interval_s * S)
     value = engine.lines(tree, window, store, T0, LogQueryOptions()).value
     assert isinstance(value, list)
     return value
 
 
-def texts(store: LogReadable, query: str) -> list[str]:
+def bodies(store: LogReadable, query: str) -> list[str]:
     return [entry.text for entry in entries(store, query)]
 
 
@@ -57,10 +57,10 @@ def found_labels(store: LogReadable, query: str) -> list[dict[str, str]]:
 
 
 def at(
-    store: LogReadable, query: str, after_s: int = 60, limits: LogLimits | None = None
+    store: LogReadable, query: str, after_s: int = 60, limits: LogQueryLimits | None = None
 ) -> dict[Labels, float] | float:
     """The value of a query for numbers, so many seconds after T0."""
-    engine = LogqlEngine(LogqlOptions(limits or LogLimits()))
+    engine = LogqlEngine(LogqlOptions(limits or LogQueryLimits()))
     value = engine.instant(engine.tree(query), (T0_S + after_s) * 1000, store, T0, LogQueryOptions()).value
     if isinstance(value, ScalarResult):
         return value.value

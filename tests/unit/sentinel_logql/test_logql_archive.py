@@ -11,7 +11,7 @@ from logql_world import T0, T0_S, S, at, entries, found_labels, over
 
 from harch.sentinel.archive.folder import ArchiveFolder
 from harch.sentinel.model.labels import labels
-from harch.sentinel.model.logs import LogBatch, LogStore, Order
+from harch.sentinel.model.logs import LineOrder, LogBatch, LogStore
 from harch.testing.clock import SimClock
 from harch.testing.telemetry_stores import MemoryLogs
 
@@ -21,7 +21,7 @@ LEVELS = ("info", "warn", "error")
 def batches() -> Iterator[LogBatch]:
     for app in range(4):
         count = 150
-        texts = [
+        bodies = [
             f'{{"level":"{LEVELS[place % 3]}","ms":{place},"ip":"10.0.{app}.{place}"}}'
             if app % 2
             else f'level={LEVELS[place % 3]} ms={place} msg="a.b é {place * 7} (x)"\nsecond line'
@@ -31,7 +31,7 @@ def batches() -> Iterator[LogBatch]:
         metadata = [
             labels({"trace_id": f"t{place % 5}", "app": "hidden" if place % 50 == 0 else ""}) for place in range(count)
         ]
-        yield LogBatch(labels({"app": f"app{app}", "env": "prod" if app else ""}), times, texts, metadata)
+        yield LogBatch(labels({"app": f"app{app}", "env": "prod" if app else ""}), times, bodies, metadata)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ NUMBERS = [
 def test_lines_are_the_same(query: str, stores: tuple[LogStore, MemoryLogs]) -> None:
     archive, memory = stores
     assert found_labels(archive, query) == found_labels(memory, query)
-    for order in (Order.OLDEST_FIRST, Order.NEWEST_FIRST):
+    for order in (LineOrder.OLDEST_FIRST, LineOrder.NEWEST_FIRST):
         ours, plain = (entries(store, query, order=order, limit=7) for store in (archive, memory))
         assert ours == plain
         assert ours

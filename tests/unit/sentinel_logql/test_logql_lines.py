@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from logql_world import T0, S, entries, found_labels, store_of, texts
+from logql_world import T0, S, bodies, entries, found_labels, store_of
 
 from harch.base.errors import HarchError
-from harch.sentinel.logql.evaluate.options import LogLimits
-from harch.sentinel.logql.stages import formatting
-from harch.sentinel.logql.stages.reading import pushed_down
+from harch.sentinel.logql.evaluate.context import LogQueryLimits
+from harch.sentinel.logql.stages import pipeline
+from harch.sentinel.logql.stages.requirements import pushed_down
 from harch.sentinel.logql.syntax.nodes import LogQuery
 from harch.sentinel.logql.syntax.parser import parse
-from harch.sentinel.model.logs import FilterKind, LineFilter, Order
+from harch.sentinel.model.logs import FilterKind, LineFilter, LineOrder
 
 WEB = {"app": "web"}
 LINES = [(0, "GET /a 10.0.0.1 200"), (1, "POST /b 192.168.7.9 500"), (2, "GET /c ::1 404"), (3, "")]
@@ -42,9 +42,9 @@ FILTERS = {
 def test_line_filters_keep_the_right_lines(stage: str, places: list[int]) -> None:
     expected = [LINES[place][1] for place in places]
     store = store_of((WEB, LINES))
-    assert texts(store, f'{{app="web"}} {stage}') == expected
+    assert bodies(store, f'{{app="web"}} {stage}') == expected
     # Behind a stage that may change texts the store cannot help, and the answer is the same.
-    assert texts(store, f'{{app="web"}} | decolorize {stage}') == expected
+    assert bodies(store, f'{{app="web"}} | decolorize {stage}') == expected
 
 
 def test_filters_go_to_the_store_until_texts_change() -> None:
@@ -52,7 +52,7 @@ def test_filters_go_to_the_store_until_texts_change() -> None:
     assert isinstance(tree, LogQuery)
     filters, left = pushed_down(tree.stages)
     assert filters == (LineFilter(FilterKind.CONTAINS, "x"), LineFilter(FilterKind.MATCHES, "(?:y)|(?:z)"))
-    assert [type(stage).__name__ for stage in left] == ["Json", "LabelFilter", "LineFormat", "LineFilter"]
+    assert [type(stage).__name__ for stage in left] == ["Json", "LabelFilter", "LineFormat", "LineFilterStage"]
 
 
 def test_json_flattens_objects_and_keeps_numbers_as_they_are_written() -> None:
@@ -123,7 +123,7 @@ def test_conditions_compare_texts_numbers_durations_sizes_and_addresses(conditio
         (1, "level=error status=500 took=20ms size=5KB ip=172.16.0.1"),
         (2, "level=warn status=404 took=2m size=3MiB ip=10.9.9.9"),
     ]
-    assert texts(store_of((WEB, lines)), f'{{app="web"}} | logfmt | {condition}') == [
+    assert bodies(store_of((WEB, lines)), f'{{app="web"}} | logfmt | {condition}') == [
         lines[place][1] for place in places
     ]
 
@@ -132,7 +132,7 @@ def test_a_value_that_cannot_be_compared_stays_with_an_error() -> None:
     store = store_of((WEB, [(0, "status=oops"), (1, "status=500")]))
     found = found_labels(store, '{app="web"} | logfmt | status > 400')
     assert [one.get("__error__") for one in found] == ["LabelFilterErr", None]
-    assert texts(store, '{app="web"} | logfmt | status > 400 | __error__=""') == ["status=500"]
+    assert bodies(store, '{app="web"} | logfmt | status > 400 | __error__=""') == ["status=500"]
 
 
 def test_what_no_parser_can_read_stays_with_an_error_that_can_be_dropped() -> None:
@@ -140,7 +140,7 @@ def test_what_no_parser_can_read_stays_with_an_error_that_can_be_dropped() -> No
     found = found_labels(store, '{app="web"} | json')
     assert [one.get("__error__", "") for one in found] == ["JSONParserErr", "JSONParserErr", ""]
     assert found_labels(store, '{app="web"} | json | drop __error__')[0] == {"app": "web"}
-    assert texts(store, '{app="web"} | json | __error__="JSONParserErr"') == ["no json", "[1]"]
+    assert bodies(store, '{app="web"} | json | __error__="JSONParserErr"') == ["no json", "[1]"]
 
 
 def test_metadata_is_a_label_below_what_is_extracted_and_beside_the_streams() -> None:
@@ -153,7 +153,7 @@ def test_metadata_is_a_label_below_what_is_extracted_and_beside_the_streams() ->
             ],
         )
     )
-    assert texts(store, '{app="web"} | trace_id="t2"') == ["x"]
+    assert bodies(store, '{app="web"} | trace_id="t2"') == ["x"]
     first = entries(store, '{app="web"} | logfmt')[0]
     assert dict(first.stream) == {"app": "web"}
     assert dict(first.metadata) == {"app_extracted": "meta"}
@@ -181,7 +181,7 @@ TEMPLATES = {
 def test_templates_rewrite_lines(template: str, expected: str) -> None:
     store = store_of((WEB, [(0, 'msg="hi there" n=5')]))
     quoted = json.dumps(template)
-    assert texts(store, f'{{app="web"}} | logfmt | line_format {quoted}') == [expected]
+    assert bodies(store, f'{{app="web"}} | logfmt | line_format {quoted}') == [expected]
 
 
 def test_a_template_that_fails_leaves_the_line_with_an_error() -> None:
@@ -216,12 +216,12 @@ def test_labels_are_renamed_written_dropped_and_kept() -> None:
 
 
 def test_colours_are_taken_out() -> None:
-    assert texts(store_of((WEB, [(0, "\x1b[31mred\x1b[0m plain")])), '{app="web"} | decolorize') == ["red plain"]
+    assert bodies(store_of((WEB, [(0, "\x1b[31mred\x1b[0m plain")])), '{app="web"} | decolorize') == ["red plain"]
 
 
 def test_lines_come_in_the_order_asked_for_up_to_the_limit() -> None:
     store = store_of((WEB, [(second, f"a{second}") for second in range(5)]), ({"app": "db"}, [(2, "b")]))
-    newest = entries(store, '{app=~".+"}', limit=3, order=Order.NEWEST_FIRST)
+    newest = entries(store, '{app=~".+"}', limit=3, order=LineOrder.NEWEST_FIRST)
     assert [entry.text for entry in newest] == ["a4", "a3", "b"]
     oldest = entries(store, '{app=~".+"} | logfmt | app!=""', limit=4)
     assert [entry.text for entry in oldest] == ["a0", "a1", "b", "a2"]
@@ -234,10 +234,10 @@ def test_lines_with_endless_fields_and_templates_that_flood_are_refused(monkeypa
         entries(store_of((WEB, fields)), '{app="web"} | json | k0_0="v"')
     assert caught.value.code == "E0687"
     assert len(entries(store_of((WEB, fields)), '{app="web"} | json one="k0_0" | one="v"')) == 1
-    monkeypatch.setattr(formatting, "WRITTEN_CHARS_MAX", 100_000)
+    monkeypatch.setattr(pipeline, "WRITTEN_CHARS_MAX", 100_000)
     lines = [(second, "x") for second in range(20)]
     flood = "{{ repeat 10000 `x` }}"
-    with pytest.raises(HarchError, match="templates write more") as caught:
+    with pytest.raises(HarchError, match="templates produce more") as caught:
         entries(store_of((WEB, lines)), f'{{app="web"}} | line_format "{flood}" | app=""')
     assert caught.value.code == "E0687"
 
@@ -248,5 +248,5 @@ def test_more_lines_than_one_answer_may_have_are_refused() -> None:
         entries(store, '{app="web"}', limit=6000)
     assert caught.value.code == "E0687"
     with pytest.raises(HarchError) as caught:
-        entries(store, '{app="web"}', limits=LogLimits(result_bytes_max=1000))
+        entries(store, '{app="web"}', limits=LogQueryLimits(result_bytes_max=1000))
     assert caught.value.code == "E0687"

@@ -8,11 +8,10 @@ import pytest
 from logql_world import T0, T0_S, S, at, over, store_of
 
 from harch.base.errors import HarchError
+from harch.sentinel.logql.evaluate.context import LogQueryLimits, LogQueryOptions
 from harch.sentinel.logql.evaluate.engine import LogqlEngine
-from harch.sentinel.logql.evaluate.options import LogLimits, LogQueryOptions
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import LogChunk, LogRequest
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.labels import Labels, Matcher, labels
+from harch.sentinel.model.logs import LineChunk, LogRequest
 from harch.testing.telemetry_stores import MemoryLogs
 
 WEB, DB = {"app": "web", "env": "prod"}, {"app": "db"}
@@ -132,15 +131,15 @@ class Noting(MemoryLogs):
         super().__init__()
         self.asked: list[LogRequest] = []
 
-    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LogChunk]:
+    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LineChunk]:
         self.asked.append(request)
         for chunk in super().scan(request, stopped):
-            yield LogChunk(
+            yield LineChunk(
                 chunk.streams,
                 chunk.stream_at,
                 chunk.times_ns,
                 chunk.text_bytes,
-                chunk.texts if request.with_texts else (),
+                chunk.bodies if request.with_bodies else (),
                 chunk.metadata if request.with_metadata else (),
             )
 
@@ -165,7 +164,7 @@ def test_only_columns_that_matter_are_read(query: str, columns: tuple[bool, bool
     store, full = Noting(), small_store()
     store._lines = full._lines
     assert at(store, query) == at(full, query)
-    assert [(one.with_texts, one.with_metadata) for one in store.asked] == [columns]
+    assert [(one.with_bodies, one.with_metadata) for one in store.asked] == [columns]
 
 
 def test_a_trace_id_is_looked_for_by_the_store() -> None:
@@ -180,9 +179,9 @@ def test_a_trace_id_is_looked_for_by_the_store() -> None:
 def test_too_many_series_are_refused_and_so_is_a_query_that_takes_too_long() -> None:
     store = store_of((DB, [(second, f"n={second}") for second in range(50)]))
     with pytest.raises(HarchError) as caught:
-        at(store, 'count_over_time({app="db"} | logfmt [1m])', limits=LogLimits(series_max=10))
+        at(store, 'count_over_time({app="db"} | logfmt [1m])', limits=LogQueryLimits(series_max=10))
     assert caught.value.code == "E0687"
-    assert at(store, 'sum(count_over_time({app="db"} | logfmt [1m]))', limits=LogLimits(series_max=10))
+    assert at(store, 'sum(count_over_time({app="db"} | logfmt [1m]))', limits=LogQueryLimits(series_max=10))
     engine = LogqlEngine()
     tree = engine.tree('count_over_time({app="db"}[1m])')
     with pytest.raises(HarchError) as caught:
@@ -197,4 +196,4 @@ def test_counting_lines_and_bytes_looks_at_no_text() -> None:
     store = Noting()
     store._lines = small_store()._lines
     found = LogqlEngine().counted((), T0, T0 + 60 * S, store, T0, LogQueryOptions())
-    assert (found.lines, store.asked[0].with_texts) == (90, False)
+    assert (found.lines, store.asked[0].with_bodies) == (90, False)

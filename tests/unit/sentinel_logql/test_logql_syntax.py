@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harch.sentinel.logql.syntax import stages
-from harch.sentinel.logql.syntax.failures import LogqlSyntaxError
+from harch.sentinel.logql.syntax import nodes
+from harch.sentinel.logql.syntax.cursor import LogqlSyntaxError
 from harch.sentinel.logql.syntax.nodes import BinaryOperation, LogQuery, RangeAggregation
 from harch.sentinel.logql.syntax.parser import parse, parse_log_query, parse_matchers
 from harch.sentinel.logql.syntax.printer import to_text
-from harch.sentinel.logql.syntax.units import duration_ns, format_bytes, format_duration, size_bytes
+from harch.sentinel.logql.text.values import duration_ns, format_bytes, format_duration, size_bytes
 
 NORMAL_FORMS = {
     '{a="b"}': '{a="b"}',
@@ -70,44 +70,44 @@ MISTAKES = {
     "": "1:1: parse error: no expression found in input",
     "{}": "empty-compatible",
     '{a=~".*"}': "empty-compatible",
-    '{"b"}': "streams have labels and no name",
+    '{"b"}': "streams have labels but no name",
     "{a='b'}": "1:4: parse error: unexpected character: '''",
     '{a="b"': 'unexpected end of input in label matching, expected "," or "}"',
     '{a="b"} |= x': "1:12: parse error: unexpected identifier",
     '{a="b"} |~ "("': "error parsing regexp",
     '{a="b"} | jso': "expected a comparison",
     '{a="b"} | json | regexp "a"': "named capture",
-    '{a="b"} | pattern "<a><b>"': "two captures need a text between them",
+    '{a="b"} | pattern "<a><b>"': "two captures need text between them",
     '{a="b"} | pattern "x"': "at least one capture needs a name",
-    '{a="b"} | pattern "<a> <a>"': "one capture only",
-    '{a="b"} |> "<a>"': "takes `<_>` only",
+    '{a="b"} | pattern "<a> <a>"': "capture names must be unique",
+    '{a="b"} |> "<a>"': "takes only `<_>`",
     '{a="b"} | logfmt --what': "logfmt has no flag --what",
-    '{a="b"} | json x="["': "no path to a field",
-    '{a="b"} |= ip("x")': "names no addresses",
+    '{a="b"} | json x="["': "not a path to a field",
+    '{a="b"} |= ip("x")': "not an address or range",
     '{a="b"} |~ ip("1.1.1.1")': "ip() takes `|=` and `!=` only",
     '{a="b"} | c =~ 5': "a regular expression in quotes",
     '{a="b"} | c > "x"': "expected =, !=, =~ or !~",
     '{a="b"} | line_format "{{.a"': "parse error",
     '{a="b"} | line_format "{{ .a | nope }}"': "function `nope` is not defined",
-    '{a="b"} | label_format c=d, c="e"': "written twice",
+    '{a="b"} | label_format c=d, c="e"': "set twice",
     '{a="b"} | label_format __error__="x"': "cannot be formatted",
     'rate({a="b"})': "rate needs a range",
-    'rate({a="b"}[5m][5m])': "a range already",
-    'rate({a="b"}[0s])': "longer than nothing",
-    'rate({a="b"} offset 5m)': "offset stands after the range",
+    'rate({a="b"}[5m][5m])': "a range is already set",
+    'rate({a="b"}[0s])': "longer than 0",
+    'rate({a="b"} offset 5m)': "offset must follow the range",
     'count_over_time({a="b"} | unwrap c [5m])': "takes no unwrap",
     'sum_over_time({a="b"}[5m])': "needs values to work on",
     'sum_over_time({a="b"} | unwrap c [5m]) by (d)': "grouping not allowed for sum_over_time",
     'sum_over_time({a="b"} | unwrap c | json [5m])': "expected a comparison",
     'sum_over_time({a="b"} | unwrap c | unwrap d [5m])': "once in a pipeline",
     'sum_over_time({a="b"} | unwrap nope(c) [5m])': "duration()",
-    'sum({a="b"})': "lines are no number",
+    'sum({a="b"})': "lines are not a number",
     '{a="b"} + 1': "unexpected <op:+>",
-    '1 + {a="b"}': "lines are no number",
+    '1 + {a="b"}': "lines are not a number",
     "sum(1)": "sum takes a vector",
     'topk(0, rate({a="b"}[1m]))': "a whole number above 0",
     'topk(1.5, rate({a="b"}[1m]))': "a whole number above 0",
-    'approx_topk(1, rate({a="b"}[1m]))': "approx_topk is not offered",
+    'approx_topk(1, rate({a="b"}[1m]))': "approx_topk is not supported",
     'sort(rate({a="b"}[1m])) by (c)': "takes no grouping",
     "foo(1)": "unknown function foo",
     "vector(1) and 2": "joins vectors, not numbers",
@@ -160,7 +160,7 @@ def test_the_parts_of_a_query_know_where_they_stand() -> None:
     assert isinstance(tree.left, RangeAggregation)
     assert query[tree.left.span.start : tree.left.span.end] == 'rate({a="b"} |= "x" [5m])'
     stage = tree.left.query.stages[0]
-    assert isinstance(stage, stages.LineFilter)
+    assert isinstance(stage, nodes.LineFilterStage)
     assert query[stage.span.start : stage.span.end] == '|= "x"'
 
 

@@ -14,13 +14,10 @@ from typing import Any
 import cramjam
 import pytest
 
-from harch.sentinel.node.frame import Frame
 from harch.sentinel.node.gpus import NvidiaGpus
-from harch.sentinel.node.host import Host
-from harch.sentinel.node.readings import Reading, series
-from harch.sentinel.node.sender import Sender
-from harch.sentinel.node.spool import Spool
-from harch.sentinel.node.tasks import RunningTask, TaskUsage
+from harch.sentinel.node.sender import Frame, MetricSender
+from harch.sentinel.node.sensors import Host, RunningTask, SensorReading, TaskUsage, series
+from harch.sentinel.node.spool import RequestSpool
 from harch.testing.clock import SimClock
 
 NOW = 1_700_000_000_000
@@ -71,25 +68,25 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
 
 def test_a_frame_changes_only_its_values_until_the_series_change() -> None:
     frame = Frame([("hub_name", "dakhla"), ("job", "node")])
-    one = [Reading(series("a", {"cpu": "0"}), 1.5), Reading(series("b", {"job": "gpu"}), -0.0)]
+    one = [SensorReading(series("a", {"cpu": "0"}), 1.5), SensorReading(series("b", {"job": "gpu"}), -0.0)]
     assert decoded(bytes(frame.filled(one, NOW))) == [
         ({"__name__": "a", "cpu": "0", "hub_name": "dakhla", "job": "node"}, 1.5, NOW),
         ({"__name__": "b", "hub_name": "dakhla", "job": "gpu"}, 0.0, NOW),
     ]
-    two = [Reading(one[0].labels, 2.5), one[1]]
+    two = [SensorReading(one[0].labels, 2.5), one[1]]
     assert [value for _, value, _ in decoded(bytes(frame.filled(two, NOW + 15_000)))] == [2.5, 0.0]
-    three = [*two, Reading(series("c"), 3.0)]
+    three = [*two, SensorReading(series("c"), 3.0)]
     assert len(decoded(bytes(frame.filled(three, NOW)))) == 3
 
 
 def test_a_clock_before_1971_is_said_and_not_sent() -> None:
     with pytest.raises(ValueError, match="clock"):
-        Frame([]).filled([Reading(series("a"), 1.0)], 12)
+        Frame([]).filled([SensorReading(series("a"), 1.0)], 12)
 
 
 def test_labels_are_sorted_and_long_ones_survive() -> None:
     frame = Frame([("z", "x" * 300)])
-    ((pairs, _, _),) = decoded(bytes(frame.filled([Reading(series("a"), 1.0)], NOW)))
+    ((pairs, _, _),) = decoded(bytes(frame.filled([SensorReading(series("a"), 1.0)], NOW)))
     assert pairs["z"] == "x" * 300
     assert list(pairs) == sorted(pairs)
 
@@ -160,11 +157,11 @@ def test_gpus_are_told_under_the_names_that_dashboards_know() -> None:
 
 
 def test_a_spool_keeps_order_over_a_restart_and_stays_below_its_limit(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, bytes_max=25)
+    spool = RequestSpool(tmp_path, bytes_max=25)
     for body in (b"a" * 10, b"b" * 10, b"c" * 10):
         spool.add(body)
     assert spool.dropped == 1
-    again = Spool(tmp_path, bytes_max=25)
+    again = RequestSpool(tmp_path, bytes_max=25)
     assert again.oldest() == b"b" * 10
     again.take()
     assert again.oldest() == b"c" * 10
@@ -176,13 +173,13 @@ def test_a_spool_keeps_order_over_a_restart_and_stays_below_its_limit(tmp_path: 
 
 
 def test_a_body_that_is_not_as_it_was_written_is_set_aside_and_never_sent(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = RequestSpool(tmp_path)
     for body in (b"first body", b"second body"):
         spool.add(body)
     (tmp_path / "000000000000.rw").write_bytes(b"of an older release")
     path = next(tmp_path.glob("000000000001-*.rw"))
     path.write_bytes(b"firsT body")
-    again = Spool(tmp_path)
+    again = RequestSpool(tmp_path)
     sent = []
     while (body := again.oldest()) is not None:
         sent.append(body)
@@ -193,8 +190,8 @@ def test_a_body_that_is_not_as_it_was_written_is_set_aside_and_never_sent(tmp_pa
 
 
 class _Sensor:
-    def read(self) -> Iterator[Reading]:
-        yield Reading(series("load"), 1.0)
+    def read(self) -> Iterator[SensorReading]:
+        yield SensorReading(series("load"), 1.0)
 
 
 async def test_what_cannot_be_sent_waits_and_is_sent_in_order(tmp_path: Path) -> None:
@@ -215,8 +212,8 @@ async def test_what_cannot_be_sent_waits_and_is_sent_in_order(tmp_path: Path) ->
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    spool = Spool(tmp_path)
-    sender = Sender(f"http://127.0.0.1:{port}/api/v1/write", lambda: "secret", [], [_Sensor()], spool, clock)
+    spool = RequestSpool(tmp_path)
+    sender = MetricSender(f"http://127.0.0.1:{port}/api/v1/write", lambda: "secret", [], [_Sensor()], spool, clock)
     statuses.extend([503, 503])
     await sender.step()
     await sender.step()
@@ -255,9 +252,9 @@ def test_work_is_told_with_all_processes_of_its_session(tmp_path: Path) -> None:
 
 
 async def test_a_clock_that_is_years_off_does_not_end_the_telemetry(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = RequestSpool(tmp_path)
     clock = SimClock(datetime(1970, 1, 1, tzinfo=UTC))
-    sender = Sender("http://127.0.0.1:1/", lambda: "", [], [_Sensor()], spool, clock)
+    sender = MetricSender("http://127.0.0.1:1/", lambda: "", [], [_Sensor()], spool, clock)
     await sender.step()
     assert len(spool) == 0
     await clock.advance(60 * 365 * 86_400)

@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.sentinel.collect.loki.push_protobuf import read_protobuf, unpacked
+from harch.sentinel.collect.loki import read_protobuf, unpacked
+from harch.sentinel.log_shipper import records
+from harch.sentinel.log_shipper import tail as following_module
+from harch.sentinel.log_shipper.records import OWN_LOGGER, ShippedLine, ShippingHandler
+from harch.sentinel.log_shipper.shipper import Shipper, push_body
+from harch.sentinel.log_shipper.tail import OutputSource, OutputTail, file_source
 from harch.sentinel.model import logs
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LogBatch
-from harch.sentinel.node.spool import Spool
-from harch.sentinel.own_logs import following as following_module
-from harch.sentinel.own_logs import line
-from harch.sentinel.own_logs.following import Following, Source, file_source
-from harch.sentinel.own_logs.handler import OWN_LOGGER, ShippingHandler
-from harch.sentinel.own_logs.line import Line
-from harch.sentinel.own_logs.push_body import push_body
-from harch.sentinel.own_logs.shipper import Shipper
+from harch.sentinel.node.spool import RequestSpool
 from harch.testing.clock import SimClock
 
 HUB: Labels = (("hub", "dakhla"), ("job", "harchos-hub"))
@@ -44,15 +42,15 @@ class Sentinel:
         return self.status
 
     @property
-    def texts(self) -> list[str]:
-        return [text for _, batch in self.got for text in batch.texts]
+    def bodies(self) -> list[str]:
+        return [text for _, batch in self.got for text in batch.bodies]
 
 
 class World:
-    def __init__(self, folder: Path, following: Following | None = None, *, lines_max: int = 100) -> None:
+    def __init__(self, folder: Path, following: OutputTail | None = None, *, lines_max: int = 100) -> None:
         self.sentinel = Sentinel()
         self.handler = ShippingHandler(lines_max=lines_max)
-        self.spool = Spool(folder / "spool", 4000)
+        self.spool = RequestSpool(folder / "spool", 4000)
         self.shipper = Shipper(HUB, self.handler, self.spool, self.sentinel, SimClock(), following)
         self.log = logging.Logger("test", logging.DEBUG)  # of its own: no other handler hears it
         self.log.addHandler(self.handler)
@@ -69,9 +67,9 @@ def test_a_record_becomes_a_line_with_level_logger_and_trace(tmp_path: Path) -> 
     world.shipper.step()
     ((tenant, batch),) = world.sentinel.got
     assert (tenant, batch.labels) == ("default", HUB)
-    assert batch.texts[0] == "placed w1"
-    assert batch.texts[1].startswith("it broke\nTraceback")
-    assert batch.texts[1].endswith("ValueError: inside")
+    assert batch.bodies[0] == "placed w1"
+    assert batch.bodies[1].startswith("it broke\nTraceback")
+    assert batch.bodies[1].endswith("ValueError: inside")
     assert dict(batch.metadata[0]) == {
         "level": "warn", "logger": world.log.name, "trace_id": "ab" * 16, "span_id": "cd" * 8,
     }  # fmt: skip
@@ -100,7 +98,7 @@ def test_lines_wait_on_disk_while_sentinel_is_away_and_follow_in_order(tmp_path:
     again = World(tmp_path)  # the process was started anew
     again.log.info("back")
     again.shipper.step()
-    assert again.sentinel.texts == ["while 0", "while 503", "while 429", "back"]
+    assert again.sentinel.bodies == ["while 0", "while 503", "while 429", "back"]
     assert len(again.spool) == 0
 
 
@@ -110,11 +108,11 @@ def test_what_has_no_room_is_counted_and_told(tmp_path: Path) -> None:
         world.log.info("line %d", number)
     assert world.shipper.counts.dropped == 15
     world.shipper.step()
-    assert world.sentinel.texts[0] == "15 lines or pushes of this process were dropped: no room"
-    assert len(world.sentinel.texts) == 11
+    assert world.sentinel.bodies[0] == "15 lines or pushes of this process were dropped: spool full"
+    assert len(world.sentinel.bodies) == 11
     world.log.info("next")
     world.shipper.step()
-    assert world.sentinel.texts[-1] == "next"
+    assert world.sentinel.bodies[-1] == "next"
     world.sentinel.status = 0
     for number in range(40):
         world.log.info("%d %s", number, number * 7919 * "x"[:1])
@@ -137,7 +135,7 @@ def test_nothing_that_a_record_does_reaches_the_process(tmp_path: Path) -> None:
     finally:
         logging.getLogger(OWN_LOGGER).removeHandler(world.handler)
     world.shipper.step()
-    assert world.sentinel.texts[-1] == "lone ? surrogate"
+    assert world.sentinel.bodies[-1] == "lone ? surrogate"
     assert world.handler.dropped == 2
 
 
@@ -154,7 +152,7 @@ def test_a_thread_ships_and_the_last_lines_go_out_at_the_end(tmp_path: Path) -> 
     world.shipper.start()
     world.log.info("last words")
     world.shipper.close()
-    assert world.sentinel.texts == ["last words"]
+    assert world.sentinel.bodies == ["last words"]
 
 
 class Output:
@@ -163,16 +161,16 @@ class Output:
     def __init__(self) -> None:
         self.data, self.gone, self.ended, self.time_ns = b"", 0, False, 1_000_000_000
 
-    def source(self, name: str = "t") -> Source:
-        return Source(name, "tenant-a", TASK, self.read, self.ended, (("rank", "0"),))
+    def source(self, name: str = "t") -> OutputSource:
+        return OutputSource(name, "tenant-a", TASK, self.read, self.ended, (("rank", "0"),))
 
     def read(self, offset: int, bytes_max: int) -> tuple[int, bytes, int, int]:
         begin = max(offset, self.gone)
         return begin, self.data[begin : begin + bytes_max], len(self.data), self.time_ns
 
 
-def follower(folder: Path, *outputs: Output) -> Following:
-    return Following(folder / "told.json", lambda: [one.source(f"t{at}") for at, one in enumerate(outputs)])
+def follower(folder: Path, *outputs: Output) -> OutputTail:
+    return OutputTail(folder / "told.json", lambda: [one.source(f"t{at}") for at, one in enumerate(outputs)])
 
 
 def test_output_of_tasks_goes_to_its_tenant_line_by_line_and_once(tmp_path: Path) -> None:
@@ -180,7 +178,7 @@ def test_output_of_tasks_goes_to_its_tenant_line_by_line_and_once(tmp_path: Path
     world = World(tmp_path, follower(tmp_path, output))
     output.data = b"one\r\ntwo\nhalf"
     world.shipper.step()
-    assert world.sentinel.texts == ["one", "two"]
+    assert world.sentinel.bodies == ["one", "two"]
     assert world.sentinel.got[0][0] == "tenant-a"
     assert world.sentinel.got[0][1].labels == TASK
     output.data += b" a line\n"
@@ -190,7 +188,7 @@ def test_output_of_tasks_goes_to_its_tenant_line_by_line_and_once(tmp_path: Path
     output.ended = True
     again.shipper.step()
     again.shipper.step()
-    assert again.sentinel.texts == ["half a line", "no end"]
+    assert again.sentinel.bodies == ["half a line", "no end"]
     times = [time for _, batch in (*world.sentinel.got, *again.sentinel.got) for time in batch.times_ns]
     assert times[:2] == sorted(times[:2])
     assert times[2:] == sorted(times[2:])
@@ -205,7 +203,7 @@ def test_output_waits_where_it_is_while_sentinel_is_away_and_what_is_gone_is_tol
     output.gone = 8
     world.sentinel.status = 204
     world.shipper.step()
-    assert world.sentinel.texts == ["(8 bytes of output were gone before they could be kept)", "three"]
+    assert world.sentinel.bodies == ["(8 bytes of output were lost before they could be stored)", "three"]
     assert world.shipper.counts.lost_bytes == 8
 
 
@@ -218,20 +216,20 @@ def test_one_loud_task_does_not_silence_the_others(tmp_path: Path, monkeypatch: 
     world = World(tmp_path, follower(tmp_path, *outputs))
     for _ in range(3):
         world.shipper.step()
-    assert set(world.sentinel.texts) == {f"task {place}" for place in range(5)}
+    assert set(world.sentinel.bodies) == {f"task {place}" for place in range(5)}
 
 
 def test_log_files_of_workers_are_followed_also_when_they_begin_anew(tmp_path: Path) -> None:
     path = tmp_path / "sense-1.log"
     path.write_text("2026-01-01 10:00:00,000 WARNING harch.x slow\nplain\n")
-    following = Following(tmp_path / "told.json", lambda: [file_source(path, "t", TASK, (("worker", "sense-1"),))])
+    following = OutputTail(tmp_path / "told.json", lambda: [file_source(path, "t", TASK, (("worker", "sense-1"),))])
     world = World(tmp_path, following)
     world.shipper.step()
     path.write_text("anew\n")
     world.shipper.step()
     path.unlink()
     world.shipper.step()
-    assert world.sentinel.texts == ["2026-01-01 10:00:00,000 WARNING harch.x slow", "plain", "anew"]
+    assert world.sentinel.bodies == ["2026-01-01 10:00:00,000 WARNING harch.x slow", "plain", "anew"]
     assert world.sentinel.got[0][1].metadata[0] == (("level", "warn"), ("worker", "sense-1"))
 
 
@@ -247,23 +245,23 @@ def test_log_files_of_workers_are_followed_also_when_they_begin_anew(tmp_path: P
     st.text(st.characters(codec="utf-8"), min_size=1),
 )
 def test_what_is_pushed_by_hand_is_what_sentinel_reads(told: list[tuple[int, str, dict[str, str]]], value: str) -> None:
-    lines = [Line(time_ns, text, tuple(sorted(more.items()))) for time_ns, text, more in told]
+    lines = [ShippedLine(time_ns, text, tuple(sorted(more.items()))) for time_ns, text, more in told]
     (batch,) = read_protobuf(push_body([((("job", value),), lines)])).batches
     assert batch.labels == (("job", value),)
     assert list(batch.times_ns) == [line.time_ns for line in lines]
-    assert list(batch.texts) == [line.text for line in lines]
+    assert list(batch.bodies) == [line.text for line in lines]
     assert list(batch.metadata or [()] * len(lines)) == [line.metadata for line in lines]
 
 
 def test_an_agent_ships_without_numpy() -> None:
     """NumPy alone would take a quarter of an agent's memory."""
-    names = "harch.cli.agent_logs, harch.sentinel.own_logs.shipper, harch.sentinel.own_logs.handler"
+    names = "harch.cli.agent_logs, harch.sentinel.log_shipper.shipper, harch.sentinel.log_shipper.records"
     program = f"import sys, {names}; sys.exit('numpy' in sys.modules or 'httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_levels_and_traces_are_called_as_in_the_model() -> None:
-    assert (line.LEVEL, line.TRACE_ID, line.SPAN_ID) == (logs.LEVEL, logs.TRACE_ID, logs.SPAN_ID)
+    assert (records.LEVEL, records.TRACE_ID, records.SPAN_ID) == (logs.LEVEL, logs.TRACE_ID, logs.SPAN_ID)
 
 
 def test_a_tenant_that_sentinel_cannot_keep_stops_nobody_else(tmp_path: Path) -> None:
@@ -271,10 +269,10 @@ def test_a_tenant_that_sentinel_cannot_keep_stops_nobody_else(tmp_path: Path) ->
     odd.data = good.data = b"said\n"
     names = {"a": ("evil\r\nX-Api-Key: x", odd), "b": ("acme", good)}
 
-    def sources() -> list[Source]:
-        return [Source(name, tenant, TASK, output.read) for name, (tenant, output) in names.items()]
+    def sources() -> list[OutputSource]:
+        return [OutputSource(name, tenant, TASK, output.read) for name, (tenant, output) in names.items()]
 
-    world = World(tmp_path, Following(tmp_path / "told.json", sources))
+    world = World(tmp_path, OutputTail(tmp_path / "told.json", sources))
     world.shipper.step()
     assert [tenant for tenant, _ in world.sentinel.got] == ["acme"]
     assert world.shipper.counts.refused == 1

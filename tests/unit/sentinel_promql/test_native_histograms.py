@@ -7,19 +7,46 @@ import math
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import Histogram, ResetHint, Span
-from harch.sentinel.promql.histograms.arithmetic import IncompatibleHistograms, add, divided, scaled, subtract
-from harch.sentinel.promql.histograms.buckets import all_buckets, exponential_bound, packed
-from harch.sentinel.promql.histograms.layout import at_schema, compacted, same, with_zero_threshold
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram, ResetHint
+from harch.sentinel.promql.histograms.arithmetic import (
+    IncompatibleHistograms,
+    add,
+    average_of,
+    divided,
+    scaled,
+    subtract,
+    total_of,
+)
+from harch.sentinel.promql.histograms.buckets import (
+    all_buckets,
+    at_schema,
+    compacted,
+    exponential_bound,
+    packed,
+    same,
+    with_zero_threshold,
+)
+from harch.sentinel.promql.histograms.counters import (
+    HistogramWarning,
+    counter_increase,
+    detect_reset,
+    gauge_change,
+    last_change,
+    with_hint_after,
+)
 from harch.sentinel.promql.histograms.notation import describe, read_histogram, write_histogram
-from harch.sentinel.promql.histograms.resets import detect_reset, with_hint_after
-from harch.sentinel.promql.histograms.statistics import deviation, fraction, mean, quantile, variance
-from harch.sentinel.promql.histograms.totals import average_of, total_of
-from harch.sentinel.promql.histograms.trimming import trim_above, trim_below
-from harch.sentinel.promql.histograms.windows import Finding, counter_increase, gauge_change, last_change
+from harch.sentinel.promql.histograms.statistics import (
+    deviation,
+    fraction,
+    mean,
+    quantile,
+    trim_above,
+    trim_below,
+    variance,
+)
 
 
-def h(inside: str) -> Histogram:
+def h(inside: str) -> NativeHistogram:
     return read_histogram("{{" + inside + "}}").histogram
 
 
@@ -39,7 +66,7 @@ def test_buckets_come_in_order_with_the_zero_bucket_between() -> None:
 
 
 def test_neighbours_share_a_span() -> None:
-    assert packed({5: 1.0, 3: 2.0, 4: 3.0, 9: 4.0}) == ((Span(3, 3), Span(3, 1)), (2.0, 3.0, 1.0, 4.0))
+    assert packed({5: 1.0, 3: 2.0, 4: 3.0, 9: 4.0}) == ((BucketSpan(3, 3), BucketSpan(3, 1)), (2.0, 3.0, 1.0, 4.0))
     assert packed({}) == ((), ())
 
 
@@ -200,14 +227,14 @@ def test_what_is_odd_about_a_window_is_told() -> None:
     gauge = h("count:1 counter_reset_hint:gauge")
     counter = h("count:2")
     custom = h("schema:-53 count:3 custom_values:[1]")
-    assert counter_increase([gauge, gauge]).findings == {Finding.NOT_A_COUNTER}
-    assert gauge_change([counter, counter]).findings == {Finding.NOT_A_GAUGE}
+    assert counter_increase([gauge, gauge]).findings == {HistogramWarning.NOT_A_COUNTER}
+    assert gauge_change([counter, counter]).findings == {HistogramWarning.NOT_A_GAUGE}
     assert counter_increase([counter, custom, h("count:4")]).histogram is None
     assert last_change(
         h("schema:-53 custom_values:[1]"), h("schema:-53 custom_values:[2]"), is_counter=False
     ).findings == {
-        Finding.NOT_A_GAUGE,
-        Finding.RECONCILED_IN_SUBTRACTION,
+        HistogramWarning.NOT_A_GAUGE,
+        HistogramWarning.RECONCILED_IN_SUBTRACTION,
     }
 
 
@@ -258,7 +285,7 @@ def test_texts_that_are_no_histogram_are_refused(text: str) -> None:
 
 
 def test_a_histogram_with_buckets_far_apart_is_written_in_little_space() -> None:
-    apart = Histogram(2, 2, positive_spans=(Span(0, 1), Span(1 << 30, 1)), positive_counts=(1.0, 1.0))
+    apart = NativeHistogram(2, 2, positive_spans=(BucketSpan(0, 1), BucketSpan(1 << 30, 1)), positive_counts=(1.0, 1.0))
     assert len(write_histogram(apart)) < 200
     assert same(at_schema(apart, 0), apart)
     assert subtract(apart, apart).histogram.count == 0

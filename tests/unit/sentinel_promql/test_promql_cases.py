@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from harch.testing.promqltest.__main__ import main
-from harch.testing.promqltest.engine import EngineTarget
+from harch.testing.promqltest.engine import EngineTarget, StoreTarget
 from harch.testing.promqltest.runner import run_file
-from harch.testing.promqltest.store import StoreTarget
 
 CASES = sorted(Path(__file__).with_name("cases").glob("*.test"))
 

@@ -6,32 +6,31 @@ import math
 
 import pytest
 
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind
 from harch.sentinel.promql.syntax.binding import QueryTimes, bind
-from harch.sentinel.promql.syntax.failures import PromqlSyntaxError
+from harch.sentinel.promql.syntax.cursor import Feature, ParserOptions
+from harch.sentinel.promql.syntax.errors import PromqlSyntaxError
 from harch.sentinel.promql.syntax.nodes import (
     Aggregate,
     Binary,
-    Call,
     Cardinality,
     DurationExpr,
     DurationOperator,
-    Edge,
+    FunctionCall,
     MatrixSelector,
     NumberLiteral,
     Paren,
     RangeMode,
-    Span,
+    StartOrEnd,
     StringLiteral,
     Subquery,
+    TextSpan,
     Unary,
     VectorMatching,
     VectorSelector,
 )
-from harch.sentinel.promql.syntax.options import Feature, ParserOptions
 from harch.sentinel.promql.syntax.parser import parse, parse_labels, parse_selector
-from harch.sentinel.promql.syntax.pretty import to_lines
-from harch.sentinel.promql.syntax.printer import to_text
+from harch.sentinel.promql.syntax.printer import to_lines, to_text
 
 
 def selector(name: str, **changes: object) -> VectorSelector:
@@ -111,12 +110,12 @@ def test_modifiers_may_come_in_any_order() -> None:
     expected = MatrixSelector(selector("a", offset_ms=-60_000, at_ms=1500), 300_000)
     assert parse("a[5m] offset -1m @ 1.5") == expected
     assert parse("a[5m] @ 1.5 offset -1m") == expected
-    assert parse("a[300] @ end()") == MatrixSelector(selector("a", at_edge=Edge.END), 300_000)
+    assert parse("a[300] @ end()") == MatrixSelector(selector("a", at_edge=StartOrEnd.END), 300_000)
     assert parse("a @ -1.5") == selector("a", at_ms=-1500)
 
 
 def test_subqueries_nest() -> None:
-    inner = Call("rate", (MatrixSelector(selector("a"), 60_000),))
+    inner = FunctionCall("rate", (MatrixSelector(selector("a"), 60_000),))
     assert parse("rate(a[1m])[1h:]") == Subquery(inner, 3_600_000)
     assert parse("rate(a[1m])[1h:30s] offset 5m") == Subquery(inner, 3_600_000, step_ms=30_000, offset_ms=300_000)
 
@@ -177,10 +176,10 @@ def test_trims_are_operators_like_comparisons() -> None:
 
 def test_the_second_argument_of_info_may_take_everything() -> None:
     node = parse("info(a, {})")
-    assert isinstance(node, Call)
+    assert isinstance(node, FunctionCall)
     assert node.arguments[1] == VectorSelector("", ())
     fixed = parse("info(a @ 1, {} @ 1)")
-    assert isinstance(fixed, Call)
+    assert isinstance(fixed, FunctionCall)
     assert fixed.arguments[1] == VectorSelector("", (), at_ms=1000)
 
 
@@ -192,13 +191,13 @@ def test_every_node_knows_its_bytes() -> None:
     query = "sum(rate(é_is_no_name[5m]))".replace("é_is_no_name", 'x{l="é"}')
     node = parse(query)
     assert isinstance(node, Aggregate)
-    assert node.span == Span(0, len(query.encode()))
-    assert isinstance(node.expr, Call)
+    assert node.span == TextSpan(0, len(query.encode()))
+    assert isinstance(node.expr, FunctionCall)
     matrix = node.expr.arguments[0]
     assert query.encode()[matrix.span.start : matrix.span.end].decode() == 'x{l="é"}[5m]'
     paren = parse("1 + (2)")
     assert isinstance(paren, Binary)
-    assert paren.operator_span == Span(2, 3)
+    assert paren.operator_span == TextSpan(2, 3)
     assert isinstance(paren.right, Paren)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harch.sentinel.promql.syntax.binding import QueryTimes, bind
-from harch.sentinel.promql.syntax.failures import PromqlSyntaxError
+from harch.sentinel.promql.syntax.errors import PromqlSyntaxError
+from harch.sentinel.promql.syntax.literals import duration_ms, format_duration, format_number
 from harch.sentinel.promql.syntax.nodes import MatrixSelector, Subquery, VectorSelector, unwrap, walk
-from harch.sentinel.promql.syntax.numbers import duration_ms, format_duration, format_number
 from harch.sentinel.promql.syntax.parser import parse
-from harch.sentinel.promql.syntax.pretty import to_lines
-from harch.sentinel.promql.syntax.printer import to_text
+from harch.sentinel.promql.syntax.printer import to_lines, to_text
 
 
 @pytest.mark.parametrize(

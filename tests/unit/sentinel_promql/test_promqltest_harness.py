@@ -11,20 +11,34 @@ import httpx
 import numpy as np
 import pytest
 
-from harch.sentinel.model.histograms import Histogram, ResetHint, stale_mask
+from harch.sentinel.model.histograms import NativeHistogram, ResetHint, stale_mask
 from harch.sentinel.model.labels import labels
 from harch.sentinel.promql.syntax.parser import parse
-from harch.testing.promqltest.classic import with_custom_buckets
-from harch.testing.promqltest.commands import Clear, Eval, Grid, Load, ScriptError, SeriesSamples, Subject, Value
-from harch.testing.promqltest.comparison import Mismatch, check_answer, close, shown
-from harch.testing.promqltest.remote_write import encode
-from harch.testing.promqltest.report import as_json, as_table
-from harch.testing.promqltest.results import Answer, QueryFailed, ResultSeries
-from harch.testing.promqltest.runner import run_eval, run_file
-from harch.testing.promqltest.script import read_script
-from harch.testing.promqltest.sequences import read_start_offsets, read_values
-from harch.testing.promqltest.server import ServerTarget, read_reply, timed
-from harch.testing.promqltest.variants import can_be_middle_step, fixed_queries
+from harch.testing.promqltest.commands import (
+    Clear,
+    Eval,
+    EvaluationGrid,
+    EvaluationResult,
+    ExpectedValue,
+    ExpectSubject,
+    Load,
+    QueryFailed,
+    ResultSeries,
+    ScriptError,
+    SeriesSamples,
+)
+from harch.testing.promqltest.comparison import ResultMismatch, check_answer, close, displayed
+from harch.testing.promqltest.runner import (
+    as_json,
+    as_table,
+    can_be_middle_step,
+    fixed_queries,
+    run_eval,
+    run_file,
+    with_custom_buckets,
+)
+from harch.testing.promqltest.script import read_script, read_start_offsets, read_values
+from harch.testing.promqltest.server import ServerTarget, encode, read_reply, timed
 
 SCRIPT = """
 # A comment.
@@ -60,14 +74,14 @@ def test_files_are_read_into_commands() -> None:
     assert load.step_ms == 300_000
     assert [series.start_offsets_ms for series in load.series] == [(), (None, -60_000)]
     assert isinstance(instant, Eval)
-    assert instant.expected(Subject.INFO)[0].text == "PromQL info: x (1:1)"
+    assert instant.expected(ExpectSubject.INFO)[0].text == "PromQL info: x (1:1)"
     assert instant.series[0].labels == labels({"__name__": "up", "job": "a}b"})
     assert isinstance(span, Eval)
     assert list(span.grid.times()) == [0, 300_000, 600_000]
     assert isinstance(text, Eval)
     assert text.text == "x"
     assert isinstance(failing, Eval)
-    assert failing.expected(Subject.FAIL)
+    assert failing.expected(ExpectSubject.FAIL)
     assert isinstance(clear, Clear)
 
 
@@ -83,7 +97,11 @@ def test_sequences_expand() -> None:
     assert floats("1 2x2 _x2 1-2x2 .5") == [1, 2, 2, 2, None, None, 1, -1, -3, 0.5]
     assert floats("1e2+1e1x1 -Inf") == [100, 110, float("-inf")]
     values = read_values("{{count:1 buckets:[1]}}+{{count:2 buckets:[1 1]}}x2 stale")
-    assert [value.content.count for value in values[:3] if value and isinstance(value.content, Histogram)] == [1, 3, 5]
+    assert [value.content.count for value in values[:3] if value and isinstance(value.content, NativeHistogram)] == [
+        1,
+        3,
+        5,
+    ]
     stale = values[3]
     assert stale is not None
     assert isinstance(stale.content, float)
@@ -112,42 +130,42 @@ def evaluation(expected: str) -> Eval:
     return command
 
 
-def answer(*series: tuple[dict[str, str], float]) -> Answer:
-    return Answer("vector", tuple(ResultSeries(labels(pairs), ((0, value),)) for pairs, value in series))
+def answer(*series: tuple[dict[str, str], float]) -> EvaluationResult:
+    return EvaluationResult("vector", tuple(ResultSeries(labels(pairs), ((0, value),)) for pairs, value in series))
 
 
-NOW = Grid(0, 0)
+NOW = EvaluationGrid(0, 0)
 
 
 def test_right_answers_pass_and_wrong_ones_say_why() -> None:
     command = evaluation('  a{b="c"} 1\n  a{b="d"} 2')
     right = answer(({"__name__": "a", "b": "d"}, 2.0), ({"__name__": "a", "b": "c"}, 1.0))
     check_answer(command, right, NOW)
-    with pytest.raises(Mismatch, match="place"):
+    with pytest.raises(ResultMismatch, match="place"):
         check_answer(replace(command, is_ordered=True), right, NOW)
-    with pytest.raises(Mismatch, match="missing"):
+    with pytest.raises(ResultMismatch, match="missing"):
         check_answer(command, answer(({"__name__": "a", "b": "c"}, 1.0)), NOW)
-    with pytest.raises(Mismatch, match="unexpected"):
+    with pytest.raises(ResultMismatch, match="unexpected"):
         check_answer(command, answer(({"b": "c"}, 1.0)), NOW)
-    with pytest.raises(Mismatch, match="expected 1, got 3"):
+    with pytest.raises(ResultMismatch, match="expected 1, got 3"):
         check_answer(command, answer(({"__name__": "a", "b": "c"}, 3.0)), NOW)
-    with pytest.raises(Mismatch, match="scalar"):
-        check_answer(command, Answer("scalar", value=1.0), NOW)
+    with pytest.raises(ResultMismatch, match="scalar"):
+        check_answer(command, EvaluationResult("scalar", value=1.0), NOW)
 
 
 def test_annotations_are_compared_in_both_directions() -> None:
     command = evaluation("  expect warn msg: PromQL warning: w (1:3)\n  expect no_info")
-    right = Answer("vector", warnings=("PromQL warning: w (1:3)",))
+    right = EvaluationResult("vector", warnings=("PromQL warning: w (1:3)",))
     check_answer(command, right, NOW)
     moved = replace(right, warnings=("PromQL warning: w (1:9)",))
     check_answer(command, moved, NOW, positions=False)
     for wrong in (
-        Answer("vector"),
+        EvaluationResult("vector"),
         moved,
         replace(right, infos=("i",)),
         replace(right, warnings=(*right.warnings, "other")),
     ):
-        with pytest.raises(Mismatch):
+        with pytest.raises(ResultMismatch):
             check_answer(command, wrong, NOW)
 
 
@@ -156,21 +174,21 @@ def test_histograms_are_compared_bucket_by_bucket_and_by_hint_if_it_is_written()
     expected = command.series[0].values[0]
     assert expected is not None
     histogram = expected.content
-    assert isinstance(histogram, Histogram)
+    assert isinstance(histogram, NativeHistogram)
 
-    def given(point: object) -> Answer:
-        return Answer("vector", (ResultSeries((), ((0, point),)),))  # type: ignore[arg-type]
+    def given(point: object) -> EvaluationResult:
+        return EvaluationResult("vector", (ResultSeries((), ((0, point),)),))  # type: ignore[arg-type]
 
     check_answer(command, given(histogram), NOW)
-    check_answer(command, given(shown(histogram)), NOW)
+    check_answer(command, given(displayed(histogram)), NOW)
     for wrong in (
         replace(histogram, reset_hint=ResetHint.UNKNOWN),
         replace(histogram, positive_counts=(1.0, 3.0)),
         replace(histogram, schema=1),
-        shown(replace(histogram, positive_counts=(1.0, 3.0))),
+        displayed(replace(histogram, positive_counts=(1.0, 3.0))),
         3.0,
     ):
-        with pytest.raises(Mismatch):
+        with pytest.raises(ResultMismatch):
             check_answer(command, given(wrong), NOW)
 
 
@@ -200,14 +218,14 @@ def test_classic_histograms_become_custom_buckets() -> None:
     assert series.labels == (("__name__", "h"),)
     first = series.values[0]
     assert first is not None
-    assert isinstance(first.content, Histogram)
+    assert isinstance(first.content, NativeHistogram)
     assert (first.content.custom_bounds, first.content.positive_counts, first.content.sum) == ((1, 5), (1, 2, 1), 9)
 
 
 class Table:
     """A target that knows the answers of some queries."""
 
-    def __init__(self, known: dict[str, Answer]) -> None:
+    def __init__(self, known: dict[str, EvaluationResult]) -> None:
         self.known = known
         self.loaded = 0
         self.cleared = 0
@@ -218,7 +236,7 @@ class Table:
     def load(self, step_ms: int, series: tuple[SeriesSamples, ...]) -> None:
         self.loaded += len(series)
 
-    def query(self, text: str, grid: Grid) -> Answer:
+    def query(self, text: str, grid: EvaluationGrid) -> EvaluationResult:
         if text not in self.known:
             raise QueryFailed(f"{text} is not known")
         return self.known[text]
@@ -234,7 +252,7 @@ def test_files_are_counted_with_native_histograms_apart(tmp_path: Path) -> None:
         "load 1m\n  h {{count:1}}\n\neval range from 0 to 1m step 1m h\n\n"
         "eval range from 0 to 1m step 1m sum(h) + e\n  expect fail\n\neval range from 0 to 1m step 1m b\n"
     )
-    target = Table({"b": Answer("matrix"), "h": Answer("matrix")})
+    target = Table({"b": EvaluationResult("matrix"), "h": EvaluationResult("matrix")})
     outcome = run_file(path, target)
     assert outcome.counts(histograms=False) == (2, 3)
     assert outcome.counts(histograms=True) == (2, 2)
@@ -277,7 +295,7 @@ def fields(body: bytes) -> list[tuple[int, int | bytes]]:
 
 def test_loads_travel_as_remote_write_2() -> None:
     one = read_values("{{schema:-1 count:3 sum:2 buckets:[3]}}")[0]
-    assert isinstance(one, Value)
+    assert isinstance(one, ExpectedValue)
     body = encode([(labels({"__name__": "a", "b": "c"}), [(-5, 1.5, 0), (7, one.content, 3)])])
     parts = fields(body)
     assert [text for number, text in parts if number == 4] == [b"", b"__name__", b"a", b"b", b"c"]
@@ -306,12 +324,12 @@ def test_servers_are_asked_as_a_new_tenant_after_each_clear() -> None:
 
     target = ServerTarget("http://x/", client=httpx.Client(transport=httpx.MockTransport(reply)))
     target.load(1000, (SeriesSamples((("__name__", "a"),), read_values("1x5")),))
-    got = target.query("a", Grid(5000, 5000))
-    assert got == Answer(
+    got = target.query("a", EvaluationGrid(5000, 5000))
+    assert got == EvaluationResult(
         "vector", (ResultSeries((("a", "b"),), ((5000, float("inf")),)),), got.value, infos=("PromQL info: i",)
     )
     target.clear()
-    target.query("a", Grid(0, 1000, 1000))
+    target.query("a", EvaluationGrid(0, 1000, 1000))
     assert paths == ["/api/v1/write", "/api/v1/query", "/api/v1/query_range"]
     assert tenants[0] == tenants[1] != tenants[2]
 
@@ -320,7 +338,7 @@ def test_json_of_histograms_strings_and_errors_is_understood() -> None:
     point = [1, {"count": "3", "sum": "2", "buckets": [[0, "0.5", "1", "3"]]}]
     series = {"metric": {}, "values": [[0, "1"]], "histograms": [point]}
     got = read_reply(200, {"status": "success", "data": {"resultType": "matrix", "result": [series]}})
-    assert got.series[0].points[1][1] == shown(read_values("{{count:3 sum:2 buckets:[3]}}")[0].content)  # type: ignore[union-attr,arg-type]
+    assert got.series[0].points[1][1] == displayed(read_values("{{count:3 sum:2 buckets:[3]}}")[0].content)  # type: ignore[union-attr,arg-type]
     text = read_reply(200, {"status": "success", "data": {"resultType": "string", "result": [0, "x"]}})
     assert text.value == "x"
     with pytest.raises(QueryFailed, match="no such thing"):
@@ -335,12 +353,12 @@ class Shifty(Table):
         self.wrong = wrong
         self.asked: list[tuple[str, bool]] = []
 
-    def query(self, text: str, grid: Grid) -> Answer:
+    def query(self, text: str, grid: EvaluationGrid) -> EvaluationResult:
         self.asked.append((text, grid.is_instant))
         way = ("fixed" if "@" in text else "plain") + ("" if grid.is_instant else " range")
         value = 2.0 if way == self.wrong else 1.0
         points = tuple((time_ms, value) for time_ms in grid.times())
-        return Answer("vector" if grid.is_instant else "matrix", (ResultSeries((), points),))
+        return EvaluationResult("vector" if grid.is_instant else "matrix", (ResultSeries((), points),))
 
 
 @pytest.mark.parametrize(

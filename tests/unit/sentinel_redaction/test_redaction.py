@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.api.telemetry.settings import read_settings
 from harch.base.errors import HarchError
-from harch.sentinel.collect.redaction import search
+from harch.sentinel.collect.redaction import scanner
 from harch.sentinel.collect.redaction.redactor import Redactor
-from harch.sentinel.collect.redaction.rule import RuleText, Where, read_rules
-from harch.sentinel.collect.redaction.shipped import with_shipped
+from harch.sentinel.collect.redaction.rules import RedactionPlace, RuleText, read_rules, with_shipped
+from harch.sentinel.http.settings import read_settings
 from harch.sentinel.model.labels import Labels
 from harch.sentinel.model.logs import LogBatch
 from harch.sentinel.model.spans import Span, SpanEvent, SpanLink
@@ -27,7 +26,7 @@ def redactor(*own: RuleText) -> Redactor:
 
 def redacted(*lines: str, with_rules: Redactor | None = None) -> list[str]:
     (batch,) = (with_rules or redactor()).batches([LogBatch(JOB, list(range(1, len(lines) + 1)), lines)])
-    return list(batch.texts)
+    return list(batch.bodies)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +75,16 @@ def test_a_private_key_is_taken_out_also_when_each_of_its_lines_comes_alone() ->
 def test_rules_look_only_where_they_are_told_to_and_are_counted() -> None:
     rules = redactor(
         RuleText("patient", r"patient (\d+)-(?P<last>\d+)", r"patient \g<last> of \1\\", streams='{job=~"clinic-.*"}'),
-        RuleText("site", "dakhla", "[site]", where=(Where.LABELS,)),
+        RuleText("site", "dakhla", "[site]", where=(RedactionPlace.LABELS,)),
         RuleText("harch-key", enabled=False),
     )
     text = "patient 12-34 hsk_0123456789abcdef dakhla"
     told = rules.batches(
         [LogBatch((("job", "clinic-1"), ("place", "dakhla")), [1], [text]), LogBatch(JOB, [1], [text])]
     )
-    assert told[0].texts == ["patient 34 of 12\\ hsk_0123456789abcdef dakhla"]
+    assert told[0].bodies == ["patient 34 of 12\\ hsk_0123456789abcdef dakhla"]
     assert told[0].labels == (("job", "clinic-1"), ("place", "[site]"))
-    assert told[1].texts == [text]
+    assert told[1].bodies == [text]
     assert rules.hits["patient"] == rules.hits["site"] == 1
     assert "harch-key" not in rules.hits
 
@@ -128,17 +127,17 @@ def test_spans_are_cleaned_in_every_part_and_others_stay_the_same_object() -> No
     [
         (RuleText("a", "("), "missing"),
         (RuleText("a", "x(?=y)"), "invalid perl operator"),
-        (RuleText("a", "x*"), "empty text"),
-        (RuleText("a"), "finds nothing"),
-        (RuleText("A b", "x"), "no name of a rule"),
+        (RuleText("a", "x*"), "empty string"),
+        (RuleText("a"), "matches nothing"),
+        (RuleText("A b", "x"), "not a rule name"),
         (RuleText("a", "x", r"\1"), "group `1`"),
         (RuleText("a", "(x)", r"\g<who>"), "group `who`"),
         (RuleText("a", "x", "\\"), "single backslash"),
-        (RuleText("a", "x", r"\n"), "written as"),
-        (RuleText("a", "x", where=()), "looks nowhere"),
-        (RuleText("a", names="x", where=(Where.LINE,)), "metadata"),
+        (RuleText("a", "x", r"\n"), "write groups as"),
+        (RuleText("a", "x", where=()), "applies nowhere"),
+        (RuleText("a", names="x", where=(RedactionPlace.LINE,)), "metadata"),
         (RuleText("a", "x", streams="job"), "streams"),
-        (RuleText("a", "x", where=(Where.METADATA,), until="y"), "until"),
+        (RuleText("a", "x", where=(RedactionPlace.METADATA,), until="y"), "until"),
     ],
 )
 def test_a_rule_that_cannot_be_read_is_refused_with_the_reason(rule: RuleText, complaint: str) -> None:
@@ -173,9 +172,9 @@ def test_two_rules_may_name_their_groups_alike() -> None:
 
 def test_rules_that_are_too_large_together_are_applied_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_large(sources: object) -> None:
-        raise search._NotJoined
+        raise scanner._NotJoined
 
-    monkeypatch.setattr(search, "_joined", too_large)
+    monkeypatch.setattr(scanner, "_joined", too_large)
     assert redacted("plain", "key hsk_0123456789abcdef") == ["plain", "key hsk_[redacted]"]
 
 

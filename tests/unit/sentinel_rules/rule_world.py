@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harch.base.errors import HarchError
-from harch.sentinel.rules.definitions import RuleGroup
-from harch.sentinel.rules.evaluation import Evaluated, Tools, evaluate_group
+from harch.sentinel.rules.definitions import RuleGroup, RuleSample, Vector
+from harch.sentinel.rules.evaluation import Evaluated, ScheduledEvaluation, Tools, evaluate_group
 from harch.sentinel.rules.file import parse_rules
 from harch.sentinel.rules.group_state import GroupState, fresh
-from harch.sentinel.rules.ports import Sample, Vector
-from harch.sentinel.rules.schedule import Turn
 
 MINUTE_MS = 60_000
 
@@ -22,9 +20,9 @@ class RuleWorld:
         self.groups = parse_rules(text, name="test.yaml").groups
         self.answers: dict[str, Vector] = {}
         self.asked: list[tuple[str, int]] = []
-        self.samples: list[Sample] = []
+        self.samples: list[RuleSample] = []
         self.states: dict[str, GroupState] = {group.name: fresh(group) for group in self.groups}
-        self.history: list[Sample] = []
+        self.history: list[RuleSample] = []
         self.refuses_samples = False
 
     def evaluate(self, expression: str, at_ms: int) -> Vector:
@@ -33,12 +31,12 @@ class RuleWorld:
             raise HarchError("E0201", f"no answer for {expression}")
         return self.answers[expression]
 
-    def append(self, samples: Sequence[Sample]) -> None:
+    def append(self, samples: Sequence[RuleSample]) -> None:
         if self.refuses_samples:
             raise HarchError("E1002", "no space left")
         self.samples += samples
 
-    def for_states(self, alertname: str, since_ms: int) -> list[Sample]:
+    def for_states(self, alertname: str, since_ms: int) -> list[RuleSample]:
         return [s for s in self.history if dict(s.labels)["alertname"] == alertname and s.at_ms >= since_ms]
 
     def group(self, name: str = "g") -> RuleGroup:
@@ -46,4 +44,4 @@ class RuleWorld:
 
     def turn(self, at_ms: int, *, missed: int = 0, name: str = "g") -> Evaluated:
         tools = Tools(evaluate=self.evaluate, append=self.append, elapsed_s=lambda: 0.0, for_states=self.for_states)
-        return evaluate_group(self.group(name), self.states[name], Turn(at_ms, missed), tools)
+        return evaluate_group(self.group(name), self.states[name], ScheduledEvaluation(at_ms, missed), tools)

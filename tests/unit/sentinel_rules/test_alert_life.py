@@ -9,10 +9,10 @@ from rule_world import MINUTE_MS, RuleWorld
 
 from harch.sentinel.model.histograms import STALE
 from harch.sentinel.model.labels import labels
-from harch.sentinel.rules.alerting import AlertState
-from harch.sentinel.rules.group_state import Health, carried_over, kept_rules, restored
-from harch.sentinel.rules.ports import Sample
-from harch.sentinel.rules.schedule import first_turn_ms, next_turn, slot_at_or_before
+from harch.sentinel.rules.alert_state import AlertState
+from harch.sentinel.rules.definitions import RuleSample
+from harch.sentinel.rules.evaluation import first_turn_ms, next_turn, slot_at_or_before
+from harch.sentinel.rules.group_state import RuleHealth, carried_over, kept_rules, restored
 
 RULES = """
 groups:
@@ -97,7 +97,7 @@ def test_alerts_are_series_and_series_that_change_state_or_end_are_marked_stale(
         {"__name__": "ALERTS", "alertname": "Down", "alertstate": "pending", "instance": "a", "severity": "page"}
     )
     since = labels({"__name__": "ALERTS_FOR_STATE", "alertname": "Down", "instance": "a", "severity": "page"})
-    assert made.samples == [Sample(pending, T0, 1.0), Sample(since, T0, T0 / 1000)]
+    assert made.samples == [RuleSample(pending, T0, 1.0), RuleSample(since, T0, T0 / 1000)]
     made.samples.clear()
     made.turn(T0 + 5 * MINUTE_MS)
     values = {dict(s.labels).get("alertstate", "since"): s.value for s in made.samples}
@@ -117,13 +117,13 @@ def test_a_failed_query_changes_no_alert_and_shows_in_the_rules_health():
     del made.answers["up == 0"]
     outcome = made.turn(T0 + MINUTE_MS)
     rule = made.states["g"].rules[0]
-    assert (rule.health, rule.last_error) == (Health.BAD, "no answer for up == 0")
+    assert (rule.health, rule.last_error) == (RuleHealth.BAD, "no answer for up == 0")
     assert outcome.failures == [("Down", "no answer for up == 0")]
     assert state_of(made) == "pending"
     assert len(made.samples) == written
     made.answers["up == 0"] = DOWN
     made.turn(T0 + 5 * MINUTE_MS)
-    assert (rule.health, state_of(made)) == (Health.GOOD, "firing")
+    assert (rule.health, state_of(made)) == (RuleHealth.GOOD, "firing")
 
 
 def test_an_alert_is_sent_even_when_its_series_cannot_be_stored():
@@ -157,8 +157,8 @@ def test_recorded_series_feed_later_rules_of_the_group_at_the_offset_time():
     at_ms = T0 - MINUTE_MS
     assert made.asked == [("x", at_ms), ("a", at_ms)]
     assert made.samples == [
-        Sample(labels({"__name__": "a", "host": "h", "k": "v"}), at_ms, 2.0),
-        Sample(labels({"__name__": "b"}), at_ms, 3.0),
+        RuleSample(labels({"__name__": "a", "host": "h", "k": "v"}), at_ms, 2.0),
+        RuleSample(labels({"__name__": "b"}), at_ms, 3.0),
     ]
 
 
@@ -202,7 +202,7 @@ def test_without_a_state_file_the_series_tell_since_when_an_alert_waits(waited_m
     made.answers["x"] = [({"host": "h"}, 1.0)]
     down_at = T0 + waited_min * MINUTE_MS
     series = labels({"__name__": "ALERTS_FOR_STATE", "alertname": "Slow", "host": "h"})
-    made.history = [Sample(series, down_at, T0 / 1000)]
+    made.history = [RuleSample(series, down_at, T0 / 1000)]
     now = down_at + down_min * MINUTE_MS
     made.states["g"] = restored(made.group(), [], now_ms=now)
     made.turn(now)

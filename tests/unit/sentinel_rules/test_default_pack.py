@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,38 +11,16 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.sentinel.model.histograms import STALE_BITS
-from harch.sentinel.promql.evaluate.engine import Engine
-from harch.sentinel.promql.evaluate.results import ScalarResult, VectorResult
 from harch.sentinel.promql.syntax.parser import parse
-from harch.sentinel.rules.evaluation import Tools, evaluate_group
+from harch.sentinel.rules.definitions import RuleSample
+from harch.sentinel.rules.evaluation import ScheduledEvaluation, Tools, evaluate_group
 from harch.sentinel.rules.group_state import fresh
-from harch.sentinel.rules.loading import default_pack, read_rule_files
-from harch.sentinel.rules.ports import Sample, Vector
+from harch.sentinel.rules.loader import default_pack, read_rule_files
+from harch.sentinel.rules.rule_test_files import MemoryEvaluator
 from harch.sentinel.rules.rule_tests import expanded, parse_rule_tests, parse_series, run_rule_test
-from harch.sentinel.rules.schedule import Turn
-from harch.testing.promqltest.memory import MemoryStore
 
 SERIES = re.compile(r"(.*?\}?) ([-_0-9].*)")
 CASES = Path(__file__).parent / "cases"
-ENGINE = Engine()
-
-
-class EvaluatedMemory:
-    """Our engine over a store in memory."""
-
-    def __init__(self) -> None:
-        self._store = MemoryStore()
-
-    def __call__(self, expression: str, at_ms: int) -> Vector:
-        value = ENGINE.instant(expression, at_ms, self._store).value
-        if isinstance(value, ScalarResult):
-            return [({}, value.value)]
-        assert isinstance(value, VectorResult)
-        return [(dict(value.series.labels_of(n)), float(value.values[n])) for n in range(value.series.count)]
-
-    def append(self, samples: Sequence[Sample]) -> None:
-        for sample in samples:
-            self._store.append(sample.labels, sample.at_ms, sample.value)
 
 
 FILE = parse_rule_tests((CASES / "harchos_test.yaml").read_text(encoding="utf-8"), name="harchos_test.yaml")
@@ -52,7 +29,7 @@ FILE = parse_rule_tests((CASES / "harchos_test.yaml").read_text(encoding="utf-8"
 @pytest.mark.parametrize("test", FILE.tests, ids=lambda test: test.name)
 def test_the_shipped_rules_fire_as_their_tests_say(test):
     groups = [group for file in default_pack(check_expression=parse) for group in file.groups]
-    wrong = list(run_rule_test(test, groups, EvaluatedMemory, evaluation_interval=FILE.evaluation_interval))
+    wrong = list(run_rule_test(test, groups, MemoryEvaluator, evaluation_interval=FILE.evaluation_interval))
     assert wrong == []
 
 
@@ -144,12 +121,12 @@ WELL = [
 
 def firing(series: list[str], *, at_min: int, only: str = "") -> set[str]:
     """The alerts that fire, of all or of one rule, a minute or five minutes between the turns of a group."""
-    store = EvaluatedMemory()
+    store = MemoryEvaluator()
     for one in series:
         name, values = SERIES.fullmatch(one).groups()
         key = parse_series(name)
         numbered = enumerate(expanded(values))
-        store.append([Sample(key, step * 30_000, value) for step, value in numbered if value is not None])
+        store.append([RuleSample(key, step * 30_000, value) for step, value in numbered if value is not None])
     tools = Tools(evaluate=store, append=store.append, elapsed_s=lambda: 0.0)
     fires: set[str] = set()
     for group in (group for file in default_pack() for group in file.groups):
@@ -157,7 +134,7 @@ def firing(series: list[str], *, at_min: int, only: str = "") -> set[str]:
         chosen = msgspec.structs.replace(group, rules=wanted)
         state = fresh(chosen)
         for turn_ms in range(0, at_min * 60_000 + 1, 60_000 if group.name == "last seen" else 300_000):
-            assert evaluate_group(chosen, state, Turn(turn_ms), tools).failures == []
+            assert evaluate_group(chosen, state, ScheduledEvaluation(turn_ms), tools).failures == []
         alerts = (alert for rule in state.rules for alert in rule.alerts.values())
         fires |= {dict(alert.labels)["alertname"] for alert in alerts if alert.state == "firing"}
     return fires
@@ -196,7 +173,7 @@ tests:
 """
     groups = [group for file in default_pack() for group in file.groups if group.name == "hubs"]
     (test,) = parse_rule_tests(text, name="t").tests
-    wrong = list(run_rule_test(test, groups, EvaluatedMemory))
+    wrong = list(run_rule_test(test, groups, MemoryEvaluator))
     assert len(wrong) == 2
     assert "expected 5.0" in wrong[0]
     assert "unexpected {'alertname': 'HubDown'" in wrong[1]

@@ -6,9 +6,8 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.sentinel.model.durations import format_duration_ms, parse_duration_ms
-from harch.sentinel.rules.definitions import RuleKind
+from harch.sentinel.rules.definitions import RuleKind, fingerprint
 from harch.sentinel.rules.file import parse_rules
-from harch.sentinel.rules.fingerprints import fingerprint
 
 GOOD = """
 groups:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.rules.templates.alert_text import World, alert_text, check_alert_text
-from harch.sentinel.rules.templates.go_format import show_float, sprintf
-from harch.sentinel.rules.templates.running import OUTPUT_CHARS_MAX
+from harch.sentinel.rules.templates.expansion import TemplateContext, alert_text, check_alert_text
+from harch.sentinel.rules.templates.interpreter import OUTPUT_CHARS_MAX
+from harch.sentinel.rules.templates.values import show_float, sprintf
 
 LABELS = {"__name__": "up", "instance": "web-1.example.org:9100", "job": "node"}
 ANSWERS = {
@@ -23,7 +23,7 @@ def answer(expression: str, at_ms: int) -> list[tuple[dict[str, str], float]]:
 
 
 def filled(text: str, value: float = 1.5) -> str:
-    world = World(evaluate=answer, external_labels={"hub": "dakhla"}, external_url="https://sentinel.example")
+    world = TemplateContext(evaluate=answer, external_labels={"hub": "dakhla"}, external_url="https://sentinel.example")
     return alert_text(text, LABELS, value, at_ms=1_700_000_000_500, world=world)
 
 

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind
 from harch.sentinel.model.selection import Selection
-from harch.sentinel.store.blocks.tenant import Blocks
-from harch.sentinel.store.database import Database
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.wal.disk import SystemDisk
+from harch.sentinel.store.blocks.tenant import TenantBlocks
+from harch.sentinel.store.database import TenantDatabase
+from harch.sentinel.store.limits import TenantLimits
+from harch.sentinel.store.wal.segments import SystemDisk
 from harch.testing.clock import SimClock
 
 ALL_TIMES = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
-ANY_AGE = Limits(out_of_order_ms=None, samples_in_memory_max=1 << 20, series_max=1 << 14)
+ANY_AGE = TenantLimits(out_of_order_ms=None, samples_in_memory_max=1 << 20, series_max=1 << 14)
 
 Content = dict[Labels, dict[int, int]]
 
@@ -40,8 +39,10 @@ class TestDisk(SystemDisk):
         os.pwrite(file, b"".join(bytes(piece) for piece in parts), offset)
 
 
-def open_database(folder: Path, *, limits: Limits = ANY_AGE, disk: SystemDisk | None = None) -> Database:
-    return Database(folder, Blocks.open(folder / "blocks"), SimClock(), limits=limits, disk=disk or TestDisk())
+def open_database(folder: Path, *, limits: TenantLimits = ANY_AGE, disk: SystemDisk | None = None) -> TenantDatabase:
+    return TenantDatabase(
+        folder, TenantBlocks.open(folder / "blocks"), SimClock(), limits=limits, disk=disk or TestDisk()
+    )
 
 
 def matcher(name: str, value: str, kind: MatchKind = MatchKind.EQUAL) -> Matcher:
@@ -62,5 +63,5 @@ def content(selection: Selection) -> Content:
     return found
 
 
-def everything(database: Database, matchers: Sequence[Matcher] = ()) -> Content:
+def everything(database: TenantDatabase, matchers: Sequence[Matcher] = ()) -> Content:
     return content(database.select(matchers, *ALL_TIMES, limit=1 << 40))

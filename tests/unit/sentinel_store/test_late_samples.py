@@ -10,9 +10,9 @@ import pytest
 from harch.base.clock import epoch_ms
 from harch.sentinel.model.labels import METRIC_NAME, labels
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.store.blocks.policy import DAY_MS, BlockPolicy, Downsampling
-from harch.sentinel.store.blocks.tenant import Blocks
-from harch.sentinel.store.database import Database
+from harch.sentinel.store.blocks.planning import DAY_MS, BlockPolicy, Downsampling
+from harch.sentinel.store.blocks.tenant import TenantBlocks
+from harch.sentinel.store.database import TenantDatabase
 from harch.testing.clock import SimClock
 from unit.sentinel_store.stores import ALL_TIMES, ANY_AGE, TestDisk, content
 
@@ -28,7 +28,9 @@ async def test_samples_older_than_the_retention_stay_as_long_as_new_ones(
     tmp_path: Path, policy: BlockPolicy, age_days: int
 ) -> None:
     clock = SimClock()
-    database = Database(tmp_path, Blocks.open(tmp_path / "blocks", policy), clock, limits=ANY_AGE, disk=TestDisk())
+    database = TenantDatabase(
+        tmp_path, TenantBlocks.open(tmp_path / "blocks", policy), clock, limits=ANY_AGE, disk=TestDisk()
+    )
 
     def names() -> set[str]:
         return {dict(one)[METRIC_NAME] for one in content(database.select((), *ALL_TIMES, limit=1000))}
@@ -52,7 +54,9 @@ async def test_samples_older_than_the_retention_stay_as_long_as_new_ones(
 
 async def test_samples_that_come_in_time_are_counted_by_their_own_time(tmp_path: Path) -> None:
     clock = SimClock()
-    database = Database(tmp_path, Blocks.open(tmp_path / "blocks", KEEP), clock, limits=ANY_AGE, disk=TestDisk())
+    database = TenantDatabase(
+        tmp_path, TenantBlocks.open(tmp_path / "blocks", KEEP), clock, limits=ANY_AGE, disk=TestDisk()
+    )
     database.append([SeriesBatch(NEW, (epoch_ms(clock.now()),), (1.0,))])
     await clock.advance(20 * 3600)  # flushed late, but within a day
     database.flush()

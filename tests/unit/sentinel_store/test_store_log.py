@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.metadata import Metadata, MetricType
+from harch.sentinel.model.labels import MetricMetadata, MetricType, labels
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.store.database import Database
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.request import request_of
+from harch.sentinel.store.database import TenantDatabase
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.wal.salvage import damaged_files
 from harch.sentinel.store.wal.segments import frame, segment_numbers, segment_path
+from harch.sentinel.store.write_request import request_of
 from unit.sentinel_store.remote_write_bodies import (
     V2,
     double,
@@ -36,12 +35,12 @@ UP = (("__name__", "up"), ("job", "a"))
 ONE = 0x3FF0000000000000
 
 
-def crashed(folder: Path, *, limits: Limits = ANY_AGE, disk: TestDisk | None = None) -> Database:
+def crashed(folder: Path, *, limits: TenantLimits = ANY_AGE, disk: TestDisk | None = None) -> TenantDatabase:
     """Opens what another database, which was never closed, has left."""
     return open_database(folder, limits=limits, disk=disk)
 
 
-def write(database: Database, *samples: tuple[float, int], name: str = "up") -> int:
+def write(database: TenantDatabase, *samples: tuple[float, int], name: str = "up") -> int:
     return database.append(
         [SeriesBatch(labels({"__name__": name}), [t for _, t in samples], [v for v, _ in samples])]
     ).samples
@@ -101,7 +100,7 @@ def test_everything_but_samples_survives_a_crash_too(tmp_path: Path) -> None:
     assert list(after.histograms) == list(before.histograms)
     assert len(after.histograms) == 2
     assert again.exemplars([], *ALL_TIMES) == database.exemplars([], *ALL_TIMES)
-    assert again.metadata() == {"up": Metadata(MetricType.COUNTER, "s", "Help.")}
+    assert again.metadata() == {"up": MetricMetadata(MetricType.COUNTER, "s", "Help.")}
     segment_path(tmp_path / "wal", 1).unlink()
     assert crashed(tmp_path).metadata() == again.metadata()
 
@@ -246,7 +245,7 @@ def test_segments_go_when_their_samples_are_in_blocks(tmp_path: Path) -> None:
 
 
 def test_memory_that_runs_short_is_flushed_and_nothing_is_lost(tmp_path: Path) -> None:
-    limits = Limits(out_of_order_ms=None, samples_in_memory_max=1 << 12, series_max=64)
+    limits = TenantLimits(out_of_order_ms=None, samples_in_memory_max=1 << 12, series_max=64)
     database = open_database(tmp_path, limits=limits)
     refused = 0
     for round_ in range(40):
@@ -264,7 +263,7 @@ def test_memory_that_runs_short_is_flushed_and_nothing_is_lost(tmp_path: Path) -
 
 
 def test_series_that_fell_silent_make_room_for_others(tmp_path: Path) -> None:
-    limits = Limits(series_max=20, out_of_order_ms=None, samples_in_memory_max=1 << 12)
+    limits = TenantLimits(series_max=20, out_of_order_ms=None, samples_in_memory_max=1 << 12)
     database = open_database(tmp_path, limits=limits)
     hour = 3_600_000
     for generation in range(5):  # each of ten series; all fifty at once would be too many
@@ -279,7 +278,7 @@ def test_series_that_fell_silent_make_room_for_others(tmp_path: Path) -> None:
 
 def test_late_samples_that_no_memory_can_merge_outlive_the_cut_and_a_crash(tmp_path: Path) -> None:
     """They stay in memory behind a log that is kept, while all others go into a block."""
-    limits = Limits(out_of_order_ms=None, samples_in_memory_max=2048, series_max=16)
+    limits = TenantLimits(out_of_order_ms=None, samples_in_memory_max=2048, series_max=16)
     database = open_database(tmp_path, limits=limits)
     write(database, *((1.0, time) for time in range(0, 640, 2)), name="late")
     write(database, (1.0, 1), (1.0, 601), name="late")  # to be merged by writing all of the series anew

@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from harch.base.errors import HarchError
 from harch.sentinel.model.labels import labels
 from harch.sentinel.model.selection import SeriesBatch
-from harch.sentinel.store.database import Database
-from harch.sentinel.store.wal.guard import BLOCK, guard_path
-from harch.sentinel.store.wal.salvage import DAMAGED_FILES_MAX, damaged_files
+from harch.sentinel.store.database import TenantDatabase
+from harch.sentinel.store.wal.salvage import BLOCK, DAMAGED_FILES_MAX, damaged_files, guard_path
 from harch.sentinel.store.wal.segments import MAGIC, frame, segment_path
 from unit.sentinel_store.stores import Content, everything, matcher, open_database
 
 SERIES = 20
 
 
-def filled(folder: Path, *, requests: int = 30, series: int = SERIES) -> tuple[Database, Path]:
+def filled(folder: Path, *, requests: int = 30, series: int = SERIES) -> tuple[TenantDatabase, Path]:
     """A database whose newest segment holds everything, and that segment."""
     database = open_database(folder)
     rng = random.Random(requests)

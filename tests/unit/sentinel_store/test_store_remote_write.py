@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import ResetHint, Span
-from harch.sentinel.model.metadata import Metadata, MetricType
+from harch.sentinel.model.histograms import BucketSpan, ResetHint
+from harch.sentinel.model.labels import MetricMetadata, MetricType
 from harch.sentinel.model.selection import Exemplar
-from harch.sentinel.store.database import Database
+from harch.sentinel.store.database import TenantDatabase
 from harch.sentinel.store.head.arena_kernels import KEY_AT, KEY_LENGTH
 from harch.sentinel.store.head.index_kernels import insert_key
-from harch.sentinel.store.label_bytes import encode_labels
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.request import Receipt
+from harch.sentinel.store.limits import TenantLimits
+from harch.sentinel.store.series_encoding import encode_labels
+from harch.sentinel.store.write_request import Receipt
 from unit.sentinel_store.remote_write_bodies import (
     V2,
     bits,
@@ -40,34 +40,34 @@ ONE = 0x3FF0000000000000
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path) -> Iterator[TenantDatabase]:
     store = open_database(tmp_path)
     yield store
     store.close()
 
 
-def test_all_bits_of_a_value_come_back(database: Database) -> None:
+def test_all_bits_of_a_value_come_back(database: TenantDatabase) -> None:
     odd = [0, 1 << 63, 0x7FF0000000000002, 0x7FF4000000000123, 0xFFF8000000000001, 0x7FF0000000000000, 1, ONE]
     samples = [(bits(value), 1000 * place - 3000) for place, value in enumerate(odd)]
     assert database.write_v1(packed(series_v1(UP, samples))).samples == len(odd)
     assert everything(database) == {UP: {1000 * place - 3000: value for place, value in enumerate(odd)}}
 
 
-def test_labels_in_any_order_name_the_same_series(database: Database) -> None:
+def test_labels_in_any_order_name_the_same_series(database: TenantDatabase) -> None:
     database.write_v1(packed(series_v1(UP, [(1.0, 1)])))
     for time in (2, 3):  # the second time by the other way to write it, which is known by then
         assert database.write_v1(packed(series_v1(UP[::-1], [(1.0, time)]))).samples == 1
     assert everything(database) == {UP: {1: ONE, 2: ONE, 3: ONE}}
 
 
-def test_labels_behind_samples_and_with_strange_fields_are_still_labels(database: Database) -> None:
+def test_labels_behind_samples_and_with_strange_fields_are_still_labels(database: TenantDatabase) -> None:
     strange = part(1, number(9, 7) + part(2, b"a") + part(1, b"job") + double(12, 1.0))
     series = part(1, label("__name__", "up") + sample(1.0, 5) + strange + part(77, b"?"))
     assert database.write_v1(packed(number(15, 3) + series)).samples == 1
     assert everything(database) == {UP: {5: ONE}}
 
 
-def test_long_labels_and_empty_ones(database: Database) -> None:
+def test_long_labels_and_empty_ones(database: TenantDatabase) -> None:
     long = "ö" * 1500
     database.write_v1(packed(series_v1([("__name__", "up"), ("empty", ""), ("long", long)], [(1.0, 1)])))
     assert everything(database) == {(("__name__", "up"), ("long", long)): {1: ONE}}
@@ -86,7 +86,7 @@ def test_long_labels_and_empty_ones(database: Database) -> None:
     ],
 )
 def test_a_series_that_is_not_valid_is_refused_and_others_are_kept(
-    database: Database, labels: list[tuple[str, str]], words: str
+    database: TenantDatabase, labels: list[tuple[str, str]], words: str
 ) -> None:
     body = packed(series_v1(labels, [(1.0, 1), (2.0, 2)]) + series_v1(UP, [(1.0, 1)]))
     for _ in range(2):
@@ -99,13 +99,13 @@ def test_a_series_that_is_not_valid_is_refused_and_others_are_kept(
     assert dict(database.write_v2(second.body()).refused) == {"E0607": 1}
 
 
-def test_names_that_are_not_utf8_are_refused(database: Database) -> None:
+def test_names_that_are_not_utf8_are_refused(database: TenantDatabase) -> None:
     broken = part(1, label("__name__", "up") + label("job", b"\xff\xfe") + sample(1.0, 1))
     receipt = database.write_v1(packed(broken + series_v1(UP, [(1.0, 1)])))
     assert (receipt.samples, dict(receipt.refused)) == (1, {"E0607": 1})
 
 
-def test_the_same_sample_again_is_fine_and_another_value_is_not(database: Database) -> None:
+def test_the_same_sample_again_is_fine_and_another_value_is_not(database: TenantDatabase) -> None:
     stale = bits(0x7FF0000000000002)
     assert database.write_v1(packed(series_v1(UP, [(1.0, 1), (stale, 2)]))).samples == 2
     assert database.write_v1(packed(series_v1(UP, [(1.0, 1), (stale, 2)]))).samples == 2
@@ -117,7 +117,7 @@ def test_the_same_sample_again_is_fine_and_another_value_is_not(database: Databa
 
 
 def test_limits_of_a_tenant_have_codes_of_their_own(tmp_path: Path) -> None:
-    limits = Limits(
+    limits = TenantLimits(
         series_max=2, out_of_order_ms=10, age_ms_max=10**15, ahead_ms_max=1000, samples_in_memory_max=1 << 12
     )
     database = open_database(tmp_path, limits=limits)
@@ -137,7 +137,7 @@ def test_limits_of_a_tenant_have_codes_of_their_own(tmp_path: Path) -> None:
 
 
 def test_senders_beyond_their_rate_are_told_when_to_come_back(tmp_path: Path) -> None:
-    limits = Limits(samples_per_s_max=10, samples_burst_max=5, samples_in_memory_max=1 << 12)
+    limits = TenantLimits(samples_per_s_max=10, samples_burst_max=5, samples_in_memory_max=1 << 12)
     database = open_database(tmp_path, limits=limits)
     try:
         assert database.write_v1(packed(series_v1(UP, [(1.0, time) for time in range(25)]))).samples == 25
@@ -152,7 +152,7 @@ def test_senders_beyond_their_rate_are_told_when_to_come_back(tmp_path: Path) ->
 
 
 def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
-    limits = Limits(
+    limits = TenantLimits(
         body_bytes_max=1000, request_bytes_max=5000, request_samples_max=4096, samples_in_memory_max=1 << 12
     )
     database = open_database(tmp_path, limits=limits)
@@ -166,7 +166,7 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
 
 
 def test_more_samples_than_a_request_may_have(tmp_path: Path) -> None:
-    database = open_database(tmp_path, limits=Limits(request_samples_max=4096, samples_in_memory_max=1 << 12))
+    database = open_database(tmp_path, limits=TenantLimits(request_samples_max=4096, samples_in_memory_max=1 << 12))
     try:
         with pytest.raises(HarchError, match="more than 4096 samples"):
             database.write_v1(packed(series_v1(UP, [(1.0, time) for time in range(4097)])))
@@ -174,7 +174,7 @@ def test_more_samples_than_a_request_may_have(tmp_path: Path) -> None:
         database.close()
 
 
-def test_version_2_brings_starts_metadata_and_the_same_series(database: Database) -> None:
+def test_version_2_brings_starts_metadata_and_the_same_series(database: TenantDatabase) -> None:
     database.write_v1(packed(series_v1(UP, [(1.0, 1000)])))
     request = V2().add(UP, sample(2.0, 2000, start=500) + sample(3.0, 3000), metadata=(1, "How often.", "calls"))
     request.add(UP, sample(4.0, 4000), metadata=(1, "How often.", "calls"))
@@ -188,15 +188,15 @@ def test_version_2_brings_starts_metadata_and_the_same_series(database: Database
         3000: 0,
         4000: 0,
     }
-    assert database.metadata() == {"up": Metadata(MetricType.COUNTER, "calls", "How often.")}
+    assert database.metadata() == {"up": MetricMetadata(MetricType.COUNTER, "calls", "How often.")}
     changed = V2().add(UP, sample(5.0, 5000), metadata=(2, "Now.", ""))
     database.write_v2(changed.body())
-    assert database.metadata() == {"up": Metadata(MetricType.GAUGE, "", "Now.")}
+    assert database.metadata() == {"up": MetricMetadata(MetricType.GAUGE, "", "Now.")}
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("float_counts", [False, True])
-def test_native_histograms_come_back_as_they_were(database: Database, version: int, float_counts: bool) -> None:
+def test_native_histograms_come_back_as_they_were(database: TenantDatabase, version: int, float_counts: bool) -> None:
     sent = histogram(1000, float_counts=float_counts, start=700)
     if version == 1:
         body = packed(part(1, b"".join(label(*pair) for pair in UP) + part(4, sent)))
@@ -209,8 +209,8 @@ def test_native_histograms_come_back_as_they_were(database: Database, version: i
     (held,) = samples.histograms
     assert samples.values.tolist() == [18.25]
     assert (held.count, held.sum, held.schema, held.zero_threshold) == (11.5 if float_counts else 11, 18.25, 1, 0.001)
-    assert (held.positive_spans, held.positive_counts) == ((Span(1, 2),), (3.0, 5.0))
-    assert (held.negative_spans, held.negative_counts) == ((Span(0, 1),), (2.0,))
+    assert (held.positive_spans, held.positive_counts) == ((BucketSpan(1, 2),), (3.0, 5.0))
+    assert (held.negative_spans, held.negative_counts) == ((BucketSpan(0, 1),), (2.0,))
     assert (held.reset_hint, held.is_integer) == (ResetHint.NOT_RESET, not float_counts)
     assert samples.starts is not None
     assert samples.starts.tolist() == [700]
@@ -218,14 +218,14 @@ def test_native_histograms_come_back_as_they_were(database: Database, version: i
     assert dict(database.write_v1(other).refused) == {"E0611": 1}
 
 
-def test_a_histogram_that_does_not_add_up_is_refused(database: Database) -> None:
+def test_a_histogram_that_does_not_add_up_is_refused(database: TenantDatabase) -> None:
     broken = histogram(1000) + part(12, varint(2))  # one bucket more than its spans say
     body = packed(part(1, b"".join(label(*pair) for pair in UP) + part(4, broken)) + series_v1(UP, [(1.0, 1)]))
     receipt = database.write_v1(body)
     assert (receipt.samples, receipt.histograms, dict(receipt.refused)) == (1, 0, {"E0607": 1})
 
 
-def test_exemplars_of_both_versions(database: Database) -> None:
+def test_exemplars_of_both_versions(database: TenantDatabase) -> None:
     first = part(3, label("trace_id", "abc") + double(2, 0.5) + number(3, 900))
     assert database.write_v1(packed(series_v1(UP, [(1.0, 1000)], first))).exemplars == 1
     request = V2()
@@ -240,10 +240,10 @@ def test_exemplars_of_both_versions(database: Database) -> None:
     assert database.exemplars([matcher("job", "b")], 0, 10_000) == []
 
 
-def test_metadata_of_version_1(database: Database) -> None:
+def test_metadata_of_version_1(database: TenantDatabase) -> None:
     described = part(3, number(1, 2) + part(2, b"up") + part(4, b"Is it up?") + part(5, b"bool"))
     database.write_v1(packed(described))
-    assert database.metadata() == {"up": Metadata(MetricType.GAUGE, "bool", "Is it up?")}
+    assert database.metadata() == {"up": MetricMetadata(MetricType.GAUGE, "bool", "Is it up?")}
 
 
 def _whole_v1() -> bytes:
@@ -284,7 +284,7 @@ def _answer(write: Callable[[bytes], Receipt], body: bytes) -> Receipt | HarchEr
 
 
 @pytest.fixture(scope="module")
-def hardened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def hardened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TenantDatabase]:
     store = open_database(tmp_path_factory.mktemp("fuzz"), limits=ANY_AGE)
     yield store
     store.close()
@@ -294,7 +294,7 @@ def hardened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 @given(changes=edits)
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_messages_are_refused_or_read_and_never_more(
-    hardened: Database, version: int, changes: list[tuple[int, int, bytes]]
+    hardened: TenantDatabase, version: int, changes: list[tuple[int, int, bytes]]
 ) -> None:
     write, whole = (hardened.write_v1, _whole_v1()) if version == 1 else (hardened.write_v2, _whole_v2())
     before = hardened.head.sample_count
@@ -308,14 +308,14 @@ def test_damaged_messages_are_refused_or_read_and_never_more(
 
 @given(body=st.binary(max_size=200))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_rubbish_is_refused_or_read_and_never_more(hardened: Database, body: bytes) -> None:
+def test_rubbish_is_refused_or_read_and_never_more(hardened: TenantDatabase, body: bytes) -> None:
     for write in (hardened.write_v1, hardened.write_v2):
         for sent in (body, packed(body)):
             answer = _answer(write, sent)
             assert not isinstance(answer, HarchError) or 400 <= answer.kind.status < 500
 
 
-def test_what_was_damaged_left_a_store_that_works(hardened: Database) -> None:
+def test_what_was_damaged_left_a_store_that_works(hardened: TenantDatabase) -> None:
     labels = (("__name__", "afterwards"),)
     hardened.write_v1(packed(series_v1(labels, [(1.0, 1)])))
     found = content(hardened.select([matcher("__name__", "afterwards")], *ALL_TIMES, limit=10))
@@ -323,7 +323,7 @@ def test_what_was_damaged_left_a_store_that_works(hardened: Database) -> None:
     assert sum(map(len, everything(hardened).values())) == hardened.head.sample_count
 
 
-def test_equal_hashes_are_not_the_same_series(database: Database) -> None:
+def test_equal_hashes_are_not_the_same_series(database: TenantDatabase) -> None:
     """An entry with the hash of other labels, of the same length, stands where those are looked for."""
     first, second = ((("__name__", name),) for name in ("m1", "m2"))
     database.write_v1(packed(series_v1(first, [(1.0, 1)])))
@@ -336,7 +336,7 @@ def test_equal_hashes_are_not_the_same_series(database: Database) -> None:
     assert everything(database) == {first: {1: ONE}, second: {1: ONE, 2: ONE}}
 
 
-def test_senders_that_change_their_order_reach_the_same_series(database: Database) -> None:
+def test_senders_that_change_their_order_reach_the_same_series(database: TenantDatabase) -> None:
     names = [(("__name__", "m"), ("n", str(place))) for place in range(50)]
     rng = np.random.default_rng(3)
     for time in range(1, 20):

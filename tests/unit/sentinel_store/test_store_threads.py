@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harch.sentinel.model.labels import labels
-from harch.sentinel.model.matchers import MatchKind
+from harch.sentinel.model.labels import MatchKind, labels
 from harch.sentinel.model.selection import SeriesBatch
 from unit.sentinel_store.stores import ALL_TIMES, everything, matcher, open_database
 

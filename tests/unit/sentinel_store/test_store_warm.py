@@ -7,8 +7,8 @@ import sys
 
 _SCRIPT = """
 from pathlib import Path
-from harch.sentinel.store.compiler_pages import let_compiler_go
-from harch.sentinel.store.warm import warm_up
+from harch.sentinel.store.warmup import let_compiler_go
+from harch.sentinel.store.warmup import warm_up
 
 def resident() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.spans import Comparison, Field, SpanCondition
+from harch.sentinel.model.spans import Comparison, SpanCondition, SpanField
 from harch.sentinel.traces.parser import parse_query
-from harch.sentinel.traces.printer import print_query
-from harch.sentinel.traces.query import EVERY_TRACE, Alternative, TraceCondition, TraceField, TraceQuery
+from harch.sentinel.traces.query import EVERY_TRACE, Alternative, TraceCondition, TraceField, TraceQuery, print_query
 
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -19,25 +18,25 @@ def spans(text: str) -> tuple[SpanCondition, ...]:
     return only.spans
 
 
-def on(field: Field, comparison: str, value: str | int) -> SpanCondition:
+def on(field: SpanField, comparison: str, value: str | int) -> SpanCondition:
     return SpanCondition(field, Comparison(comparison), value)
 
 
 def attribute(name: str, comparison: str, value: str | bool | int | float) -> SpanCondition:
-    return SpanCondition(Field.ATTRIBUTE, Comparison(comparison), value, name)
+    return SpanCondition(SpanField.ATTRIBUTE, Comparison(comparison), value, name)
 
 
 def test_a_selector_names_fields_and_attributes_as_traceql_does() -> None:
     text = """{ resource.service.name = "hub" && name =~ "place.*" && duration > 10ms && status = error
                 && .gpus >= 8 && span.http.status_code = 500 && kind = server && resource.hub != `dakar` }"""
     assert spans(text) == (
-        on(Field.SERVICE, "=", "hub"),
-        on(Field.NAME, "=~", "place.*"),
-        on(Field.DURATION, ">", 10_000_000),
-        on(Field.STATUS, "=", "error"),
+        on(SpanField.SERVICE, "=", "hub"),
+        on(SpanField.NAME, "=~", "place.*"),
+        on(SpanField.DURATION, ">", 10_000_000),
+        on(SpanField.STATUS, "=", "error"),
         attribute("gpus", ">=", 8),
         attribute("http.status_code", "=", 500),
-        on(Field.KIND, "=", "server"),
+        on(SpanField.KIND, "=", "server"),
         attribute("hub", "!=", "dakar"),
     )
 
@@ -45,13 +44,13 @@ def test_a_selector_names_fields_and_attributes_as_traceql_does() -> None:
 def test_plain_words_say_the_same() -> None:
     text = 'service=hub name=~place.* duration>10ms status=error gpus>=8 http.status_code=500 kind=server note="a b"'
     assert spans(text) == (
-        on(Field.SERVICE, "=", "hub"),
-        on(Field.NAME, "=~", "place.*"),
-        on(Field.DURATION, ">", 10_000_000),
-        on(Field.STATUS, "=", "error"),
+        on(SpanField.SERVICE, "=", "hub"),
+        on(SpanField.NAME, "=~", "place.*"),
+        on(SpanField.DURATION, ">", 10_000_000),
+        on(SpanField.STATUS, "=", "error"),
         attribute("gpus", ">=", 8),
         attribute("http.status_code", "=", 500),
-        on(Field.KIND, "=", "server"),
+        on(SpanField.KIND, "=", "server"),
         attribute("note", "=", "a b"),
     )
 
@@ -64,14 +63,14 @@ def test_plain_words_say_the_same() -> None:
         ("share=0.5", attribute("share", "=", 0.5)),
         ("wait=10ms", attribute("wait", "=", "10ms")),
         ("code=~500", attribute("code", "=~", "500")),
-        ("name=500", on(Field.NAME, "=", "500")),
-        ("service=10ms", on(Field.SERVICE, "=", "10ms")),
+        ("name=500", on(SpanField.NAME, "=", "500")),
+        ("service=10ms", on(SpanField.SERVICE, "=", "10ms")),
         ("done=true", attribute("done", "=", "true")),
-        ("error=true", on(Field.STATUS, "=", "error")),
-        ("error=false", on(Field.STATUS, "!=", "error")),
+        ("error=true", on(SpanField.STATUS, "=", "error")),
+        ("error=false", on(SpanField.STATUS, "!=", "error")),
         (".error=true", attribute("error", "=", "true")),
         ("span.service.name=x", attribute("service.name", "=", "x")),
-        ("name=", on(Field.NAME, "=", "")),
+        ("name=", on(SpanField.NAME, "=", "")),
     ],
 )
 def test_the_field_decides_what_a_plain_word_means(word: str, expected: SpanCondition) -> None:
@@ -82,7 +81,7 @@ def test_conditions_on_whole_traces_stand_apart() -> None:
     text = '{ trace:duration >= 1.5s && rootServiceName = "hub" && name = "lease" }'
     assert parse_query(text).alternatives == (
         Alternative(
-            spans=(on(Field.NAME, "=", "lease"),),
+            spans=(on(SpanField.NAME, "=", "lease"),),
             traces=(
                 TraceCondition(TraceField.DURATION, Comparison.AT_LEAST, 1_500_000_000),
                 TraceCondition(TraceField.ROOT_SERVICE, Comparison.EQUAL, "hub"),
@@ -122,24 +121,24 @@ def test_having_an_attribute_can_be_asked_for() -> None:
     ("text", "position", "part"),
     [
         ('{ name = "a', "1:10", "not closed"),
-        ("{ foo = 1 }", "1:3", "`foo` is no field"),
+        ("{ foo = 1 }", "1:3", "`foo` is not a field"),
         ('{ name = "a" && }', "1:17", "expected a field"),
-        ('{ name = "a"\n  || status = late }', "2:6", "no status"),
+        ('{ name = "a"\n  || status = late }', "2:6", "not a status"),
         ("{ name }", "1:8", "expected a comparison"),
         ("{ name = }", "1:10", "expected a value"),
-        ("{ duration > 10 }", "1:3", "no duration"),
-        ("{ name > 5 }", "1:3", "is a text"),
-        ('{ name > "a" }', "1:3", "no order"),
+        ("{ duration > 10 }", "1:3", "not a duration"),
+        ("{ name > 5 }", "1:3", "is a string"),
+        ('{ name > "a" }', "1:3", "cannot be ordered"),
         ('{ name =~ "(" }', "1:3", "missing"),
         ("{ status =~ error }", "1:3", "only"),
         ('{ .x = "a" ', "1:12", "expected `&&`, `||` or `}`, found the end"),
-        ("{ .x > true }", "1:3", "no order"),
+        ("{ .x > true }", "1:3", "cannot be ordered"),
         ("{ .x = 99999999999999999999 }", "1:8", "too large"),
         ("submit", "1:7", "expected a comparison"),
         ("{} | select(", "1:13", "expected a field"),
         ("{} | select(.a .b)", "1:16", "expected `,` or `)`"),
         ("error=maybe", "1:1", "true or false"),
-        (f'{{ trace:id = "{ID}" && name = "x" }}', "1:1", "alone"),
+        (f'{{ trace:id = "{ID}" && name = "x" }}', "1:1", "the only condition"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(text: str, position: str, part: str) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 from trace_world import MS, START_NS, span
 
 from harch.sentinel.model.spans import Span, SpanKind
-from harch.sentinel.traces.critical_path import critical_path
-from harch.sentinel.traces.gaps import gaps_of
-from harch.sentinel.traces.tree import Node, Oddity, TraceTree, tree_of
+from harch.sentinel.traces.tree import Oddity, SpanNode, TraceTree, critical_path, gaps_of, tree_of
 from harch.sentinel.traces.view import trace_view
 
 
@@ -33,7 +31,7 @@ def path(tree: TraceTree) -> list[tuple[str, float, float, bool]]:
     ]
 
 
-def node(tree: TraceTree, name: str) -> Node:
+def node(tree: TraceTree, name: str) -> SpanNode:
     return next(one for one in tree.nodes if one.span.name == name)
 
 
@@ -81,7 +79,7 @@ def test_a_clock_that_is_behind_is_told_apart_from_an_early_child() -> None:
     tree = tree_of(spans)
     assert (node(tree, "far").oddities, node(tree, "far").skew_ns) == ((Oddity.CLOCK_SKEW,), 3 * MS)
     assert (node(tree, "near").oddities, node(tree, "near").skew_ns) == ((Oddity.EARLY,), MS)
-    assert any("begins 3 ms before its parent: its clock is behind" in note for note in view(spans)["notes"])
+    assert any("begins 3 ms before its parent: clock behind" in note for note in view(spans)["notes"])
 
 
 def test_a_server_that_ends_after_its_client_has_a_clock_that_is_ahead() -> None:
@@ -149,7 +147,7 @@ def test_a_chain_of_spans_may_be_as_long_as_the_trace() -> None:
     shown = view(chain(5000), spans_max=100)
     assert [one["depth"] for one in shown["spans"]] == list(range(100))
     assert shown["spanCount"] == 5000
-    assert "100 of 5000 spans are shown" in shown["notes"][0]
+    assert "100 of 5000 spans are listed" in shown["notes"][0]
 
 
 def test_a_view_that_is_cut_keeps_failures_and_the_path_and_counts_the_rest() -> None:

@@ -11,14 +11,11 @@ from msgspec import structs
 from harch.base.clock import SystemClock
 from harch.fleet.model import Fleet
 from harch.simulate.carbon import periods_of
-from harch.simulate.carbon_jobs import CarbonJob, draw_jobs
-from harch.simulate.carbon_meter import Plants
-from harch.simulate.carbon_outlook import pools_of
 from harch.simulate.carbon_replay import CarbonReplay
-from harch.simulate.carbon_room import LOOK_S
-from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter
-from harch.simulate.carbon_scenario import Kind, Scenario
-from harch.simulate.carbon_slack import margin_of
+from harch.simulate.carbon_room import LOOK_S, margin_of
+from harch.simulate.carbon_routers import NaiveRouter, PlannedRouter, pools_of
+from harch.simulate.carbon_scenario import CarbonJob, CarbonJobKind, Scenario, draw_jobs
+from harch.simulate.carbon_weather import Plants
 from harch.simulate.policies import new_policy
 from harch.workloads.spec import SchedulingClass
 
@@ -61,7 +58,7 @@ def made(
     """A job by hand, with the request of a drawn one."""
     drawn = draw_jobs(fleet, scenario, 0.1, seed=1)[0]
     turn = SchedulingClass.TRAINING if slack_h else SchedulingClass.INFERENCE
-    kind = Kind(
+    kind = CarbonJobKind(
         name=name,
         share=1.0,
         turn_class=turn,

@@ -17,13 +17,10 @@ from msgspec import structs
 from harch.base.errors import HarchError
 from harch.cli.main import root
 from harch.fleet.model import Fleet
-from harch.simulate.carbon import POLICIES, Outcome, periods_of, replay_period, simulate_carbon
-from harch.simulate.carbon_jobs import draw_jobs
-from harch.simulate.carbon_meter import Meter, Plants
-from harch.simulate.carbon_outlook import forecast_wind
-from harch.simulate.carbon_plot import save_plot
-from harch.simulate.carbon_scenario import Scenario, load_scenario, shipped_scenario_names
-from harch.simulate.carbon_weather import HISTORY_DAYS, STEPS_PER_DAY, weather_of
+from harch.simulate.carbon import POLICIES, CarbonOutcome, periods_of, replay_period, save_plot, simulate_carbon
+from harch.simulate.carbon_routers import forecast_wind
+from harch.simulate.carbon_scenario import Scenario, draw_jobs, load_scenario, shipped_scenario_names
+from harch.simulate.carbon_weather import HISTORY_DAYS, STEPS_PER_DAY, Plants, PowerMeter, weather_of
 
 
 def plants(onsite_kw: float, grid: float = 500.0) -> Plants:
@@ -44,7 +41,7 @@ def test_the_shipped_scenarios_are_what_the_goal_says() -> None:
 
 
 def test_a_meter_takes_own_power_first_and_the_rest_from_the_grid() -> None:
-    meter = Meter(plants(onsite_kw=9.0))
+    meter = PowerMeter(plants(onsite_kw=9.0))
     meter.change(0.0, 10.0)  # 15 kW at the meter
     meter.change(7200.0, -10.0)
     meter.advance(9999.0)
@@ -134,9 +131,9 @@ def test_other_weather_can_be_given_as_a_file(fleet: Fleet, scenario: Scenario, 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("2024-05-05T00:00Z,north,1.2,0,", "shares are 0 to 1"),
+        ("2024-05-05T00:00Z,north,1.2,0,", "shares must be 0 to 1"),
         ("yesterday,north,1,0,", "line 2"),
-        ("2024-05-05T00:00Z,north,nan,0,", "shares are 0 to 1"),
+        ("2024-05-05T00:00Z,north,nan,0,", "shares must be 0 to 1"),
         ("2024-06-05T00:00Z,north,0,0,", "does not cover"),
     ],
 )
@@ -182,7 +179,7 @@ def test_a_picture_is_drawn_or_says_what_is_missing(tmp_path: Path) -> None:
     day = {hour: (10.0 + hour, 5.0) for hour in range(24)}
     cases = [{"utilisation_asked": 0.5, "policies": {policy: {"g_per_kwh": 40.0} for policy in POLICIES}}]
     report: dict[str, object] = {"scenario": "small", "evidence": "estimated", "cases": cases}
-    outcome = Outcome(report, [dict.fromkeys(POLICIES, day)])
+    outcome = CarbonOutcome(report, [dict.fromkeys(POLICIES, day)])
     path = tmp_path / "week.png"
     if importlib.util.find_spec("matplotlib") is None:
         with pytest.raises(HarchError, match="matplotlib") as caught:

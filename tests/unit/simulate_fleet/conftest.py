@@ -6,7 +6,7 @@ import pytest
 
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet
-from harch.simulate.workload_spec import WorkloadMix, parse_mix
+from harch.simulate.workload_mix import WorkloadMix, parse_mix
 
 FLEET = """
 name = "two-hubs"

@@ -7,21 +7,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harch.fleet.model import Fleet
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.room import TaskSlot
+from harch.simulate.arrivals import Job, ReplayWorkload, RunModel
 from harch.simulate.fleet import simulate_fleet
-from harch.simulate.jobs import Job, RunModel, Workload
-from harch.simulate.ledger import Ledger
-from harch.simulate.mix_arrivals import generate
+from harch.simulate.fleet_replay import jain, max_min
+from harch.simulate.ledger import ReplayLedger
 from harch.simulate.policies import FLEET_POLICIES, FleetPolicy, new_policy
-from harch.simulate.tally import jain, max_min
-from harch.simulate.workload_spec import WorkloadMix
+from harch.simulate.workload_mix import WorkloadMix, generate
 from harch.workloads.spec import Resources, SchedulingClass, Topology
 
 TIMED = {"decisions_per_s", "round_ms_p99"}
 
 
-def request(name: str, *, gpus: int = 1, tasks: int = 1, at_s: float = 0.0, **more: object) -> Request:
+def request(name: str, *, gpus: int = 1, tasks: int = 1, at_s: float = 0.0, **more: object) -> PlacementRequest:
     values: dict[str, object] = {
         "id": name,
         "tenant": "t",
@@ -38,11 +37,11 @@ def request(name: str, *, gpus: int = 1, tasks: int = 1, at_s: float = 0.0, **mo
         "duration_s_max": None,
         "preemptible": True,
     }
-    return Request(**{**values, **more})  # type: ignore[arg-type]
+    return PlacementRequest(**{**values, **more})  # type: ignore[arg-type]
 
 
 def replayed(fleet: Fleet, policy: FleetPolicy, *jobs: Job, hours: float = 10.0) -> dict[str, object]:
-    return simulate_fleet(fleet, Workload("test", jobs, hours, RunModel()), policy=policy)
+    return simulate_fleet(fleet, ReplayWorkload("test", jobs, hours, RunModel()), policy=policy)
 
 
 @pytest.mark.parametrize("policy", FLEET_POLICIES)
@@ -125,7 +124,7 @@ def test_what_may_leave_goes_to_a_hub_with_room_and_what_may_not_waits(fleet: Fl
 
 def test_the_second_book_notices_every_wrong(fleet: Fleet) -> None:
     hub = fleet.hubs[0]
-    book = Ledger(hub)
+    book = ReplayLedger(hub)
     book.start(request("a", gpus=2), (TaskSlot(0, (0, 1)),))
     book.start(request("a", gpus=2), (TaskSlot(1, (0, 1)),))
     book.start(request("twice"), (TaskSlot(0, (1,)),))

@@ -9,9 +9,8 @@ import pytest
 from harch.base.errors import HarchError
 from harch.fleet.file import shipped_fleet
 from harch.fleet.model import Fleet
-from harch.simulate.mix_arrivals import generate
-from harch.simulate.trace import read_trace
-from harch.simulate.workload_spec import WorkloadMix, load_mix, parse_mix
+from harch.simulate.arrivals import read_trace
+from harch.simulate.workload_mix import WorkloadMix, generate, load_mix, parse_mix
 from harch.workloads.spec import SchedulingClass
 
 
@@ -77,13 +76,13 @@ def test_a_trace_is_read_by_the_names_of_its_columns(tmp_path: Path, fleet: Flee
     [
         ("arrival_s,gpus\n0,1\n", "no column `duration_s`"),
         ("arrival_s,duration_s,gpus,colour\n0,1,1,red\n", "`colour`"),
-        ("arrival_s,duration_s,gpus\n0,ten,1\n", "line 2: `duration_s` cannot be `ten`"),
-        ("arrival_s,duration_s,gpus,home\n0,1,1,Mars\n", "no hub of the fleet is called `mars`"),
+        ("arrival_s,duration_s,gpus\n0,ten,1\n", "line 2: `duration_s` is invalid: `ten`"),
+        ("arrival_s,duration_s,gpus,home\n0,1,1,Mars\n", "no hub in the fleet is named `mars`"),
         ("arrival_s,duration_s,gpus,tasks,tasks_min\n0,1,1,2,3\n", "tasks_min"),
         ("arrival_s,duration_s,gpus,gpu_fraction\n0,1,2,0.5\n", "gpu_fraction"),
         ("arrival_s,duration_s,gpus,gpu_memory_gb\n0,1,1,20\n", "line 2: .*needs `gpu_fraction`"),
-        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,-1\n", "`gpu_memory_gb` cannot be `-1`"),
-        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,nan\n", "cannot be `nan`"),
+        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,-1\n", "`gpu_memory_gb` is invalid: `-1`"),
+        ("arrival_s,duration_s,gpus,gpu_fraction,gpu_memory_gb\n0,1,1,0.5,nan\n", "is invalid: `nan`"),
         ("arrival_s,duration_s,gpus,id\n0,1,1,a\n0,1,1,a\n", "twice"),
         ("arrival_s,duration_s,gpus\n", "lists no job"),
     ],

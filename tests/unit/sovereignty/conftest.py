@@ -8,10 +8,9 @@ import pytest
 
 from harch.fleet.file import shipped_fleet
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import Safeguards, SiteSafeguards, Terrain, terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject, Tag
-from harch.sovereignty.terrain import Safeguards, SiteSafeguards, Terrain, terrain_of
+from harch.sovereignty.tags import DataKind, DataObject, Tag, parse_tag
 
 MOROCCAN: dict[str, object] = {"process_in": ["MA"], "rest_in": ["MA"], "frameworks": ["09-08"]}
 WEST_AFRICAN: dict[str, object] = {

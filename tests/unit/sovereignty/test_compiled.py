@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from harch.sovereignty import compiled
-from harch.sovereignty.batch import TagTable
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import Terrain
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Terrain
 from harch.testing.sovereignty import random_tag, random_terrain
+from harch.testing.sovereignty_arrays import TagTable
 
 
 def test_what_is_not_known_is_no(rules: Rules, moroccan: Tag) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.countries import COUNTRIES, countries_of, country_of, region_word
+from harch.sovereignty.jurisdictions import COUNTRIES, countries_of, country_of, region_word
 
 
 @pytest.mark.parametrize(

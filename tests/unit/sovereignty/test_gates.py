@@ -10,21 +10,27 @@ import pytest
 from harch.base.rejection import Rejection
 from harch.sovereignty import gates
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.crossings import (
+from harch.sovereignty.gates import (
+    AccessRequest,
+    GateAction,
     Migration,
-    Offer,
     PipelineEdge,
     Replica,
+    RunningWork,
     TelemetryExport,
+    WorkOffer,
+    admit,
+    audit_resting,
+    audit_running,
+    before_load,
     check_edge,
     check_export,
     check_migration,
     check_offer,
     check_replica,
 )
-from harch.sovereignty.gates import Action, RunningWork, WorkAsk, admit, audit_resting, audit_running, before_load
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import DataObject, Tag
-from harch.sovereignty.terrain import Site
 
 Make = Callable[..., DataObject]
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
@@ -35,18 +41,18 @@ def names(rejections: tuple[Rejection, ...]) -> set[str]:
 
 
 def test_moroccan_data_is_admitted_in_morocco_and_nowhere_else(rules: Rules, moroccan: Tag, data: Make) -> None:
-    ask = WorkAsk(id="wl", reads=(data(moroccan, "dakhla"),))
-    assert [hub for hub in HUBS if admit(rules, ask, hub).allowed] == ["dakhla", "tangier", "casablanca"]
-    refused = admit(rules, ask, "dakar")
+    access = AccessRequest(id="wl", reads=(data(moroccan, "dakhla"),))
+    assert [hub for hub in HUBS if admit(rules, access, hub).allowed] == ["dakhla", "tangier", "casablanca"]
+    refused = admit(rules, access, "dakar")
     assert names(refused.rejections) == {"process_in", "frameworks", "key_in", "route"}
     assert all(rejection.nearest_fix for rejection in refused.rejections)
     assert "disagreement" not in names(refused.rejections)
 
 
 def test_the_strictest_of_several_data_decides(rules: Rules, moroccan: Tag, west_african: Tag, data: Make) -> None:
-    ask = WorkAsk(id="wl", reads=(data(west_african, "abidjan"), data(moroccan, "tangier", id="d2")))
-    assert not admit(rules, ask, "abidjan").allowed
-    assert admit(rules, ask, "dakhla").allowed
+    access = AccessRequest(id="wl", reads=(data(west_african, "abidjan"), data(moroccan, "tangier", id="d2")))
+    assert not admit(rules, access, "abidjan").allowed
+    assert admit(rules, access, "dakhla").allowed
 
 
 @pytest.mark.parametrize(
@@ -59,63 +65,63 @@ def test_the_strictest_of_several_data_decides(rules: Rules, moroccan: Tag, west
 def test_unknown_data_and_other_countries_are_refused(
     rules: Rules, moroccan: Tag, data: Make, change: dict[str, object], rule: str
 ) -> None:
-    ask = msgspec.structs.replace(WorkAsk(id="wl", reads=(data(moroccan, "dakhla"),)), **change)
-    verdict = admit(rules, ask, "dakhla")
+    access = msgspec.structs.replace(AccessRequest(id="wl", reads=(data(moroccan, "dakhla"),)), **change)
+    verdict = admit(rules, access, "dakhla")
     assert not verdict.allowed
     assert names(verdict.rejections) == {rule}
 
 
 def test_data_without_tag_or_place_and_unknown_hubs_are_refused(rules: Rules, moroccan: Tag, data: Make) -> None:
-    assert names(admit(rules, WorkAsk(id="wl", reads=(data(None, "dakhla"),)), "dakhla").rejections) == {"tag"}
-    assert names(admit(rules, WorkAsk(id="wl", reads=(data(moroccan),)), "dakhla").rejections) == {"location"}
-    assert names(admit(rules, WorkAsk(id="wl"), "atlantis").rejections) == {"site"}
-    lost = WorkAsk(id="wl", reads=(data(moroccan, "atlantis"),))
+    assert names(admit(rules, AccessRequest(id="wl", reads=(data(None, "dakhla"),)), "dakhla").rejections) == {"tag"}
+    assert names(admit(rules, AccessRequest(id="wl", reads=(data(moroccan),)), "dakhla").rejections) == {"location"}
+    assert names(admit(rules, AccessRequest(id="wl"), "atlantis").rejections) == {"site"}
+    lost = AccessRequest(id="wl", reads=(data(moroccan, "atlantis"),))
     assert names(admit(rules, lost, "dakhla").rejections) == {"site"}
 
 
 def test_work_without_data_or_limits_may_run_anywhere(rules: Rules) -> None:
-    assert all(admit(rules, WorkAsk(id="wl"), hub).allowed for hub in HUBS)
+    assert all(admit(rules, AccessRequest(id="wl"), hub).allowed for hub in HUBS)
 
 
 def test_one_copy_that_can_come_is_enough(rules: Rules, west_african: Tag, data: Make) -> None:
     closed = msgspec.structs.replace(west_african, may_cross_borders=False)
-    assert not admit(rules, WorkAsk(id="wl", reads=(data(closed, "dakhla"),)), "dakar").allowed
-    assert admit(rules, WorkAsk(id="wl", reads=(data(closed, "dakhla", "dakar"),)), "dakar").allowed
+    assert not admit(rules, AccessRequest(id="wl", reads=(data(closed, "dakhla"),)), "dakar").allowed
+    assert admit(rules, AccessRequest(id="wl", reads=(data(closed, "dakhla", "dakar"),)), "dakar").allowed
 
 
 def test_what_may_be_processed_but_not_rest_must_be_scrubbed(rules: Rules, west_african: Tag, data: Make) -> None:
-    guest = msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN"))
-    verdict = admit(rules, WorkAsk(id="wl", reads=(data(guest, "dakhla"),)), "dakar")
+    borrowed = msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN"))
+    verdict = admit(rules, AccessRequest(id="wl", reads=(data(borrowed, "dakhla"),)), "dakar")
     assert verdict.allowed
     assert verdict.scrub_after
-    assert not admit(rules, WorkAsk(id="wl", reads=(data(guest, "dakhla"),)), "dakhla").scrub_after
+    assert not admit(rules, AccessRequest(id="wl", reads=(data(borrowed, "dakhla"),)), "dakhla").scrub_after
 
 
 def test_when_fast_and_slow_rules_disagree_it_is_no(
     rules: Rules, moroccan: Tag, data: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = WorkAsk(id="wl", reads=(data(moroccan, "dakhla"),))
+    access = AccessRequest(id="wl", reads=(data(moroccan, "dakhla"),))
     monkeypatch.setattr(gates, "explain_work", lambda *_: ())
-    refused = admit(rules, ask, "dakar")
+    refused = admit(rules, access, "dakar")
     assert not refused.allowed
     assert names(refused.rejections) == {"disagreement"}
     monkeypatch.setattr(gates, "explain_work", lambda *_: (Rejection("x", "y", "z"),))
-    refused = admit(rules, ask, "dakhla")
+    refused = admit(rules, access, "dakhla")
     assert not refused.allowed
     assert names(refused.rejections) == {"y", "disagreement"}
 
 
 def test_only_hubs_that_may_run_it_hear_of_an_offer(rules: Rules, moroccan: Tag, data: Make) -> None:
-    ask = WorkAsk(id="wl", reads=(data(moroccan, "dakhla"),))
-    verdict = check_offer(rules, Offer(ask=ask, owner="dakhla", candidates=(*HUBS, "atlantis")))
+    access = AccessRequest(id="wl", reads=(data(moroccan, "dakhla"),))
+    verdict = check_offer(rules, WorkOffer(access=access, owner="dakhla", candidates=(*HUBS, "atlantis")))
     assert verdict.eligible == ("tangier", "casablanca")
     assert {"set-d1 at dakar", "set-d1 at abidjan", "atlantis"} <= {r.subject for r in verdict.rejections}
 
 
 def test_the_agent_trusts_its_own_country_only(moroccan: Tag, data: Make) -> None:
-    ask = WorkAsk(id="wl", countries_allowed=("MA",), reads=(data(moroccan, "dakhla"),))
-    own = Site(hub="dakhla", country="MA", frameworks=("ma-law-09-08",), encrypts_at_rest=True, keys_in=("MA",))
-    assert before_load(ask, own).allowed
+    access = AccessRequest(id="wl", countries_allowed=("MA",), reads=(data(moroccan, "dakhla"),))
+    own = LegalSite(hub="dakhla", country="MA", frameworks=("ma-law-09-08",), encrypts_at_rest=True, keys_in=("MA",))
+    assert before_load(access, own).allowed
     for change, rule in (
         ({"country": "SN"}, "residency"),
         ({"country": None}, "process_in"),
@@ -123,52 +129,55 @@ def test_the_agent_trusts_its_own_country_only(moroccan: Tag, data: Make) -> Non
         ({"keys_in": ("SN",)}, "key_in"),
         ({"frameworks": ()}, "frameworks"),
     ):
-        verdict = before_load(ask, msgspec.structs.replace(own, **change))
+        verdict = before_load(access, msgspec.structs.replace(own, **change))
         assert not verdict.allowed
         assert rule in names(verdict.rejections)
 
 
 def test_work_that_runs_where_it_must_not_is_paused_and_scrubbed(rules: Rules, moroccan: Tag, data: Make) -> None:
-    ask = WorkAsk(id="wl", reads=(data(moroccan, "dakhla"),))
-    good, bad = RunningWork(ask=ask, hub="tangier"), RunningWork(ask=ask, hub="dakar")
-    lost = RunningWork(ask=ask, hub="atlantis")
-    dataless = RunningWork(ask=WorkAsk(id="w2", countries_allowed=("CI",)), hub="dakar")
+    access = AccessRequest(id="wl", reads=(data(moroccan, "dakhla"),))
+    good, bad = RunningWork(access=access, hub="tangier"), RunningWork(access=access, hub="dakar")
+    lost = RunningWork(access=access, hub="atlantis")
+    dataless = RunningWork(access=AccessRequest(id="w2", countries_allowed=("CI",)), hub="dakar")
     violations = audit_running(rules, [good, bad, lost, dataless])
     assert [(v.subject, v.hub, v.actions) for v in violations] == [
-        ("wl", "dakar", (Action.PAUSE, Action.SCRUB, Action.ALERT)),
-        ("wl", "atlantis", (Action.PAUSE, Action.SCRUB, Action.ALERT)),
-        ("w2", "dakar", (Action.PAUSE, Action.ALERT)),
+        ("wl", "dakar", (GateAction.PAUSE, GateAction.SCRUB, GateAction.ALERT)),
+        ("wl", "atlantis", (GateAction.PAUSE, GateAction.SCRUB, GateAction.ALERT)),
+        ("w2", "dakar", (GateAction.PAUSE, GateAction.ALERT)),
     ]
     assert all(violation.rejections for violation in violations)
 
 
 def test_a_tag_that_tightens_makes_running_work_a_violation(rules: Rules, west_african: Tag, data: Make) -> None:
-    before = RunningWork(ask=WorkAsk(id="wl", reads=(data(west_african, "dakar"),)), hub="dakar")
+    before = RunningWork(access=AccessRequest(id="wl", reads=(data(west_african, "dakar"),)), hub="dakar")
     assert audit_running(rules, [before]) == ()
     tightened = data(msgspec.structs.replace(west_african, process_in=("CI",)), "dakar")
-    after = RunningWork(ask=WorkAsk(id="wl", reads=(tightened,)), hub="dakar")
+    after = RunningWork(access=AccessRequest(id="wl", reads=(tightened,)), hub="dakar")
     assert len(audit_running(rules, [after])) == 1
 
 
 def test_copies_that_may_not_rest_are_scrubbed_unless_in_lawful_use(
     rules: Rules, west_african: Tag, data: Make
 ) -> None:
-    guest = data(msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN")), "dakhla", "dakar")
-    (violation,) = audit_resting(rules, [guest], [])
-    assert (violation.hub, violation.actions) == ("dakar", (Action.SCRUB, Action.ALERT))
-    assert audit_resting(rules, [guest], [RunningWork(ask=WorkAsk(id="w", reads=(guest,)), hub="dakar")]) == ()
+    borrowed = data(msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN")), "dakhla", "dakar")
+    (violation,) = audit_resting(rules, [borrowed], [])
+    assert (violation.hub, violation.actions) == ("dakar", (GateAction.SCRUB, GateAction.ALERT))
+    running = RunningWork(access=AccessRequest(id="w", reads=(borrowed,)), hub="dakar")
+    assert audit_resting(rules, [borrowed], [running]) == ()
     (untagged,) = audit_resting(rules, [data(None, "dakhla")], [])
-    assert untagged.actions == (Action.ALERT,)  # nobody has said that it must go, so it is not destroyed
+    assert untagged.actions == (GateAction.ALERT,)  # nobody has said that it must go, so it is not destroyed
 
 
 def test_a_migration_needs_the_checkpoint_and_all_data_to_be_welcome(
     rules: Rules, moroccan: Tag, west_african: Tag, data: Make
 ) -> None:
-    ask = WorkAsk(id="wl", reads=(data(west_african, "dakhla"),))
+    access = AccessRequest(id="wl", reads=(data(west_african, "dakhla"),))
 
     def move(tag: Tag | None, target: str) -> set[str]:
         checkpoint = data(tag, "dakhla", id="c")
-        return names(check_migration(rules, Migration(ask=ask, checkpoint=checkpoint, source="dakhla", target=target)))
+        return names(
+            check_migration(rules, Migration(access=access, checkpoint=checkpoint, source="dakhla", target=target))
+        )
 
     assert move(west_african, "dakar") == set()
     assert "process_in" in move(moroccan, "dakar")
@@ -177,11 +186,11 @@ def test_a_migration_needs_the_checkpoint_and_all_data_to_be_welcome(
 
 
 def test_a_replica_must_be_able_to_rest(rules: Rules, west_african: Tag, data: Make) -> None:
-    guest = msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN"))
-    assert names(check_replica(rules, Replica(data=data(guest, "dakhla"), source="dakhla", target="dakar"))) == {
+    borrowed = msgspec.structs.replace(west_african, rest_in=("MA",), key_in=("MA", "SN"))
+    assert names(check_replica(rules, Replica(data=data(borrowed, "dakhla"), source="dakhla", target="dakar"))) == {
         "rest_in"
     }
-    assert check_replica(rules, Replica(data=data(guest, "dakhla"), source="dakhla", target="tangier")) == ()
+    assert check_replica(rules, Replica(data=data(borrowed, "dakhla"), source="dakhla", target="tangier")) == ()
 
 
 def test_a_stream_crosses_only_where_it_may_be_processed(rules: Rules, moroccan: Tag, west_african: Tag) -> None:
@@ -202,8 +211,8 @@ def test_restricted_telemetry_stays_at_its_hub(rules: Rules, moroccan: Tag, west
     assert export(moroccan, "dakhla") == set()
     assert export(moroccan, "tangier") == {"classification"}
     assert export(west_african, "dakar", stored=True) == set()
-    guest = msgspec.structs.replace(west_african, rest_in=("MA",))
-    assert export(guest, "dakar") == set()
-    assert {"rest_in"} <= export(guest, "dakar", stored=True)
+    borrowed = msgspec.structs.replace(west_african, rest_in=("MA",))
+    assert export(borrowed, "dakar") == set()
+    assert {"rest_in"} <= export(borrowed, "dakar", stored=True)
     assert export(None, "dakhla") >= {"tag"}
     assert export(west_african, "atlantis") >= {"site"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.in_force import FILE_NAME, jurisdictions_in_force
+from harch.sovereignty.jurisdiction_file import FILE_NAME, jurisdictions_in_force
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError, Problems
-from harch.sovereignty.countries import COUNTRIES
 from harch.sovereignty.jurisdiction_file import parse_jurisdictions, shipped_jurisdictions
-from harch.sovereignty.jurisdictions import country_bit, country_mask
+from harch.sovereignty.jurisdictions import COUNTRIES, country_bit, country_mask
 
 REGISTRY = shipped_jurisdictions()
 OWN = """
@@ -95,7 +94,7 @@ def test_a_file_of_ones_own_adds_to_the_registry() -> None:
         ('[groups.WORLD]\nname = "x"\ncountries = ["FR"]', "already means the group of all countries"),
         ('[groups.GX]\nname = "x"\ncountries = ["UEMOA"]', "groups.GX.countries[0]: `UEMOA` is not a country"),
         ('[groups.GX]\nname = "x"\ncountries = []', "groups.GX.countries: must be a list"),
-        ('[groups.GX]\nname = 1\ncountries = ["FR"]', "groups.GX.name: must be a text"),
+        ('[groups.GX]\nname = 1\ncountries = ["FR"]', "groups.GX.name: must be a string"),
         ('[groups.GX]\nname = "x"\ncountries = ["FR"]\nmistaken_for = ["Q"]', "`Q` is not a country code"),
         ('[countries]\nMA = "Here"', "countries.MA: is Morocco in ISO 3166-1"),
         ('[countries]\nKos = "x"', "two capital letters"),
@@ -173,14 +172,14 @@ def test_no_places_are_shipped() -> None:
         ('country = "Morocco"\nnetworks = ["10.1.0.0/16"]', "is not a country"),
         ('country = "MA"', "networks: must be a list"),
         ('country = "MA"\nnetworks = []', "networks: must be a list"),
-        ('country = "MA"\nnetworks = ["10.1.0.1/16"]', "is no network"),
+        ('country = "MA"\nnetworks = ["10.1.0.1/16"]', "is not a network"),
         ('country = "MA"\nnetworks = ["0.0.0.0/0"]', "wider than /8"),
         ('country = "MA"\nnetworks = ["2000::/3"]', "wider than /16"),
-        ('country = "MA"\nnetworks = ["127.0.0.0/8"]', "the machine itself"),
-        ('country = "MA"\nnetworks = ["::ffff:10.1.0.0/112"]', "IPv4 inside of IPv6"),
+        ('country = "MA"\nnetworks = ["127.0.0.0/8"]', "this machine"),
+        ('country = "MA"\nnetworks = ["::ffff:10.1.0.0/112"]', "IPv4 within IPv6"),
         ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["127.1"]', "four decimal numbers"),
         ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["10.1.0.5"]', "write it under `networks`"),
-        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["localhost"]', "the machine itself"),
+        ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nnames = ["localhost"]', "this machine"),
         ('country = "MA"\nnetworks = ["10.1.0.0/16"]\nhub = "dakhla"', "unknown key"),
         ('country = "MA"\nnetworks = ["10.1.9.0/24"]', "is in SN as other, too"),
     ],

@@ -7,10 +7,10 @@ import msgspec
 from harch.base.rejection import Rejection
 from harch.fleet.file import shipped_fleet
 from harch.fleet.model import Fleet, Link
+from harch.sovereignty.geography import Safeguards, SiteSafeguards, Terrain, terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.routes import TransferPlan, explain_transfer, plan_transfer
+from harch.sovereignty.rules import TransferPlan, explain_transfer, plan_transfer
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Safeguards, SiteSafeguards, Terrain, terrain_of
 
 
 def test_the_quickest_way_is_taken_with_its_countries_in_order(terrain: Terrain, west_african: Tag) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from harch.sovereignty.audit.chain import Head, Linked, line_of, link
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint, sign
-from harch.sovereignty.audit.entry import PLACED, Draft
-from harch.sovereignty.audit.keys import draft_of, introduce
+from harch.sovereignty.audit.chain import PLACED, ChainHead, Draft, Linked, line_of, link
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint, draft_of, introduce, sign
 
 HUB = "dakhla"
 AT = "2026-11-15T09:00:00.000Z"
@@ -26,8 +24,8 @@ class Chain:
         self.add(draft_of(introduce(hub, self.key, by=self.key)))
 
     @property
-    def head(self) -> Head:
-        return self.linked[-1].head if self.linked else Head()
+    def head(self) -> ChainHead:
+        return self.linked[-1].head if self.linked else ChainHead()
 
     def add(self, draft: Draft, at: str = AT) -> None:
         self.linked.append(link(self.head, draft, hub=self.hub, at=at))

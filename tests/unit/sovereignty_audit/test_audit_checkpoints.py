@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
-from harch.sovereignty.audit.checkpoints import check_offer, read_checkpoints
-from harch.sovereignty.audit.entry import ENDED, Draft
-from harch.sovereignty.audit.keys import introduce
+from harch.sovereignty.audit.chain import ENDED, Draft
+from harch.sovereignty.audit.checkpoints import check_offer, introduce, read_checkpoints
 from unit.sovereignty_audit.chains import HUB, Chain, chain_of, key
 
 

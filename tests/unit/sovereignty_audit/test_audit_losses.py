@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from harch.api.app import create_app
 from harch.base.errors import HarchError
-from harch.hub.audit.headfile import HeadFile
+from harch.hub.audit.files import HeadFile
 from harch.hub.audit.table import AuditQuery
 from harch.hub.service import HubService
 from harch.hub.views import Role
-from harch.sovereignty.audit.chain import Head, line_of, link
+from harch.sovereignty.audit.chain import PLACED, ChainHead, Draft, line_of, link
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint, check_offer, sign
-from harch.sovereignty.audit.entry import PLACED, Draft
-from harch.sovereignty.audit.losses import AcceptedLoss, Loss, acceptance, find_loss
 from harch.sovereignty.audit.report import ReportBuilder
-from harch.sovereignty.audit.verification import ChainVerifier, Tampering, verify
+from harch.sovereignty.audit.verification import ChainVerifier, Loss, Tampering, acceptance, find_loss, verify
+from harch.wire.audit import AcceptedLoss
 from unit.sovereignty_audit.chains import AT, Chain, chain_of, key
 from unit.sovereignty_audit.test_hub_audit import open_hub as open_in
 from unit.sovereignty_audit.test_hub_audit import outcome_of, submit
@@ -37,7 +36,7 @@ def open_hub(folder: Path) -> HubService:
 
 async def copied(hub: HubService, source: Path, to: Path) -> Path:
     """The state of a hub as a kill would leave it, in another folder."""
-    await hub._driver.write([], [])
+    await hub._jobs.write([], [])
     shutil.copytree(source, to)
     return to
 
@@ -153,7 +152,7 @@ async def test_a_head_file_from_the_future_stops_the_hub_and_none_does_not(tmp_p
     await submit(hub, "one")
     await hub.close()
     file = HeadFile(tmp_path / "audit.head", "dakhla", lambda: 0.0)
-    file.note(Head(1000, "f" * 64), 1000)
+    file.note(ChainHead(1000, "f" * 64), 1000)
     file.close()
     hub = open_hub(tmp_path)
     assert "it had 1000" in hub.ready()
@@ -321,11 +320,11 @@ async def test_keys_of_files_open_a_hub_that_lost_them(tmp_path: Path) -> None:
 
 def with_loss(chain: Chain, *, found: int, lost: int) -> Chain:
     """The chain after it lost everything beyond entry `found`, up to `lost`, and went on."""
-    ends = chain.linked[lost - 1].head if lost <= len(chain.linked) else Head(lost, "f" * 64)
+    ends = chain.linked[lost - 1].head if lost <= len(chain.linked) else ChainHead(lost, "f" * 64)
     del chain.linked[found:]
     loss = Loss(found=chain.head, lost=ends, source="audit.head")
     draft = acceptance(loss, actor="key_1", why="gone")
-    chain.linked.append(link(Head(loss.next_seq - 1, chain.head.hash), draft, hub=chain.hub, at=AT))
+    chain.linked.append(link(ChainHead(loss.next_seq - 1, chain.head.hash), draft, hub=chain.hub, at=AT))
     return chain.fill(3)
 
 
@@ -339,7 +338,7 @@ def test_a_chain_that_admits_a_loss_is_sound_and_says_what_is_missing() -> None:
     assert "entries 7 to 9 are lost" in outcome.losses[0].sentence
 
 
-def replace_head(chain: Chain, head: Head) -> SignedCheckpoint:
+def replace_head(chain: Chain, head: ChainHead) -> SignedCheckpoint:
     shorter = Chain(chain.key)
     shorter.linked = chain.linked[: head.seq]
     return shorter.checkpoint()
@@ -361,8 +360,10 @@ def test_a_loss_that_does_not_fit_is_tampering(cut: int) -> None:
     lines = [line for number, line in enumerate(chain.lines(), 1) if number != cut]
     assert not verify(lines).is_sound
     forged = with_loss(chain_of(12), found=8, lost=10)
-    wrong = Loss(found=Head(3, "0" * 64), lost=Head(20, "f" * 64), source="x")
-    forged.linked.append(link(Head(20, forged.head.hash), acceptance(wrong, actor="k", why="w"), hub="dakhla", at=AT))
+    wrong = Loss(found=ChainHead(3, "0" * 64), lost=ChainHead(20, "f" * 64), source="x")
+    forged.linked.append(
+        link(ChainHead(20, forged.head.hash), acceptance(wrong, actor="k", why="w"), hub="dakhla", at=AT)
+    )
     outcome = verify(forged.lines())
     assert outcome.finding is not None
     assert outcome.finding.kind is Tampering.INSERTED
@@ -370,7 +371,7 @@ def test_a_loss_that_does_not_fit_is_tampering(cut: int) -> None:
 
 def test_a_jump_without_an_admission_is_a_removal() -> None:
     chain = chain_of(5)
-    jumped = link(Head(9, chain.head.hash), Draft(PLACED, "wl_x", "allowed"), hub="dakhla", at=AT)
+    jumped = link(ChainHead(9, chain.head.hash), Draft(PLACED, "wl_x", "allowed"), hub="dakhla", at=AT)
     outcome = verify([line_of(one.body, one.hash) for one in (*chain.linked, jumped)])
     assert outcome.finding is not None
     assert outcome.finding.kind is Tampering.REMOVED
@@ -405,12 +406,12 @@ def _signed(chain: Chain, at: str) -> SignedCheckpoint:
 
 
 def test_only_what_is_known_and_not_there_is_a_loss() -> None:
-    here, known = Head(5, "5" * 64), Head(9, "9" * 64)
+    here, known = ChainHead(5, "5" * 64), ChainHead(9, "9" * 64)
     accepted = AcceptedLoss(
         seq=10, at=AT, actor="k", found_seq=5, lost_seq=9, lost_hash="9" * 64, source="audit.head", why="w"
     )
 
-    def found(known: Head, there: str | None, *accepted: AcceptedLoss, events: int = 0) -> Loss | None:
+    def found(known: ChainHead, there: str | None, *accepted: AcceptedLoss, events: int = 0) -> Loss | None:
         return find_loss(
             known, stored=here, hash_there=there, accepted=accepted, source="x", known_events=events, stored_events=3
         )
@@ -420,5 +421,5 @@ def test_only_what_is_known_and_not_there_is_a_loss() -> None:
     assert found(known, "9" * 64) is None
     assert found(known, "9" * 64, events=4) is not None
     assert found(known, None, accepted) is None
-    assert found(Head(10, "a" * 64), None, accepted) is not None
-    assert found(Head(), None) is None
+    assert found(ChainHead(10, "a" * 64), None, accepted) is not None
+    assert found(ChainHead(), None) is None

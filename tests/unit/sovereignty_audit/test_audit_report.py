@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.audit.entry import ADMITTED, DATA_ADDED, ENDED, LENT, PLACED, REFUSED, Draft, moved
-from harch.sovereignty.audit.keys import draft_of, introduce
-from harch.sovereignty.audit.report import Report, ReportBuilder, month_bounds
-from harch.sovereignty.audit.report_html import render_html
+from harch.sovereignty.audit.chain import ADMITTED, DATA_ADDED, ENDED, LENT, PLACED, REFUSED, Draft, moved
+from harch.sovereignty.audit.checkpoints import draft_of, introduce
+from harch.sovereignty.audit.report import AuditReport, ReportBuilder, month_bounds, render_html
 from harch.sovereignty.audit.verification import ChainVerifier
 from unit.sovereignty_audit.chains import Chain
 
@@ -64,7 +63,7 @@ def report_of(
     lines: list[bytes] | None = None,
     made_at: str = "2026-12-02T00:00:00.000Z",
     **known: object,
-) -> Report:
+) -> AuditReport:
     builder = ReportBuilder(ref, month, **known)  # type: ignore[arg-type]
     for chain in chains:
         verifier = ChainVerifier()
@@ -120,7 +119,7 @@ def test_a_month_before_the_hub_existed_is_not_complete() -> None:
     young.add(Draft(PLACED, "wl_1", "allowed", data=DATA, countries=("MA",)), at("11-16"))
     report = report_of(young, month="2026-10")
     assert not report.complete
-    assert report.problems == [f"no chain reaches back to 2026-10: they begin at dakhla on {at('11-15')}"]
+    assert report.problems == [f"no chain goes back to 2026-10: the first begins at dakhla on {at('11-15')}"]
     assert report_of(young, month="2026-11").complete
 
 
@@ -128,7 +127,7 @@ def test_a_hub_that_a_chain_names_must_have_been_read() -> None:
     lent = Chain()
     lent.add(Draft(LENT, "wl_1", "allowed", data=DATA, countries=("SN",), details={"hub": "dakar"}), at("11-03"))
     alone = report_of(lent)
-    assert (alone.complete, alone.problems) == (False, ["dakar: not read, though the chain of dakhla names it"])
+    assert (alone.complete, alone.problems) == (False, ["dakar: not read, but the chain of dakhla mentions it"])
     assert "dakar" in render_html(alone)
     assert report_of(lent, quiet("dakar")).complete
     copied = Chain()
@@ -138,7 +137,7 @@ def test_a_hub_that_a_chain_names_must_have_been_read() -> None:
 
 def test_a_chain_that_does_not_know_what_its_hub_knows_makes_the_report_incomplete() -> None:
     report = report_of(quiet("dakhla"), name="census", known_at=["dakhla"])
-    assert report.problems == ["dakhla: it knows `ds_census`, and its chain does not mention it"]
+    assert report.problems == ["dakhla: has `ds_census`, but its chain does not mention it"]
     assert "census (ds_census)" in render_html(report)
 
 
@@ -162,7 +161,7 @@ def test_a_report_from_a_tampered_chain_says_so() -> None:
     report = report_of(chain, lines=lines)
     assert not report.complete
     assert "removed" in report.chains[0].problem
-    assert "no proof" in render_html(report)
+    assert "not a proof" in render_html(report)
 
 
 def test_a_hub_that_did_not_answer_makes_the_report_incomplete() -> None:

@@ -12,9 +12,8 @@ import pytest
 from harch.api.app import create_app
 from harch.hub.service import HubService
 from harch.hub.views import Role
-from harch.sovereignty.audit.chain import split_lines
+from harch.sovereignty.audit.chain import PLACED, Draft, split_lines
 from harch.sovereignty.audit.checkpoints import read_checkpoints
-from harch.sovereignty.audit.entry import PLACED, Draft
 from harch.sovereignty.audit.verification import verify
 from unit.sovereignty_audit.chains import Chain, key
 from unit.sovereignty_audit.test_hub_audit import open_hub
@@ -56,7 +55,7 @@ async def test_the_chain_is_for_operators(asking: Asking, path: str) -> None:
 async def test_an_export_is_whole_and_verifies(asking: Asking) -> None:
     operator = await asking.as_(Role.OPERATOR)
     for _ in range(25):  # together more than two reads of the store
-        await asking.hub._driver.write([], [_draft(number) for number in range(100)])
+        await asking.hub._jobs.write([], [_draft(number) for number in range(100)])
     answer = await operator.get("/audit/export")
     assert answer.headers["content-type"] == "application/x-ndjson"
     head = (await operator.get("/audit/head")).json()["checkpoint"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harch.sovereignty.audit.chain import Head, line_of, link, read_line, split_lines
-from harch.sovereignty.audit.entry import ENDED, Draft
-from harch.sovereignty.audit.keys import draft_of, introduce
+from harch.sovereignty.audit.chain import ENDED, ChainHead, Draft, line_of, link, read_line, split_lines
+from harch.sovereignty.audit.checkpoints import draft_of, introduce
 from harch.sovereignty.audit.verification import Tampering, verify
 from unit.sovereignty_audit.chains import AT, HUB, Chain, chain_of, key
 
@@ -180,7 +179,7 @@ class TestKeys:
         assert found([*lines[:5], lines[-1]], chain.checkpoint()) == (6, Tampering.TRUNCATED)
 
     def test_a_chain_that_does_not_begin_with_its_key_is_bad(self) -> None:
-        first = link(Head(), Draft(ENDED, "wl", "done"), hub=HUB, at=AT)
+        first = link(ChainHead(), Draft(ENDED, "wl", "done"), hub=HUB, at=AT)
         assert found([line_of(first.body, first.hash)]) == (1, Tampering.BAD_KEY)
 
 

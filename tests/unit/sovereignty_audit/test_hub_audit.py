@@ -12,15 +12,15 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.hub.audit import table
-from harch.hub.audit.keyfile import KeyFile
+from harch.hub.audit.files import KeyFile
 from harch.hub.audit.table import AuditQuery
-from harch.hub.service import HubService
+from harch.hub.service import HubService, build_hub
 from harch.hub.store.database import Database
 from harch.hub.views import Role
-from harch.sovereignty.audit.keys import introduce
-from harch.sovereignty.audit.verification import Outcome, Tampering, verify
+from harch.sovereignty.audit.checkpoints import introduce
+from harch.sovereignty.audit.verification import Tampering, VerificationOutcome, verify
 from harch.testing.clock import SimClock
-from harch.testing.fleets import tiny_fleet
+from harch.testing.samples import tiny_fleet
 from harch.workloads.spec import WorkloadSpec
 from unit.sovereignty_audit.chains import Chain, key
 
@@ -29,7 +29,7 @@ START = datetime(2026, 11, 15, tzinfo=UTC)
 
 def open_hub(folder: Path, clock: SimClock | None = None) -> HubService:
     fleet = tiny_fleet()
-    return HubService(
+    return build_hub(
         fleet=fleet,
         hub=fleet.hubs[0],
         state_dir=folder,
@@ -53,7 +53,7 @@ async def kinds(hub: HubService, **filters: str) -> list[tuple[str, str, str]]:
     return [(one.entry.kind, one.entry.subject, one.entry.actor) for one in found]
 
 
-async def outcome_of(hub: HubService, *checkpoints: object) -> Outcome:
+async def outcome_of(hub: HubService, *checkpoints: object) -> VerificationOutcome:
     closing = await hub.audit.head()
     lines = [line for _, line in await hub.audit.lines(after=0, upto=closing.checkpoint.seq, limit=100_000)]
     return verify([*lines, closing.line], checkpoints)  # type: ignore[arg-type]
@@ -149,8 +149,8 @@ async def test_after_a_failed_write_the_chain_goes_on_from_what_is_on_disk(
     for _ in range(100):
         await clock.advance(1)
         await asyncio.sleep(0.01)
-        if not hub._driver.not_ready:
-            await hub._driver.look_at_space()  # as the loop of a running hub does every few seconds
+        if not hub._jobs.not_ready:
+            await hub._jobs.look_at_space()  # as the loop of a running hub does every few seconds
         if not hub.ready():
             break
     await submit(hub, "after")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sovereignty.policy.bundle import bundle_of
-from harch.sovereignty.policy.folder import DEFAULT, read_bundle
-from harch.sovereignty.policy.lint import BUILTINS_ALLOWED, references, rules_of
+from harch.sovereignty.policy.bundle import BUILTINS_ALLOWED, bundle_of, references, rules_of
+from harch.sovereignty.policy.evaluation import DEFAULT, read_bundle
 from unit.sovereignty_policy.bundles import MANIFEST, REGO, cases, files
 
 
@@ -69,8 +68,8 @@ def test_functions_of_the_bundle_and_of_the_default_policy_may_be_called() -> No
     ("change", "said"),
     [
         ({"manifest": MANIFEST.replace("acme/allow", "acme/alow")}, "no rule `acme/alow`"),
-        ({"manifest": MANIFEST.replace("workload =", "lunch =")}, "HarchOS asks about"),
-        ({"manifest": 'name = "acme"\nversion = "1.0.0"\n[entrypoints]\n'}, "names no entry point"),
+        ({"manifest": MANIFEST.replace("workload =", "lunch =")}, "unknown question"),
+        ({"manifest": 'name = "acme"\nversion = "1.0.0"\n[entrypoints]\n'}, "has no entry point"),
         ({"manifest": "name = 3"}, "policy.toml"),
         ({"rego": "package harch.mine\nallow := true"}, "belong to HarchOS"),
         ({"rego": "allow := true"}, "has no `package`"),

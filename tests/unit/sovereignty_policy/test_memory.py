@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from harch.hub.policy import memory
-from harch.hub.policy.memory import DecisionBook, VerdictMemory, asked, shape_of
-from harch.sovereignty.gates import WorkAsk
+from harch.hub.policy import decisions
+from harch.hub.policy.decisions import DecisionBook, VerdictMemory, policy_question, shape_of
+from harch.sovereignty.gates import AccessRequest
 from harch.sovereignty.policy.document import ChangeQuestion, change_question, document_of, work_question
-from harch.sovereignty.policy.verdict import Ground, Verdict
+from harch.sovereignty.policy.verdict import PolicyVerdict, VerdictGround
 from harch.workloads.spec import Resources, WorkloadSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def question(spec: WorkloadSpec, tenant: str = "t") -> memory.Asked:
-    ask = WorkAsk(id=spec.name, countries_allowed=spec.countries_allowed)
-    return asked(work_question(spec, ask, hub="dakhla", tenant=tenant))
+def question(spec: WorkloadSpec, tenant: str = "t") -> decisions.PolicyQuestion:
+    ask = AccessRequest(id=spec.name, countries_allowed=spec.countries_allowed)
+    return policy_question(work_question(spec, ask, hub="dakhla", tenant=tenant))
 
 
 def test_requests_that_differ_in_name_only_are_the_same_question() -> None:
@@ -49,12 +49,12 @@ def test_no_command_and_no_environment_reaches_the_policy() -> None:
 
 def test_verdicts_are_remembered_and_faults_only_for_a_while() -> None:
     known = VerdictMemory()
-    known.remember("a", Verdict(ground=Ground.ALLOWED), now_s=0.0)
-    known.remember("b", Verdict(ground=Ground.CRASHED), now_s=0.0)
-    known.remember("c", Verdict(ground=Ground.UNAVAILABLE), now_s=0.0)
+    known.remember("a", PolicyVerdict(ground=VerdictGround.ALLOWED), now_s=0.0)
+    known.remember("b", PolicyVerdict(ground=VerdictGround.CRASHED), now_s=0.0)
+    known.remember("c", PolicyVerdict(ground=VerdictGround.UNAVAILABLE), now_s=0.0)
     assert known.verdict("a", 1e9) is not None
-    assert known.verdict("b", memory.FAULT_KEPT_S - 1) is not None
-    assert known.verdict("b", memory.FAULT_KEPT_S + 1) is None
+    assert known.verdict("b", decisions.FAULT_KEPT_S - 1) is not None
+    assert known.verdict("b", decisions.FAULT_KEPT_S + 1) is None
     assert known.verdict("c", 0.0) is None
     known.forget()
     assert known.verdict("a", 0.0) is None
@@ -62,18 +62,18 @@ def test_verdicts_are_remembered_and_faults_only_for_a_while() -> None:
 
 def test_the_memory_is_bounded() -> None:
     known = VerdictMemory()
-    for number in range(memory.QUESTIONS_MAX + 10):
-        known.remember(str(number), Verdict(ground=Ground.ALLOWED), now_s=0.0)
+    for number in range(decisions.QUESTIONS_MAX + 10):
+        known.remember(str(number), PolicyVerdict(ground=VerdictGround.ALLOWED), now_s=0.0)
     assert known.verdict("0", 0.0) is None
-    assert known.verdict(str(memory.QUESTIONS_MAX + 9), 0.0) is not None
+    assert known.verdict(str(decisions.QUESTIONS_MAX + 9), 0.0) is not None
 
 
 def test_equal_decisions_are_counted_and_taken_once() -> None:
     book = DecisionBook()
     same = question(WorkloadSpec(name="a"))
     for _ in range(3):
-        book.count(same, Verdict(ground=Ground.ALLOWED), NOW)
-    book.count(same, Verdict(ground=Ground.DENIED), NOW)
+        book.count(same, PolicyVerdict(ground=VerdictGround.ALLOWED), NOW)
+    book.count(same, PolicyVerdict(ground=VerdictGround.DENIED), NOW)
     assert sorted(entry.count for entry in book.take()) == [1, 3]
     assert book.take() == []
 

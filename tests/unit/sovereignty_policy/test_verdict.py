@@ -6,47 +6,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.sovereignty.policy.verdict import Answer, Ground, Verdict, read_verdict, refusal
+from harch.sovereignty.policy.verdict import PolicyAnswer, PolicyVerdict, VerdictGround, read_verdict, refusal
 
 
 @pytest.mark.parametrize(
     ("text", "ground"),
     [
-        ('{"expressions":[true]}', Ground.ALLOWED),
-        ('{"expressions":[false]}', Ground.DENIED),
-        ("undefined", Ground.UNDEFINED),
-        ("<error>", Ground.ENGINE_ERROR),
-        ('{"expressions":[1]}', Ground.NOT_BOOLEAN),
-        ('{"expressions":["true"]}', Ground.NOT_BOOLEAN),
-        ('{"expressions":[null]}', Ground.NOT_BOOLEAN),
-        ('{"expressions":[[true]]}', Ground.NOT_BOOLEAN),
-        ('{"expressions":[true,true]}', Ground.UNREADABLE),
-        ('{"expressions":[]}', Ground.UNREADABLE),
-        ('[{"expressions":[true]}]', Ground.UNREADABLE),
-        ('{"expressions":[true], "bindings":{"x":1}}', Ground.UNREADABLE),
-        ("true", Ground.UNREADABLE),
-        ("", Ground.UNREADABLE),
+        ('{"expressions":[true]}', VerdictGround.ALLOWED),
+        ('{"expressions":[false]}', VerdictGround.DENIED),
+        ("undefined", VerdictGround.UNDEFINED),
+        ("<error>", VerdictGround.ENGINE_ERROR),
+        ('{"expressions":[1]}', VerdictGround.NOT_BOOLEAN),
+        ('{"expressions":["true"]}', VerdictGround.NOT_BOOLEAN),
+        ('{"expressions":[null]}', VerdictGround.NOT_BOOLEAN),
+        ('{"expressions":[[true]]}', VerdictGround.NOT_BOOLEAN),
+        ('{"expressions":[true,true]}', VerdictGround.UNREADABLE),
+        ('{"expressions":[]}', VerdictGround.UNREADABLE),
+        ('[{"expressions":[true]}]', VerdictGround.UNREADABLE),
+        ('{"expressions":[true], "bindings":{"x":1}}', VerdictGround.UNREADABLE),
+        ("true", VerdictGround.UNREADABLE),
+        ("", VerdictGround.UNREADABLE),
     ],
 )
-def test_an_answer_means_what_it_says_and_nothing_more(text: str, ground: Ground) -> None:
-    verdict = read_verdict(Answer(text=text))
+def test_an_answer_means_what_it_says_and_nothing_more(text: str, ground: VerdictGround) -> None:
+    verdict = read_verdict(PolicyAnswer(text=text))
     assert verdict.ground is ground
-    assert verdict.allowed == (ground is Ground.ALLOWED)
+    assert verdict.allowed == (ground is VerdictGround.ALLOWED)
 
 
 @given(st.text())
 def test_no_text_but_one_allows(text: str) -> None:
-    assert not read_verdict(Answer(text=text)).allowed
+    assert not read_verdict(PolicyAnswer(text=text)).allowed
 
 
-@given(st.sampled_from([ground for ground in Ground if ground is not Ground.ALLOWED]))
-def test_a_fault_never_allows_whatever_text_came_with_it(ground: Ground) -> None:
-    assert not read_verdict(Answer(text='{"expressions":[true]}', fault=ground)).allowed
+@given(st.sampled_from([ground for ground in VerdictGround if ground is not VerdictGround.ALLOWED]))
+def test_a_fault_never_allows_whatever_text_came_with_it(ground: VerdictGround) -> None:
+    assert not read_verdict(PolicyAnswer(text='{"expressions":[true]}', fault=ground)).allowed
 
 
-@pytest.mark.parametrize("ground", [ground for ground in Ground if ground is not Ground.ALLOWED])
-def test_every_no_becomes_an_error_with_a_hint(ground: Ground) -> None:
-    error = refusal(Verdict(ground=ground, policy="p"), "dakhla does not admit this")
+@pytest.mark.parametrize("ground", [ground for ground in VerdictGround if ground is not VerdictGround.ALLOWED])
+def test_every_no_becomes_an_error_with_a_hint(ground: VerdictGround) -> None:
+    error = refusal(PolicyVerdict(ground=ground, policy="p"), "dakhla does not admit this")
     assert error.code in {"E0931", "E0932", "E0933"}
     assert error.hint
     assert error.meta["ground"] == ground.value
@@ -54,7 +54,7 @@ def test_every_no_becomes_an_error_with_a_hint(ground: Ground) -> None:
 
 
 def test_the_reasons_of_the_policy_are_shown() -> None:
-    reasons = Answer(text='{"expressions":[["no project","too many GPUs"]]}')
-    verdict = read_verdict(Answer(text='{"expressions":[false]}'), reasons=reasons)
+    reasons = PolicyAnswer(text='{"expressions":[["no project","too many GPUs"]]}')
+    verdict = read_verdict(PolicyAnswer(text='{"expressions":[false]}'), reasons=reasons)
     assert verdict.reasons == ("no project", "too many GPUs")
     assert "no project; too many GPUs" in refusal(verdict, "it").message

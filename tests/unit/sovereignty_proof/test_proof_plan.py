@@ -8,10 +8,10 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.proof.model import Kind, World
-from harch.sovereignty.proof.plan import read_plan
-from harch.sovereignty.proof.prove import Status, needs_solver, prove
+from harch.sovereignty.proof.model import ProofWorld, ResourceKind
+from harch.sovereignty.proof.prove import ProofStatus, needs_solver, prove
 from harch.sovereignty.proof.symbolic import load_solver
+from harch.sovereignty.proof.terraform_plan import read_plan
 
 REGISTRY = shipped_jurisdictions()
 Values = dict[str, Any] | None
@@ -47,7 +47,7 @@ DATA = same("harchos_dataset.clinic", id="clinic", name="clinic", jurisdictions=
 WORK = same("harchos_workload.train", id="train", name="train", dataset_ids=["clinic"])
 
 
-def verdict(document: dict[str, Any], around: World | None = None) -> Status:
+def verdict(document: dict[str, Any], around: ProofWorld | None = None) -> ProofStatus:
     world, changes = read_plan(document, REGISTRY, around)
     solver = load_solver() if needs_solver(world, changes) else None
     return prove(world, changes, solver=solver).status
@@ -58,34 +58,36 @@ def cluster(jurisdictions: list[str] | None, hub: str | None = "dakar") -> dict[
 
 
 def test_an_honest_plan_is_proven() -> None:
-    assert verdict(plan(*HUBS, DATA, WORK, entry("harchos_gpu_cluster.west", None, cluster(["SN"])))) is Status.PROVEN
+    assert (
+        verdict(plan(*HUBS, DATA, WORK, entry("harchos_gpu_cluster.west", None, cluster(["SN"])))) is ProofStatus.PROVEN
+    )
 
 
 def test_a_cluster_that_declares_another_country_is_a_violation() -> None:
     document = plan(*HUBS, DATA, WORK, entry("harchos_gpu_cluster.west", cluster(["SN"]), cluster(["MA"])))
     world, changes = read_plan(document, REGISTRY)
     proof = prove(world, changes)
-    assert proof.status is Status.VIOLATED
-    assert [change.id for change in proof.stories[0].changes] == ["harchos_gpu_cluster.west"]
-    assert "declare SN" in proof.stories[0].fix
+    assert proof.status is ProofStatus.VIOLATED
+    assert [change.id for change in proof.counterexamples[0].changes] == ["harchos_gpu_cluster.west"]
+    assert "declare SN" in proof.counterexamples[0].fix
 
 
 def test_an_unknown_country_of_a_cluster_is_no_proof() -> None:
     after = {"id": "west", "name": "west", "hub": "dakar"}
     change = entry("harchos_gpu_cluster.west", None, after, {"jurisdictions": True})
-    assert verdict(plan(*HUBS, DATA, WORK, change)) is Status.UNKNOWN
+    assert verdict(plan(*HUBS, DATA, WORK, change)) is ProofStatus.UNKNOWN
 
 
 def test_an_unknown_value_that_cannot_matter_is_proven() -> None:
     after = {"id": "north", "name": "north", "hub": "casa"}
     change = entry("harchos_gpu_cluster.north", None, after, {"jurisdictions": True})
-    assert verdict(plan(*HUBS, DATA, WORK, change)) is Status.PROVEN
+    assert verdict(plan(*HUBS, DATA, WORK, change)) is ProofStatus.PROVEN
 
 
 def test_a_violation_that_no_unknown_value_can_heal_is_a_violation() -> None:
     lie = entry("harchos_gpu_cluster.west", None, cluster(["MA"]))
     blank = entry("harchos_gpu_cluster.other", None, {"name": "other", "hub": "casa"}, {"jurisdictions": True})
-    assert verdict(plan(*HUBS, DATA, WORK, lie, blank)) is Status.VIOLATED
+    assert verdict(plan(*HUBS, DATA, WORK, lie, blank)) is ProofStatus.VIOLATED
 
 
 def test_a_reference_to_a_hub_of_the_same_plan_is_followed() -> None:
@@ -96,10 +98,10 @@ def test_a_reference_to_a_hub_of_the_same_plan_is_followed() -> None:
         "root_module": {"resources": [{"address": "harchos_gpu_cluster.lome", "expressions": {"hub": references}}]}
     }
     world, changes = read_plan(plan(*HUBS, DATA, WORK, hub, new, configuration=configuration), REGISTRY)
-    made = next(change for change in changes if change.kind is Kind.CLUSTER).passes[0]
+    made = next(change for change in changes if change.kind is ResourceKind.CLUSTER).passes[0]
     assert made is not None
     assert (made.hub, made.unknown) == ("harchos_hub.lome", ())  # type: ignore[union-attr]
-    assert prove(world, changes).status is Status.PROVEN
+    assert prove(world, changes).status is ProofStatus.PROVEN
 
 
 def test_a_replaced_policy_is_looked_at_while_it_is_gone() -> None:
@@ -111,16 +113,16 @@ def test_a_replaced_policy_is_looked_at_while_it_is_gone() -> None:
     document = plan(*HUBS, loose, work, change, same("harchos_gpu_cluster.west", **cluster(["SN"])))
     world, changes = read_plan(document, REGISTRY)
     proof = prove(world, changes)
-    assert proof.status is Status.VIOLATED
-    assert proof.stories[0].changes[0].is_half_done
-    assert "half done" in proof.stories[0].told[0]
+    assert proof.status is ProofStatus.VIOLATED
+    assert proof.counterexamples[0].changes[0].is_half_done
+    assert "half applied" in proof.counterexamples[0].explanation[0]
 
 
 def test_a_hub_of_another_state_is_unknown_until_that_state_is_given() -> None:
     document = plan(same("harchos_gpu_cluster.west", **cluster(["MA"], hub="casa")), DATA, WORK)
-    assert verdict(document) is Status.UNKNOWN
+    assert verdict(document) is ProofStatus.UNKNOWN
     around, _ = read_plan(plan(*HUBS), REGISTRY)
-    assert verdict(document, around) is Status.PROVEN
+    assert verdict(document, around) is ProofStatus.PROVEN
 
 
 @pytest.mark.parametrize("document", [[], {"format_version": "2.0"}, {"format_version": "1.0", "resource_changes": 3}])
@@ -134,3 +136,11 @@ def test_a_place_that_does_not_exist_is_refused() -> None:
     with pytest.raises(HarchError) as refusal:
         read_plan(plan(entry("harchos_gpu_cluster.west", None, cluster(["XX"]))), REGISTRY)
     assert refusal.value.code == "E0901"
+
+
+def test_a_resource_has_the_id_that_the_provider_gave_it_and_else_its_address() -> None:
+    new = entry("harchos_dataset.new", None, {"name": "new", "jurisdictions": ["MA"]}, {"id": True})
+    world, changes = read_plan(plan(*HUBS, DATA, new), REGISTRY)
+    assert set(world.of(ResourceKind.HUB)) == {"casa", "dakar"}
+    assert set(world.of(ResourceKind.DATASET)) == {"clinic"}
+    assert [change.key for change in changes] == ["harchos_dataset.new"]

@@ -9,8 +9,8 @@ import pytest
 from harch.base.errors import HarchError
 from harch.fleet.file import shipped_fleet
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.proof.model import Kind
-from harch.sovereignty.proof.prove import Status, prove
+from harch.sovereignty.proof.model import ResourceKind
+from harch.sovereignty.proof.prove import ProofStatus, prove
 from harch.sovereignty.proof.state import WorkloadNeeds, read_state, state_of, write_state
 from harch.sovereignty.tags import Classification, DataKind, DataObject, Tag
 from proof_random import random_case
@@ -38,19 +38,19 @@ def test_a_world_survives_its_document() -> None:
 
 
 def test_a_running_fleet_is_proven_and_a_copy_abroad_is_not() -> None:
-    def state(*hubs: str) -> Status:
+    def state(*hubs: str) -> ProofStatus:
         data = DataObject(id="d", kind=DataKind.DATASET, name="d", tenant="t", tag=TAG, hubs=hubs)
         work = WorkloadNeeds(id="w", reads=("d",))
         return prove(state_of(shipped_fleet("five-hubs"), REGISTRY, data=[data], workloads=[work])).status
 
-    assert state("casablanca", "tangier") is Status.PROVEN
-    assert state("casablanca", "dakar") is Status.VIOLATED
+    assert state("casablanca", "tangier") is ProofStatus.PROVEN
+    assert state("casablanca", "dakar") is ProofStatus.VIOLATED
 
 
 def test_data_that_nobody_describes_is_no_proof() -> None:
     world = state_of(shipped_fleet("five-hubs"), REGISTRY, workloads=[WorkloadNeeds(id="w", reads=("ghost",))])
     proof = prove(world)
-    assert proof.status is Status.UNKNOWN
+    assert proof.status is ProofStatus.UNKNOWN
     assert "ghost" in proof.reasons[0]
 
 
@@ -58,8 +58,8 @@ def test_a_country_that_the_registry_does_not_know_permits_nothing() -> None:
     document = write_state(clean_world(size=100))
     document["hubs"][0]["country"] = "QQ"  # type: ignore[index]
     world, _ = read_state(document, REGISTRY)
-    assert next(iter(world.of(Kind.HUB).values())).country is None  # type: ignore[union-attr]
-    assert prove(world).status is Status.VIOLATED
+    assert next(iter(world.of(ResourceKind.HUB).values())).country is None  # type: ignore[union-attr]
+    assert prove(world).status is ProofStatus.VIOLATED
 
 
 @pytest.mark.parametrize(

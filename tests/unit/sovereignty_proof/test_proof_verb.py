@@ -55,7 +55,7 @@ def test_what_cannot_be_proven_ends_with_1(tmp_path: Path) -> None:
     path.write_text(json.dumps({"version": 1, "workloads": [{"id": "w", "reads": ["ghost"]}]}))
     code, out = run("--state", str(path))
     assert code == 1
-    assert "not known: " in out
+    assert "unknown: " in out
 
 
 def test_nothing_to_prove_is_a_mistake_of_usage() -> None:

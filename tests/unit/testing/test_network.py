@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harch.testing.network import Link, SimNetwork
+from harch.testing.network import SimLink, SimNetwork
 
 
 class Inbox:
@@ -19,9 +19,9 @@ class Inbox:
 
 
 def test_a_message_arrives_after_the_delay_of_its_link() -> None:
-    network = SimNetwork(1, Link(delay_s=0.020))
+    network = SimNetwork(1, SimLink(delay_s=0.020))
     inbox = Inbox(network, "b")
-    network.set_link("c", "b", Link(delay_s=0.005))
+    network.set_link("c", "b", SimLink(delay_s=0.005))
     network.send("a", "b", "slow")
     network.send("c", "b", "fast")
     network.run_until(1.0)
@@ -30,7 +30,7 @@ def test_a_message_arrives_after_the_delay_of_its_link() -> None:
 
 
 def test_messages_keep_their_order_despite_jitter() -> None:
-    network = SimNetwork(2, Link(delay_s=0.020, jitter_s=0.019))
+    network = SimNetwork(2, SimLink(delay_s=0.020, jitter_s=0.019))
     inbox = Inbox(network, "b")
     for number in range(50):
         network.send("a", "b", number)
@@ -39,7 +39,7 @@ def test_messages_keep_their_order_despite_jitter() -> None:
 
 
 def test_reordering_lets_messages_overtake() -> None:
-    network = SimNetwork(3, Link(delay_s=0.020, reordering=0.3))
+    network = SimNetwork(3, SimLink(delay_s=0.020, reordering=0.3))
     inbox = Inbox(network, "b")
     for number in range(50):
         network.send("a", "b", number)
@@ -49,7 +49,7 @@ def test_reordering_lets_messages_overtake() -> None:
 
 
 def test_loss_and_duplication_come_at_the_rate_that_was_asked_for() -> None:
-    network = SimNetwork(4, Link(loss=0.1, duplication=0.2))
+    network = SimNetwork(4, SimLink(loss=0.1, duplication=0.2))
     inbox = Inbox(network, "b")
     for number in range(2000):
         network.send("a", "b", number)
@@ -69,7 +69,7 @@ def test_a_one_way_cut_lets_the_other_direction_pass() -> None:
 
 
 def test_a_cut_takes_what_is_on_its_way_and_a_heal_does_not_bring_it_back() -> None:
-    network = SimNetwork(6, Link(delay_s=0.020))
+    network = SimNetwork(6, SimLink(delay_s=0.020))
     inbox = Inbox(network, "b")
     network.send("a", "b", "on its way")
     network.cut("a", "b")
@@ -109,7 +109,7 @@ def test_a_hub_that_is_gone_receives_nothing() -> None:
 
 
 def test_timers_and_deliveries_share_one_order_and_what_is_past_is_due_at_once() -> None:
-    network, log = SimNetwork(9, Link(delay_s=0.020)), list[str]()
+    network, log = SimNetwork(9, SimLink(delay_s=0.020)), list[str]()
     network.attach("b", lambda source, message: log.append(str(message)))
     network.at(0.020, lambda: log.append("timer, set first"))
     network.send("a", "b", "message")
@@ -127,7 +127,7 @@ def test_an_invariant_is_checked_after_every_event() -> None:
 
 
 def _story(seed: int) -> str:
-    network = SimNetwork(seed, Link(delay_s=0.020, jitter_s=0.010, loss=0.2, duplication=0.2, reordering=0.2))
+    network = SimNetwork(seed, SimLink(delay_s=0.020, jitter_s=0.010, loss=0.2, duplication=0.2, reordering=0.2))
     network.attach("a", lambda source, message: None)
     network.attach("b", lambda source, message: network.send("b", source, message))
     for number in range(50):
@@ -146,7 +146,7 @@ def test_a_failure_carries_the_seed_and_the_last_events() -> None:
     network.attach("b", lambda source, message: None)
 
     def fail() -> None:
-        with network.story_on_failure():
+        with network.trace_on_failure():
             network.send("a", "b", "hello")
             network.run_until(1.0)
             network.note("b", "has lost its mind")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.config import PORT_STRIDE_DEFAULT, Ports
-from harch.pipelines.engine import ports as engine_ports
+from harch.pipelines.engine import server as engine_ports
 from harch.testing import ports
 
 TAKE = """

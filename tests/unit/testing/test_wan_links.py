@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.testing.wan_links import IN_FLIGHT_BYTES_MAX, NS_PER_MS, QUEUE_MS_MAX, OneWayLink
+from harch.testing.wan_network import IN_FLIGHT_BYTES_MAX, NS_PER_MS, QUEUE_MS_MAX, OneWayLink
 
 MS = NS_PER_MS
 

@@ -7,9 +7,8 @@ from itertools import combinations
 import pytest
 
 from harch.fleet.file import parse_fleet, shipped_fleet
-from harch.testing.fleets import TINY_FLEET_TOML
-from harch.testing.wan import Wan
-from harch.testing.wan_routes import both_ways_once, rtt_ms_of_fleet, spread_rtt_ms
+from harch.testing.samples import TINY_FLEET_TOML
+from harch.testing.wan import Wan, both_ways_once, rtt_ms_of_fleet, spread_rtt_ms
 
 
 def test_linked_hubs_are_as_far_apart_as_their_link_says() -> None:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from harch.fleet.generate import single_hub
 from harch.placement.devices import best_devices, choose_devices
 from harch.placement.room import Room, TaskSlot
+from harch.testing.fleet_generator import single_hub
 from harch.workloads.spec import Resources
 
 TWO_ISLANDS = tuple((i // 4, i // 2, i // 4) for i in range(8))

@@ -9,10 +9,10 @@ import pytest
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
 from harch.placement.gangs import levels_tried, place_gang
 from harch.placement.policy.shapes import Bools, Floats
-from harch.placement.policy.shapes import Request as Kind
-from harch.placement.request import Request
+from harch.placement.policy.shapes import ShapeRequest as Kind
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
-from harch.placement.scorers import BestFit
+from harch.placement.scoring import BestFit
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 H100 = GpuModel("h100-80gb", memory_gb=80, power_w=700, nvlink_gb_per_s=900, pcie_gb_per_s=128)
@@ -43,7 +43,7 @@ def occupy(where: Room, row: int, *devices: int) -> None:
 
 def place(where: Room, tasks: int, resources: Resources, **wishes: object) -> tuple[TaskSlot, ...] | None:
     spec = WorkloadSpec(name="w", tasks=tasks, resources=resources, topology=Topology(**wishes))  # type: ignore[arg-type]
-    return place_gang(where, Request.of("w", spec), tasks, rank_nodes=BestFit(where).node_scores)
+    return place_gang(where, PlacementRequest.of("w", spec), tasks, rank_nodes=BestFit(where).node_scores)
 
 
 def rows(slots: tuple[TaskSlot, ...] | None) -> list[int]:
@@ -155,7 +155,7 @@ def test_the_policy_decides_between_equal_domains() -> None:
         return scores
 
     spec = WorkloadSpec(name="w", resources=Resources(gpus=8))
-    found = place_gang(where, Request.of("w", spec), 1, rank_nodes=likes_row_6)
+    found = place_gang(where, PlacementRequest.of("w", spec), 1, rank_nodes=likes_row_6)
     assert rows(found) == [6]
 
 
@@ -164,7 +164,7 @@ def test_nodes_that_are_not_allowed_are_left_alone() -> None:
     allowed = where.rack == 3
     spec = WorkloadSpec(name="w", tasks=2, resources=Resources(gpus=8))
     rank = BestFit(where).node_scores
-    found = place_gang(where, Request.of("w", spec), 2, rank_nodes=rank, allowed=allowed)
+    found = place_gang(where, PlacementRequest.of("w", spec), 2, rank_nodes=rank, allowed=allowed)
     assert rows(found) == [6, 7]
 
 
@@ -189,4 +189,4 @@ def test_tasks_of_a_node_keep_their_own_gpus_in_one_island() -> None:
 )
 def test_levels_go_from_preferred_to_required(wishes: dict[str, object], levels: list[str]) -> None:
     spec = WorkloadSpec(name="w", resources=Resources(gpus=1), topology=Topology(**wishes))  # type: ignore[arg-type]
-    assert list(levels_tried(Request.of("w", spec))) == levels
+    assert list(levels_tried(PlacementRequest.of("w", spec))) == levels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import HarchError
-from harch.placement.query import Query, apply_query, describe, parse_query, without_query
+from harch.placement.query import ResourceQuery, apply_query, describe, parse_query, without_query
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 
 ISLAND_IN_MA = "8 GPUs, same NVLink island, >= 40 GB, in MA"
@@ -14,18 +14,18 @@ ISLAND_IN_MA = "8 GPUs, same NVLink island, >= 40 GB, in MA"
 @pytest.mark.parametrize(
     ("text", "query"),
     [
-        (ISLAND_IN_MA, Query(tasks=1, gpus=8, required=Level.ISLAND, gpu_memory_gb_min=40, countries=("MA",))),
+        (ISLAND_IN_MA, ResourceQuery(tasks=1, gpus=8, required=Level.ISLAND, gpu_memory_gb_min=40, countries=("MA",))),
         (
             "16 x h100-80gb in one rack, prefer island",
-            Query(tasks=2, gpus=8, gpu_models=("h100-80gb",), required=Level.RACK, preferred=Level.ISLAND),
+            ResourceQuery(tasks=2, gpus=8, gpu_models=("h100-80gb",), required=Level.RACK, preferred=Level.ISLAND),
         ),
         (
             "0.25 GPU any of a100-80gb|h100-80gb",
-            Query(tasks=1, gpus=1, gpu_fraction=0.25, gpu_models=("a100-80gb", "h100-80gb")),
+            ResourceQuery(tasks=1, gpus=1, gpu_fraction=0.25, gpu_models=("a100-80gb", "h100-80gb")),
         ),
         (
             "4 tasks of 8 GPUs, spread over racks, exclusive, 16 cpus, 64 GB memory",
-            Query(
+            ResourceQuery(
                 tasks=4,
                 gpus=8,
                 preferred=Level.ROW,
@@ -37,28 +37,28 @@ ISLAND_IN_MA = "8 GPUs, same NVLink island, >= 40 GB, in MA"
         ),
         (
             "0.25 GPU with 20 GB, >= 40 GB",
-            Query(tasks=1, gpus=1, gpu_fraction=0.25, gpu_memory_gb=20, gpu_memory_gb_min=40),
+            ResourceQuery(tasks=1, gpus=1, gpu_fraction=0.25, gpu_memory_gb=20, gpu_memory_gb_min=40),
         ),
-        ("with 20 GB of GPU memory", Query(gpu_memory_gb=20)),
-        ("4 x 8 GPUs", Query(tasks=4, gpus=8)),
-        ("8xh100", Query(tasks=1, gpus=8, gpu_models=("h100-80gb",))),
-        ("2 A100 or H100", Query(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
-        ("12 gpus", Query(tasks=2, gpus=6)),
-        ("11 gpus", Query(tasks=11, gpus=1)),
-        ("16 GPUs, same node", Query(tasks=1, gpus=16, required=Level.NODE)),
-        ("1 task of 16 GPUs", Query(tasks=1, gpus=16)),
-        ("3 tasks, 2 cores, 1 TB storage", Query(tasks=3, cpus=2, storage_gb=1024)),
-        ("at least 0.04 TB per GPU", Query(gpu_memory_gb_min=40.96)),
-        ("spread across nodes", Query(strategy=Strategy.SPREAD, preferred=Level.RACK)),
-        ("pack in the same row", Query(strategy=Strategy.PACK, required=Level.ROW)),
-        ("IN Côte d'Ivoire OR senegal", Query(countries=("CI", "SN"))),
-        ("in MA, SN, exclusive nodes", Query(countries=("MA", "SN"), exclusive=True)),
-        ("in MA and at least 40GB", Query(countries=("MA",), gpu_memory_gb_min=40)),
-        ("in MA, in one rack", Query(countries=("MA",), required=Level.RACK)),
-        ("2 GPUs of any of a100|h100", Query(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
+        ("with 20 GB of GPU memory", ResourceQuery(gpu_memory_gb=20)),
+        ("4 x 8 GPUs", ResourceQuery(tasks=4, gpus=8)),
+        ("8xh100", ResourceQuery(tasks=1, gpus=8, gpu_models=("h100-80gb",))),
+        ("2 A100 or H100", ResourceQuery(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
+        ("12 gpus", ResourceQuery(tasks=2, gpus=6)),
+        ("11 gpus", ResourceQuery(tasks=11, gpus=1)),
+        ("16 GPUs, same node", ResourceQuery(tasks=1, gpus=16, required=Level.NODE)),
+        ("1 task of 16 GPUs", ResourceQuery(tasks=1, gpus=16)),
+        ("3 tasks, 2 cores, 1 TB storage", ResourceQuery(tasks=3, cpus=2, storage_gb=1024)),
+        ("at least 0.04 TB per GPU", ResourceQuery(gpu_memory_gb_min=40.96)),
+        ("spread across nodes", ResourceQuery(strategy=Strategy.SPREAD, preferred=Level.RACK)),
+        ("pack in the same row", ResourceQuery(strategy=Strategy.PACK, required=Level.ROW)),
+        ("IN Côte d'Ivoire OR senegal", ResourceQuery(countries=("CI", "SN"))),
+        ("in MA, SN, exclusive nodes", ResourceQuery(countries=("MA", "SN"), exclusive=True)),
+        ("in MA and at least 40GB", ResourceQuery(countries=("MA",), gpu_memory_gb_min=40)),
+        ("in MA, in one rack", ResourceQuery(countries=("MA",), required=Level.RACK)),
+        ("2 GPUs of any of a100|h100", ResourceQuery(tasks=1, gpus=2, gpu_models=("a100-80gb", "h100-80gb"))),
     ],
 )
-def test_a_query_means_what_it_says(text: str, query: Query) -> None:
+def test_a_query_means_what_it_says(text: str, query: ResourceQuery) -> None:
     assert parse_query(text) == query
     assert parse_query(describe(query)) == query
 
@@ -70,12 +70,12 @@ def test_a_query_means_what_it_says(text: str, query: Query) -> None:
         ("8 gbus", 3, "did you mean `gpus`?"),
         ("8 GPUs, spraed", 9, "did you mean `spread`?"),
         ("8", 2, "ends too early"),
-        ("", 1, "says nothing"),
-        (" , ", 1, "says nothing"),
+        ("", 1, "empty query"),
+        (" , ", 1, "empty query"),
         ("8 GPUs $", 8, "`$` is not understood"),
-        ("8 GPUs, 4 GPUs", 9, "said twice"),
-        ("same rack, same node", 12, "said twice"),
-        ("1.5 GPUs", 1, "a share is below 1"),
+        ("8 GPUs, 4 GPUs", 9, "given twice"),
+        ("same rack, same node", 12, "given twice"),
+        ("1.5 GPUs", 1, "use a fraction below 1"),
         ("1.5 tasks", 1, "not a whole number"),
         ("40 GB", 6, "`>= 40 GB`"),
         (">= GB", 4, "a number of GB"),

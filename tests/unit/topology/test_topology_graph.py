@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
-from harch.placement.bandwidth import BandwidthTable, Tier
-from harch.placement.request import Request
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
-from harch.placement.topology import TopologyGraph
-from harch.placement.topology_view import topology_view
+from harch.placement.topology import BandwidthTable, Tier, TopologyGraph, topology_view
 from harch.workloads.spec import Level, Resources, WorkloadSpec
 
 A100 = GpuModel("a100-80gb", memory_gb=80, power_w=400, nvlink_gb_per_s=600, pcie_gb_per_s=64)
@@ -35,9 +33,9 @@ def graph() -> TopologyGraph:
     return TopologyGraph(room)
 
 
-def request(tasks: int, gpus: int, model: str = "a100-80gb") -> Request:
+def request(tasks: int, gpus: int, model: str = "a100-80gb") -> PlacementRequest:
     spec = WorkloadSpec(name="w", tasks=tasks, resources=Resources(gpus=gpus, gpu_model=model))
-    return Request.of("w", spec)
+    return PlacementRequest.of("w", spec)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_one_gpu_or_none_has_nothing_to_say() -> None:
     found = graph()
     assert found.predict(request(1, 1), (TaskSlot(0, (3,)),)).slowdown == 1.0
     spec = WorkloadSpec(name="w", tasks=2)
-    assert found.predict(Request.of("w", spec), (TaskSlot(0, ()), TaskSlot(1, ()))).slowdown == 1.0
+    assert found.predict(PlacementRequest.of("w", spec), (TaskSlot(0, ()), TaskSlot(1, ()))).slowdown == 1.0
 
 
 def test_many_placements_are_judged_as_each_alone() -> None:

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.placement.request import Request
+from harch.placement.queueing.blocked import Blocked
+from harch.placement.queueing.flows import Rank, TenantFlow, WaitingRequest
+from harch.placement.queueing.reservations import Reservation
+from harch.placement.queueing.settings import QueueSettings
+from harch.placement.queueing.vacancies import Vacancies
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
 from harch.placement.scheduler import Scheduler
-from harch.placement.turns.blocked import Blocked
-from harch.placement.turns.flows import Flow, Rank, Waiting
-from harch.placement.turns.reservations import Reservation
-from harch.placement.turns.settings import TurnSettings
-from harch.placement.vacancies import Vacancies
-from harch.workloads.lifecycle import TaskPlacement
+from harch.wire.workloads import TaskPlacement
 from harch.workloads.spec import Level, Resources, SchedulingClass
 from unit.turns.turn_fixtures import ask, room_of, whole_node
 
@@ -41,7 +41,9 @@ REQUESTS = st.lists(
 )
 
 
-def reservation(room: Room, request: Request, rows: tuple[int, ...], start_s: float, room_made: bool) -> Reservation:
+def reservation(
+    room: Room, request: PlacementRequest, rows: tuple[int, ...], start_s: float, room_made: bool
+) -> Reservation:
     racks, zones = np.zeros(len(room.rack_row)), np.zeros(len(room.zone_heat_w))
     return Reservation(request, request.tasks, rows, start_s, 1.0, room_made, False, racks, zones, racks, zones)
 
@@ -58,7 +60,7 @@ def reservation(room: Room, request: Request, rows: tuple[int, ...], start_s: fl
     moved=st.booleans(),
 )
 def test_all_at_once_are_judged_as_each_alone(
-    requests: list[Request],
+    requests: list[PlacementRequest],
     freed: set[int],
     taken: set[int],
     processes: tuple[int, int],
@@ -84,8 +86,8 @@ def test_all_at_once_are_judged_as_each_alone(
     blocked = Blocked(room)
     groups = []
     for number, request in enumerate(requests):
-        flow = Flow(request.turn_class, "t", 1.0, number)
-        groups.append(flow.add(Waiting(Rank(0, 0.0, number), request)))
+        flow = TenantFlow(request.turn_class, "t", 1.0, number)
+        groups.append(flow.add(WaitingRequest(Rank(0, 0.0, number), request)))
         blocked.add(flow, groups[-1])
     together = vacancies.may_serve_of(blocked, kept, 0.0)
     assert [bool(together[group.index]) for group in groups] == [
@@ -95,7 +97,7 @@ def test_all_at_once_are_judged_as_each_alone(
 
 def full_hub(kinds: int) -> tuple[Scheduler, list[str]]:
     """Four nodes full of small work, and so many kinds of work that wait; answers what holds the GPUs."""
-    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=0))
+    scheduler = Scheduler(room_of().hub, QueueSettings(reservations_max=0))
     scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
     for number in range(32):
         scheduler.submit(ask(f"runs-{number}"), now_s=0.0)
@@ -144,7 +146,7 @@ def test_the_cost_of_a_round_does_not_grow_with_what_waits() -> None:
 
 def test_who_was_passed_over_gets_the_nodes_that_another_no_longer_needs() -> None:
     """Nodes are kept for the gang, but it starts elsewhere: those who were asked before it are asked once more."""
-    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=1))
+    scheduler = Scheduler(room_of().hub, QueueSettings(reservations_max=1))
     scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
     for number in range(4):
         scheduler.submit(ask(f"gpus-{number}", gpus=8, duration_s_max=100.0 + number), now_s=0.0)
@@ -167,13 +169,13 @@ def test_who_was_passed_over_gets_the_nodes_that_another_no_longer_needs() -> No
     assert not plan.reservations
 
 
-def with_cpus(request: Request, cpus: int) -> Request:
+def with_cpus(request: PlacementRequest, cpus: int) -> PlacementRequest:
     return msgspec.structs.replace(request, needs=msgspec.structs.replace(request.needs, cpus=cpus))
 
 
 @pytest.mark.parametrize("tenants", [1, 3])
 def test_processes_that_end_serve_who_waits_for_processes(tenants: int) -> None:
-    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=0))
+    scheduler = Scheduler(room_of().hub, QueueSettings(reservations_max=0))
     scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
     scheduler.room.process_slots_free = 2
     for number in range(4):
@@ -188,10 +190,10 @@ def test_processes_that_end_serve_who_waits_for_processes(tenants: int) -> None:
 
 
 def test_a_group_is_known_by_its_head_and_keeps_its_index_during_a_pass() -> None:
-    blocked, flow = Blocked(room_of()), Flow(SchedulingClass.TRAINING, "t", 1.0, 1)
+    blocked, flow = Blocked(room_of()), TenantFlow(SchedulingClass.TRAINING, "t", 1.0, 1)
     first, second, other = ask("first", duration_s_max=20.0), ask("second", duration_s_max=30.0), ask("other", gpus=2)
     for number, request in enumerate((first, second)):
-        group = flow.add(Waiting(Rank(0, float(number), number), request))
+        group = flow.add(WaitingRequest(Rank(0, float(number), number), request))
     blocked.add(flow, group)
     assert blocked.index_of("first") == group.index
     assert blocked.has_since(0.0)
@@ -205,7 +207,7 @@ def test_a_group_is_known_by_its_head_and_keeps_its_index_during_a_pass() -> Non
     flow.remove(second)
     blocked.follow_head(flow, group)
     assert blocked.group_at(before) is None
-    later = flow.add(Waiting(Rank(0, 2.0, 2), other))
+    later = flow.add(WaitingRequest(Rank(0, 2.0, 2), other))
     blocked.add(flow, later)
     assert later.index != before, "whoever still has the old index must not find another group there"
     blocked.remove(later)
@@ -216,7 +218,7 @@ def test_a_group_is_known_by_its_head_and_keeps_its_index_during_a_pass() -> Non
 
 def scheduler_with_a_gang_that_counts_on_all_processes() -> Scheduler:
     """Two processes may start, and both are for a gang that waits for its rack; one node elsewhere is free."""
-    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=1))
+    scheduler = Scheduler(room_of().hub, QueueSettings(reservations_max=1))
     scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
     scheduler.room.process_slots_free = 2
     for number, duration_s_max in enumerate((100.0, 100.0, None)):
@@ -246,7 +248,7 @@ def test_processes_beyond_those_that_a_reservation_counts_on_serve_others() -> N
 
 
 def test_who_loses_what_came_free_may_have_nodes_kept_in_the_same_round() -> None:
-    scheduler = Scheduler(room_of().hub, TurnSettings(reservations_max=1, starvation_s=100.0))
+    scheduler = Scheduler(room_of().hub, QueueSettings(reservations_max=1, starvation_s=100.0))
     scheduler.serve(tuple(node.id for node in scheduler.hub.nodes), True)
     for number in range(4):
         scheduler.submit(ask(f"gpus-{number}", gpus=8, duration_s_max=1000.0, preemptible=False), now_s=0.0)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from harch.placement.queueing.preemption import PastPreemptions, PreemptionPlan, plan_preemption
+from harch.placement.queueing.releases import Releases
+from harch.placement.queueing.running import RunningRequest
+from harch.placement.queueing.settings import QueueSettings
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.preemption import PastPreemptions, PreemptionPlan, plan_preemption
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.running import Running
-from harch.placement.turns.settings import TurnSettings
 from harch.workloads.spec import Level, SchedulingClass
 from unit.turns.turn_fixtures import INFERENCE, INTERACTIVE, TRAINING, ask, room_of, start, whole_node
 
 
-def full(room: Room, *classes: SchedulingClass, started_s: tuple[float, ...] = ()) -> list[Running]:
+def full(room: Room, *classes: SchedulingClass, started_s: tuple[float, ...] = ()) -> list[RunningRequest]:
     """One workload per node, on all of its GPUs."""
     return [
         replace(start(room, ask(f"w{row}", turn_class, gpus=8), whole_node(row)), started_s=at_s)
@@ -24,9 +24,14 @@ def full(room: Room, *classes: SchedulingClass, started_s: tuple[float, ...] = (
 
 
 def plan_for(
-    room: Room, running: list[Running], *, past: PastPreemptions | None = None, now_s: float = 100.0, **limits: float
+    room: Room,
+    running: list[RunningRequest],
+    *,
+    past: PastPreemptions | None = None,
+    now_s: float = 100.0,
+    **limits: float,
 ) -> PreemptionPlan | None:
-    settings = TurnSettings(**limits)  # type: ignore[arg-type]
+    settings = QueueSettings(**limits)  # type: ignore[arg-type]
     request = ask("high", INTERACTIVE, gpus=8)
     return plan_preemption(
         Releases(room, running), request, settings, now_s, past=past or PastPreemptions(), stopping=()
@@ -41,9 +46,7 @@ def test_the_victim_is_of_a_lower_class_and_loses_least() -> None:
     assert [victim.request.id for victim in plan.victims] == ["w3"]
     assert (plan.level, plan.rows, plan.move, plan.notice_s) == (Level.NODE, (3,), "restart", 10.0)
     assert plan.lost_gpu_s == 8 * 50
-    assert plan.describe() == (
-        "interactive high takes the place of w3: 400 GPU-seconds are lost, one node is cleared within 10 s"
-    )
+    assert plan.describe() == ("interactive high preempts w3: 400 GPU-seconds are lost, one node is free within 10 s")
 
 
 def test_a_checkpoint_makes_a_victim_cheap() -> None:
@@ -70,7 +73,7 @@ def test_nobody_is_stopped_when_there_is_room_or_when_it_is_being_made() -> None
     running = full(room, TRAINING, TRAINING)
     request = ask("high", INFERENCE, gpus=8)
     assert (
-        plan_preemption(Releases(room, running), request, TurnSettings(), 1.0, past=PastPreemptions(), stopping={"w0"})
+        plan_preemption(Releases(room, running), request, QueueSettings(), 1.0, past=PastPreemptions(), stopping={"w0"})
         is None
     )
 
@@ -79,7 +82,9 @@ def test_a_gang_is_made_room_for_inside_one_domain() -> None:
     room = room_of(racks=2, nodes_per_rack=2)
     running = full(room, TRAINING, INFERENCE, TRAINING, TRAINING, started_s=(99.0, 0.0, 0.0, 0.0))
     request = ask("gang", INTERACTIVE, gpus=8, tasks=2, required=Level.RACK)
-    plan = plan_preemption(Releases(room, running), request, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
+    plan = plan_preemption(
+        Releases(room, running), request, QueueSettings(), 100.0, past=PastPreemptions(), stopping=()
+    )
     assert plan is not None
     assert (plan.level, plan.rows) == (Level.RACK, (2, 3))
     assert {victim.request.id for victim in plan.victims} == {"w2", "w3"}
@@ -92,10 +97,12 @@ def test_only_as_many_small_ones_are_stopped_as_are_needed() -> None:
         for device in range(8)
     ]
     request = ask("high", INFERENCE, gpus=3)
-    plan = plan_preemption(Releases(room, running), request, TurnSettings(), 100.0, past=PastPreemptions(), stopping=())
+    plan = plan_preemption(
+        Releases(room, running), request, QueueSettings(), 100.0, past=PastPreemptions(), stopping=()
+    )
     assert plan is not None
     assert [victim.request.id for victim in plan.victims] == ["w7", "w6", "w5"]
-    few = TurnSettings(preemption_victims_max=2)
+    few = QueueSettings(preemption_victims_max=2)
     assert plan_preemption(Releases(room, running), request, few, 100.0, past=PastPreemptions(), stopping=()) is None
 
 
@@ -121,6 +128,6 @@ def test_residency_is_checked_here_too() -> None:
     running = full(room, TRAINING)
     request = ask("abroad", INFERENCE, gpus=8, countries_allowed=("SN",))
     assert (
-        plan_preemption(Releases(room, running), request, TurnSettings(), 1.0, past=PastPreemptions(), stopping=())
+        plan_preemption(Releases(room, running), request, QueueSettings(), 1.0, past=PastPreemptions(), stopping=())
         is None
     )

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.running import Running, find_slots, is_movable
+from harch.placement.queueing.releases import Releases
+from harch.placement.queueing.running import RunningRequest, find_slots, is_movable
 from unit.turns.turn_fixtures import INFERENCE, INTERACTIVE, TRAINING, ask, room_of, start, stop
 
 
@@ -20,7 +20,7 @@ def test_a_table_that_followed_everything_answers_as_one_made_anew(seed: int) ->
     room = room_of(racks=4, nodes_per_rack=4)
     everywhere = np.ones(room.arrays.size, np.bool_)
     followed = Releases(room)
-    running: dict[str, Running] = {}
+    running: dict[str, RunningRequest] = {}
     for number in range(400):
         if running and random.random() < 0.48:
             name = random.choice(sorted(running))

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harch.placement.request import Request
+from harch.placement.queueing.releases import Releases, RoomOutlook
+from harch.placement.queueing.reservations import Reservation, may_backfill
+from harch.placement.queueing.reservations import plan_reservation as plan_from
+from harch.placement.queueing.running import RunningRequest
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room
-from harch.placement.turns.outlook import Outlook
-from harch.placement.turns.releases import Releases
-from harch.placement.turns.reservations import Reservation, may_backfill
-from harch.placement.turns.reservations import plan_reservation as plan_from
-from harch.placement.turns.running import Running
 from harch.workloads.spec import Level
 from unit.turns.turn_fixtures import ask, room_of, start, stop, whole_node
 
@@ -21,8 +20,8 @@ ASSUMED_S = 4000.0
 
 def plan_reservation(
     room: Room,
-    request: Request,
-    running: Sequence[Running],
+    request: PlacementRequest,
+    running: Sequence[RunningRequest],
     now_s: float,
     *,
     taken: Sequence[Reservation] = (),
@@ -30,7 +29,9 @@ def plan_reservation(
     stopping: dict[str, float] | None = None,
     margin_s: float = 30.0,
 ) -> Reservation | None:
-    outlook = Outlook(Releases(room, running), now_s, margin_s=margin_s, assumed_s=ASSUMED_S, stopping=stopping or {})
+    outlook = RoomOutlook(
+        Releases(room, running), now_s, margin_s=margin_s, assumed_s=ASSUMED_S, stopping=stopping or {}
+    )
     return plan_from(outlook, request, taken=taken, before=before)
 
 
@@ -45,7 +46,7 @@ def test_the_domain_that_clears_first_is_kept() -> None:
     assert in_a_rack is not None
     assert in_a_rack.rows == (2, 3)
     assert in_a_rack.start_s == 410.0, "its promise and its grace"
-    assert in_a_rack.describe(50.0) == "2 nodes are kept for gang, which starts on them within 360 s"
+    assert in_a_rack.describe(50.0) == "2 nodes are reserved for gang, which starts there within 360 s"
     anywhere = plan_reservation(room, ask("gang", gpus=8, tasks=2), running, 50.0, margin_s=0.0)
     assert anywhere is not None
     assert anywhere.rows == (0, 2)
@@ -60,7 +61,7 @@ def test_an_end_is_assumed_of_work_that_promised_none() -> None:
     one = plan_reservation(room, ask("one", gpus=8), running, 0.0, margin_s=0.0)
     assert one is not None
     assert (one.rows, one.start_s, one.assumed) == ((0,), ASSUMED_S, True)
-    assert "as is assumed: not all work on them promised an end" in one.describe(0.0)
+    assert "(estimated: not all work there has a time limit)" in one.describe(0.0)
     bounded = plan_reservation(room, ask("one", gpus=8), running[1:], 0.0, margin_s=0.0)
     assert bounded is not None
     assert (bounded.start_s, bounded.assumed) == (5010.0, False)

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.placement.turns.settings import Quota, TurnSettings
-from harch.placement.turns.settings_file import FORMAT, parse_settings
+from harch.placement.queueing.settings import FORMAT, QueueSettings, Quota, parse_settings
 from harch.workloads.spec import SchedulingClass
 
 
 def test_an_empty_file_is_the_defaults() -> None:
-    assert parse_settings("") == TurnSettings()
+    assert parse_settings("") == QueueSettings()
 
 
 def test_a_tenant_has_a_weight_a_quota_and_one_per_class() -> None:
@@ -51,7 +50,7 @@ def test_one_class_weight_leaves_the_others() -> None:
 def test_every_field_of_the_settings_can_be_set() -> None:
     reached = {key.field for keys in FORMAT.values() for key in keys}
     whole = {field.name for field in fields(Quota)} | {"tenant_quotas", "class_quotas", "quota_default"}
-    assert {field.name for field in fields(TurnSettings)} - whole == reached - whole
+    assert {field.name for field in fields(QueueSettings)} - whole == reached - whole
     assert {field.name for field in fields(Quota)} <= reached
 
 
@@ -114,4 +113,4 @@ def test_whatever_a_file_holds_it_is_settings_or_a_refusal(value: object) -> Non
 
     text = "\n".join(f"{json.dumps(n)} = {toml(v)}" for n, v in value.items()) if isinstance(value, dict) else ""
     with contextlib.suppress(HarchError):
-        assert isinstance(parse_settings(text), TurnSettings)
+        assert isinstance(parse_settings(text), QueueSettings)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harch.base.errors import InvariantBroken
-from harch.placement.turns.queue import TurnQueue
-from harch.placement.turns.settings import TurnSettings
+from harch.placement.queueing.queue import TurnQueue
+from harch.placement.queueing.settings import QueueSettings
 from harch.workloads.spec import SchedulingClass
 from unit.turns.turn_fixtures import INFERENCE, INTERACTIVE, TRAINING, ask, room_of
 
 
 def queue_of(**limits: float) -> TurnQueue:
-    return TurnQueue(TurnSettings(**limits), room_of())  # type: ignore[arg-type]
+    return TurnQueue(QueueSettings(**limits), room_of())  # type: ignore[arg-type]
 
 
 def order_of(queue: TurnQueue, now_s: float = 0.0) -> list[str]:
@@ -139,7 +139,7 @@ def test_a_position_says_what_is_ahead() -> None:
     assert position.classes_ahead == (INFERENCE,)
     assert position.class_weight == pytest.approx(100 / 9), "the floor raises training to a tenth"
     assert position.waited_s == 5.0
-    assert "2 of 2 that wait as training of a" in position.describe()
+    assert "2 of 2 pending in class training of a" in position.describe()
     assert queue.position("nobody", 5.0) is None
 
 
@@ -166,4 +166,4 @@ def test_many_removals_leave_the_order_alone() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(limits: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"must be|needs a weight"):
-        TurnSettings(**limits)  # type: ignore[arg-type]
+        QueueSettings(**limits)  # type: ignore[arg-type]

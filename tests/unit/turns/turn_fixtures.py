@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harch.fleet.blueprint import FleetBlueprint, HubBlueprint, NodeKind, RackGroup, expand
 from harch.fleet.model import CoolingZone, GpuModel
-from harch.placement.request import Request
+from harch.placement.queueing.running import RunningRequest
+from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
-from harch.placement.turns.running import Running
 from harch.workloads.spec import Level, Resources, SchedulingClass, Topology
 
 INFERENCE, INTERACTIVE, TRAINING = SchedulingClass
@@ -41,8 +41,8 @@ def ask(
     preemptible: bool = True,
     runs_process: bool = False,
     countries_allowed: tuple[str, ...] = (),
-) -> Request:
-    return Request(
+) -> PlacementRequest:
+    return PlacementRequest(
         id=key,
         tenant=tenant,
         turn_class=turn_class,
@@ -60,16 +60,16 @@ def ask(
     )
 
 
-def start(room: Room, request: Request, slots: tuple[TaskSlot, ...], started_s: float = 0.0) -> Running:
+def start(room: Room, request: PlacementRequest, slots: tuple[TaskSlot, ...], started_s: float = 0.0) -> RunningRequest:
     """Books `request` on `slots`."""
     for slot in slots:
         room.take(request.needs, slot, exclusive=request.topology.exclusive)
     if request.runs_process:
         room.process_slots_free -= len(slots)
-    return Running(request=request, slots=slots, started_s=started_s, stop_grace_s=10.0)
+    return RunningRequest(request=request, slots=slots, started_s=started_s, stop_grace_s=10.0)
 
 
-def stop(room: Room, running: Running) -> None:
+def stop(room: Room, running: RunningRequest) -> None:
     request = running.request
     for slot in running.slots:
         room.give_back(request.needs, slot, exclusive=request.topology.exclusive)

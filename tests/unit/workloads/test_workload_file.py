@@ -78,7 +78,7 @@ def test_every_mistake_is_named_at_once_with_line_column_and_field() -> None:
         ("tasks: !!binary YQ==\nname: a\n", "tag `tag:yaml.org,2002:binary` is not supported"),
         ("? [a]\n: b\nname: a\n", "a field's name must be plain text"),
         ("# nothing\n", "job.yaml describes no workload"),
-        ("name: a\n---\nname: a\n", "two workloads are called `a`"),
+        ("name: a\n---\nname: a\n", "two workloads are named `a`"),
         (f"name: a\ntasks: {'9' * 5000}\n", "tasks: "),
     ],
 )

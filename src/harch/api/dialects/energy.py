@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from harch.hub.carbon.reports import Used
-from harch.hub.carbon.views import ForecastHour, GridForecast, HubPower
+from harch.wire.carbon import ForecastHour, GridForecast, HubPower, Used
 
 GREEN_G_PER_KWH = 200.0  # the public clients' own threshold
 UNTESTED_CONFIDENCE = 0.5  # of forecasts whose error nobody knows; the clients' own default

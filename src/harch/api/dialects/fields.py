@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from harch.base.integers import Int64, Natural32, Positive32
-from harch.workloads.carbon import CarbonWishes
 from harch.workloads.spec import (
     DATA_MAX,
     DURATION_S_MAX,
+    CarbonPreferences,
     DataRef,
     EnvName,
     Gang,
@@ -108,20 +109,24 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     restarts_max: Int64 | UnsetType = UNSET
     modelled_duration_s: Seconds | None = None
     stay_home: bool | UnsetType = UNSET
-    carbon: CarbonWishes | UnsetType = UNSET
+    carbon: CarbonPreferences | UnsetType = UNSET
     image: str | None = None
     labels: dict[str, str] | None = None
     tags: dict[str, str] | None = None  # what the Terraform client calls labels
 
 
 _CLIENT_FIELDS = ClientFields.__struct_fields__
+_client_values = attrgetter(*_CLIENT_FIELDS)
+_NO_VALUES = (UNSET,) * len(_CLIENT_FIELDS)
 _encode = msgspec.json.Encoder().encode
 
 
 def client_annotation(body: WorkloadBody) -> dict[str, str]:
     """The client's own fields as the annotation that keeps them; nothing if it spoke natively."""
-    kept = _encode(ClientFields(**{field: getattr(body, field) for field in _CLIENT_FIELDS}))
-    return {CLIENT_SPEC: kept.decode()} if kept != b"{}" else {}
+    values = _client_values(body)
+    if values == _NO_VALUES:
+        return {}
+    return {CLIENT_SPEC: _encode(ClientFields(**dict(zip(_CLIENT_FIELDS, values, strict=True)))).decode()}
 
 
 def client_fields(annotations: dict[str, str]) -> dict[str, object]:

@@ -10,69 +10,24 @@ from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType
 
-from harch.api.dialects.workload_out import Metadata
-from harch.hub.carbon.views import HubPower
-from harch.hub.views import HubSummary, PeerView
-from harch.sovereignty.countries import COUNTRIES, region_word
+from harch.hub.views import PeerView
+from harch.sovereignty.jurisdictions import COUNTRIES, region_word
+from harch.wire.carbon import HubPower
+from harch.wire.hubs import Hub, HubCapacity, HubSpec, HubSummary
+from harch.wire.pages import Metadata
 
 TIER = "standard"  # hubs have no tiers here; the SDKs demand one of their words
 SOVEREIGNTY = "strict"
 _PUBLIC_STATUS = {"ready": "ready", "cordoned": "draining", "draining": "draining", "error": "error"}
 
 
-class HubCapacity(Struct, frozen=True, kw_only=True):
-    total_gpus: int
-    available_gpus: int
-    total_cpu_cores: int
-    available_cpu_cores: int
-    total_memory_gb: float
-    available_memory_gb: float
-    total_storage_gb: float
-    available_storage_gb: float
+class HubView(Hub, frozen=True, kw_only=True):
+    """What goes over the wire, with what every hub of ours says."""
 
-
-class HubSpec(Struct, frozen=True, kw_only=True):
-    name: str
-    region: str
-    tier: str
-    sovereignty_level: str
-    gpu_types: list[str]
-    auto_scale: bool
-    min_gpu_count: int
-    max_gpu_count: int
-    carbon_aware_scheduling: bool
-    labels: dict[str, str]
-
-
-class HubView(Struct, frozen=True, kw_only=True):
-    """A hub as seen from the one that was asked; `age_s` is the age of every figure.
-
-    `status` uses the public clients' words, `standing` ours: what the hub says of itself (`ready`, `cordoned`,
-    `draining`, `retired`, `error`) as long as it is heard, else how it is seen (`suspected`, `cut off`, `unheard`, …).
-    """
-
-    id: str
-    name: str
-    region: str
-    country: str
-    tier: str
-    status: str
-    standing: str
     created_at: datetime
     metadata: Metadata
     spec: HubSpec
-    capacity: HubCapacity | UnsetType
     endpoint: str
-    active_workloads: int
-    provenance: str
-    reachable: bool
-    own: bool
-    age_s: float | None
-    error: str
-    rtt_ms: float | None  # of the link from the asked hub
-    via: str  # who relayed its last sign of life; empty if it came directly
-    summary: HubSummary | None
-    carbon_metrics: None = None
 
 
 class TerraformHub(Struct, frozen=True, kw_only=True):
@@ -169,7 +124,7 @@ def hub_status(peer: PeerView) -> str:
 
 
 def hub_standing(peer: PeerView) -> str:
-    return peer.summary.status if peer.reachable and peer.summary else peer.sight.value
+    return peer.summary.status if peer.reachable and peer.summary else peer.reach.value
 
 
 def hub_labels(peer: PeerView) -> dict[str, str]:
@@ -224,9 +179,9 @@ def region_views(peers: list[PeerView], powers: Iterable[HubPower] = ()) -> list
 
 
 def _region_view(country: str, hubs: list[tuple[PeerView, HubSummary]], powers: Mapping[str, HubPower]) -> RegionView:
-    told = [powers[peer.hub_id] for peer, _ in hubs if peer.hub_id in powers]
-    grid = _mean(told, "grid-average-lifecycle", 1.0)
-    renewable = _mean(told, "renewable-share", 100.0)
+    reported = [powers[peer.hub_id] for peer, _ in hubs if peer.hub_id in powers]
+    grid = _mean(reported, "grid-average-lifecycle", 1.0)
+    renewable = _mean(reported, "renewable-share", 100.0)
     summaries = [summary for _, summary in hubs]
     gpus = sum(summary.gpus_total for summary in summaries)
     available = any(hub_status(peer) == "ready" for peer, _ in hubs)

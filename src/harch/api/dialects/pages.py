@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from msgspec import Struct
+from harch.wire.pages import Page, Pagination
 
 T = TypeVar("T")
-
-
-class Pagination(Struct, frozen=True, kw_only=True):
-    total: int
-    page: int
-    per_page: int
-    total_pages: int
-    has_next: bool
-    has_prev: bool
-
-
-class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    items: list[T]
-    total: int
-    pagination: Pagination
 
 
 def page_of(items: list[T], *, total: int, page: int, per_page: int) -> Page[T]:

@@ -1,19 +1,22 @@
-"""What does a request ask for, in our words? From any dialect to `WorkloadSpec`."""
+"""What does a request mean in our words? From any dialect, whole or as a partial change, to `WorkloadSpec`."""
 
 from __future__ import annotations
+
+from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 from msgspec import UNSET
 
-from harch.api.dialects.fields import Compute, WorkloadBody, client_annotation
+from harch.api.dialects.fields import Compute, WorkloadBody, client_annotation, client_fields
 from harch.api.errors import input_error
 from harch.api.hub_port import HubPort
 from harch.base.errors import HarchError
-from harch.placement.query import apply_query, split_gpus
-from harch.placement.query_words import GPU_MODEL_WORDS
-from harch.sovereignty.countries import COUNTRIES, countries_of, country_of
-from harch.workloads.carbon import CarbonWishes
-from harch.workloads.spec import Resources, RestartPolicy, WorkloadSpec, WorkloadType
+from harch.placement.query import QUERY_FIELDS, apply_query, split_gpus, without_query
+from harch.placement.query_parser import GPU_MODEL_WORDS
+from harch.sovereignty.jurisdictions import COUNTRIES, countries_of, country_of
+from harch.workloads.lifecycle import Workload
+from harch.workloads.spec import CarbonPreferences, Resources, RestartPolicy, WorkloadSpec, WorkloadType
 
 CPUS_PER_TASK_MIN, MEMORY_GB_PER_TASK_MIN = 1.0, 1.0
 
@@ -41,7 +44,19 @@ _MAY_BE_ABSENT = (
     "stay_home",
 )
 
+_FLAT_COMPUTE = ("gpu_count", "gpu_type", "cpu_cores", "memory_gb", "storage_gb")
+# Many fields in one call, and mostly all of them are absent: one look instead of twenty.
+_nullable, _absentable, _flat_compute = (attrgetter(*names) for names in (_MAY_BE_NULL, _MAY_BE_ABSENT, _FLAT_COMPUTE))
+_ALL_ABSENT, _NO_FLAT_COMPUTE = (UNSET,) * len(_MAY_BE_ABSENT), (UNSET,) * len(_FLAT_COMPUTE)
+_NO_PREFERENCES, _NO_CARBON = CarbonPreferences(), (UNSET, UNSET, UNSET)
+
 _decode = msgspec.json.Decoder(WorkloadBody).decode
+
+
+@lru_cache(maxsize=4096)
+def _shared(resources: Resources) -> Resources:
+    """One object for equal needs: whoever compares or hashes them later is done at once. Bursts repeat few."""
+    return resources
 
 
 def read_workload(raw: bytes, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
@@ -58,22 +73,22 @@ def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str,
     if body.hub_id:
         check_hub(body.hub_id, hub)
     fields: dict[str, object] = {"name": body.name, "type": workload_type(body.type or body.workload_type or None)}
-    fields["tasks"], fields["resources"] = _size(body)
+    fields["tasks"], resources = _size(body)
+    fields["resources"] = _shared(resources)
     fields["countries_allowed"] = _countries(body)
     fields["labels"] = {**(body.tags or {}), **(body.labels or {})}
-    if (carbon := _carbon(body)) != CarbonWishes():
+    if (carbon := _carbon(body)) is not _NO_PREFERENCES and carbon != _NO_PREFERENCES:
         fields["carbon"] = carbon
     _set_duration(body, fields)
     if body.restart is not UNSET:
         fields["restart"] = body.restart
     elif body.auto_restart:
         fields["restart"] = RestartPolicy.ON_FAILURE
-    for name in _MAY_BE_NULL:
-        if (value := getattr(body, name)) is not None:
-            fields[name] = value
-    for name in _MAY_BE_ABSENT:
-        if (value := getattr(body, name)) is not UNSET:
-            fields[name] = value
+    given = zip(_MAY_BE_NULL, _nullable(body), strict=True)
+    fields |= {name: value for name, value in given if value is not None}
+    if (values := _absentable(body)) != _ALL_ABSENT:
+        given = zip(_MAY_BE_ABSENT, values, strict=True)
+        fields |= {name: value for name, value in given if value is not UNSET}
     try:
         spec = msgspec.convert(fields, WorkloadSpec)
     except (msgspec.ValidationError, ValueError) as error:
@@ -116,7 +131,7 @@ def check_hub(named: str, hub: HubPort) -> None:
                 field="hub_id",
                 meta={"hub_id": peer.hub_id, "url": peer.url},
             )
-    raise HarchError("E0305", f"no hub is called `{named[:64]}`", hint="GET /v1/hubs lists them", field="hub_id")
+    raise HarchError("E0305", f"no hub named `{named[:64]}`", hint="GET /v1/hubs lists them", field="hub_id")
 
 
 def _size(body: WorkloadBody) -> tuple[int, Resources]:
@@ -126,27 +141,27 @@ def _size(body: WorkloadBody) -> tuple[int, Resources]:
     compute = _compute(body)
     if compute is None:
         return (tasks if native else body.replicas or 1), resources
-    said = _split(compute, body.replicas or 1)
+    stated = _split(compute, body.replicas or 1)
     first_model = resources.models_wanted[0] if resources.models_wanted else None  # the one that the view shows them
-    if native and (said[0] * said[1].gpus, said[1].gpu_model) != (tasks * resources.gpus, first_model):
+    if native and (stated[0] * stated[1].gpus, stated[1].gpu_model) != (tasks * resources.gpus, first_model):
         raise HarchError(
             "E0201",
-            "`resources` and the GPU fields of the public clients ask for different things",
+            "`resources` and the GPU fields of the public clients contradict each other",
             hint="give either `tasks` and `resources`, or `compute`",
             field="resources",
         )
-    return (tasks, resources) if native else said
+    return (tasks, resources) if native else stated
 
 
 def _compute(body: WorkloadBody) -> Compute | None:
     """`compute`, or the same fields in flat form; None if the client gave neither."""
     if body.compute:
         return body.compute
-    flat = {
-        name: value
-        for name in ("gpu_count", "gpu_type", "cpu_cores", "memory_gb", "storage_gb")
-        if (value := getattr(body, name)) is not UNSET and value is not None
-    }
+    values = _flat_compute(body)
+    if values == _NO_FLAT_COMPUTE:
+        return None
+    named = zip(_FLAT_COMPUTE, values, strict=True)
+    flat = {name: value for name, value in named if value is not UNSET and value is not None}
     return Compute(**flat) if flat else None
 
 
@@ -194,20 +209,22 @@ def _countries(body: WorkloadBody) -> tuple[str, ...]:
     return left
 
 
-def _carbon(body: WorkloadBody) -> CarbonWishes:
-    """Our own wishes, or what the public clients say: a budget of grams, a ceiling, and whether to plan at all."""
-    said = CarbonWishes(
+def _carbon(body: WorkloadBody) -> CarbonPreferences:
+    """Our own preferences, or what the public clients say: a budget of grams, a ceiling, and whether to plan at all."""
+    if body.carbon is UNSET and (body.carbon_aware, body.carbon_budget_grams, body.carbon_max_gco2) == _NO_CARBON:
+        return _NO_PREFERENCES
+    stated = CarbonPreferences(
         aware=body.carbon_aware if isinstance(body.carbon_aware, bool) else None,
         g_max=body.carbon_budget_grams or None,
         g_per_kwh_max=body.carbon_max_gco2 or None,
     )
     if body.carbon is UNSET:
-        return said
-    both = ((getattr(said, name), getattr(body.carbon, name)) for name in ("aware", "g_max", "g_per_kwh_max"))
+        return stated
+    both = ((getattr(stated, name), getattr(body.carbon, name)) for name in ("aware", "g_max", "g_per_kwh_max"))
     if any(theirs is not None and theirs != ours for theirs, ours in both):
         raise HarchError(
             "E0201",
-            "`carbon` and the carbon fields of the public clients say different things",
+            "`carbon` and the carbon fields of the public clients contradict each other",
             hint="give either `carbon`, or `carbon_aware`, `carbon_budget_grams` and `carbon_max_gco2`",
             field="carbon",
         )
@@ -225,3 +242,54 @@ def _set_duration(body: WorkloadBody, fields: dict[str, object]) -> None:
         )
     if ours is not None or theirs is not None:
         fields["max_duration_s"] = ours if ours is not None else theirs
+
+
+# What does a partial change make of a workload? The old specification and the new fields, told as one request.
+
+
+# Different words for one thing: whoever changes one of them means all of them.
+_SYNONYMS: tuple[frozenset[str], ...] = (
+    frozenset(
+        {
+            "tasks",
+            "resources",
+            "compute",
+            "gpu_count",
+            "gpu_type",
+            "cpu_cores",
+            "memory_gb",
+            "storage_gb",
+            "replicas",
+        }
+    ),
+    frozenset({"countries_allowed", "data_residency", "region"}),
+    frozenset({"max_duration_s", "max_duration_seconds"}),
+    frozenset({"restart", "auto_restart"}),
+    frozenset({"type", "workload_type"}),
+    frozenset({"labels", "tags"}),
+)
+
+
+def changed_body(workload: Workload, changes: dict[str, object]) -> WorkloadBody:
+    """The whole request that `changes` amount to. Raises E0201."""
+    spec = workload.spec
+    if "query" in changes:
+        spec = without_query(spec)
+    elif QUERY_FIELDS & _changed_fields(changes):
+        spec = msgspec.structs.replace(spec, query=None)  # what it said stands in the fields, one of which changes now
+    current: dict[str, object] = msgspec.to_builtins(spec) | client_fields(workload.annotations)
+    compute = current.get("compute")
+    for words in _SYNONYMS:
+        if words & changes.keys():
+            current = {name: value for name, value in current.items() if name not in words}
+    if isinstance(changed := changes.get("compute"), dict) and isinstance(compute, dict):
+        changes = {**changes, "compute": {**compute, **changed}}
+    try:
+        return msgspec.convert({**current, **changes}, WorkloadBody)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise input_error(error) from None
+
+
+def _changed_fields(changes: dict[str, object]) -> set[str]:
+    """The fields that change, and all other words for them."""
+    return set(changes).union(*(words for words in _SYNONYMS if words & changes.keys()))

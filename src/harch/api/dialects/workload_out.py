@@ -1,67 +1,38 @@
-"""How is a workload shown? One superset that every SDK decodes, and the flat form of the Terraform client."""
+"""How is a workload shown?
+
+One superset that every SDK decodes, the flat form of the Terraform client, and the shorter rows of all hubs' work.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from harch.api.dialects.fields import CLIENT_SPEC, client_fields
-from harch.base.tracing.context import read_header
-from harch.sovereignty.countries import COUNTRIES, region_word
-from harch.workloads.carbon import CarbonChoice
-from harch.workloads.lifecycle import State, TaskEnd, TaskPlacement, Workload
+from harch.api.dialects.pages import page_of
+from harch.base.tracing.spans import read_header
+from harch.hub.federation.messages import WorkRow
+from harch.sovereignty.jurisdictions import COUNTRIES, region_word
+from harch.wire import workloads
+from harch.wire.pages import Metadata
+from harch.wire.workloads import SilentHub
+from harch.workloads.lifecycle import State, TaskEnd, Workload
 from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadType
 
 
-class Metadata(Struct, frozen=True, kw_only=True):
-    id: str
-    name: str
-    created_at: datetime
-    updated_at: datetime | None
-    labels: dict[str, str]
-    annotations: dict[str, str]
+class WorkloadView(workloads.Workload, frozen=True, kw_only=True):
+    """What goes over the wire, with words that are ours; `scheduling_class` is as requested, else by its type."""
 
-
-class WorkloadView(Struct, frozen=True, kw_only=True):
-    """`spec` holds our fields and the public clients' side by side; theirs as they wrote them.
-
-    `hub_id` owns it for life; `runner_hub` runs it, or ran it last: another one if it was lent, under lease `epoch`.
-    `guest`: it is here for its owner, and this hub is the runner. `placement` and `nodes` are at the runner.
-    """
-
-    id: str
-    name: str
     type: WorkloadType
     status: State
     created_at: datetime
     updated_at: datetime
-    metadata: Metadata
-    spec: dict[str, object]
     hub_id: str
-    runner_hub: str
-    epoch: int
-    guest: bool
-    tenant: str
-    scheduling_class: SchedulingClass  # whose turn it is: as asked for, else by its type
-    attempt: int
-    gpus_total: int
-    modelled: bool
-    placement: tuple[TaskPlacement, ...]
-    nodes: tuple[str, ...]
-    placement_why: str
+    scheduling_class: SchedulingClass
     task_ends: tuple[TaskEnd, ...]
-    stopping: bool
-    stop_reason: str
-    started_at: datetime | None
-    completed_at: datetime | None
-    error_message: str | None
-    retry_count: int
-    carbon: CarbonChoice | None = None  # what was decided about its power, and promised; see `spec.carbon` for wishes
-    carbon_metrics: None = None
-    trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
-    unheard_s: float | None = None  # how long nothing was heard of it at its runner, if that is long
 
 
 class TerraformWorkload(Struct, frozen=True, kw_only=True):
@@ -84,7 +55,7 @@ def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None
     """`here`: the hub that shows it, which matters for guests only."""
     spec = workload.spec
     placement = workload.runner_placement if workload.runner_hub else workload.placement
-    home = here if workload.guest else workload.owner_hub
+    home = here if workload.borrowed else workload.owner_hub
     trace = read_header(workload.trace) if workload.trace else None
     return WorkloadView(
         id=workload.id,
@@ -105,7 +76,7 @@ def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None
         hub_id=workload.owner_hub,
         runner_hub=workload.runner_hub or (home if placement else ""),
         epoch=workload.epoch,
-        guest=workload.guest,
+        borrowed=workload.borrowed,
         tenant=workload.tenant,
         scheduling_class=spec.turn_class,
         attempt=workload.attempt,
@@ -138,8 +109,8 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "memory_gb": resources.memory_gb * spec.tasks,
         "storage_gb": resources.storage_gb * spec.tasks or 1.0,
     }
-    if isinstance(said := theirs.get("compute"), dict):
-        compute |= {name: value for name, value in said.items() if value is not None}
+    if isinstance(stated := theirs.get("compute"), dict):
+        compute |= {name: value for name, value in stated.items() if value is not None}
     view: dict[str, object] = {
         "name": spec.name,
         "type": spec.type,
@@ -195,4 +166,83 @@ def terraform_workload(workload: Workload) -> TerraformWorkload:
         status=workload.state,
         created_at=workload.created_at,
         updated_at=workload.updated_at,
+    )
+
+
+# How is the work of all hubs shown? In the shape of a hub's own list, with less in it, and who did not answer.
+
+
+class FederationPage(workloads.FederatedPage[WorkloadView], frozen=True, kw_only=True):
+    """A page of the work of all hubs."""
+
+
+class FederationFilter(Struct, frozen=True, kw_only=True):
+    """What a caller wants to see of it; None: whatever it is."""
+
+    hub_id: str | None
+    state: State | None
+    type: WorkloadType | None
+    name: str | None
+
+    def admits(self, row: WorkRow) -> bool:
+        return (
+            self.hub_id in {None, row.owner_hub}
+            and self.state in {None, row.state}
+            and self.type in {None, row.type}
+            and self.name in {None, row.name}
+        )
+
+
+def federation_page(
+    rows: Sequence[WorkRow], *, total: int, silent: list[SilentHub], page: int, per_page: int
+) -> FederationPage:
+    first = (page - 1) * per_page
+    listed = page_of(
+        [row_view(row) for row in rows[first : first + per_page]], total=total, page=page, per_page=per_page
+    )
+    return FederationPage(
+        items=listed.items,
+        total=total,
+        pagination=listed.pagination,
+        silent_hubs=silent,
+        complete=not silent and total == len(rows),
+    )
+
+
+def row_view(row: WorkRow) -> WorkloadView:
+    """What only its owner knows (command, environment, GPUs one by one) is not there."""
+    resources: dict[str, object] = {"gpus": row.gpus}
+    if row.gpu_fraction is not None:
+        resources["gpu_fraction"] = row.gpu_fraction
+    return WorkloadView(
+        id=row.id,
+        name=row.name,
+        type=row.type,
+        status=row.state,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        metadata=Metadata(
+            id=row.id, name=row.name, created_at=row.created_at, updated_at=row.updated_at, labels={}, annotations={}
+        ),
+        spec={"name": row.name, "type": row.type, "tasks": row.tasks, "resources": resources},
+        hub_id=row.owner_hub,
+        runner_hub=row.runner_hub,
+        epoch=row.epoch,
+        borrowed=row.borrowed,
+        tenant=row.tenant,
+        scheduling_class=row.turn_class,
+        attempt=row.attempt,
+        gpus_total=row.gpus * row.tasks,
+        modelled=row.modelled,
+        placement=(),
+        nodes=row.nodes,
+        placement_why="",
+        task_ends=(),
+        stopping=row.stopping,
+        stop_reason="",
+        started_at=row.started_at,
+        completed_at=None,
+        error_message=row.note or None,
+        retry_count=0,
+        unheard_s=row.unheard_s,
     )

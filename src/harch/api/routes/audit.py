@@ -7,14 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from harch.api.dialects.pages import Page, Pagination, cut, page_of
-from harch.api.limits import AUDIT_LINES_PER_READ, AUDIT_PER_PAGE_MAX
+from harch.api.dialects.pages import cut, page_of
+from harch.api.limits import AUDIT_PER_PAGE_MAX
 from harch.api.routes.context import (
     PER_PAGE,
     Admin,
-    Context,
     Here,
     Operator,
     PageNumber,
@@ -22,18 +20,17 @@ from harch.api.routes.context import (
     read_json,
     reply,
 )
+from harch.api.routes.exports import LineExport
 from harch.api.schema import accepts, answers
-from harch.api.streams import Stream, StreamEnded, StreamKind
 from harch.base.errors import HarchError
 from harch.base.integers import INT64_MAX
 from harch.hub.audit.table import AuditQuery, AuditRecord
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint
-from harch.sovereignty.audit.keys import KeyStatement
-from harch.sovereignty.audit.losses import WHY_LENGTH_MAX, AcceptedLoss, Loss
+from harch.sovereignty.audit.checkpoints import KeyStatement, SignedCheckpoint
+from harch.sovereignty.audit.verification import WHY_LENGTH_MAX, Loss
+from harch.wire.audit import AcceptedLoss, AuditLoss, SigningKey
+from harch.wire.pages import Page, Pagination
 
 router = APIRouter(tags=["audit"])
-
-_NDJSON = b"application/x-ndjson"
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):
@@ -60,24 +57,6 @@ class CheckpointKept(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class SigningKey(Struct, frozen=True, kw_only=True):
-    """The public half of the key that is in force now."""
-
-    key: str
-
-
-class AuditLoss(Struct, frozen=True, kw_only=True):
-    """`held`: the hub takes no work because of it. `source` is who knows: its head file, or another hub."""
-
-    held: bool
-    sentence: str = ""
-    found_seq: int = 0
-    lost_seq: int = 0
-    lost_hash: str = ""
-    source: str = ""
-    accepted: list[AcceptedLoss] = []
-
-
 class LossAccepted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`lost_seq` is what GET says. `why` goes into the chain, for good."""
 
@@ -98,7 +77,7 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=AUDIT_PER_PAGE_MAX)] = 100,
 ) -> Response:
     """`kind=workload` finds every `workload.…`; `data` finds entries about that dataset. `subject` and `data` are ids
-    or names; what the hub has never heard of is an error. Pages prove nothing: an export does, because it begins with
+    or names; an unknown one is an error. Pages prove nothing: an export does, because it begins with
     the first entry and ends with a signature."""
     if subject is not None:
         subject = await here.hub.references.subject(subject, tenant=None)
@@ -126,13 +105,14 @@ async def audit(
     )
 
 
-@router.get("/audit/export", summary="The whole chain as lines of JSON, closed by a signed checkpoint")
+@router.get("/audit/export", summary="Exports the chain as lines of JSON, closed by a signed checkpoint")
 async def export(_: Operator, here: Here) -> Response:
-    """Breaks off without a proper end if the hub stops first, so that nobody takes a part for the whole."""
-    return AuditExport(here, await here.hub.audit.head())
+    """Breaks off without a proper end if the hub stops first, so that a part is not taken for the whole."""
+    closing = await here.hub.audit.head()
+    return LineExport(here, here.hub.audit.lines, upto=closing.checkpoint.seq, closing=closing.line)
 
 
-@router.get("/audit/head", responses=answers(SignedCheckpoint), summary="Where the chain ends now, signed")
+@router.get("/audit/head", responses=answers(SignedCheckpoint), summary="The signed head of the chain")
 async def head(_: Operator, here: Here) -> Response:
     return reply(await here.hub.audit.head())
 
@@ -159,14 +139,14 @@ async def checkpoints(
     "/audit/checkpoints",
     responses=answers(CheckpointKept),
     openapi_extra=accepts(CheckpointOffer),
-    summary="Keeps a copy of another hub's checkpoint",
+    summary="Stores a copy of another hub's checkpoint",
 )
 async def keep_checkpoint(request: Request, _: Operator, here: Here) -> Response:
     """409 if it contradicts a copy that is kept already: then one of that hub's two histories is false."""
     offer = await read_json(request, here, CheckpointOffer)
     offered = offer.checkpoint.checkpoint
     if offered.hub not in {peer.hub_id for peer in here.hub.peers()}:
-        raise HarchError("E0305", f"no hub is called `{offered.hub[:64]}`", hint="GET /v1/hubs lists them")
+        raise HarchError("E0305", f"no hub named `{offered.hub[:64]}`", hint="GET /v1/hubs lists them")
     await here.hub.audit.keep(offer.checkpoint, offer.keys)
     return reply(CheckpointKept(hub=offered.hub, seq=offered.seq))
 
@@ -178,7 +158,7 @@ async def rotate_key(caller: Admin, here: Here) -> Response:
 
 @router.get("/audit/loss", responses=answers(AuditLoss), summary="What the chain is known to lack")
 async def get_loss(_: Operator, here: Here) -> Response:
-    """A hub whose database is behind its head file, or behind what another hub keeps of it, writes nothing."""
+    """A hub with a database behind its head file, or behind what another hub keeps of it, writes nothing."""
     return reply(_loss_view(here.hub.audit.loss, await here.hub.audit.losses()))
 
 
@@ -186,18 +166,18 @@ async def get_loss(_: Operator, here: Here) -> Response:
     "/audit/loss",
     responses=answers(AuditLoss),
     openapi_extra=accepts(LossAccepted),
-    summary="Lets the hub go on without what it lost; the chain says so from then on",
+    summary="Accepts the loss, so that the hub resumes; the chain records it",
 )
 async def accept_loss(request: Request, caller: Admin, here: Here) -> Response:
-    """409 unless `lost_seq` is what the hub says is lost: somebody has to have looked."""
-    said = await read_json(request, here, LossAccepted)
-    await here.hub.audit.accept_loss(lost_seq=said.lost_seq, actor=caller.key_id, why=said.why)
+    """409 unless `lost_seq` equals the loss that the hub reports: proof that it was read."""
+    body = await read_json(request, here, LossAccepted)
+    await here.hub.audit.accept_loss(lost_seq=body.lost_seq, actor=caller.key_id, why=body.why)
     return reply(_loss_view(here.hub.audit.loss, await here.hub.audit.losses()))
 
 
 def _loss_view(loss: Loss | None, accepted: list[AcceptedLoss]) -> AuditLoss:
     if loss is None:
-        return AuditLoss(held=False, accepted=accepted)
+        return AuditLoss(held=False, accepted=tuple(accepted))
     return AuditLoss(
         held=True,
         sentence=loss.sentence,
@@ -205,31 +185,5 @@ def _loss_view(loss: Loss | None, accepted: list[AcceptedLoss]) -> AuditLoss:
         lost_seq=loss.lost.seq,
         lost_hash=loss.lost.hash,
         source=loss.source,
-        accepted=accepted,
+        accepted=tuple(accepted),
     )
-
-
-class AuditExport(Response):
-    def __init__(self, here: Context, closing: SignedCheckpoint) -> None:
-        super().__init__()
-        self._here = here
-        self._closing = closing
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._here.streams.open(StreamKind.EXPORTS, scope, receive, send) as stream:
-            await stream.start([(b"content-type", _NDJSON), (b"cache-control", b"no-store")])
-            try:
-                await self._write(stream)
-            except StreamEnded:
-                return
-            await stream.finish()
-
-    async def _write(self, stream: Stream) -> None:
-        after, upto = 0, self._closing.checkpoint.seq
-        while True:
-            found = await self._here.hub.audit.lines(after=after, upto=upto, limit=AUDIT_LINES_PER_READ)
-            if not found:
-                break
-            await stream.write(b"".join(line for _, line in found))
-            after = found[-1][0]
-        await stream.write(self._closing.line)

@@ -14,6 +14,7 @@ from harch.api.dialects.carbon import (
     GREEN_G_PER_KWH,
     OptimalHub,
     OptimizeResult,
+    ScheduleBody,
     WindowView,
     ZoneForecast,
     ZoneList,
@@ -25,18 +26,16 @@ from harch.api.dialects.carbon import (
     zone_forecast,
     zones_of,
 )
-from harch.api.dialects.carbon_schedule import ScheduleBody
 from harch.api.dialects.workload_in import gpu_model
 from harch.api.routes.carbon_schedules import set_schedule
-from harch.api.routes.context import Context, Here, Viewer, read_json, reply
+from harch.api.routes.context import Here, RouteContext, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.carbon.ledger.report import GroupBy
-from harch.hub.carbon.advice import Action, Option, advise, green_windows
-from harch.hub.carbon.reports import ReportQuery
-from harch.hub.carbon.views import GridForecast, HubPower, PowerView
+from harch.hub.carbon.views import Action, Option, ReportQuery, advise, green_windows
 from harch.hub.views import Principal, Role
-from harch.sovereignty.countries import COUNTRIES, country_of
+from harch.sovereignty.jurisdictions import COUNTRIES, country_of
+from harch.wire.carbon import GridForecast, HubPower, PowerView
 
 router = APIRouter(tags=["carbon, public clients"])
 
@@ -49,7 +48,7 @@ GPU_KW = 0.7  # plate of a large GPU; advice is per kWh, so it only scales what 
 Days = Annotated[int | None, Query(ge=1, le=PERIOD_DAYS_MAX)]
 
 
-class HubAsk(Struct, frozen=True, kw_only=True):
+class CleanestHubRequest(Struct, frozen=True, kw_only=True):
     """Unknown fields are let through: the clients send more than decides here."""
 
     region: str | None = None
@@ -59,7 +58,7 @@ class HubAsk(Struct, frozen=True, kw_only=True):
     defer_ok: bool = True
 
 
-class OptimizeAsk(ScheduleBody, frozen=True, kw_only=True):
+class OptimizeRequest(ScheduleBody, frozen=True, kw_only=True):
     """For advice; with `workload_id` the schedule of a workload, which is the Terraform client's."""
 
     workload_name: str = ""
@@ -102,7 +101,7 @@ class CarbonDashboard(Struct, frozen=True, kw_only=True):
     green_windows: list[WindowView]
 
 
-@router.get("/carbon/intensity", responses=answers(ZoneList), summary="The grid of every zone that a hub stands in")
+@router.get("/carbon/intensity", responses=answers(ZoneList), summary="The grid of every zone with a hub")
 async def intensities(_: Viewer, here: Here) -> Response:
     zones = zones_of(known_powers(here))
     return reply(ZoneList(zones=zones, total=len(zones)))
@@ -122,28 +121,28 @@ async def forecast(
     here: Here,
     hours: Annotated[int | None, Query(ge=1, le=HOURS_AHEAD_MAX)] = None,
 ) -> Response:
-    """In quarters of an hour, as the clients count; the JavaScript client asks by the header `X-Query-Hours`."""
-    asked = hours or _header(request, "x-query-hours", HOURS_AHEAD_MAX) or HOURS_AHEAD
+    """In quarters of an hour, as the clients count; the JavaScript client uses the header `X-Query-Hours`."""
+    wanted_hours = hours or _header(request, "x-query-hours", HOURS_AHEAD_MAX) or HOURS_AHEAD
     power = hub_of_zone(here, zone)
-    found = here.hub.carbon.forecast(power.hub_id, asked)
+    found = here.hub.carbon.forecast(power.hub_id, wanted_hours)
     return reply(zone_forecast(found, COUNTRIES.get(power.country, power.grid_zone)))
 
 
 @router.post(
     "/carbon/optimal-hub",
     responses=answers(OptimalHub),
-    openapi_extra=accepts(HubAsk),
+    openapi_extra=accepts(CleanestHubRequest),
     summary="The cleanest hub that has the GPUs",
 )
 async def find_optimal_hub(request: Request, _: Viewer, here: Here) -> Response:
     """Advice: nothing is placed by it, and where data may go is decided when work is submitted."""
-    ask = await read_json(request, here, HubAsk)
-    gpus = ask.gpu_count or 0
+    body = await read_json(request, here, CleanestHubRequest)
+    gpus = body.gpu_count or 0
     now = here.clock.now()
     advice = advise(
-        _options(here, ask.region, gpus, ask.gpu_type),
-        g_per_kwh_max=ask.carbon_max_gco2,
-        defer_ok=ask.defer_ok,
+        _options(here, body.region, gpus, body.gpu_type),
+        g_per_kwh_max=body.carbon_max_gco2,
+        defer_ok=body.defer_ok,
         now=now,
         refused=Action.NO_SUITABLE_HUB,
     )
@@ -153,34 +152,34 @@ async def find_optimal_hub(request: Request, _: Viewer, here: Here) -> Response:
 @router.post(
     "/carbon/optimize",
     responses=answers(OptimizeResult),
-    openapi_extra=accepts(OptimizeAsk),
+    openapi_extra=accepts(OptimizeRequest),
     summary="Where and when work would run cleanest",
 )
 async def optimize(request: Request, caller: Viewer, here: Here) -> Response:
     """Advice, as `/carbon/optimal-hub`; kilograms are for the plates of the GPUs over the stated duration.
 
-    With `workload_id` it is no advice: the Terraform client makes a carbon schedule of that workload.
+    With `workload_id` it is not advice: the Terraform client creates a carbon schedule of that workload.
     """
-    ask = await read_json(request, here, OptimizeAsk)
-    if ask.workload_id:
-        return reply(await set_schedule(ask, require(caller, Role.USER), here), status=201)
+    body = await read_json(request, here, OptimizeRequest)
+    if body.workload_id:
+        return reply(await set_schedule(body, require(caller, Role.USER), here), status=201)
     now = here.clock.now()
-    options = _options(here, ask.region, ask.gpu_count, ask.gpu_type)
+    options = _options(here, body.region, body.gpu_count, body.gpu_type)
     home = next((option for option in options if option.hub_id == here.hub.hub_id), None)
     advice = advise(
-        options if ask.carbon_aware or home is None else [home],
-        g_per_kwh_max=ask.carbon_max_gco2,
+        options if body.carbon_aware or home is None else [home],
+        g_per_kwh_max=body.carbon_max_gco2,
         defer_ok=True,
         now=now,
         refused=Action.REJECT,
     )
-    it_kwh = ask.gpu_count * GPU_KW * ask.estimated_duration_hours
-    return reply(optimize_result(advice, home, ask.workload_name, now, it_kwh=it_kwh))
+    it_kwh = body.gpu_count * GPU_KW * body.estimated_duration_hours
+    return reply(optimize_result(advice, home, body.workload_name, now, it_kwh=it_kwh))
 
 
 @router.get("/carbon/metrics", responses=answers(CarbonMetrics), summary="What work used and saved, from the ledger")
 async def metrics(request: Request, caller: Viewer, here: Here, period_days: Days = None) -> Response:
-    """The JavaScript client asks by the header `X-Period-Days`."""
+    """The JavaScript client uses the header `X-Period-Days`."""
     days = period_days or _header(request, "x-period-days", PERIOD_DAYS_MAX) or PERIOD_DAYS
     return reply(await _metrics(caller, here, days))
 
@@ -199,7 +198,7 @@ async def dashboard(caller: Viewer, here: Here) -> Response:
     )
 
 
-async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics:
+async def _metrics(caller: Principal, here: RouteContext, days: int) -> CarbonMetrics:
     now = here.clock.now()
     since = now - timedelta(days=days)
     query = ReportQuery(by=GroupBy.JOB, tenant=tenant_scope(caller), since=since)
@@ -234,13 +233,13 @@ async def _metrics(caller: Principal, here: Context, days: int) -> CarbonMetrics
     )
 
 
-async def _deferred(here: Context, tenant: str | None, since: datetime) -> int:
+async def _deferred(here: RouteContext, tenant: str | None, since: datetime) -> int:
     """By the hub's history, as far back as it reaches, at most a thousand."""
     found = await here.hub.events(after=0, limit=1000, tenant=tenant, subject=None, kind="workload.deferred")
     return sum(event.at >= since for event in found)
 
 
-def _options(here: Context, region: str | None, gpus: int, gpu_type: str | None) -> list[Option]:
+def _options(here: RouteContext, region: str | None, gpus: int, gpu_type: str | None) -> list[Option]:
     """Hubs that answer, stand in the region and have so many GPUs free."""
     country, model = country_of(region) if region else None, gpu_model(gpu_type)
     powers = {view.hub_id: view.power for view in here.hub.carbon.now()}
@@ -270,26 +269,26 @@ def _options(here: Context, region: str | None, gpus: int, gpu_type: str | None)
     return options
 
 
-def _forecast(here: Context, hub_id: str) -> GridForecast | None:
+def _forecast(here: RouteContext, hub_id: str) -> GridForecast | None:
     try:
         return here.hub.carbon.forecast(hub_id, HOURS_AHEAD_MAX)
     except HarchError:  # there is none yet: advice is given without
         return None
 
 
-def known_powers(here: Context) -> list[HubPower]:
+def known_powers(here: RouteContext) -> list[HubPower]:
     views: list[PowerView] = here.hub.carbon.now()
     return [view.power for view in views if view.power is not None]
 
 
-def hub_of_zone(here: Context, zone: str) -> HubPower:
+def hub_of_zone(here: RouteContext, zone: str) -> HubPower:
     """By grid zone, country or hub; the asked hub before others. Raises E0310."""
     wanted = zone.casefold()
     for power in known_powers(here):
         names = {power.grid_zone.casefold(), power.country.casefold(), power.hub_id.casefold()}
         if wanted in names and power.figure("grid-average-lifecycle").value is not None:
             return power
-    raise HarchError("E0310", f"no hub stands in zone `{zone[:64]}`", hint="GET /v1/carbon/intensity lists the zones")
+    raise HarchError("E0310", f"no hub in zone `{zone[:64]}`", hint="GET /v1/carbon/intensity lists the zones")
 
 
 def _header(request: Request, name: str, most: int) -> int | None:

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
-from harch.api.dialects.carbon_schedule import (
+from harch.api.dialects.carbon import (
     PREFIX,
     CarbonAwareSchedule,
     ScheduleBody,
     annotation_of,
+    carbon_preferences,
     schedule_of,
-    wishes_of,
 )
-from harch.api.routes.context import Context, Here, User, Viewer, read_json, reply
+from harch.api.routes.context import Here, RouteContext, User, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.views import Principal
@@ -50,13 +50,13 @@ async def delete_schedule(schedule_id: str, caller: User, here: Here) -> Respons
     return reply({"success": True, "id": schedule_id})
 
 
-async def set_schedule(body: ScheduleBody, caller: Principal, here: Context) -> CarbonAwareSchedule:
+async def set_schedule(body: ScheduleBody, caller: Principal, here: RouteContext) -> CarbonAwareSchedule:
     """What it means for the workload is decided at once; work that runs already is left where it is."""
     tenant = tenant_scope(caller)
     workload = await here.hub.workload(body.workload_id, tenant=tenant)
     kept = annotation_of(body, workload, here.clock.now())
-    wishes = wishes_of(body, workload.spec.carbon)
-    changed = await here.hub.wish_carbon(workload.id, wishes, tenant=tenant, annotations=kept)
+    preferences = carbon_preferences(body, workload.spec.carbon)
+    changed = await here.hub.set_carbon_preferences(workload.id, preferences, tenant=tenant, annotations=kept)
     found = schedule_of(changed, _intensity(here))
     if found is None:
         raise HarchError("E0301", f"workload {workload.id} has no carbon schedule")
@@ -67,6 +67,6 @@ def _workload_id(schedule_id: str) -> str:
     return schedule_id.removeprefix(PREFIX)
 
 
-def _intensity(here: Context) -> float:
+def _intensity(here: RouteContext) -> float:
     own = next((view.power for view in here.hub.carbon.now() if view.own), None)
     return (own.marginal_g_per_kwh if own is not None else None) or 0.0

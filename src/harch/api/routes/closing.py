@@ -9,25 +9,27 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from harch.api.dialects.hubs import HubView, hub_view
-from harch.api.routes.context import Context, Here, Operator, Viewer, find_hub, read_json, reply
+from harch.api.routes.context import Here, Operator, RouteContext, Viewer, find_hub, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
-from harch.hub.closing import HubClosure
-from harch.hub.desk import Closed
+from harch.hub.jobs.state import Closed
 from harch.hub.views import Principal
+from harch.wire.hubs import HubClosure
 
 router = APIRouter(tags=["fleet"])
 
 _VERBS = {
-    "cordon": (Closed.CORDONED, "Starts nothing new, here or for others; what runs goes on"),
-    "drain": (Closed.DRAINING, "Starts nothing new, and what runs goes to other hubs"),
-    "retire": (Closed.RETIRED, "Leaves the federation for good, once nothing is left"),
+    "cordon": (Closed.CORDONED, "Starts no new work, its own or borrowed; running work continues"),
+    "drain": (Closed.DRAINING, "Starts no new work, and running work moves to other hubs"),
+    "retire": (Closed.RETIRED, "Leaves the federation permanently, once no work is left"),
     "open": (Closed.OPEN, "Takes work again"),
 }
 
 
-class ClosureAsk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    why: Annotated[str, Meta(max_length=256, description="Shown wherever the change is; who asked if empty.")] = ""
+class ClosureRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    why: Annotated[
+        str, Meta(max_length=256, description="Reason, shown with the change; names the caller if empty.")
+    ] = ""
 
 
 class HubAction(Struct, frozen=True, kw_only=True):
@@ -47,13 +49,13 @@ def _make_route(verb: str, closed: Closed, summary: str) -> None:
         f"/hubs/{{hub_id}}/{verb}",
         name=f"{verb}_hub",
         responses=answers(HubClosure),
-        openapi_extra=accepts(ClosureAsk),
+        openapi_extra=accepts(ClosureRequest),
         summary=summary,
     )
     async def change(request: Request, hub_id: str, caller: Operator, here: Here) -> Response:
-        ask = await read_json(request, here, ClosureAsk)
+        body = await read_json(request, here, ClosureRequest)
         _check_own(here, hub_id)
-        return reply(await here.hub.operations.close_hub(closed, why=ask.why or _asked_by(caller)))
+        return reply(await here.hub.operations.close_hub(closed, why=body.why or _requested_by(caller)))
 
 
 for _verb, (_closed, _summary) in _VERBS.items():
@@ -75,21 +77,21 @@ async def patch_hub(request: Request, hub_id: str, caller: Operator, here: Here)
             hint="edit the fleet file and restart the hubs; only the action `drain` is taken here",
         )
     _check_own(here, hub_id)
-    await here.hub.operations.close_hub(Closed.DRAINING, why=_asked_by(caller))
+    await here.hub.operations.close_hub(Closed.DRAINING, why=_requested_by(caller))
     return reply(hub_view(find_hub(here, hub_id), here.hub.started_at))
 
 
-def _check_own(here: Context, hub_id: str) -> None:
+def _check_own(here: RouteContext, hub_id: str) -> None:
     """A hub decides for itself; others are pointed at."""
     peer = find_hub(here, hub_id)
     if not peer.own:
         raise HarchError(
             "E0305",
             f"this is hub `{here.hub.hub_id}`; only `{peer.hub_id}` itself can do that",
-            hint=f"ask it at {peer.url}",
+            hint=f"use its API at {peer.url}",
             meta={"hub_id": peer.hub_id, "url": peer.url},
         )
 
 
-def _asked_by(caller: Principal) -> str:
-    return f"asked for by {caller.name}"
+def _requested_by(caller: Principal) -> str:
+    return f"requested by {caller.name}"

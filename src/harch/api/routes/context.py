@@ -10,18 +10,19 @@ import msgspec
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from harch.api.access import identify, require, token_from
-from harch.api.body import read_body
+from harch.api.access import identify, require
 from harch.api.errors import input_error
 from harch.api.hub_port import HubPort
-from harch.api.limits import PER_PAGE_DEFAULT, PER_PAGE_MAX, Limits
-from harch.api.streams import Streams
+from harch.api.limits import PER_PAGE_DEFAULT, PER_PAGE_MAX
 from harch.api.submit import TERRAFORM_AGENT
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.http.limits import HttpLimits
+from harch.base.http.messages import read_body, token_from
+from harch.base.http.streams import Streams
 from harch.base.integers import INT64_MAX, INT64_MIN
 from harch.hub.views import PeerView, Principal, Role
-from harch.placement.query_words import GPU_MODEL_WORDS
+from harch.placement.query_parser import GPU_MODEL_WORDS
 
 T = TypeVar("T")
 
@@ -31,20 +32,20 @@ HUBS_NAMED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RouteContext:
     hub: HubPort
-    limits: Limits
+    limits: HttpLimits
     streams: Streams
     clock: Clock
 
 
-async def context_of(request: Request) -> Context:
-    context: Context = request.app.state.context
+async def context_of(request: Request) -> RouteContext:
+    context: RouteContext = request.app.state.context
     return context
 
 
 def _caller(request: Request, least: Role) -> Principal:
-    context: Context = request.app.state.context
+    context: RouteContext = request.app.state.context
     return require(identify(context.hub, token_from(request.scope["headers"])), least)
 
 
@@ -64,7 +65,7 @@ async def _admin(request: Request) -> Principal:
     return _caller(request, Role.ADMIN)
 
 
-Here = Annotated[Context, Depends(context_of)]
+Here = Annotated[RouteContext, Depends(context_of)]
 Viewer = Annotated[Principal, Depends(_viewer)]
 User = Annotated[Principal, Depends(_user)]
 Operator = Annotated[Principal, Depends(_operator)]
@@ -80,7 +81,7 @@ def reply(value: Any, status: int = 200) -> Response:
     return Response(_encode(value), status_code=status, media_type="application/json")
 
 
-async def read_json(request: Request, context: Context, type_: type[T]) -> T:
+async def read_json(request: Request, context: RouteContext, type_: type[T]) -> T:
     """The body as `type_`. Raises E0201 or E0202."""
     raw = await read_body(request.receive, context.limits)
     try:
@@ -93,20 +94,20 @@ def speaks_terraform(request: Request) -> bool:
     return request.headers.get("user-agent", "").encode("latin-1", "ignore").startswith(TERRAFORM_AGENT)
 
 
-def labels_asked(request: Request) -> dict[str, str]:
+def requested_labels(request: Request) -> dict[str, str]:
     """The filters `label.<key>=<value>`."""
     return {
         name.removeprefix("label."): value for name, value in request.query_params.items() if name.startswith("label.")
     }
 
 
-def find_hub(context: Context, ref: str) -> PeerView:
+def find_hub(context: RouteContext, ref: str) -> PeerView:
     wanted = ref.lower()
     for peer in context.hub.peers():
         if wanted in {peer.hub_id.lower(), peer.summary.name.lower() if peer.summary else ""}:
             return peer
     known = ", ".join(peer.hub_id for peer in context.hub.peers()[:HUBS_NAMED_MAX])
-    raise HarchError("E0305", f"no hub is called `{ref[:64]}`", hint=f"use one of: {known}")
+    raise HarchError("E0305", f"no hub named `{ref[:64]}`", hint=f"use one of: {known}")
 
 
 def check_word(name: str, word: str | None, known: Iterable[str]) -> None:
@@ -116,7 +117,7 @@ def check_word(name: str, word: str | None, known: Iterable[str]) -> None:
         raise HarchError("E0201", f"`{word[:64]}` is not a {name}", hint=f"use one of {', '.join(words)}", field=name)
 
 
-def check_model(context: Context, model: str | None) -> None:
+def check_model(context: RouteContext, model: str | None) -> None:
     """Raises E0311 for GPUs that no hub has, as far as this one has heard, and that no client has a word for."""
     if model is None or model in GPU_MODEL_WORDS.values():
         return

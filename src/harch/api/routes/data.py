@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
-from harch.api.dialects.pages import Page, cut
+from harch.api.dialects.pages import cut
 from harch.api.routes.context import (
     PER_PAGE,
     Admin,
@@ -25,15 +25,17 @@ from harch.api.routes.context import (
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.base.ids import is_name
-from harch.hub.data import AuthorityView, DataLineage, DataView, DataWhere, NewData
+from harch.hub.data import NewData
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.tags import DataKind
+from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere
+from harch.wire.pages import Page
 
 router = APIRouter(tags=["data"])
 
 
 class NewTag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tag that an object shall have; `declassification` if that permits more than its present one."""
+    """The tag that an object shall have; `declassification` if that permits more than its current one."""
 
     tag: dict[str, object]
     declassification: Declassification | None = None
@@ -54,10 +56,10 @@ class AuthorityRemoved(Struct, frozen=True, kw_only=True):
     "/data",
     responses=answers(DataView, "Registered.", 201),
     openapi_extra=accepts(NewData),
-    summary="Registers a data object with its tag; it is on disk when the answer comes",
+    summary="Registers a data object with its tag; durable once answered",
 )
 async def add_data(request: Request, caller: User, here: Here) -> Response:
-    """Without a tag nobody may use it. A tag that contradicts itself is refused (E0904), with every mistake."""
+    """Untagged data cannot be used. A contradictory tag is refused (E0904), with every mistake."""
     new = await read_json(request, here, NewData)
     return reply(await here.hub.data.add(new, tenant=caller.tenant, actor=caller.key_id), status=201)
 
@@ -93,7 +95,7 @@ async def put_tag(request: Request, ref: str, caller: User, here: Here) -> Respo
     return reply(await here.hub.data.retag(ref, new.tag, new.declassification, tenant=scope, actor=caller.key_id))
 
 
-@router.get("/data/{ref}/lineage", responses=answers(DataLineage), summary="What it was made from, and what came of it")
+@router.get("/data/{ref}/lineage", responses=answers(DataLineage), summary="Its sources, and what was derived from it")
 async def get_lineage(ref: str, caller: Viewer, here: Here) -> Response:
     return reply(here.hub.data.lineage(ref, tenant=tenant_scope(caller)))
 
@@ -116,16 +118,16 @@ async def list_authorities(_: Operator, here: Here, page: PageNumber = 1, per_pa
     "/authorities/{name}",
     responses=answers(AuthorityView),
     openapi_extra=accepts(AuthorityKey),
-    summary="Makes a key an authority: what it signs loosens tags at this hub",
+    summary="Registers a key as an authority that may loosen tags at this hub",
 )
 async def put_authority(request: Request, name: str, caller: Admin, here: Here) -> Response:
     if not is_name(name):
-        raise HarchError("E0201", "this is not a name", hint="use letters, digits, dots and dashes", field="name")
+        raise HarchError("E0201", "not a valid name", hint="use letters, digits, dots and dashes", field="name")
     given = await read_json(request, here, AuthorityKey)
     return reply(await here.hub.data.add_authority(name, given.public_key, actor=caller.key_id))
 
 
-@router.delete("/authorities/{name}", responses=answers(AuthorityRemoved), summary="No longer an authority")
+@router.delete("/authorities/{name}", responses=answers(AuthorityRemoved), summary="Removes an authority")
 async def delete_authority(name: str, caller: Admin, here: Here) -> Response:
     await here.hub.data.remove_authority(name, actor=caller.key_id)
     return reply(AuthorityRemoved(name=name))

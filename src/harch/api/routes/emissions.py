@@ -14,11 +14,12 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from harch.api.routes.carbon_clients import hub_of_zone
-from harch.api.routes.context import Context, Here, Viewer, read_json, reply
+from harch.api.routes.context import Here, RouteContext, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.clock import parse_iso
 from harch.base.errors import HarchError
-from harch.hub.carbon.views import ForecastHour, PastHour
+from harch.hub.carbon.views import PastHour
+from harch.wire.carbon import ForecastHour
 
 router = APIRouter(tags=["carbon aware SDK"])
 
@@ -59,7 +60,7 @@ class EmissionsForecast(Struct, frozen=True, kw_only=True, rename="camel"):
     forecast_data: list[DataPoint]
 
 
-class MeanAsk(Struct, frozen=True, kw_only=True, rename="camel"):
+class MeanIntensityRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     location: Annotated[str, Meta(min_length=1, max_length=128)]
     start_time: str
     end_time: str
@@ -78,7 +79,7 @@ class LocationView(Struct, frozen=True, kw_only=True):
     longitude: float
 
 
-@router.get("/locations", responses=answers(dict[str, LocationView]), summary="Where hubs stand")
+@router.get("/locations", responses=answers(dict[str, LocationView]), summary="Locations of hubs")
 async def locations(_: Viewer, here: Here) -> Response:
     summaries = [peer.summary for peer in here.hub.peers() if peer.summary is not None]
     return reply(
@@ -148,17 +149,17 @@ async def mean_intensity(
 @router.post(
     "/emissions/average-carbon-intensity/batch",
     responses=answers(list[MeanIntensity]),
-    openapi_extra=accepts(list[MeanAsk]),
+    openapi_extra=accepts(list[MeanIntensityRequest]),
     summary="Means over several times",
 )
 async def mean_intensities(request: Request, _: Viewer, here: Here) -> Response:
-    asks = await read_json(request, here, list[MeanAsk])
-    if len(asks) > BATCH_MAX:
-        raise HarchError("E0201", f"{len(asks)} questions at once", hint=f"ask at most {BATCH_MAX}")
-    return reply([await _mean(here, ask.location, ask.start_time, ask.end_time) for ask in asks])
+    bodies = await read_json(request, here, list[MeanIntensityRequest])
+    if len(bodies) > BATCH_MAX:
+        raise HarchError("E0201", f"{len(bodies)} queries in one request", hint=f"send at most {BATCH_MAX}")
+    return reply([await _mean(here, body.location, body.start_time, body.end_time) for body in bodies])
 
 
-async def _emissions(here: Context, names: Sequence[str], time: str | None, to: str | None) -> list[EmissionsData]:
+async def _emissions(here: RouteContext, names: Sequence[str], time: str | None, to: str | None) -> list[EmissionsData]:
     start, end = _moment(time, "time"), _moment(to, "toTime")
     found: list[EmissionsData] = []
     for name in names:
@@ -179,31 +180,31 @@ async def _emissions(here: Context, names: Sequence[str], time: str | None, to: 
     return found
 
 
-async def _mean(here: Context, name: str, start_word: str | None, end_word: str | None) -> MeanIntensity:
+async def _mean(here: RouteContext, name: str, start_word: str | None, end_word: str | None) -> MeanIntensity:
     start, end = _moment(start_word, "startTime"), _moment(end_word, "endTime")
     if start is None or end is None:
         raise HarchError("E0201", "`startTime` and `endTime` are needed", hint="write e.g. 2026-03-01T00:00:00Z")
     past = await _past(here, hub_of_zone(here, name).hub_id, start, end)
     if not past:
-        raise HarchError("E0820", f"nothing is known of {name[:64]} in that time", hint="ask for a later time")
+        raise HarchError("E0820", f"no data on {name[:64]} for that time", hint="choose a later time")
     mean = sum(hour.g_per_kwh for hour in past) / len(past)
     return MeanIntensity(location=name, start_time=start, end_time=end, carbon_intensity=mean)
 
 
-async def _past(here: Context, hub_id: str, start: datetime, end: datetime) -> list[PastHour]:
+async def _past(here: RouteContext, hub_id: str, start: datetime, end: datetime) -> list[PastHour]:
     if hub_id != here.hub.hub_id:
         url = next((peer.url for peer in here.hub.peers() if peer.hub_id == hub_id), "")
         raise HarchError(
             "E0305",
-            f"the past of `{hub_id}` is known to that hub only",
-            hint=f"ask it at {url}" if url else "ask that hub",
+            f"the history of `{hub_id}` is known to that hub only",
+            hint=f"use its API at {url}" if url else "query that hub",
             meta={"hub_id": hub_id, "url": url},
         )
     return await here.hub.carbon.past(start, end)
 
 
 def _forecast(
-    here: Context, name: str, start: datetime | None, end: datetime | None, window_min: int | None
+    here: RouteContext, name: str, start: datetime | None, end: datetime | None, window_min: int | None
 ) -> EmissionsForecast:
     made = here.hub.carbon.forecast(hub_of_zone(here, name).hub_id, HOURS_AHEAD_MAX)
     hours = [

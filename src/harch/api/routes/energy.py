@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from harch.api.routes.context import Here, Operator, Viewer, reply
 from harch.api.schema import answers
-from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
+from harch.wire.energy import BidList, BookView, PlanView, PricesView
 
 router = APIRouter(tags=["energy"])
 
@@ -21,7 +21,7 @@ DAYS_MAX = 400
     "/energy/plan", responses=answers(PlanView), summary="Which power this hub buys, stores and sells, and when"
 )
 async def energy_plan(_: Viewer, here: Here) -> Response:
-    """All of it is estimated. A hub without an energy file plans with a modelled contract and says so."""
+    """All of it is estimated. Without an energy file a hub plans with a modelled contract, labelled as such."""
     return reply(here.hub.energy.plan())
 
 
@@ -33,14 +33,14 @@ async def energy_prices(_: Viewer, here: Here) -> Response:
 
 @router.get("/energy/bids", responses=answers(BidList), summary="Bids of the last days and of the next market day")
 async def energy_bids(_: Operator, here: Here) -> Response:
-    """With those that were not sent, and why. `paper` says that no order has left the machine."""
+    """With those that were not sent, and why. `paper`: no order has left the machine."""
     return reply(here.hub.energy.bids())
 
 
-@router.get("/energy/book", responses=answers(BookView), summary="What became of every bid")
+@router.get("/energy/book", responses=answers(BookView), summary="History of every bid")
 async def energy_book(
     _: Operator,
     here: Here,
-    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="Of bids delivered in so many days.")] = DAYS,
+    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="Days of deliveries to include.")] = DAYS,
 ) -> Response:
     return reply(await here.hub.energy.book(days))

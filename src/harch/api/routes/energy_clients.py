@@ -21,14 +21,14 @@ from harch.api.dialects.energy import (
     renewable_fraction,
 )
 from harch.api.routes.carbon_clients import known_powers
-from harch.api.routes.context import Context, Here, Viewer, reply
+from harch.api.routes.context import Here, RouteContext, Viewer, reply
 from harch.api.schema import answers
 from harch.base.errors import HarchError
 from harch.carbon.ledger.report import GroupBy
-from harch.hub.carbon.reports import ReportQuery, Used
-from harch.hub.carbon.views import HubPower
+from harch.hub.carbon.views import ReportQuery
 from harch.hub.views import Principal
-from harch.sovereignty.countries import country_of, region_word
+from harch.sovereignty.jurisdictions import country_of, region_word
+from harch.wire.carbon import HubPower, Used
 
 router = APIRouter(tags=["energy, public clients"])
 
@@ -46,7 +46,7 @@ async def summary(
     period_start: Moment = None,
     period_end: Moment = None,
 ) -> Response:
-    """The last 30 days if nothing else is said. What ran in another region is asked of a hub there."""
+    """The last 30 days by default. For work in another region, query a hub there."""
     _check_region(here, region)
     start, end = _period(here, period_start, period_end)
     used, power = await _used(caller, here, start, end, None), _own_power(here)
@@ -76,7 +76,7 @@ async def windows(
     country = country_of(region) if region else None
     if country is not None and country not in {peer.summary.country for peer in here.hub.peers() if peer.summary}:
         raise HarchError(
-            "E0310", f"no hub stands in `{region}`", hint="GET /v1/regions lists where hubs stand", field="region"
+            "E0310", f"no hub in `{region}`", hint="GET /v1/regions lists the regions with hubs", field="region"
         )
     found: list[EnergyWindow] = []
     for power in known_powers(here):
@@ -89,13 +89,13 @@ async def windows(
 async def use_of(
     resource_id: str, caller: Viewer, here: Here, period_start: Moment = None, period_end: Moment = None
 ) -> Response:
-    """A workload by id or name, or the asked hub by its id."""
+    """A workload by id or name, or the queried hub by its id."""
     start, end = _period(here, period_start, period_end)
     _, job = await _resource(caller, here, resource_id)
     return reply(consumption(await _used(caller, here, start, end, job), _own_power(here), start, end))
 
 
-@router.get("/energy/reports/{resource_id}", responses=answers(EnergyReport), summary="The same with advice")
+@router.get("/energy/reports/{resource_id}", responses=answers(EnergyReport), summary="Consumption with advice")
 async def report_on(
     resource_id: str,
     caller: Viewer,
@@ -123,26 +123,26 @@ async def report_on(
     )
 
 
-async def _resource(caller: Principal, here: Context, ref: str) -> tuple[str, str | None]:
+async def _resource(caller: Principal, here: RouteContext, ref: str) -> tuple[str, str | None]:
     """Its type, and the id of the workload; None: the whole hub. Raises E0301."""
     if ref.casefold() == here.hub.hub_id.casefold():
         return "hub", None
     return "workload", await here.hub.references.workload(ref, tenant=tenant_scope(caller))
 
 
-async def _used(caller: Principal, here: Context, start: datetime, end: datetime, job: str | None) -> Used:
+async def _used(caller: Principal, here: RouteContext, start: datetime, end: datetime, job: str | None) -> Used:
     query = ReportQuery(by=GroupBy.JOB, tenant=tenant_scope(caller), job=job, since=start, until=end)
     return (await here.hub.carbon.report(query)).used
 
 
-def _own_power(here: Context) -> HubPower:
+def _own_power(here: RouteContext) -> HubPower:
     power = next((power for power in known_powers(here) if power.hub_id == here.hub.hub_id), None)
     if power is None:
         raise HarchError("E0801", "the hub does not know its power yet", hint="try again", retry_after_s=2)
     return power
 
 
-def _windows_of(here: Context, power: HubPower, renewable_min: float | None) -> list[EnergyWindow]:
+def _windows_of(here: RouteContext, power: HubPower, renewable_min: float | None) -> list[EnergyWindow]:
     try:
         forecast = here.hub.carbon.forecast(power.hub_id, HOURS_AHEAD)
     except HarchError:  # there is none yet: then no hour is known to be clean
@@ -150,17 +150,17 @@ def _windows_of(here: Context, power: HubPower, renewable_min: float | None) -> 
     return energy_windows(forecast, power, renewable_min)
 
 
-def _check_region(here: Context, region: str | None) -> None:
+def _check_region(here: RouteContext, region: str | None) -> None:
     if region and country_of(region) != here.hub.country:
         raise HarchError(
             "E0310",
             f"this hub's ledger holds what ran in {region_word(here.hub.country)}, not in `{region[:64]}`",
-            hint="ask a hub that stands there; GET /v1/hubs lists them",
+            hint="query a hub there; GET /v1/hubs lists them",
             field="region",
         )
 
 
-def _period(here: Context, start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
+def _period(here: RouteContext, start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
     last = _aware(end) or here.clock.now()
     first = _aware(start) or last - PERIOD
     if first >= last:

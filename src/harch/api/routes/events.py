@@ -11,14 +11,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from harch.api.access import tenant_scope
-from harch.api.dialects.pages import Pagination, page_of
+from harch.api.dialects.pages import page_of
 from harch.api.limits import EVENTS_PER_PAGE_MAX
-from harch.api.routes.context import Context, Here, Viewer, reply
+from harch.api.routes.context import Here, RouteContext, Viewer, reply
 from harch.api.schema import answers
-from harch.api.streams import Stream, StreamEnded, StreamKind, StreamStalled
 from harch.base.errors import HarchError
+from harch.base.http.streams import ResponseStream, StreamEnded, StreamKind, StreamStalled
 from harch.base.integers import INT64_MAX, read_natural
-from harch.hub.views import EventRecord
+from harch.wire.events import EventPage, EventRecord
 
 router = APIRouter(tags=["events"])
 
@@ -32,17 +32,6 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     tenant: str | None
     subject: str | None
     kind: str | None
-
-
-class EventPage(Struct, frozen=True, kw_only=True):
-    """Ask again with `after=next_after`; `last_seq` is the newest event that the hub has."""
-
-    items: list[EventRecord]
-    total: int
-    pagination: Pagination
-    next_after: int
-    last_seq: int
-    remark: str = ""  # of an empty page, if there has never been an event of that kind
 
 
 @router.get("/events", responses=answers(EventPage), summary="The hub's history: server-sent events, or JSON pages")
@@ -59,7 +48,7 @@ async def events(
     """`Accept: application/json` answers one page (the newest events, or those after `after`).
 
     Anything else gets a stream: from now on, or from `after` or `Last-Event-ID` on, whichever is later. `subject` is an
-    id or a name; one that the hub has never heard of is an error.
+    id or a name; an unknown one is an error.
     """
     scope = tenant_scope(caller)
     if subject is not None:
@@ -67,10 +56,10 @@ async def events(
     wanted = EventFilter(tenant=scope, subject=subject, kind=kind)
     if "application/json" in accept and "text/event-stream" not in accept:
         return reply(await _page(here, wanted, after, limit))
-    return EventStream(here, wanted, after=_start(here, after, last_event_id))
+    return EventStreamResponse(here, wanted, after=_start(here, after, last_event_id))
 
 
-async def _page(here: Context, wanted: EventFilter, after: int | None, limit: int) -> EventPage:
+async def _page(here: RouteContext, wanted: EventFilter, after: int | None, limit: int) -> EventPage:
     last = here.hub.last_event()
     start = max(0, last - limit) if after is None else after
     found = await _read(here, wanted, start, limit)
@@ -90,7 +79,7 @@ async def _page(here: Context, wanted: EventFilter, after: int | None, limit: in
     )
 
 
-def _start(here: Context, after: int | None, last_event_id: str) -> int:
+def _start(here: RouteContext, after: int | None, last_event_id: str) -> int:
     seen = read_natural(last_event_id or "0")
     if seen is None:
         raise HarchError("E0201", "Last-Event-ID is not a number", hint="send the `id` of the last event seen")
@@ -101,16 +90,16 @@ def _start(here: Context, after: int | None, last_event_id: str) -> int:
     return min(last, max(after or 0, seen))
 
 
-async def _read(here: Context, wanted: EventFilter, after: int, limit: int) -> list[EventRecord]:
+async def _read(here: RouteContext, wanted: EventFilter, after: int, limit: int) -> list[EventRecord]:
     return await here.hub.events(
         after=after, limit=limit, tenant=wanted.tenant, subject=wanted.subject, kind=wanted.kind
     )
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Server-sent events with bare LF, as one of the public clients splits on nothing else."""
 
-    def __init__(self, here: Context, wanted: EventFilter, *, after: int) -> None:
+    def __init__(self, here: RouteContext, wanted: EventFilter, *, after: int) -> None:
         super().__init__()
         self._here = here
         self._wanted = wanted
@@ -128,7 +117,7 @@ class EventStream(Response):
             except StreamEnded:
                 await stream.finish()
 
-    async def _follow(self, stream: Stream) -> None:
+    async def _follow(self, stream: ResponseStream) -> None:
         here, clock = self._here, self._here.clock
         written_s = clock.monotonic_s()
         while True:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
-from harch.api.dialects.pages import Page, cut
+from harch.api.dialects.pages import cut
 from harch.api.dialects.workload_in import gpu_model
 from harch.api.routes.context import (
     PER_PAGE,
@@ -23,15 +23,14 @@ from harch.api.routes.context import (
 )
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
-from harch.hub.hardware import missing
-from harch.hub.hardware_views import NodeState, RackState, ZoneState
-from harch.hub.operations import Defragmentation
-from harch.hub.views import GpuView, Principal
-from harch.placement.topology_view import TopologyView
+from harch.hub.jobs.hardware import missing
+from harch.hub.views import Principal
+from harch.wire.hardware import Defragmentation, GpuView, NodeState, RackState, TopologyView, ZoneState
+from harch.wire.pages import Page
 
 router = APIRouter(tags=["hardware"])
 
-Why = Annotated[str, Meta(max_length=256, description="Shown wherever the change is; who asked if empty.")]
+Why = Annotated[str, Meta(max_length=256, description="Reason, shown with the change; names the caller if empty.")]
 
 
 class NodePatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +64,7 @@ class RackPatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     why: Why = ""
 
 
-class DefragmentationAsk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DefragmentationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`apply` false: only the plan."""
 
     apply: bool = False
@@ -114,10 +113,10 @@ async def get_node(node_id: str, _: Viewer, here: Here) -> Response:
     "/nodes/{node_id}",
     responses=answers(NodeState),
     openapi_extra=accepts(NodePatch),
-    summary="Cordons a node or opens it again, or says how well its NVLink works",
+    summary="Cordons or reopens a node, or sets the health of its NVLink",
 )
 async def patch_node(request: Request, node_id: str, caller: Operator, here: Here) -> Response:
-    """A cordoned node keeps its work and is given none."""
+    """A cordoned node keeps its work and gets no more."""
     patch = await read_json(request, here, NodePatch)
     if patch.cordoned is UNSET and patch.nvlink_factor is UNSET:
         raise HarchError("E0201", "nothing to change", hint="send `cordoned`, `nvlink_factor` or both")
@@ -134,10 +133,10 @@ async def patch_node(request: Request, node_id: str, caller: Operator, here: Her
     "/nodes/{node_id}/drain",
     responses=answers(NodeState),
     openapi_extra=accepts(NodeDrain, required=False),
-    summary="Cordons a node and has its work move away",
+    summary="Drains a node: cordons it and moves its work elsewhere",
 )
 async def drain_node(request: Request, node_id: str, caller: Operator, here: Here) -> Response:
-    """Its work is stopped with grace, waits again and starts elsewhere. `tasks` tells what is still there."""
+    """Its work is stopped gracefully, requeued and started elsewhere. `tasks` counts what is still there."""
     has_body = request.headers.get("content-length", "0") != "0"
     why = (await read_json(request, here, NodeDrain)).why if has_body else ""
     return reply(await here.hub.operations.drain_node(node_id, why=_why(why, caller)))
@@ -150,7 +149,7 @@ async def drain_node(request: Request, node_id: str, caller: Operator, here: Her
     summary="Marks a GPU as unhealthy, or as healthy again",
 )
 async def patch_gpu(request: Request, gpu_id: str, caller: Operator, here: Here) -> Response:
-    """An unhealthy GPU keeps its work and is given none."""
+    """An unhealthy GPU keeps its work and gets no more."""
     patch = await read_json(request, here, GpuPatch)
     await here.hub.operations.change_gpu(gpu_id, healthy=patch.healthy, why=_why(patch.why, caller))
     for gpu in here.hub.gpus(tenant=None):
@@ -178,10 +177,10 @@ async def get_zone(zone_id: str, _: Viewer, here: Here) -> Response:
     "/cooling-zones/{zone_id}",
     responses=answers(ZoneState),
     openapi_extra=accepts(ZonePatch),
-    summary="Says how much heat the plant of a zone removes now",
+    summary="Sets the heat that a cooling zone can remove",
 )
 async def patch_zone(request: Request, zone_id: str, caller: Operator, here: Here) -> Response:
-    """Less than the present heat stops new work there; it evicts nothing."""
+    """Less than the current heat stops new work there; it evicts nothing."""
     patch = await read_json(request, here, ZonePatch)
     why = _why(patch.why, caller)
     return reply(await here.hub.operations.change_zone(zone_id, heat_kw_max=patch.heat_kw_max, why=why))
@@ -196,7 +195,7 @@ async def list_racks(_: Viewer, here: Here, page: PageNumber = 1, per_page: PerP
     "/racks/{rack_id}",
     responses=answers(RackState),
     openapi_extra=accepts(RackPatch),
-    summary="Says how well the uplink of a rack works now",
+    summary="Sets the health of a rack's uplink",
 )
 async def patch_rack(request: Request, rack_id: str, caller: Operator, here: Here) -> Response:
     patch = await read_json(request, here, RackPatch)
@@ -216,13 +215,13 @@ async def get_topology(_: Viewer, here: Here) -> Response:
 @router.post(
     "/workloads/{ref}/defragment",
     responses=answers(Defragmentation),
-    openapi_extra=accepts(DefragmentationAsk),
-    summary="Which moves would make room for a waiting workload; `apply` makes them",
+    openapi_extra=accepts(DefragmentationRequest),
+    summary="Plans moves that make room for a waiting workload; `apply` makes them",
 )
 async def defragment(request: Request, ref: str, _: Operator, here: Here) -> Response:
-    ask = await read_json(request, here, DefragmentationAsk)
-    return reply(await here.hub.operations.defragment(ref, apply=ask.apply))
+    body = await read_json(request, here, DefragmentationRequest)
+    return reply(await here.hub.operations.defragment(ref, apply=body.apply))
 
 
-def _why(said: str, caller: Principal) -> str:
-    return said or f"asked for by {caller.name}"
+def _why(given: str, caller: Principal) -> str:
+    return given or f"requested by {caller.name}"

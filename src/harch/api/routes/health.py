@@ -8,26 +8,24 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 
-from harch.api.access import identify, tenant_scope, token_from
+from harch.api.access import identify, tenant_scope
 from harch.api.dialects.hubs import active_workloads
-from harch.api.routes.context import Context, Here, Viewer, reply
+from harch.api.routes.context import Here, RouteContext, Viewer, reply
 from harch.api.schema import answers
 from harch.base.errors import HarchError
-from harch.base.telemetry import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
-from harch.hub.views import HubSummary, WorkloadQuery
-from harch.sovereignty.countries import region_word
+from harch.base.http.messages import token_from
+from harch.base.metrics import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
+from harch.hub.views import WorkloadQuery
+from harch.sovereignty.jurisdictions import region_word
+from harch.wire import hubs as wire
+from harch.wire.hubs import HubSummary
 
 router = APIRouter(tags=["health"])
 
 
-class Health(Struct, frozen=True, kw_only=True):
-    status: str  # healthy, degraded
-    detail: str
-    version: str
-    uptime_seconds: float
-    region: str
-    country: str
-    hub_id: str
+class Health(wire.Health, frozen=True, kw_only=True):
+    """What goes over the wire, with the time."""
+
     timestamp: datetime
 
 
@@ -58,7 +56,7 @@ async def index(here: Here) -> Response:
     return reply({"name": "HarchOS", "hub_id": here.hub.hub_id, "version": here.hub.version, "docs": "/docs"})
 
 
-@router.get("/health", responses=answers(Health), summary="How this hub is")
+@router.get("/health", responses=answers(Health), summary="Health of this hub")
 async def health(here: Here) -> Response:
     not_ready = here.hub.ready()
     return reply(
@@ -80,16 +78,16 @@ async def healthz() -> Response:
     return PlainTextResponse("ok\n")
 
 
-@router.get("/readyz", response_class=PlainTextResponse, summary="200 when work is taken, else 503")
+@router.get("/readyz", response_class=PlainTextResponse, summary="200 when ready for work, else 503")
 async def readyz(here: Here) -> Response:
     if not_ready := here.hub.ready():
-        raise HarchError("E0801", not_ready, hint="it takes work again when this is over", retry_after_s=1)
+        raise HarchError("E0801", not_ready, hint="it accepts work again when this is over", retry_after_s=1)
     return PlainTextResponse("ready\n")
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
 async def metrics(request: Request, here: Here) -> Response:
-    """OpenMetrics with exemplars for readers that accept it. Figures of pipelines need an operator's key: they name
+    """OpenMetrics with exemplars for readers that accept it. Pipeline metrics need an operator's key: they name
     what tenants run."""
     openmetrics = OPENMETRICS in request.headers.get("accept", "")
     token = token_from(request.scope["headers"])
@@ -98,12 +96,12 @@ async def metrics(request: Request, here: Here) -> Response:
     return Response(text, headers={"content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE})
 
 
-@router.get("/summary", responses=answers(HubSummary), summary="What this hub tells anybody about itself")
+@router.get("/summary", responses=answers(HubSummary), summary="Public summary of this hub")
 async def summary(here: Here) -> Response:
     return reply(here.hub.summary())
 
 
-@router.get("/monitoring/metrics", responses=answers(PlatformMetrics), summary="Figures of the whole fleet")
+@router.get("/monitoring/metrics", responses=answers(PlatformMetrics), summary="Metrics of the whole fleet")
 async def platform_metrics(_: Viewer, here: Here) -> Response:
     """`total_workloads` counts everything that this hub remembers and what is unfinished at the others."""
     peers = here.hub.peers()
@@ -124,7 +122,7 @@ async def platform_metrics(_: Viewer, here: Here) -> Response:
     )
 
 
-@router.get("/monitoring/health/detailed", responses=answers(DetailedHealth), summary="How this hub is, in detail")
+@router.get("/monitoring/health/detailed", responses=answers(DetailedHealth), summary="Detailed health of this hub")
 async def detailed_health(request: Request, _: Viewer, here: Here) -> Response:
     not_ready = here.hub.ready()
     return reply(
@@ -140,5 +138,5 @@ async def detailed_health(request: Request, _: Viewer, here: Here) -> Response:
     )
 
 
-def _uptime_s(here: Context) -> float:
+def _uptime_s(here: RouteContext) -> float:
     return max(0.0, (here.clock.now() - here.hub.started_at).total_seconds())

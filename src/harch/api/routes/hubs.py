@@ -12,7 +12,6 @@ from starlette.responses import Response
 from harch.api.access import tenant_scope
 from harch.api.dialects.hubs import (
     TIER,
-    HubCapacity,
     HubView,
     RegionView,
     hub_capacity,
@@ -22,28 +21,31 @@ from harch.api.dialects.hubs import (
     region_views,
     terraform_hub,
 )
-from harch.api.dialects.pages import Page, Pagination, cut
+from harch.api.dialects.pages import cut
 from harch.api.dialects.workload_in import gpu_model
 from harch.api.routes.context import (
     PER_PAGE,
-    Context,
     Here,
     Operator,
     PageNumber,
     PerPage,
+    RouteContext,
     Viewer,
     check_model,
     check_word,
     find_hub,
-    labels_asked,
     reply,
+    requested_labels,
     speaks_terraform,
 )
 from harch.api.schema import answers
 from harch.base.errors import HarchError
-from harch.hub.carbon.views import HubPower
-from harch.hub.views import GpuView, PeerView
-from harch.sovereignty.countries import country_of
+from harch.hub.views import PeerView
+from harch.sovereignty.jurisdictions import country_of
+from harch.wire.carbon import HubPower
+from harch.wire.hardware import GpuView
+from harch.wire.hubs import HubCapacity
+from harch.wire.pages import Page, Pagination
 
 router = APIRouter(tags=["fleet"])
 
@@ -77,7 +79,7 @@ async def list_hubs(
     check_word("status", status, HUB_STATUSES)
     check_word("tier", tier, TIERS)
     country = country_of(region) if region else None
-    labels = labels_asked(request).items()
+    labels = requested_labels(request).items()
 
     def wanted(peer: PeerView) -> bool:
         return (
@@ -133,8 +135,8 @@ async def list_gpus(
         if not peer.own:
             raise HarchError(
                 "E0305",
-                f"the GPUs of `{peer.hub_id}` are known one by one to that hub only",
-                hint=f"ask it at {peer.url}; GET /v1/hubs has its totals",
+                f"the GPUs of `{peer.hub_id}` are listed by that hub only",
+                hint=f"use its API at {peer.url}; GET /v1/hubs has its totals",
                 meta={"hub_id": peer.hub_id, "url": peer.url},
             )
     model = gpu_model(model)
@@ -148,7 +150,7 @@ async def list_gpus(
     return reply(cut(found, page=page, per_page=per_page))
 
 
-@router.get("/regions", responses=answers(RegionList), summary="Lists the countries that hubs stand in")
+@router.get("/regions", responses=answers(RegionList), summary="Lists the countries with hubs")
 async def list_regions(
     _: Viewer,
     here: Here,
@@ -157,7 +159,7 @@ async def list_regions(
     min_renewable_percentage: float | None = None,
     max_carbon_intensity: float | None = None,
 ) -> Response:
-    """Regions whose figure is not known do not pass a filter by it. Carbon figures are those of `harch carbon now`."""
+    """Regions without a value do not pass a filter on it. Carbon values are those of `harch carbon now`."""
     code = country_of(country) if country else None
     found = [
         region
@@ -180,10 +182,10 @@ async def get_region(code: str, _: Viewer, here: Here) -> Response:
     for region in region_views(here.hub.peers(), _powers(here)):
         if region.country == country:
             return reply(region)
-    raise HarchError("E0310", f"no hub stands in `{code[:64]}`", hint="GET /v1/regions lists where hubs stand")
+    raise HarchError("E0310", f"no hub in `{code[:64]}`", hint="GET /v1/regions lists the regions with hubs")
 
 
-def _powers(here: Context) -> list[HubPower]:
+def _powers(here: RouteContext) -> list[HubPower]:
     return [view.power for view in here.hub.carbon.now() if view.power is not None]
 
 

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from harch.api.dialects.pages import Page, cut
-from harch.api.routes.context import PER_PAGE, Admin, Context, Here, PageNumber, PerPage, Viewer, read_json, reply
+from harch.api.dialects.pages import cut
+from harch.api.routes.context import PER_PAGE, Admin, Here, PageNumber, PerPage, RouteContext, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.hub.views import KeyInfo, Role
+from harch.wire import keys
+from harch.wire.pages import Page
 
 router = APIRouter(tags=["auth"])
 
@@ -46,21 +48,10 @@ class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node_ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=128)]], Meta(max_length=NODES_MAX)] = []
 
 
-class KeyView(Struct, frozen=True, kw_only=True):
-    """`key` is there once only: in the answer that creates it."""
+class KeyView(keys.KeyView, frozen=True, kw_only=True):
+    """What goes over the wire, with a role that is one of ours. `key` is there only in the answer that creates it."""
 
-    id: str
-    name: str
-    prefix: str
-    tenant: str
     role: Role
-    scopes: list[str]
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked: bool
-    agents: list[str] = []  # whose key it is, of one with the role `agent`
-    expires_at: None = None
-    key: str | None = None
 
 
 class RevokedKey(Struct, frozen=True, kw_only=True):
@@ -69,16 +60,12 @@ class RevokedKey(Struct, frozen=True, kw_only=True):
     revoked: bool
 
 
-class Identity(Struct, frozen=True, kw_only=True):
-    id: str
-    name: str
-    tenant: str
+class Identity(keys.Identity, frozen=True, kw_only=True):
+    """What goes over the wire, with roles that are ours."""
+
     role: Role
-    scopes: list[str]
-    email: str
-    plan: str
     created_at: datetime
-    api_keys: list[KeyView]
+    api_keys: tuple[KeyView, ...]
 
 
 class Verified(Struct, frozen=True, kw_only=True):
@@ -90,12 +77,12 @@ class Verified(Struct, frozen=True, kw_only=True):
     scopes: list[str]
 
 
-@router.get("/auth/me", responses=answers(Identity), summary="Whose key this is")
+@router.get("/auth/me", responses=answers(Identity), summary="Shows the identity of a key")
 async def whoami(caller: Viewer, here: Here) -> Response:
     """Admins see the keys of their tenant, others their own."""
     infos = await here.hub.credentials.keys(caller.tenant)
     own = next((info for info in infos if info.id == caller.key_id), None)
-    shown = infos if caller.role is Role.ADMIN else [own] if own else []
+    visible = infos if caller.role is Role.ADMIN else [own] if own else []
     return reply(
         Identity(
             id=caller.key_id,
@@ -106,12 +93,12 @@ async def whoami(caller: Viewer, here: Here) -> Response:
             email="",
             plan="self-hosted",
             created_at=own.created_at if own else here.hub.started_at,
-            api_keys=[_view(here, info) for info in shown],
+            api_keys=tuple(_view(here, info) for info in visible),
         )
     )
 
 
-@router.get("/auth/verify", responses=answers(Verified), summary="Says that a key is valid, and for what")
+@router.get("/auth/verify", responses=answers(Verified), summary="Verifies a key and shows what it permits")
 async def verify(caller: Viewer) -> Response:
     return reply(
         Verified(
@@ -143,25 +130,25 @@ async def list_keys_plain(_: Admin, here: Here) -> Response:
     "/auth/keys", responses=answers(KeyView, status=201), openapi_extra=accepts(KeyRequest), summary="Creates a key"
 )
 async def create_key(request: Request, caller: Admin, here: Here) -> Response:
-    asked = await read_json(request, here, KeyRequest)
-    if asked.expires_in_days is not None:
+    body = await read_json(request, here, KeyRequest)
+    if body.expires_in_days is not None:
         raise HarchError(
             "E0201",
             "keys of this hub do not expire",
             hint="leave `expires_in_days` out, and revoke the key when it is no longer needed",
             field="expires_in_days",
         )
-    role = _role(asked)
-    if (asked.agent_id or asked.node_ids) and (role is not Role.AGENT or not asked.agent_id):
+    role = _role(body)
+    if (body.agent_id or body.node_ids) and (role is not Role.AGENT or not body.agent_id):
         hint = "leave them out, or give role `agent` and the agent's id"
         raise HarchError("E0201", "`agent_id` and `node_ids` are for keys of agents", hint=hint, field="agent_id")
     info, key = await here.hub.credentials.create_key(
-        name=asked.name,
-        tenant=asked.tenant or caller.tenant,
+        name=body.name,
+        tenant=body.tenant or caller.tenant,
         role=role,
         actor=caller.key_id,
-        agent_id=asked.agent_id or "",
-        node_ids=tuple(asked.node_ids),
+        agent_id=body.agent_id or "",
+        node_ids=tuple(body.node_ids),
     )
     return reply(_view(here, info, key), status=201)
 
@@ -173,20 +160,20 @@ async def revoke_key(key_id: str, caller: Admin, here: Here) -> Response:
     return reply(RevokedKey(id=info.id, revoked=info.revoked))
 
 
-@router.delete("/auth/api-keys/{key_id}/agents", responses=answers(KeyView), summary="Frees an agent's key")
-@router.delete("/auth/keys/{key_id}/agents", responses=answers(KeyView), summary="Frees an agent's key")
+@router.delete("/auth/api-keys/{key_id}/agents", responses=answers(KeyView), summary="Releases an agent's key")
+@router.delete("/auth/keys/{key_id}/agents", responses=answers(KeyView), summary="Releases an agent's key")
 async def release_key(key_id: str, caller: Admin, here: Here) -> Response:
-    """It belongs to the next agent that shows it; agents that are connected with it connect anew."""
+    """It belongs to the next agent that uses it; agents that are connected with it reconnect."""
     info = await here.hub.credentials.release_key(key_id, tenant=None, actor=caller.key_id)
     return reply(_view(here, info))
 
 
-def _role(asked: KeyRequest) -> Role:
-    if asked.role is not None:
-        return asked.role
-    if not asked.scopes:
+def _role(body: KeyRequest) -> Role:
+    if body.role is not None:
+        return body.role
+    if not body.scopes:
         return Role.USER
-    for scope in asked.scopes:
+    for scope in body.scopes:
         if scope not in _ROLE_OF_SCOPE:
             raise HarchError(
                 "E0201",
@@ -195,10 +182,10 @@ def _role(asked: KeyRequest) -> Role:
                 field="scopes",
             )
     ranks = list(_ROLE_OF_SCOPE.values())
-    return max((_ROLE_OF_SCOPE[scope] for scope in asked.scopes), key=ranks.index)
+    return max((_ROLE_OF_SCOPE[scope] for scope in body.scopes), key=ranks.index)
 
 
-def _view(here: Context, info: KeyInfo, key: str | None = None) -> KeyView:
+def _view(here: RouteContext, info: KeyInfo, key: str | None = None) -> KeyView:
     return KeyView(
         id=info.id,
         name=info.name,

@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from harch.api.access import tenant_scope
 from harch.api.limits import LOG_BYTES_PER_PAGE
-from harch.api.routes.context import Context, Here, Offset, Viewer
-from harch.api.streams import Stream, StreamEnded, StreamKind
+from harch.api.routes.context import Here, Offset, RouteContext, Viewer
+from harch.base.http.streams import ResponseStream, StreamEnded, StreamKind
 from harch.base.integers import INT32_MAX
 from harch.hub.views import LogPage
 
@@ -25,7 +25,7 @@ _TEXT = "text/plain; charset=utf-8"
 class LogSource:
     """One task's output at one hub."""
 
-    here: Context
+    here: RouteContext
     ref: str
     tenant: str | None
     rank: int
@@ -52,9 +52,9 @@ async def logs(
     offset: Offset = 0,
     follow: bool = False,
 ) -> Response:
-    """`X-Log-Offset` and `X-Log-Next-Offset` tell where the page begins and ends, `X-Log-Eof` whether more may come.
+    """`X-Log-Offset` and `X-Log-Next-Offset` are the start and end of the page, `X-Log-Eof` whether more may come.
 
-    With `follow` the answer goes on until the task has ended. If the hub stops first, the answer breaks off
+    With `follow` the answer continues until the task has ended. If the hub stops first, the answer breaks off
     without a proper end, so that no client takes it for the whole output.
     """
     source = LogSource(here, ref, tenant_scope(caller), rank, attempt)
@@ -78,7 +78,7 @@ class FollowedLog(Response):
                 return
             await stream.finish()
 
-    async def _follow(self, stream: Stream) -> None:
+    async def _follow(self, stream: ResponseStream) -> None:
         here, page = self._source.here, self._first
         while True:
             if page.data:

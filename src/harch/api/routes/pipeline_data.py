@@ -10,13 +10,13 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
-from harch.api.body import read_body
 from harch.api.routes.context import Here, Operator, User, Viewer, read_json, reply
 from harch.api.routes.pipelines import Done
 from harch.api.schema import accepts, answers
+from harch.base.http.messages import read_body
 from harch.base.integers import INT64_MAX
-from harch.hub.pipelines.replay_wish import ReplayWish
-from harch.hub.pipelines.views import FileView, ReplayRun, ResultsView
+from harch.hub.pipelines.views import FileView, ReplayRequest
+from harch.wire.pipelines import ReplayRun, ResultsView
 
 router = APIRouter(tags=["pipelines"])
 
@@ -37,7 +37,7 @@ class NewEventReplay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @router.put(
     "/pipelines/{name}/files",
     responses={**answers(FileView, "The file is whole."), **answers(Done, "More is to come.", 202)},
-    summary="Sends one piece of a file that a model is made of",
+    summary="Uploads one piece of a model file",
 )
 async def put_file(
     request: Request,
@@ -49,7 +49,7 @@ async def put_file(
     total: Annotated[int, Query(ge=0, le=INT64_MAX, description="Bytes of the whole file.")],
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="Of the whole file.")],
 ) -> Response:
-    """Pieces come in order, each at most as large as a body may be. The last one is answered with the file."""
+    """Pieces come in order, each at most as large as a body may be. The last one returns the file."""
     data = await read_body(request.receive, here.limits)
     found = await here.hub.pipelines.data.put_file(
         name, path, data, offset=offset, total=total, sha256=sha256, tenant=caller.tenant
@@ -57,31 +57,31 @@ async def put_file(
     return reply(found if found is not None else Done(), status=200 if found is not None else 202)
 
 
-@router.post("/pipelines/{name}/events", summary="Gives events to an HTTP source of the pipeline")
+@router.post("/pipelines/{name}/events", summary="Sends events to an HTTP source of the pipeline")
 async def take_events(
     request: Request,
     name: str,
     caller: User,
     here: Here,
-    source: Annotated[str, Query(max_length=64, description="Which source; the only one if absent.")] = "",
+    source: Annotated[str, Query(max_length=64, description="Source (default: the only one).")] = "",
 ) -> Response:
     """The body is what the source takes: JSON rows or NDJSON. Large streams go to the source itself."""
     body = await read_body(request.receive, here.limits)
     kind = request.headers.get("content-type", "application/json")
-    said = await here.hub.pipelines.data.take_events(name, source, body, kind, tenant=tenant_scope(caller))
-    return Response(said, status_code=202, media_type="application/json")
+    accepted = await here.hub.pipelines.data.take_events(name, source, body, kind, tenant=tenant_scope(caller))
+    return Response(accepted, status_code=202, media_type="application/json")
 
 
 @router.post(
     "/pipelines/{name}/replays",
     responses=answers(ReplayRun, "It runs.", 202),
     openapi_extra=accepts(NewEventReplay),
-    summary="Begins a replay of events that were kept, or of a file",
+    summary="Starts a replay of kept events or of a file",
 )
 async def begin_replay(request: Request, name: str, caller: Operator, here: Here) -> Response:
-    """Through SENSE and THINK of its own, then to ACT. Without `dry_run: false` nothing is told to anybody."""
+    """Through SENSE and THINK of its own, then to ACT. Without `dry_run: false` nothing is sent."""
     new = await read_json(request, here, NewEventReplay)
-    wish = ReplayWish(
+    replay_request = ReplayRequest(
         since=new.since,
         until=new.until,
         file=new.file,
@@ -90,11 +90,11 @@ async def begin_replay(request: Request, name: str, caller: Operator, here: Here
         again=new.again,
         events_per_s=new.events_per_s,
     )
-    found = await here.hub.pipelines.data.replay(name, wish, tenant=tenant_scope(caller), actor=caller.key_id)
+    found = await here.hub.pipelines.data.replay(name, replay_request, tenant=tenant_scope(caller), actor=caller.key_id)
     return reply(found, status=202)
 
 
-@router.get("/pipelines/{name}/replays/{run}", responses=answers(ReplayRun), summary="How far a replay is")
+@router.get("/pipelines/{name}/replays/{run}", responses=answers(ReplayRun), summary="Progress of a replay")
 async def look_at_replay(name: str, run: str, caller: Viewer, here: Here) -> Response:
     return reply(await here.hub.pipelines.data.look_at_replay(name, run, tenant=tenant_scope(caller)))
 
@@ -105,15 +105,15 @@ async def stop_replay(name: str, run: str, caller: Operator, here: Here) -> Resp
 
 
 @router.get(
-    "/pipelines/{name}/results", responses=answers(ResultsView), summary="What the last stage made, where it is not ACT"
+    "/pipelines/{name}/results", responses=answers(ResultsView), summary="Output of the last stage, unless it is ACT"
 )
 async def read_results(
     name: str,
     caller: Viewer,
     here: Here,
     after: Annotated[
-        int, Query(ge=-200, le=INT64_MAX, description="A number of the lane; negative: so many before its end.")
+        int, Query(ge=-200, le=INT64_MAX, description="Sequence number; negative: counted from the end.")
     ] = -20,
 ) -> Response:
-    """Rows in the order in which windows closed. `next_after` is where to ask next. The lane forgets its oldest."""
+    """Rows in the order in which windows closed. `next_after` is the next position. The oldest rows are dropped."""
     return reply(await here.hub.pipelines.data.results(name, after=after, tenant=tenant_scope(caller)))

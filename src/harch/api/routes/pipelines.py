@@ -14,7 +14,7 @@ from harch.api.limits import LOG_BYTES_PER_PAGE
 from harch.api.routes.context import Here, Offset, Operator, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.integers import Int64, Natural64
-from harch.hub.pipelines.views import (
+from harch.wire.pipelines import (
     ActionList,
     ApplyView,
     PipelineDetails,
@@ -66,6 +66,12 @@ class Rejected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=500)] = ""
 
 
+class NewHalt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`reason` is shown with the pipeline and stands in the audit chain."""
+
+    reason: Annotated[str, Meta(max_length=500)] = ""
+
+
 class LetterReplay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`not_carried_out`: somebody looked at the device and says so; needed where an action may have been sent."""
 
@@ -106,7 +112,7 @@ async def apply_pipeline(request: Request, caller: Operator, here: Here) -> Resp
     return reply(done, status=201 if done.result == "created" and not done.dry_run else 200)
 
 
-@router.get("/pipelines", responses=answers(PipelineList), summary="Lists pipelines, with how their stages do")
+@router.get("/pipelines", responses=answers(PipelineList), summary="Lists pipelines, with the state of their stages")
 async def list_pipelines(caller: Viewer, here: Here) -> Response:
     return reply(await here.hub.pipelines.listed(tenant=tenant_scope(caller)))
 
@@ -134,33 +140,53 @@ async def scale_pipeline(request: Request, name: str, caller: Operator, here: He
     return reply(await pipelines.scale(name, new.workers, tenant=tenant_scope(caller), actor=caller.key_id))
 
 
-@router.get(
-    "/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Shows the key that senders of a source show"
-)
+@router.get("/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Shows the key for senders of a source")
 async def get_source_key(
     name: str,
     caller: Operator,
     here: Here,
-    source: Annotated[str, Query(max_length=64, description="Which source; the only one that listens if absent.")] = "",
+    source: Annotated[str, Query(max_length=64, description="Source (default: the only one that listens).")] = "",
 ) -> Response:
-    """Who asked is in the audit chain; the key is not."""
+    """The caller is in the audit chain; the key is not."""
     tenant, actor = tenant_scope(caller), caller.key_id
     return reply(await here.hub.pipelines.source_key(name, source, tenant=tenant, actor=actor))
 
 
-@router.post("/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Makes another key for a source")
+@router.post("/pipelines/{name}/key", responses=answers(SourceKeyView), summary="Issues a new key for a source")
 async def renew_source_key(
     name: str,
     caller: Operator,
     here: Here,
-    source: Annotated[str, Query(max_length=64, description="Which source; the only one that listens if absent.")] = "",
+    source: Annotated[str, Query(max_length=64, description="Source (default: the only one that listens).")] = "",
 ) -> Response:
     """The source's worker is replaced; from then on the old key is refused."""
     tenant, actor = tenant_scope(caller), caller.key_id
     return reply(await here.hub.pipelines.source_key(name, source, tenant=tenant, actor=actor, renew=True))
 
 
-@router.post("/pipelines/{name}/drain", responses=answers(PipelineView), summary="Lets a pipeline finish and rest")
+@router.post(
+    "/pipelines/{name}/halt",
+    responses=answers(PipelineView),
+    openapi_extra=accepts(NewHalt),
+    summary="Emergency stop: no action is sent until the pipeline is resumed",
+)
+async def halt_pipeline(request: Request, name: str, caller: Operator, here: Here) -> Response:
+    """Events are still taken and scored; commands are refused. Survives restarts of workers, engine and hub. An error
+    says that the halt is stored and workers could not be reached yet; the hub goes on trying."""
+    new = await read_json(request, here, NewHalt)
+    done = await here.hub.pipelines.halt(name, new.reason, tenant=tenant_scope(caller), actor=caller.key_id)
+    return reply(done)
+
+
+@router.delete(
+    "/pipelines/{name}/halt", responses=answers(PipelineView), summary="Ends an emergency stop; actions are sent again"
+)
+async def resume_pipeline(name: str, caller: Operator, here: Here) -> Response:
+    """What was refused meanwhile stays refused."""
+    return reply(await here.hub.pipelines.resume(name, tenant=tenant_scope(caller), actor=caller.key_id))
+
+
+@router.post("/pipelines/{name}/drain", responses=answers(PipelineView), summary="Drains a pipeline")
 async def drain_pipeline(name: str, caller: Operator, here: Here) -> Response:
     """Sources stop first, then each stage when it has nothing left. Applying its file starts it again."""
     return reply(await here.hub.pipelines.drain(name, tenant=tenant_scope(caller), actor=caller.key_id), status=202)
@@ -170,7 +196,7 @@ async def drain_pipeline(name: str, caller: Operator, here: Here) -> Response:
     "/pipelines/{name}/models/{model}",
     responses=answers(ApplyView),
     openapi_extra=accepts(NewVersion),
-    summary="Adds a version of a model, or gives one another role, without losing an event",
+    summary="Adds a model version, or changes the role of one, without losing an event",
 )
 async def set_version(request: Request, name: str, model: str, caller: Operator, here: Here) -> Response:
     new = await read_json(request, here, NewVersion)
@@ -182,15 +208,15 @@ async def set_version(request: Request, name: str, model: str, caller: Operator,
     return reply(done)
 
 
-@router.get("/pipelines/{name}/logs", response_class=PlainTextResponse, summary="What one worker printed")
+@router.get("/pipelines/{name}/logs", response_class=PlainTextResponse, summary="The log of one worker")
 async def worker_log(
     name: str,
     caller: Viewer,
     here: Here,
-    worker: Annotated[str, Query(max_length=64, description="E.g. think-0; the pipeline's page lists them.")],
+    worker: Annotated[str, Query(max_length=64, description="E.g. think-0; GET /v1/pipelines/NAME lists them.")],
     offset: Offset = 0,
 ) -> Response:
-    """`X-Log-Next-Offset` tells where to ask next."""
+    """`X-Log-Next-Offset` is the next offset."""
     page = await here.hub.pipelines.data.read_log(
         name, worker, tenant=tenant_scope(caller), offset=offset, bytes_max=LOG_BYTES_PER_PAGE
     )
@@ -198,9 +224,7 @@ async def worker_log(
     return Response(page.data, headers=headers, media_type="text/plain; charset=utf-8")
 
 
-@router.get(
-    "/pipelines/{name}/approvals", responses=answers(ActionList), summary="Actions that wait for a person's word"
-)
+@router.get("/pipelines/{name}/approvals", responses=answers(ActionList), summary="Actions that await approval")
 async def list_approvals(name: str, caller: Viewer, here: Here) -> Response:
     return reply(await here.hub.pipelines.actions.waiting(name, tenant=tenant_scope(caller)))
 
@@ -212,7 +236,7 @@ async def list_approvals(name: str, caller: Viewer, here: Here) -> Response:
     summary="Approves exactly one command",
 )
 async def approve(request: Request, name: str, cmd_id: str, caller: Operator, here: Here) -> Response:
-    """Time and interlocks are checked again afterwards."""
+    """Deadline and interlocks are checked again afterwards."""
     digest = (await read_json(request, here, Approval)).digest
     await here.hub.pipelines.actions.approve(name, cmd_id, digest, tenant=tenant_scope(caller), actor=caller.key_id)
     return reply(Done())
@@ -239,13 +263,13 @@ async def list_dead(name: str, caller: Viewer, here: Here) -> Response:
     "/pipelines/{name}/dead/{cmd_id}/replay",
     responses=answers(Done),
     openapi_extra=accepts(LetterReplay),
-    summary="Tries a dead action again; its time and interlocks are checked as if it were new",
+    summary="Retries a dead action; its deadline and interlocks are checked as if it were new",
 )
 async def replay_dead(request: Request, name: str, cmd_id: str, caller: Operator, here: Here) -> Response:
-    said = (await read_json(request, here, LetterReplay)).not_carried_out
+    not_executed = (await read_json(request, here, LetterReplay)).not_carried_out
     actions = here.hub.pipelines.actions
     tenant, actor = tenant_scope(caller), caller.key_id
-    await actions.replay_letter(name, cmd_id, not_carried_out=said, tenant=tenant, actor=actor)
+    await actions.replay_letter(name, cmd_id, not_carried_out=not_executed, tenant=tenant, actor=actor)
     return reply(Done())
 
 
@@ -259,7 +283,7 @@ async def drop_dead(name: str, cmd_id: str, caller: Operator, here: Here) -> Res
     "/pipelines/{name}/replay",
     responses=answers(ReplayView),
     openapi_extra=accepts(NewReplay),
-    summary="Sends messages of the dead lanes through the pipeline again",
+    summary="Replays dead-letter messages through the pipeline",
 )
 async def replay(request: Request, name: str, caller: Operator, here: Here) -> Response:
     new = await read_json(request, here, NewReplay)

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Request
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from harch.api.dialects.pages import Page, cut
+from harch.api.dialects.pages import cut
 from harch.api.errors import input_error
 from harch.api.limits import SECRET_BYTES_MAX
 from harch.api.routes.context import PER_PAGE, Here, PageNumber, PerPage, User, Viewer, read_json, reply
 from harch.api.schema import accepts, answers
+from harch.wire.pages import Page
 from harch.workloads.spec import EnvName
 
 router = APIRouter(tags=["secrets"])
@@ -51,7 +52,7 @@ async def put_secret(request: Request, name: str, caller: User, here: Here) -> R
     return reply(SecretDone(name=name))
 
 
-@router.delete("/secrets/{name}", responses=answers(SecretDone), summary="Forgets a secret")
+@router.delete("/secrets/{name}", responses=answers(SecretDone), summary="Deletes a secret")
 async def delete_secret(name: str, caller: User, here: Here) -> Response:
     _check_name(name)
     await here.hub.credentials.delete_secret(name, tenant=caller.tenant, actor=caller.key_id)

@@ -9,16 +9,16 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from starlette.responses import Response
 
-from harch.api.access import token_from
 from harch.api.routes.context import Here, Operator, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
-from harch.hub.federation.alert_post import RECORDS_BYTES_MAX
-from harch.hub.federation.telemetry_desk import WITHIN_S_MAX
-from harch.hub.views import Principal, Role, Sight
+from harch.base.http.messages import token_from
+from harch.hub.federation.alerts import RECORDS_BYTES_MAX
+from harch.hub.federation.telemetry import WITHIN_S_MAX
+from harch.hub.views import PeerReach, Principal, Role
 from harch.sentinel.federated.messages import Question
 
 MSGPACK = "application/msgpack"
@@ -30,20 +30,20 @@ router = APIRouter(tags=["federation"])
 async def _own_sentinel(request: Request, caller: Operator, here: Here) -> Principal:
     """Silences, keys and questions of people come through SENTINEL, which knows who they are: no other key will do."""
     if not here.hub.is_sentinel(token_from(request.scope["headers"])):
-        raise HarchError("E0103", "only the hub's own SENTINEL may ask this", hint="ask SENTINEL itself")
+        raise HarchError("E0103", "only the hub's own SENTINEL may call this", hint="query SENTINEL itself")
     return caller
 
 
 OwnSentinel = Annotated[Principal, Depends(_own_sentinel)]
 
 
-class RecordsTold(Struct, frozen=True, kw_only=True):
+class AlertRecordsSent(Struct, frozen=True, kw_only=True):
     """Records in SENTINEL's own encoding, as base64; empty if nothing is new."""
 
     records: Annotated[str, Meta(max_length=RECORDS_BYTES_MAX * 4 // 3 + 4)] = ""
 
 
-class RecordsHeard(Struct, frozen=True, kw_only=True):
+class AlertRecordsReceived(Struct, frozen=True, kw_only=True):
     """`position` is the hub's place among those of its country: who comes first, notifies first.
 
     `revoked` is the number of keys that were revoked so far: when it changes, SENTINEL asks which of those that it
@@ -52,11 +52,11 @@ class RecordsHeard(Struct, frozen=True, kw_only=True):
 
     records: tuple[str, ...]
     position: int
-    tell_all: bool
+    publish_all: bool = field(name="tell_all")
     revoked: int = 0
 
 
-class KeyShown(Struct, frozen=True, kw_only=True):
+class PresentedKey(Struct, frozen=True, kw_only=True):
     """The key that somebody showed to SENTINEL."""
 
     key: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -82,7 +82,7 @@ class KeysValid(Struct, frozen=True, kw_only=True):
     key_ids: list[str]
 
 
-class HubAround(Struct, frozen=True, kw_only=True):
+class HubPeerView(Struct, frozen=True, kw_only=True):
     """A hub that can be asked about its telemetry; `why` says why not. `country` is empty while it is unknown."""
 
     hub_id: str
@@ -93,7 +93,7 @@ class HubAround(Struct, frozen=True, kw_only=True):
 
 
 class HubsAround(Struct, frozen=True, kw_only=True):
-    items: list[HubAround]
+    items: list[HubPeerView]
 
 
 class QuestionFor(Struct, frozen=True, kw_only=True):
@@ -107,15 +107,15 @@ class QuestionFor(Struct, frozen=True, kw_only=True):
 @router.post(
     "/sentinel/callers",
     responses=answers(KeyKnown),
-    openapi_extra=accepts(KeyShown),
-    summary="Whose key is this? For the hub's own SENTINEL",
+    openapi_extra=accepts(PresentedKey),
+    summary="Identifies a key, for the hub's own SENTINEL",
 )
 async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
-    """Keys of agents are known here too: they send telemetry, and open nothing else."""
-    shown = await read_json(request, here, KeyShown)
-    found = here.hub.authenticate(shown.key)
+    """Keys of agents are known here too: they send telemetry, and grant nothing else."""
+    presented = await read_json(request, here, PresentedKey)
+    found = here.hub.authenticate(presented.key)
     if found is None:
-        raise HarchError("E0308", "no key of this hub")
+        raise HarchError("E0308", "not a key of this hub")
     agents = [one.agent_id for one in here.hub.credentials.agents_of(found.key_id)] if found.role is Role.AGENT else []
     known = KeyKnown(tenant=found.tenant, role=found.role, key_id=found.key_id, name=found.name, agents=agents)
     return reply(known)
@@ -125,7 +125,7 @@ async def caller(request: Request, _: OwnSentinel, here: Here) -> Response:
     "/sentinel/callers/valid",
     responses=answers(KeysValid),
     openapi_extra=accepts(KeysRemembered),
-    summary="Which of these keys are still good? For the hub's own SENTINEL",
+    summary="Checks which keys are still valid, for the hub's own SENTINEL",
 )
 async def valid(request: Request, _: OwnSentinel, here: Here) -> Response:
     remembered = await read_json(request, here, KeysRemembered)
@@ -135,22 +135,22 @@ async def valid(request: Request, _: OwnSentinel, here: Here) -> Response:
 
 @router.post(
     "/sentinel/alert-records",
-    responses=answers(RecordsHeard),
-    openapi_extra=accepts(RecordsTold),
-    summary="Exchanges records about alerts with the hubs of the same country",
+    responses=answers(AlertRecordsReceived),
+    openapi_extra=accepts(AlertRecordsSent),
+    summary="Exchanges alert records with the hubs of the same country",
 )
 async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
-    told = await read_json(request, here, RecordsTold)
+    sent = await read_json(request, here, AlertRecordsSent)
     try:
-        records = base64.b64decode(told.records, validate=True)
+        records = base64.b64decode(sent.records, validate=True)
     except (binascii.Error, ValueError) as problem:
-        raise HarchError("E0201", "`records` is no base64", field="records") from problem
-    heard = here.hub.federation.exchange_alerts(records)
+        raise HarchError("E0201", "`records` is not base64", field="records") from problem
+    received = here.hub.federation.exchange_alerts(records)
     return reply(
-        RecordsHeard(
-            records=tuple(base64.b64encode(one).decode() for one in heard.records),
-            position=heard.position,
-            tell_all=heard.tell_all,
+        AlertRecordsReceived(
+            records=tuple(base64.b64encode(one).decode() for one in received.records),
+            position=received.position,
+            publish_all=received.publish_all,
             revoked=here.hub.credentials.revoked_count(),
         )
     )
@@ -159,13 +159,13 @@ async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
 @router.get(
     "/sentinel/hubs",
     responses=answers(HubsAround),
-    summary="Which hubs can be asked about their telemetry? For the hub's own SENTINEL",
+    summary="Lists hubs that answer telemetry queries, for the hub's own SENTINEL",
 )
 async def hubs_around(_: OwnSentinel, here: Here) -> Response:
     return reply(
         HubsAround(
             items=[
-                HubAround(
+                HubPeerView(
                     hub_id=peer.hub_id,
                     country=peer.summary.country if peer.summary is not None else "",
                     own=peer.own,
@@ -173,7 +173,7 @@ async def hubs_around(_: OwnSentinel, here: Here) -> Response:
                     why=peer.error,
                 )
                 for peer in here.hub.peers()
-                if peer.sight not in {Sight.STRANGER, Sight.RETIRED}
+                if peer.reach not in {PeerReach.NOT_MEMBER, PeerReach.RETIRED}
             ]
         )
     )
@@ -183,11 +183,11 @@ async def hubs_around(_: OwnSentinel, here: Here) -> Response:
     "/sentinel/questions",
     responses={200: {"description": "The other hub's `Answer` as it came.", "content": {MSGPACK: {}}}},
     openapi_extra=accepts(QuestionFor),
-    summary="Carries a question about telemetry to another hub. For the hub's own SENTINEL",
+    summary="Forwards a telemetry query to another hub, for the hub's own SENTINEL",
 )
-async def ask(request: Request, _: OwnSentinel, here: Here) -> Response:
-    """Who asks and for which tenant is what SENTINEL has checked, so no other key is believed here."""
-    asked = await read_json(request, here, QuestionFor)
-    question = msgspec.msgpack.encode(asked.question)
-    answer = await here.hub.federation.ask_telemetry(asked.hub_id, question, within_s=asked.within_s)
+async def query_hub(request: Request, _: OwnSentinel, here: Here) -> Response:
+    """SENTINEL has checked caller and tenant, so no other key is accepted here."""
+    body = await read_json(request, here, QuestionFor)
+    question = msgspec.msgpack.encode(body.question)
+    answer = await here.hub.federation.query_telemetry(body.hub_id, question, within_s=body.within_s)
     return Response(answer, media_type=MSGPACK)

@@ -10,32 +10,37 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from harch.api.access import tenant_scope
-from harch.api.body import read_body
-from harch.api.dialects.federation_work import FederationFilter, federation_page
 from harch.api.dialects.fields import CLIENT_SPEC, WorkloadBody
-from harch.api.dialects.pages import Page, page_of
-from harch.api.dialects.workload_change import changed_body
-from harch.api.dialects.workload_in import read_workload, translate, workload_type
-from harch.api.dialects.workload_out import WorkloadView, terraform_workload, workload_view
+from harch.api.dialects.pages import page_of
+from harch.api.dialects.workload_in import changed_body, read_workload, translate, workload_type
+from harch.api.dialects.workload_out import (
+    FederationFilter,
+    WorkloadView,
+    federation_page,
+    terraform_workload,
+    workload_view,
+)
 from harch.api.errors import input_error
 from harch.api.routes.context import (
     PER_PAGE,
-    Context,
     Here,
     PageNumber,
     PerPage,
+    RouteContext,
     User,
     Viewer,
     find_hub,
-    labels_asked,
     read_json,
     reply,
+    requested_labels,
     speaks_terraform,
 )
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
+from harch.base.http.messages import read_body
 from harch.hub.views import Principal, WorkloadQuery
 from harch.placement.explanation import Explanation
+from harch.wire.pages import Page
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -70,12 +75,12 @@ async def list_workloads(
     name: str | None = None,
     active: bool = False,
     tenant: str | None = None,
-    guests: Annotated[bool, Query(description="Work of other hubs that is here under a lease, instead.")] = False,
+    borrowed: Annotated[bool, Query(alias="guests", description="Borrowed work instead of the hub's own.")] = False,
     scope: Annotated[str, Query(pattern="^(hub|federation)$", description="`federation`: of all hubs.")] = "hub",
 ) -> Response:
     """Filters: the parameters, and `label.KEY=VALUE`. `tenant` is for operators; others see their own.
 
-    `scope=federation` asks all hubs for their unfinished work; those that do not answer in two seconds are listed in
+    `scope=federation` queries all hubs for unfinished work; those that do not answer in two seconds are listed in
     `silent_hubs`, never left out silently. Rows then have no command and no environment: these stay at their owner.
     """
     if status is not None and status not in _STATES:
@@ -84,7 +89,7 @@ async def list_workloads(
         )
     if hub_id is not None:
         hub_id = find_hub(here, hub_id).hub_id
-    asked = await _tenant_asked(here, caller, tenant, everywhere=scope == "federation")
+    requested = await _requested_tenant(here, caller, tenant, everywhere=scope == "federation")
     if scope == "federation":
         wanted = FederationFilter(
             hub_id=hub_id,
@@ -92,23 +97,23 @@ async def list_workloads(
             type=workload_type(type_) if type_ else None,
             name=name,
         )
-        if guests or labels_asked(request):
+        if borrowed or requested_labels(request):
             raise HarchError(
-                "E0201", "`guests` and labels are known to each hub only", hint="leave `scope` out", field="scope"
+                "E0201", "`guests` and labels are known within one hub only", hint="leave `scope` out", field="scope"
             )
-        return await _everywhere(here, asked, wanted, page=page, per_page=per_page)
+        return await _everywhere(here, requested, wanted, page=page, per_page=per_page)
     if hub_id is not None and hub_id != here.hub.hub_id:
         return reply(page_of([], total=0, page=page, per_page=per_page))
     query = WorkloadQuery(
-        tenant=asked,
+        tenant=requested,
         page=page,
         per_page=per_page,
         state=_STATES[status] if status else None,
         type=workload_type(type_).value if type_ else None,
         name=name,
         active=active,
-        guests=guests,
-        labels=labels_asked(request),
+        borrowed=borrowed,
+        labels=requested_labels(request),
     )
     found = await here.hub.workloads(query)
     views = [workload_view(one, here.hub.hub_id, unheard_s=here.hub.unheard_s(one)) for one in found.items]
@@ -116,7 +121,7 @@ async def list_workloads(
 
 
 async def _everywhere(
-    here: Context, tenant: str | None, wanted: FederationFilter, *, page: int, per_page: int
+    here: RouteContext, tenant: str | None, wanted: FederationFilter, *, page: int, per_page: int
 ) -> Response:
     work = await here.hub.federation.work(tenant=tenant)
     if tenant is not None and not work.rows:
@@ -130,7 +135,7 @@ async def _everywhere(
     "/workloads/plan",
     responses=answers(Explanation, "What would happen."),
     openapi_extra=accepts(WorkloadBody),
-    summary="Says where and whether a workload would run; stores nothing",
+    summary="Explains whether and where a workload would run; stores nothing",
 )
 async def plan_workload(request: Request, caller: Viewer, here: Here) -> Response:
     spec, _annotations = read_workload(await read_body(request.receive, here.limits), here.hub)
@@ -139,11 +144,13 @@ async def plan_workload(request: Request, caller: Viewer, here: Here) -> Respons
 
 @router.get("/workloads/{ref}", responses=answers(WorkloadView), summary="Shows a workload, by id or name")
 async def get_workload(request: Request, ref: str, caller: Viewer, here: Here) -> Response:
-    return _shown(request, here, await here.hub.workload(ref, tenant=tenant_scope(caller)))
+    return _workload_reply(request, here, await here.hub.workload(ref, tenant=tenant_scope(caller)))
 
 
 @router.get(
-    "/workloads/{ref}/why", responses=answers(Explanation), summary="Why here, why not there, why not yet: every rule"
+    "/workloads/{ref}/why",
+    responses=answers(Explanation),
+    summary="Explains where a workload runs or why it waits, rule by rule",
 )
 async def why_workload(ref: str, caller: Viewer, here: Here) -> Response:
     return reply(await here.hub.why(ref, tenant=tenant_scope(caller)))
@@ -156,7 +163,7 @@ async def why_workload(ref: str, caller: Viewer, here: Here) -> Response:
     summary="Replaces the specification, before the first start",
 )
 async def put_workload(request: Request, ref: str, caller: User, here: Here) -> Response:
-    """With a `name` the body is a whole specification; without one it changes the fields that it has."""
+    """With a `name` the body is a whole specification; without one it changes only the given fields."""
     changes = await read_json(request, here, dict[str, object])
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
     if "name" in changes:
@@ -166,7 +173,7 @@ async def put_workload(request: Request, ref: str, caller: User, here: Here) -> 
             raise input_error(error) from None
     else:
         body = changed_body(workload, changes)
-    return _shown(request, here, await _respecify(here, caller, workload, body))
+    return _workload_reply(request, here, await _respecify(here, caller, workload, body))
 
 
 @router.patch(
@@ -189,9 +196,9 @@ async def patch_workload(request: Request, ref: str, caller: User, here: Here) -
             field="status",
         )
     if status is not None:
-        return _shown(request, here, await _act(here, caller, ref, status, reason))
+        return _workload_reply(request, here, await _act(here, caller, ref, status, reason))
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
-    return _shown(request, here, await _respecify(here, caller, workload, changed_body(workload, changes)))
+    return _workload_reply(request, here, await _respecify(here, caller, workload, changed_body(workload, changes)))
 
 
 @router.delete("/workloads/{ref}", responses=answers(Deleted), summary="Stops a workload and hides it from lists")
@@ -200,7 +207,7 @@ async def delete_workload(ref: str, caller: User, here: Here) -> Response:
     return reply(Deleted(id=workload.id, status=workload.state))
 
 
-async def _act(here: Context, caller: Principal, ref: str, status: object, reason: object) -> Workload:
+async def _act(here: RouteContext, caller: Principal, ref: str, status: object, reason: object) -> Workload:
     tenant = tenant_scope(caller)
     match status:
         case "paused":
@@ -208,18 +215,18 @@ async def _act(here: Context, caller: Principal, ref: str, status: object, reaso
         case "running":
             return await here.hub.resume(ref, tenant=tenant)
         case "cancelled":
-            why = reason if isinstance(reason, str) and reason else f"asked for by {caller.name}"
+            why = reason if isinstance(reason, str) and reason else f"requested by {caller.name}"
             return await here.hub.stop(ref, tenant=tenant, reason=why[:256])
         case _:
             raise HarchError(
                 "E0201",
-                "this status cannot be asked for",
-                hint="use `paused`, `running` or `cancelled`; the others come about by themselves",
+                "this status cannot be requested",
+                hint="use `paused`, `running` or `cancelled`; the hub sets the others",
                 field="status",
             )
 
 
-async def _respecify(here: Context, caller: Principal, workload: Workload, body: WorkloadBody) -> Workload:
+async def _respecify(here: RouteContext, caller: Principal, workload: Workload, body: WorkloadBody) -> Workload:
     """Labels may change at any time; anything else only before the first start, which the hub decides."""
     spec, annotations = translate(body, here.hub)
     kept = {name: text for name, text in workload.annotations.items() if name != CLIENT_SPEC}
@@ -237,17 +244,19 @@ def _without_labels(spec: WorkloadSpec) -> WorkloadSpec:
     return msgspec.structs.replace(spec, labels={})
 
 
-async def _tenant_asked(here: Context, caller: Principal, asked: str | None, *, everywhere: bool) -> str | None:
+async def _requested_tenant(
+    here: RouteContext, caller: Principal, requested: str | None, *, everywhere: bool
+) -> str | None:
     """Whose work to list. Raises E0103 and, where this hub alone is asked, E0350."""
     scope = tenant_scope(caller)
-    if asked is None or asked == scope:
+    if requested is None or requested == scope:
         return scope
     if scope is not None:
         raise HarchError("E0103", "other tenants' work is for operators", hint="leave `tenant` out", field="tenant")
-    return asked if everywhere else await here.hub.references.tenant(asked)
+    return requested if everywhere else await here.hub.references.tenant(requested)
 
 
-def _shown(request: Request, here: Context, workload: Workload) -> Response:
+def _workload_reply(request: Request, here: RouteContext, workload: Workload) -> Response:
     if speaks_terraform(request):
         return reply(terraform_workload(workload))
     return reply(workload_view(workload, here.hub.hub_id, unheard_s=here.hub.unheard_s(workload)))

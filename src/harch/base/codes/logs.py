@@ -10,12 +10,12 @@ KINDS = (
         "LogQL query not valid",
         400,
         "The text is not LogQL, or its parts do not fit together. The message begins with the line and column. "
-        "docs/sentinel/logql.md says what the language has.",
+        "docs/sentinel/logql.md describes the language.",
         EXIT_USAGE,
     ),
     ErrorKind(
         "E0686",
-        "Lines could not be worked on",
+        "Log lines could not be processed",
         400,
         "A query for numbers met lines that a parser or `unwrap` could not read, so that any number would be wrong. "
         'Leave such lines out with `| __error__=""`, or look at them with a query for lines.',
@@ -23,24 +23,24 @@ KINDS = (
     ),
     ErrorKind(
         "E0687",
-        "Too much asked of the logs",
+        "Log query too large",
         400,
-        "The answer would have more lines, series or bytes than one answer may have. Narrow the selector, shorten the "
-        "range, group by fewer labels, or ask for the next part with `start` and `end`.",
+        "The result would exceed the limit on lines, series or bytes. Narrow the selector, shorten the "
+        "range, group by fewer labels, or page with `start` and `end`.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0688",
-        "Too many are following logs",
+        "Too many log followers",
         429,
-        "As many connections follow logs as may at once. Close one, or ask again and again with a query.",
+        "The limit of connections that follow logs is reached. Close one, or poll with a query.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0689",
-        "Not a question for this path",
+        "Wrong kind of query for this path",
         400,
-        "The path takes another kind of query: lines cannot be answered where numbers are asked for, and the other way "
+        "The path takes another kind of query: it returns numbers where the query returns lines, or the other way "
         "around.",
         EXIT_USAGE,
     ),
@@ -48,7 +48,7 @@ KINDS = (
         "E0624",
         "Query reads too many log lines",
         400,
-        "The query would look at more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text "
+        "The query would scan more bytes of log lines than it may. Choose fewer streams, a shorter time, or a text "
         "of eight characters or more that the lines must contain: it lets the store skip what cannot match.",
         EXIT_REFUSED,
     ),
@@ -56,7 +56,7 @@ KINDS = (
         "E0625",
         "Query reads too many spans",
         400,
-        "The query would look at more spans than it may. Choose a shorter time, or conditions that fewer spans meet.",
+        "The query would scan more spans than it may. Choose a shorter time, or conditions that fewer spans meet.",
         EXIT_REFUSED,
     ),
     ErrorKind(
@@ -72,29 +72,29 @@ KINDS = (
         "Too many streams",
         400,
         "The tenant has as many streams of log lines as its limits allow. Use labels with few values; what differs "
-        "from line to line belongs into the line or its metadata.",
+        "from line to line belongs in the line or its metadata.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0628",
         "Too many lines or spans per second",
         429,
-        "The tenant sends faster than its limit. Senders try again after the time in `Retry-After`.",
+        "The tenant exceeds its rate limit. Senders retry after the time in `Retry-After`.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0629",
         "No memory left for lines or spans",
         503,
-        "What came in lately fills the memory that was set aside for it. It is freed when that is written into files; "
-        "senders try again by themselves.",
+        "Recent data fills the memory reserved for it. It is freed when the data is written into files; "
+        "senders retry by themselves.",
     ),
     ErrorKind(
         "E0680",
         "Not a push of log lines",
         400,
         "A push is the protobuf message `logproto.PushRequest` in a snappy block, or its JSON with `streams`. Nothing "
-        "of this body was taken.",
+        "of this body was accepted.",
         EXIT_USAGE,
     ),
     ErrorKind(
@@ -142,48 +142,48 @@ KINDS = (
     ),
     ErrorKind(
         "E0694",
-        "Question cannot be asked over hubs",
+        "Query cannot span hubs",
         400,
-        "The expression needs single samples of several hubs side by side, or more parts than one question may have. "
-        "The message names the place; an aggregation inside of it (`sum by (...)`) often makes it answerable.",
+        "The expression needs single samples of several hubs side by side, or more parts than one query may have. "
+        "The message names the place; an aggregation inside of it (`sum by (...)`) often helps.",
         EXIT_USAGE,
     ),
     ErrorKind(
         "E0695",
         "Answer of another hub not usable",
         502,
-        "A hub told something that does not belong to the question: places outside of the grid, columns of unequal "
+        "A hub returned data that does not match the query: points outside of the grid, columns of unequal "
         "length, labels out of order. Nothing of its answer was used.",
     ),
     ErrorKind(
         "E0696",
         "Telemetry policy not valid",
         400,
-        "The rules for questions of other hubs are read at the start. The message names the value that cannot be used.",
+        "The rules for queries of other hubs are read at the start. The message names the value that cannot be used.",
         EXIT_USAGE,
     ),
     ErrorKind(
         "E0697",
-        "A hub does not tell that",
+        "Disclosure refused by a hub",
         403,
-        "Each hub judges what of its telemetry may leave it: over a border only permitted aggregates of large enough "
+        "Each hub decides what telemetry may leave it: across a border only permitted aggregates of large enough "
         "groups, inside a country also lines, spans and single series. The message names the hub and its rule; "
-        "`partial_response=true` shows what the other hubs tell.",
+        "`partial_response=true` returns what the other hubs disclose.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0698",
-        "A hub did not answer a question about telemetry",
+        "A hub did not answer a telemetry query",
         503,
-        "The hub is not linked, its SENTINEL does not run, or it needed longer than the question may take. "
-        "`partial_response=true` shows what the other hubs tell.",
+        "The hub is not linked, its SENTINEL does not run, or it needed longer than the query may take. "
+        "`partial_response=true` returns what the other hubs disclose.",
     ),
     ErrorKind(
         "E0699",
-        "Question over several hubs not possible",
+        "Query over several hubs not possible",
         400,
-        "A SENTINEL beside a hub of a federation can ask the other hubs. The message says what is missing, or which "
-        "hub is not known.",
+        "A SENTINEL beside a hub of a federation can query the other hubs. The message says what is missing, or which "
+        "hub is unknown.",
         EXIT_USAGE,
     ),
 )

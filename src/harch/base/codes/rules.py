@@ -11,13 +11,13 @@ from harch.base.error_kind import (
 KINDS = (
     # E08: health
     ErrorKind("E0801", "Hub not ready", 503, "The hub is starting, recovering or stopping. Try again in a moment."),
-    ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` finds out why."),
+    ErrorKind("E0802", "Hub not reachable", 503, "No hub answers at this address. `harch doctor` shows why."),
     ErrorKind(
         "E0820",
         "Carbon source gave no reading",
         503,
         "A source of carbon, power, price or weather signals did not answer, or not in a form that can be read. "
-        "Decisions rest on the next source in the order, and say so.",
+        "Decisions use the next source in the order, and name it.",
     ),
     # E09: sovereignty
     ErrorKind(
@@ -31,7 +31,7 @@ KINDS = (
         "E0902",
         "Residency forbids this",
         403,
-        "The workload may only run in the countries that it names, and this hub stands in another one. This rule has "
+        "The workload may only run in the countries that it names, and this hub is in another one. This rule has "
         "no exception and no weight: capacity never outvotes it.",
         EXIT_REFUSED,
     ),
@@ -39,7 +39,7 @@ KINDS = (
         "E0903",
         "Jurisdiction file not valid",
         400,
-        "The file of frameworks and groups says something that cannot be. The message names every place and its fix.",
+        "The file of frameworks and groups has an impossible value. The message names every place and its fix.",
         EXIT_USAGE,
     ),
     ErrorKind(
@@ -107,7 +107,7 @@ KINDS = (
         "E0931",
         "Policy refuses this",
         403,
-        "The policy bundle that is active at this hub says no. `harch policy explain` shows every rule.",
+        "The policy bundle that is active at this hub refuses it. `harch policy explain` shows every rule.",
         EXIT_REFUSED,
     ),
     ErrorKind(
@@ -157,7 +157,7 @@ KINDS = (
         "E1010",
         "Undone after a fault",
         500,
-        "A fault of HarchOS. Nothing of the request was kept: the hub went back to what is on disk and goes on. "
+        "A fault of HarchOS. Nothing of the request was kept: the hub restored its state from disk and resumed. "
         "Its log has the details.",
     ),
     ErrorKind(
@@ -173,7 +173,7 @@ KINDS = (
         "File damaged",
         500,
         "A file of the state folder is not as it was written: a checksum or its form is wrong. Where possible it "
-        "is put right; else it is set aside as `.damaged`, or nothing is started that would need it. Look at the disk, "
-        "and bring the file back from a copy.",
+        "is repaired; else it is set aside as `.damaged`, or nothing is started that would need it. Check the disk, "
+        "and restore the file from a backup.",
     ),
 )

@@ -23,8 +23,8 @@ KINDS = (
         "E0503",
         "Model could not be loaded",
         500,
-        "The file is missing or is no model, the function cannot be imported, or inputs and outputs do not fit the "
-        "pipeline. The version that served before goes on.",
+        "The file is missing or is not a model, the function cannot be imported, or inputs and outputs do not fit the "
+        "pipeline. The previous version keeps serving.",
     ),
     ErrorKind(
         "E0504",
@@ -46,14 +46,14 @@ KINDS = (
         "E0509",
         "Version cannot take this step",
         409,
-        "Versions go from loaded over shadow and canary to active, from anywhere to retired. One version is active.",
+        "Versions go from loaded through shadow and canary to active, from anywhere to retired. One version is active.",
     ),
     # E07: streams
     ErrorKind(
         "E0701",
         "Message engine not reachable",
         503,
-        "It did not answer, or hung up. A supervised one is started again.",
+        "It did not answer, or closed the connection. A supervised one is restarted.",
     ),
     ErrorKind(
         "E0702",
@@ -80,16 +80,16 @@ KINDS = (
     ),
     ErrorKind(
         "E0706",
-        "Stream cannot be changed so",
+        "Stream cannot be changed that way",
         409,
-        "What it keeps, and how, is fixed. Make another one and replay into it.",
+        "Its retention and storage are fixed. Create another one and replay into it.",
     ),
     ErrorKind("E0710", "Pipeline not found", 404, "No pipeline, or no worker of it, has this name at this hub."),
     ErrorKind(
         "E0711",
-        "Pipeline cannot be changed so",
+        "Pipeline cannot be changed that way",
         409,
-        "While it runs, some things are fixed, e.g. its partitions. The message names each, and what to do first.",
+        "While it runs, some settings are fixed, e.g. its partitions. The message names each, and what to do first.",
         EXIT_INFEASIBLE,
     ),
     ErrorKind(
@@ -103,7 +103,7 @@ KINDS = (
         "E0713",
         "File of a pipeline not usable",
         409,
-        "A model's file is missing, is another one than its hash says, or belongs to a version that runs.",
+        "A model's file is missing, does not match its hash, or belongs to a running version.",
     ),
     ErrorKind("E0740", "Stream packages not installed", 503, "Streams need `pip install 'harch[pipelines]'`."),
     ErrorKind(
@@ -124,22 +124,22 @@ KINDS = (
     ),
     ErrorKind(
         "E0746",
-        "Message engine of others not fit",
+        "External message engine not suitable",
         503,
-        "The cluster that `engine.toml` names was tried and lacks something: JetStream, servers for the copies, or "
-        "permissions that it enforces. No stream was made there.",
+        "The cluster that `engine.toml` names was checked and lacks something: JetStream, servers for the copies, or "
+        "permissions that it enforces. No stream was created there.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0747",
-        "Engine cannot keep it so",
+        "Engine cannot provide this durability",
         409,
-        "The pipeline wants more copies, or an engine that syncs every write, and the engine of this hub has none.",
+        "The pipeline requires more copies, or an engine that syncs every write, and the engine of this hub has none.",
         EXIT_INFEASIBLE,
     ),
     ErrorKind(
         "E0748",
-        "No way over borders",
+        "No link across borders",
         409,
         "The pipeline sends aggregates to another country, or takes some in, and this hub has no links to others.",
         EXIT_INFEASIBLE,
@@ -156,32 +156,32 @@ KINDS = (
         "E0751",
         "Pipeline worker not ready",
         503,
-        "A worker was started, but does not say that it is well. Its log says what it waits for.",
+        "A worker was started, but does not report that it is healthy. Its log says what it waits for.",
     ),
     ErrorKind(
         "E0752",
         "Source cannot keep events",
         507,
-        "A source writes what it accepts to a file before it says yes. The file could not be written, so nothing was "
+        "A source writes what it accepts to a file before it confirms. The file could not be written, so nothing was "
         "accepted.",
     ),
     ErrorKind(
         "E0755",
         "Pipeline has no such stage",
         409,
-        "A pipeline may end with SENSE or THINK. What only ACT has, or only a lane of results, is not there then.",
+        "A pipeline may end with SENSE or THINK. It then lacks what only ACT, or only a lane of results, has.",
     ),
     ErrorKind(
         "E0756",
         "Nothing to replay now",
         409,
-        "Events are kept where `durability.events_kept_s` says so, and one replay of a pipeline runs at a time.",
+        "Events are kept if `durability.events_kept_s` is set, and one replay of a pipeline runs at a time.",
     ),
     ErrorKind(
         "E0757",
         "State would be lost",
         409,
-        "What SENSE has saved cannot be read under the new settings. The message says why, the hint what would go.",
+        "What SENSE has saved cannot be read under the new settings. The message says why, the hint what is lost.",
         EXIT_INFEASIBLE,
     ),
     ErrorKind(
@@ -197,17 +197,17 @@ KINDS = (
     ),
     ErrorKind(
         "E0773",
-        "Approval is for something else",
+        "Approval is for another command",
         409,
         "An approval names the hash of exactly what will be done. The hash given is not that of the command that "
-        "waits, so nothing was approved. Look at the command again.",
+        "waits, so nothing was approved. Check the command again.",
         EXIT_REFUSED,
     ),
     ErrorKind(
         "E0774",
         "Outcome not known",
         409,
-        "Nobody can tell whether the command was carried out, so it is not sent again. Look at the device; then replay "
+        "It is unknown whether the command was carried out, so it is not sent again. Check the device; then replay "
         "with the statement that it was not carried out, or drop the letter.",
         EXIT_REFUSED,
     ),
@@ -224,7 +224,7 @@ KINDS = (
     ),
     ErrorKind(
         "E0442",
-        "Market does not answer",
+        "Market not reachable",
         502,
         "The market adapter failed or did not answer in time. What was written in the book is sent again under the "
         "same ids, so nothing is bid twice.",

@@ -1,4 +1,8 @@
-"""How is an ASGI application served? By uvicorn, through the gate, on a socket that is bound already."""
+"""How is an ASGI application served?
+
+By uvicorn, through the gate, on a socket that is bound already, with limits on size, count and time before a request
+is parsed further.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,243 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Generator
+from http import HTTPStatus
 from typing import Any
 
+import httptools
 import msgspec
 import uvicorn
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 
 from harch.base.errors import HarchError
 from harch.base.listen.accept import Listener
 from harch.base.listen.gate import ConnectionGate, Ticket
-from harch.base.listen.http_protocol import ErrorBody, GuardedHttpProtocol, HttpGuard
+
+# When is a request too much? Before it is parsed further: uvicorn's protocol with limits on size, count and time.
+#
+# uvicorn (with httptools) keeps what it has read of a head until the head is complete, however long that takes and
+# however large it grows. Here every piece is counted before the parser may keep it, and whoever owes us the rest of a
+# request is looked at once a second.
+
+
+ErrorBody = Callable[[HarchError], bytes]
+
+
+class HttpGuard:
+    """What the connections of one HTTP listener share. `error_body` writes an error as its clients read it."""
+
+    def __init__(self, gate: ConnectionGate, error_body: ErrorBody) -> None:
+        self.gate = gate
+        self.error_body = error_body
+        self.owing: set[GuardedHttpProtocol] = set()  # the other end owes us the rest of a request
+
+    def sweep(self, now_s: float) -> None:
+        """Ends what has been too slow."""
+        for connection in list(self.owing):
+            connection.check(now_s)
+
+    def full(self) -> bytes:
+        """The answer to those for whom there is no room."""
+        hint = "close connections that you do not need, and try again in a moment"
+        return self.answer(HarchError("E0404", "too many connections are open", hint=hint, retry_after_s=1))
+
+    def answer(self, error: HarchError) -> bytes:
+        """A whole answer; the connection ends with it."""
+        status, body = HTTPStatus(error.kind.status), self.error_body(error)
+        retry = b"" if error.retry_after_s is None else b"retry-after: %d\r\n" % error.retry_after_s
+        first = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n" % (status.value, status.phrase.encode())
+        return b"%bcontent-length: %d\r\n%bconnection: close\r\n\r\n%b" % (first, len(body), retry, body)
+
+
+class GuardedHttpProtocol(HttpToolsProtocol):
+    """One connection of HTTP."""
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, guard: HttpGuard, ticket: Ticket
+    ) -> None:
+        super().__init__(config, server_state, app_state, asyncio.get_running_loop())
+        self._guard = guard
+        self._limits = guard.gate.limits
+        self._ticket = ticket
+        self._refusal: tuple[str, HarchError] | None = None
+        self._owed_since_s: float | None = None
+        self._in_message = self._in_body = False
+        self._deliveries = 0  # heads, parts of bodies and ends that the parser has handed out
+        self._undelivered_bytes = 0  # what it has kept or skipped since
+        self._header_count = self._header_bytes = self._body_bytes = 0
+        if self.ws_protocol_class is not None:
+            self.ws_protocol_class = self._websocket  # type: ignore[assignment] # it makes one
+
+    def check(self, now_s: float) -> None:
+        """Refuses what has taken too long. Nobody is blamed while we ourselves do not read."""
+        if self._owed_since_s is None:
+            self._guard.owing.discard(self)
+            return
+        if self.flow.read_paused:
+            self._owed_since_s = now_s
+            return
+        took_s = now_s - self._owed_since_s
+        if self._in_body and took_s > self._limits.body_s_allowed(self._body_bytes):
+            hint = f"send at least {self._limits.body_bytes_per_s_min} bytes a second, or less at a time"
+            self._refuse("body_slow", HarchError("E0210", f"the body was not complete after {took_s:.0f} s", hint=hint))
+        elif not self._in_body and took_s > self._limits.head_s_max:
+            if self._in_message or self._undelivered_bytes:
+                seconds = f"{self._limits.head_s_max:g} s"
+                error = HarchError("E0210", f"the headers were not complete within {seconds}", hint="send them at once")
+                self._refuse("head_slow", error)
+            else:
+                self._guard.gate.refuse("silent", self._ticket.address)
+                self.transport.abort()  # it has not said a word
+
+    def evict(self) -> None:
+        """Somebody else needs the room, and this end has waited for longest."""
+        if self._in_message or self._undelivered_bytes:
+            self._answer_and_close(self._guard.full())
+        else:
+            self.transport.close()
+
+    # Called by the event loop
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        super().connection_made(transport)
+        self._ticket.evict = self.evict
+        self._owe()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.owing.discard(self)
+        self._ticket.release()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        most = self._limits.head_bytes_max
+        if len(data) <= most:
+            self._feed(data)
+        else:
+            # Never more than one head at a time: what follows is not even looked at once the limit is passed.
+            view = memoryview(data)
+            for start in range(0, len(data), most):
+                if not self._feed(view[start : start + most]):
+                    break
+        if not self._in_message and not self._undelivered_bytes:
+            self._owed_since_s = None
+            self._guard.owing.discard(self)
+        elif self._owed_since_s is None:
+            self._owe()
+
+    def _feed(self, piece: bytes | memoryview) -> bool:
+        """Whether there is a point in going on."""
+        deliveries = self._deliveries
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            # From here on the connection is a WebSocket's, and its protocol has the ticket. A wish for anything else
+            # was not heard: the request is answered as it is.
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            return False
+        except httptools.HttpParserError:
+            reason, error = self._refusal or ("malformed", HarchError("E0202", "this is not an HTTP request"))
+            self._refuse(reason, error)
+            return False
+        if self._deliveries != deliveries:
+            self._undelivered_bytes = 0
+            return True
+        self._undelivered_bytes += len(piece)
+        if self._undelivered_bytes > self._limits.head_bytes_max:
+            self._refuse("head_large", self._too_large())
+            return False
+        return True
+
+    def _websocket(self, **arguments: Any) -> GuardedWebSocket:
+        return GuardedWebSocket(ticket=self._ticket, **arguments)
+
+    def _owe(self) -> None:
+        self._owed_since_s = self.loop.time()
+        self._guard.owing.add(self)
+
+    # Called by the parser
+
+    def on_message_begin(self) -> None:
+        self._in_message, self._in_body = True, False
+        self._header_count = self._header_bytes = self._body_bytes = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        self._header_bytes += len(name) + len(value)
+        if self._header_count > self._limits.header_count_max:
+            error = HarchError("E0209", f"more than {self._limits.header_count_max} headers", hint="send fewer")
+            self._refusal = ("headers_many", error)
+            raise ValueError("too many headers")  # the parser stops, and `_feed` says why
+        if self._header_bytes > self._limits.head_bytes_max:
+            self._refusal = ("head_large", self._too_large())
+            raise ValueError("too large a head")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._deliveries += 1
+        self._in_body = True
+        self._owed_since_s = None  # the body has a time of its own
+        if len(self.pipeline) >= self._limits.pipelined_max:
+            error = HarchError("E0404", "too many requests were sent ahead", hint="wait for answers")
+            self._refusal = ("pipelined", error)
+            raise ValueError("too many requests ahead")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._deliveries += 1
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._deliveries += 1
+        self._in_message = self._in_body = False
+        self._ticket.served()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._ticket.waits()
+        super().on_response_complete()
+
+    def _too_large(self) -> HarchError:
+        most = self._limits.head_bytes_max
+        return HarchError("E0209", f"the request line and headers are larger than {most} bytes", hint="send less")
+
+    def _refuse(self, reason: str, error: HarchError) -> None:
+        self._guard.gate.refuse(reason, self._ticket.address)
+        self._answer_and_close(self._guard.answer(error))
+
+    def _answer_and_close(self, answer: bytes) -> None:
+        """At once: what still comes is not read. In the middle of another answer there is nothing to be said."""
+        if self.transport.is_closing():
+            return
+        is_answering = bool(self.cycle) and not self.cycle.response_complete
+        if not is_answering:
+            self.transport.write(answer)
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # who takes no answers is not waited for
+        else:
+            self.transport.close()
+
+
+class GuardedWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, which gives its ticket back."""
+
+    def __init__(self, *, ticket: Ticket, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._ticket = ticket
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ticket.release()
+        super().connection_lost(exc)
+
+
+# How is an ASGI application served? By uvicorn, through the gate, on a socket that is bound already.
+
 
 BACKLOG = 2048
 SWEEPS_PER_LIMIT = 4  # so soon after its limit a slow request is ended

@@ -1,6 +1,6 @@
-"""How do spans reach SENTINEL? Through a queue with a limit, in batches, from a thread that nobody waits for.
+"""How do spans reach SENTINEL, and when does a process begin to trace?
 
-If SENTINEL is slow or gone, the queue fills and spans are dropped and counted: work never waits for telemetry.
+Through a queue with a limit, in batches, from a thread that nobody waits for; by the process's environment.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from harch.base.tracing.otlp import encode
-from harch.base.tracing.span import FinishedSpan, Resource
+from harch.base.clock import Clock
+from harch.base.tracing.spans import Attributes, FinishedSpan, Resource, encode
+from harch.base.tracing.tracer import TraceBudget, Tracing, is_on, share_from_env
+
+# How do spans reach SENTINEL? Through a queue with a limit, in batches, from a thread that nobody waits for.
+#
+# If SENTINEL is slow or gone, the queue fills and spans are dropped and counted: work never waits for telemetry.
+
 
 QUEUE_MAX = 8192
 BATCH_MAX = 256
@@ -103,7 +109,7 @@ class Exporter:
             self._note(f"no spans reach SENTINEL: {problem}")
             return False
         if status in _TRY_LATER or status >= 500:
-            self._note(f"SENTINEL answers spans with status {status}")
+            self._note(f"SENTINEL refused spans with status {status}")
             return False
         self.counts["sent" if status < 400 else "refused"] += len(batch)
         self._failing = False
@@ -129,18 +135,18 @@ class HttpPost:
         """The status. Raises OSError and ValueError. A connection that was closed meanwhile is made anew, once."""
         kept = self._socket is not None
         try:
-            return self._ask(body, tenant)
+            return self._request(body, tenant)
         except (OSError, ValueError):
             self._hang_up()
             if not kept:
                 raise
         try:
-            return self._ask(body, tenant)
+            return self._request(body, tenant)
         except (OSError, ValueError):
             self._hang_up()
             raise
 
-    def _ask(self, body: bytes, tenant: str) -> int:
+    def _request(self, body: bytes, tenant: str) -> int:
         line = self._connection()
         token = self._token()
         head = (
@@ -157,13 +163,13 @@ class HttpPost:
         while b"\r\n\r\n" not in answer and len(answer) < _ANSWER_BYTES:
             piece = line.recv(_ANSWER_BYTES)
             if not piece:
-                raise ConnectionResetError("SENTINEL hung up")
+                raise ConnectionResetError("SENTINEL closed the connection")
             answer += piece
         head, _, rest = answer.partition(b"\r\n\r\n")
         first, *fields = head.split(b"\r\n")
         words = first.split()
         if len(words) < 2 or not words[1].isdigit():
-            raise ValueError("the answer is no HTTP")
+            raise ValueError("the answer is not HTTP")
         named = dict(field.lower().split(b":", 1) for field in fields if b":" in field)
         size = named.get(b"content-length", b"").strip()
         if named.get(b"connection", b"").strip() == b"close" or not size.isdigit() or int(size) > 1 << 20:
@@ -190,3 +196,26 @@ class HttpPost:
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
+
+
+# How does a process begin to trace? By its environment and by where SENTINEL listens; without either it does not.
+
+
+class ProcessTracing(Tracing):
+    """Tracing that is told to a SENTINEL."""
+
+    def __init__(self, resource: Resource, url: str, token: Callable[[], str], clock: Clock) -> None:
+        self.exporter = Exporter(resource, HttpPost(url, token))
+        super().__init__(self.exporter.give, clock, TraceBudget(share_from_env()))
+        self.counts = self.exporter.counts
+        self.exporter.start()
+
+    def close(self) -> None:
+        self.exporter.close()
+
+
+def open_tracing(
+    service: str, attributes: Attributes, *, url: str | None, token: Callable[[], str], clock: Clock
+) -> ProcessTracing | None:
+    """None without a SENTINEL, or if `HARCH_TRACING` is off. Raises E0201 for settings that are none."""
+    return ProcessTracing(Resource(service, attributes), url, token, clock) if url and is_on() else None

@@ -1,11 +1,14 @@
-"""How do the rooms of HarchOS tell what takes how long? Through an OpenTelemetry tracer; each process has one.
+"""How do the rooms of HarchOS report what takes how long?
 
-The spans are our own, a few slots each: those of the SDK cost twice as much CPU, and some megabytes of every agent.
+Through an OpenTelemetry tracer, one per process: all traces while they are few, beyond a rate those for which there
+is room; lines of the log name their trace.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +20,83 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from harch.base.clock import Clock, epoch_ns
 from harch.base.errors import HarchError
-from harch.base.tracing.context import TraceContext
-from harch.base.tracing.sampling import Budget
-from harch.base.tracing.span import ATTRIBUTES_MAX, EVENTS_MAX, TEXT_MAX, Attributes, FinishedSpan, SpanEvent, Value
+from harch.base.tracing.spans import (
+    ATTRIBUTES_MAX,
+    EVENTS_MAX,
+    TEXT_MAX,
+    Attributes,
+    FinishedSpan,
+    RecordedEvent,
+    TraceContext,
+    Value,
+    is_in_share,
+)
+
+# Which traces are kept? All of them while they are few; beyond a rate, those for which there is room.
+#
+# The limit bounds what tracing costs: a hub that takes thousands of jobs in a second traces some of them, and nobody
+# pays for the others.
+
+
+SWITCH, SHARE, BATCHES = "HARCH_TRACING", "HARCH_TRACE_SAMPLE", "HARCH_TRACE_SAMPLE_BATCHES"
+SENTINEL_SWITCH = "HARCH_SENTINEL"
+BATCH_SHARE = 0.01
+TRACES_PER_S = 10.0
+BURST = 100.0
+
+
+class TraceBudget:
+    """New traces per second, with room for a burst. `now_s` is monotonic."""
+
+    def __init__(self, share: float = 1.0, *, per_s: float = TRACES_PER_S, burst: float = BURST) -> None:
+        self.share, self._per_s, self._burst = share, per_s, burst
+        self._left = burst
+        self._at_s = 0.0
+
+    def has_room(self, now_s: float) -> bool:
+        """The usual answer under load is no, and costs next to nothing."""
+        if self._left >= 1.0:
+            return True
+        return (now_s - self._at_s) * self._per_s + self._left >= 1.0
+
+    def takes(self, trace_id: bytes, now_s: float) -> bool:
+        self._left = min(self._burst, self._left + max(0.0, now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._left < 1.0 or not is_in_share(trace_id, self.share):
+            return False
+        self._left -= 1.0
+        return True
+
+
+def is_on() -> bool:
+    """Not without SENTINEL, which would keep the spans. Raises E0201 for a word that is neither on nor off."""
+    word = os.environ.get(SWITCH, "on").lower()
+    if word not in ("on", "off"):
+        raise HarchError("E0201", f"{SWITCH} is `{word[:40]}`", hint="write on or off")
+    return word == "on" and os.environ.get(SENTINEL_SWITCH, "").lower() != "off"
+
+
+def share_from_env(name: str = SHARE, default: float = 1.0) -> float:
+    """Raises E0201 for what is no number from 0 to 1."""
+    text = os.environ.get(name, "")
+    try:
+        share = float(text) if text else default
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise HarchError("E0201", f"{name} is `{text[:40]}`", hint="write a share from 0 to 1, e.g. 0.1")
+    return share
+
+
+def batch_share() -> float:
+    """The share of pipelines' windows that are followed; 0 while tracing is off."""
+    return share_from_env(BATCHES, BATCH_SHARE) if is_on() else 0.0
+
+
+# How do the rooms of HarchOS tell what takes how long? Through an OpenTelemetry tracer; each process has one.
+#
+# The spans are our own, a few slots each: those of the SDK cost twice as much CPU, and some megabytes of every agent.
+
 
 Sink = Callable[[FinishedSpan], None]
 _NOTHING = contextlib.nullcontext()
@@ -29,9 +106,9 @@ _KINDS = {SpanKind.INTERNAL: 1, SpanKind.SERVER: 2, SpanKind.CLIENT: 3, SpanKind
 class Tracing:
     """The tracing of one process. Whoever has none (`None`) traces nothing and pays nothing."""
 
-    def __init__(self, sink: Sink, clock: Clock, budget: Budget | None = None) -> None:
+    def __init__(self, sink: Sink, clock: Clock, budget: TraceBudget | None = None) -> None:
         self.emit, self.clock = sink, clock
-        self.budget = budget or Budget()
+        self.budget = budget or TraceBudget()
         self.tracer: trace.Tracer = _Tracer(self)
         self.counts: Counter[str] = Counter()  # what became of spans, by outcome
         self.live = 0  # spans that are open: while there is none, nobody need look for one
@@ -117,7 +194,7 @@ class _Span(trace.Span):
         tracing.live += 1
         self._parent, self._name, self._kind, self._begin_ns = outer.span_id, name, kind, begin_ns
         self._attributes = attributes
-        self._events: list[SpanEvent] = []
+        self._events: list[RecordedEvent] = []
         self._error: str | None = None
         span_id = int.from_bytes(secrets.token_bytes(8), "big") or 1
         self._context = SpanContext(outer.trace_id, span_id, is_remote=False, trace_flags=outer.trace_flags)
@@ -139,7 +216,7 @@ class _Span(trace.Span):
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         if self._tracing is not None and len(self._events) < EVENTS_MAX:
             at_ns = timestamp if timestamp is not None else self._tracing.now_ns()
-            self._events.append(SpanEvent(at_ns, name, {k: _plain(v) for k, v in (attributes or {}).items()}))
+            self._events.append(RecordedEvent(at_ns, name, {k: _plain(v) for k, v in (attributes or {}).items()}))
 
     def update_name(self, name: str) -> None:
         self._name = name
@@ -150,8 +227,8 @@ class _Span(trace.Span):
             self._error = ""
         elif code is StatusCode.ERROR and not self._error:
             # The API's words for an exception hold its text, which may quote what people wrote: its kind is kept.
-            said = status.description if isinstance(status, Status) else description
-            self._error = (said or "error").partition(":")[0][:TEXT_MAX]
+            message = status.description if isinstance(status, Status) else description
+            self._error = (message or "error").partition(":")[0][:TEXT_MAX]
 
     def record_exception(
         self, exception: BaseException, attributes: Any = None, timestamp: int | None = None, escaped: bool = False
@@ -201,3 +278,44 @@ def span_in(
     if tracing is None or not trace_:
         return _NOTHING
     return tracing.tracer.start_as_current_span(name, attributes=attributes)
+
+
+# Which trace does a line of the log belong to? The one that the task or thread was in, or that the line itself names.
+#
+# `LOG.info("…", extra=ids_of(context))` names one where nothing is current, e.g. when work moves on by itself.
+
+
+PLAIN_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class TraceFilter(logging.Filter):
+    """Sets `trace_id` and `span_id` on every record that passes: in hexadecimal, empty outside of a trace."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "trace_id"):
+            known = trace.get_current_span().get_span_context()
+            record.trace_id = f"{known.trace_id:032x}" if known.trace_id else ""
+            record.span_id = f"{known.span_id:016x}" if known.span_id else ""
+        return True
+
+
+class TraceFormatter(logging.Formatter):
+    """The usual line, with `[trace …]` behind it where there is one."""
+
+    def __init__(self, form: str = PLAIN_FORMAT) -> None:
+        super().__init__(form)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        trace_id = getattr(record, "trace_id", "")
+        return f"{line} [trace {trace_id}]" if trace_id else line
+
+
+def show_traces(handler: logging.Handler, form: str = PLAIN_FORMAT) -> None:
+    """Lines of this handler carry trace ids from here on."""
+    handler.addFilter(TraceFilter())
+    handler.setFormatter(TraceFormatter(form))
+
+
+def ids_of(context: TraceContext) -> dict[str, str]:
+    return {"trace_id": context.trace_id.hex(), "span_id": context.span_id.hex()}

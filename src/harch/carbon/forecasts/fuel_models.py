@@ -1,26 +1,32 @@
 """Which plants will run? Forecasts the MW of every fuel, and the intensity from their shares and factors."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from harch.carbon.forecasts.history import HORIZON_H, Floats, Panel
-from harch.carbon.forecasts.lags import (
+from harch.carbon.forecasts.history import HORIZON_H, Floats, HourPanel
+from harch.carbon.forecasts.models import (
+    RIDGE_DAYS_MIN,
+    Fitted,
+    MixShape,
+    Ridge,
     Scale,
     ahead,
     calendar_inputs,
+    fit_ridge,
     four_days,
     lag,
     lag_inputs,
     mean_before,
+    mix_inputs,
+    mix_inputs_shape,
     row_weights,
     scale,
 )
-from harch.carbon.forecasts.models import Fitted
-from harch.carbon.forecasts.ridge import Ridge, fit_ridge
-from harch.carbon.forecasts.ridge_models import RIDGE_DAYS_MIN, MixShape, mix_inputs, mix_inputs_shape
 
 _PENALTY = 100.0
 _SMALL_FUEL = 0.003  # of all generation: below, its weekly mean will do
@@ -42,7 +48,7 @@ class FuelByFuel:
     def name(self) -> str:
         return "fuels, coupled" if self.coupled else "fuels"
 
-    def fit(self, panel: Panel, end: int) -> Fitted:
+    def fit(self, panel: HourPanel, end: int) -> Fitted:
         shape = mix_inputs_shape(panel, end)
         if not self.coupled:
             shape = MixShape(shape.load, ())
@@ -66,7 +72,7 @@ class _FuelsFitted:
     shape: MixShape
     fuels: tuple[tuple[Scale, Ridge] | None, ...]
 
-    def predict(self, panel: Panel, rows: slice) -> Floats:
+    def predict(self, panel: HourPanel, rows: slice) -> Floats:
         around = np.hstack([mix_inputs(panel, self.shape), calendar_inputs(panel)])[rows]
         count = len(around)
         grams, energy = np.zeros((count, HORIZON_H)), np.zeros((count, HORIZON_H))
@@ -83,7 +89,7 @@ class _FuelsFitted:
         return np.maximum(intensity, 0.0)
 
 
-def _ratio(panel: Panel) -> Floats:
+def _ratio(panel: HourPanel) -> Floats:
     """Yesterday's reported intensity over the one that the factors give, per row; 1 where either is zero."""
     energy = panel.fuel_mw.sum(axis=0)
     grams = np.tensordot(panel.fuel_g_per_kwh, panel.fuel_mw, axes=1)

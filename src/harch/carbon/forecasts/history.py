@@ -1,5 +1,7 @@
 """What is known up to now, hour by hour? A series with its gaps, and the same series with the gaps filled causally."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -35,7 +37,7 @@ class Fuel:
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class SeriesHistory:
     """Hourly values from `start` on (aware, a full UTC hour); the forecast begins with the hour after the last one.
 
     Missing, negative and absurdly large values count as gaps. The mix is optional; with it forecasts are better.
@@ -50,9 +52,9 @@ class History:
             self.start.utcoffset() != timedelta(0)
             or self.start.replace(minute=0, second=0, microsecond=0) != self.start
         ):
-            raise ValueError(f"history starts at {self.start}: a full hour in UTC is needed")
+            raise ValueError(f"history starts at {self.start}, not at a full hour in UTC")
         if self.values.ndim != 1 or any(fuel.mw.shape != self.values.shape for fuel in self.mix):
-            raise ValueError("values and every fuel need one number per hour")
+            raise ValueError("the values and each fuel need one number per hour")
         if len(self.mix) > FUELS_MAX:
             raise ValueError(f"{len(self.mix)} fuels; at most {FUELS_MAX} are used")
 
@@ -61,15 +63,15 @@ class History:
         """The first hour that is not known: where the forecast begins."""
         return self.start + len(self.values) * HOUR
 
-    def until(self, end: datetime) -> History:
+    def until(self, end: datetime) -> SeriesHistory:
         """What was known at `end`."""
         hours = max(0, min(len(self.values), (end - self.start) // HOUR))
         mix = tuple(Fuel(fuel.name, fuel.mw[:hours], fuel.g_per_kwh) for fuel in self.mix)
-        return History(self.start, self.values[:hours], mix)
+        return SeriesHistory(self.start, self.values[:hours], mix)
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class HourPanel:
     """The history as whole days that end at its end: row `i` of `day` holds 24 hours, row `days` is the first unknown.
 
     Everything derived for row `i` uses rows before `i` only; that is what makes back-tests honest.
@@ -93,25 +95,25 @@ class Panel:
         known = np.flatnonzero(self.observed)
         return self.observed.size - 1 - int(known[-1]) if len(known) else self.observed.size
 
-    def tail(self, days: int) -> Panel:
+    def tail(self, days: int) -> HourPanel:
         """The last days only: enough for a forecast, and much faster."""
         first = max(0, self.days - days)
         return replace(self, day=self.day[first:], observed=self.observed[first:], fuel_mw=self.fuel_mw[:, first:])
 
 
-def panel(history: History) -> Panel:
+def panel(history: SeriesHistory) -> HourPanel:
     """Cuts the history into days and fills its gaps from what came before them. Raises `NothingKnown`."""
     usable = usable_hours(history.values)
     known = np.flatnonzero(usable)
     if len(known) == 0:
-        raise NothingKnown("no usable hour in the history")
+        raise NothingKnown("no usable hours in the history")
     first = max(int(known[0]), len(usable) - DAYS_MAX * HOURS_PER_DAY)
     days = (len(usable) - first) // HOURS_PER_DAY
     cut = len(usable) - days * HOURS_PER_DAY
     filled = filled_causally(history.values)
     fuels = [fuel for fuel in history.mix if usable_hours(fuel.mw)[first:].any()]
     mw = [filled_causally(fuel.mw)[cut:].reshape(days, HOURS_PER_DAY) for fuel in fuels]
-    return Panel(
+    return HourPanel(
         end=history.end,
         day=filled[cut:].reshape(days, HOURS_PER_DAY),
         observed=usable[cut:].reshape(days, HOURS_PER_DAY),
@@ -156,8 +158,8 @@ def _notes(usable: Bools, first: int) -> tuple[str, ...]:
     notes = []
     missing = int((~usable[first:]).sum())
     if missing:
-        notes.append(f"{missing} of {len(usable) - first} hours were missing or impossible and were filled")
+        notes.append(f"{missing} of {len(usable) - first} hours were missing or implausible and were filled in")
     recent = int((~usable[-HOURS_PER_DAY:]).sum())
     if recent:
-        notes.append(f"{recent} of the last {min(HOURS_PER_DAY, len(usable))} hours are not known")
+        notes.append(f"{recent} of the last {min(HOURS_PER_DAY, len(usable))} hours are missing")
     return tuple(notes)

@@ -1,24 +1,142 @@
-"""Which models does this zone get, and what do they say? Trains, decides when to do so again, and forecasts."""
+"""Which models does this zone get, and how wrong was each lately?
+
+Trains, replays the last days, decides when to train again, and forecasts.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from harch.carbon.forecasts.backtest import BackTest, back_test, combined, relative_error, weights_by_error
-from harch.carbon.forecasts.forecast import Forecast, ForecastError, TrainedOn, model_name
+from harch.carbon.forecasts.forecast import (
+    CarbonForecast,
+    ForecastError,
+    Spread,
+    TrainedOn,
+    guessed_spread,
+    model_name,
+    spread_of_errors,
+)
 from harch.carbon.forecasts.fuel_models import FuelByFuel
-from harch.carbon.forecasts.history import DAYS_AHEAD, HOURS_PER_DAY, Floats, History, Panel, panel, usable_hours
-from harch.carbon.forecasts.intervals import Spread, guessed_spread, spread_of_errors
-from harch.carbon.forecasts.lags import WARM_UP_DAYS
-from harch.carbon.forecasts.models import Climatology, Fitted, Model, Persistence, flat
-from harch.carbon.forecasts.ridge_models import RidgeOnDeviations, RidgeOnDifferences, RidgeOnLevels
+from harch.carbon.forecasts.history import (
+    DAYS_AHEAD,
+    HOURS_PER_DAY,
+    Floats,
+    HourPanel,
+    SeriesHistory,
+    panel,
+    usable_hours,
+)
+from harch.carbon.forecasts.models import (
+    WARM_UP_DAYS,
+    Climatology,
+    Fitted,
+    ForecastModel,
+    Persistence,
+    RidgeOnDeviations,
+    RidgeOnDifferences,
+    RidgeOnLevels,
+    ahead,
+    flat,
+)
 
-ALWAYS: tuple[Model, ...] = (Persistence(), Climatology())
-FROM_VALUES: tuple[Model, ...] = (RidgeOnLevels(), RidgeOnDifferences(), RidgeOnDeviations())
-FROM_MIX: tuple[Model, ...] = (RidgeOnDeviations(with_mix=True), FuelByFuel(coupled=False), FuelByFuel(coupled=True))
+TEST_DAYS_MAX = 60
+REFIT_DAYS = 15  # service refits weekly; half as often costs half and ranks the models alike
+_SMALL_ACTUAL = 0.05  # of the mean: relative errors of hours near zero would drown all others
+_SHARPNESS = 16.0  # how fast a model's weight falls with its error: 10 % worse has about a fifth of the weight
+
+_DAYS_TRUSTED = 28  # from here on errors count fully
+_WEIGHT_LEAST = 1e-30  # never 0: the worst model must do when all others cannot be fed
+
+
+@dataclass(frozen=True, eq=False)
+class BackTest:
+    """What the models would have said on the tested days, and what came; `actual` is NaN where it is not known."""
+
+    names: tuple[str, ...]
+    predicted: Floats  # [models, days, 96]
+    actual: Floats  # [days, 96]
+
+    @property
+    def days(self) -> int:
+        return len(self.actual)
+
+    def errors(self) -> Floats:
+        """Mean relative error per model and day ahead; NaN where nothing was observed. [models, 4]"""
+        return np.array([relative_error(predicted, self.actual) for predicted in self.predicted])
+
+
+def back_test_days(days: int) -> int:
+    """How many of the known days are tested on: a quarter, so that enough are left to learn from."""
+    return min(TEST_DAYS_MAX, max(1, days // 4)) if days >= 2 else 0
+
+
+def back_test(panel: HourPanel, models: Sequence[ForecastModel]) -> BackTest:
+    """Replays every model that had enough days before the tested ones. Each fit sees only days before its row."""
+    first = panel.days - back_test_days(panel.days)
+    tested = [model for model in models if first >= model.days_min] if first < panel.days else []
+    predicted = np.zeros((len(tested), panel.days - first, DAYS_AHEAD * HOURS_PER_DAY))
+    for index, model in enumerate(tested):
+        for row in range(first, panel.days, REFIT_DAYS):
+            rows = slice(row, min(row + REFIT_DAYS, panel.days))
+            predicted[index, rows.start - first : rows.stop - first] = model.fit(panel, row).predict(panel, rows)
+    seen = np.where(panel.observed, panel.day, np.nan)
+    return BackTest(tuple(model.name for model in tested), predicted, ahead(seen)[first : panel.days])
+
+
+def relative_error(predicted: Floats, actual: Floats) -> Floats:
+    """Mean of |predicted - actual| / actual per day ahead, over the hours that were observed. [4]"""
+    observed = np.isfinite(actual)
+    known = np.where(observed, actual, 0.0)
+    level = known.sum() / max(1, int(observed.sum()))
+    floor = max(_SMALL_ACTUAL * level, 1e-9)
+    relative = np.where(observed, np.abs(predicted - known) / np.maximum(known, floor), 0.0)
+    by_day = (len(actual), DAYS_AHEAD, HOURS_PER_DAY)
+    total, count = relative.reshape(by_day).sum(axis=(0, 2)), observed.reshape(by_day).sum(axis=(0, 2))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def weights_by_error(errors: Floats, days: int) -> Floats:
+    """Weights of the models per day ahead, from their errors over so many tested days; columns sum to 1.
+
+    An average of good models beats the best of them; bad ones fall out by the steep power. A day ahead that was never
+    observed takes the weights of the day before it. Few tested days say little: then the weights are more even.
+    """
+    models, days_ahead = errors.shape
+    sharpness = _SHARPNESS * min(1.0, days / _DAYS_TRUSTED)
+    weights = np.full((models, days_ahead), 1.0 / models)
+    for day in range(days_ahead):
+        error = errors[:, day]
+        if not np.isfinite(error).all():
+            if day:
+                weights[:, day] = weights[:, day - 1]
+            continue
+        raw = np.maximum((np.maximum(error, 1e-9) / max(float(error.min()), 1e-9)) ** -sharpness, _WEIGHT_LEAST)
+        weights[:, day] = raw / raw.sum()
+    return weights
+
+
+def combined(weights: Floats, predicted: Floats) -> Floats:
+    """The weighted average: weights [models, 4], predicted [models, rows, 96]."""
+    average: Floats = np.einsum("mh,mrh->rh", np.repeat(weights, HOURS_PER_DAY, axis=1), predicted)
+    return average
+
+
+# Which models does this zone get, and what do they say? Trains, decides when to do so again, and forecasts.
+
+
+ALWAYS: tuple[ForecastModel, ...] = (Persistence(), Climatology())
+FROM_VALUES: tuple[ForecastModel, ...] = (RidgeOnLevels(), RidgeOnDifferences(), RidgeOnDeviations())
+FROM_MIX: tuple[ForecastModel, ...] = (
+    RidgeOnDeviations(with_mix=True),
+    FuelByFuel(coupled=False),
+    FuelByFuel(coupled=True),
+)
 RETRAIN_EVERY = timedelta(days=7)
 RETRAIN_WHILE_SHORT = timedelta(days=1)
 _SHORT_DAYS = 60  # below, each new day adds much
@@ -39,7 +157,7 @@ class Trained:
     trained_on: TrainedOn
 
 
-def train(history: History) -> Trained:
+def train(history: SeriesHistory) -> Trained:
     """Back-tests all candidates on the last days, weighs them by their errors, and fits them on everything.
 
     Works from one usable hour on (`NothingKnown` below that): with less than a day the level alone is known, with less
@@ -74,7 +192,7 @@ def due(trained: Trained | None, end: datetime) -> str | None:
     return "trained on later hours" if end < trained.end else None
 
 
-def forecast(trained: Trained, history: History) -> Forecast:
+def forecast(trained: Trained, history: SeriesHistory) -> CarbonForecast:
     """The 96 hours after the history. Raises `ValueError` when `trained` holds for another hour of the day."""
     if trained.end.hour != history.end.hour:
         raise ValueError(str(due(trained, history.end)))
@@ -89,7 +207,7 @@ def forecast(trained: Trained, history: History) -> Forecast:
         by_name = {trained.models[index][0]: weights[place] for place, index in enumerate(usable)}
     else:
         mean, by_name = flat(_level(history)), {"level": np.ones(DAYS_AHEAD)}
-    return Forecast(
+    return CarbonForecast(
         start=known.end,
         mean=mean,
         quantiles=trained.spread.around(mean, known.stale_h),
@@ -101,19 +219,19 @@ def forecast(trained: Trained, history: History) -> Forecast:
     )
 
 
-def train_and_forecast(history: History) -> Forecast:
+def train_and_forecast(history: SeriesHistory) -> CarbonForecast:
     return forecast(train(history), history)
 
 
-def _usable_models(trained: Trained, known: Panel) -> tuple[list[int], tuple[str, ...]]:
+def _usable_models(trained: Trained, known: HourPanel) -> tuple[list[int], tuple[str, ...]]:
     """Indices of the models that this history can feed, and what has to be said about the others."""
     notes = []
     if known.days < 1:
-        notes.append("less than one day of history: one level for all hours, with guessed intervals")
+        notes.append("less than one day of history: constant forecast, with default intervals")
     elif trained.days < _SHORT_DAYS:
-        notes.append(f"only {trained.days} days of history: naive models weigh more and intervals are wider")
+        notes.append(f"only {trained.days} days of history: naive models weighted up, intervals widened")
     if trained.fuel_names and known.fuel_names != trained.fuel_names:
-        notes.append("the generation mix does not name the fuels of the training: forecast without it")
+        notes.append("the generation mix lacks the fuels used in training: forecast without it")
     from_mix = {model.name for model in FROM_MIX} if known.fuel_names != trained.fuel_names else set()
     naive = {model.name for model in ALWAYS}
     usable = [
@@ -125,7 +243,7 @@ def _usable_models(trained: Trained, known: Panel) -> tuple[list[int], tuple[str
     return weighty or usable, tuple(notes)
 
 
-def _spread(known: Panel, history: History, tested: BackTest, weights: Floats) -> Spread:
+def _spread(known: HourPanel, history: SeriesHistory, tested: BackTest, weights: Floats) -> Spread:
     level = _level(history)
     if not tested.names:
         return guessed_spread(level)
@@ -141,11 +259,11 @@ def _error(tested: BackTest, weights: Floats) -> ForecastError:
     return ForecastError(tested.days, tuple(map(float, 100.0 * ours)), tuple(map(float, 100.0 * theirs)))
 
 
-def _trained_on(history: History) -> TrainedOn:
+def _trained_on(history: SeriesHistory) -> TrainedOn:
     return TrainedOn(history.start, history.end, int(usable_hours(history.values).sum()))
 
 
-def _level(history: History) -> float:
+def _level(history: SeriesHistory) -> float:
     """The mean of the last usable hours, a week's worth at most."""
     usable = history.values[usable_hours(history.values)][-7 * HOURS_PER_DAY :]
     return float(usable.mean()) if len(usable) else 0.0

@@ -1,28 +1,150 @@
-"""Who is charged for a hub's energy? Every kWh of the meter goes to the job that held the power, or to nobody by name.
+"""Who is charged for the energy of a hub, and what would the work have emitted without carbon routing?
 
-A job is charged what was measured or modelled for it, times the PUE, and never more. What the meter shows beyond that
-is `unallocated`: shown, and not spread over those who happen to run. Where the pieces exceed the meter, the meter is
-right and all pieces shrink alike. Own power is shared in proportion to energy. Surplus earns nobody a credit.
+Every kWh of the meter goes to the job that held the power, or to none.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import fsum
 
 from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
-from harch.carbon.ledger.charge import Activity, Charge, Factors, Interval, Supply, grams_of, not_negative
-from harch.carbon.ledger.naive import HomeConditions, NaiveQuestion, naive_run
+from harch.carbon.ledger.charge import Activity, Charge, Factors, Grams, Interval, Naive, Supply, grams_of, not_negative
 from harch.carbon.values import Evidence
 
+# What would this piece of work have emitted without carbon routing? At its home hub, started at once, same renewables.
+#
+# The home hub's plants are shared in proportion with its other own work, as in the ledger. Guests are left out of that
+# work: without routing they would not have been there. No fixed baseline is ever used; where the home hub's
+# conditions of
+# that time are not known, there is no answer, and the charge says why.
+
+
+AS_IT_RAN = "naive-1: home hub, immediate start; same as the actual run"
+MODELLED = "naive-1: home hub, immediate start, on-site power shared with the hub's other work"
+HELD = "naive-1: home hub, immediate start, never suspended, so nothing held"
+
+AT_ONCE = timedelta(minutes=5)  # waiting for a free GPU or the next round is no deferral
+
+
+class HomeConditions(Struct, frozen=True, kw_only=True):
+    """A hub as it was observed over the time when the work would have run there."""
+
+    own_load_kwh: float  # at the meter, of its other own work and idle power; neither guests nor this job
+    onsite_available_kwh: float
+    ppa_share: float  # of what the grid delivered, what an agreement covered
+    pue: float
+    transmission_loss: float
+    factors: Factors
+
+    def __post_init__(self) -> None:
+        for number in (self.own_load_kwh, self.onsite_available_kwh, self.ppa_share, self.transmission_loss):
+            not_negative("conditions", number)
+        not_negative("PUE above 1", self.pue - 1)
+        not_negative("share not covered by agreements", 1 - self.ppa_share)
+
+
+def conditions_of(charges: Sequence[Charge], *, job: str, duration: timedelta) -> HomeConditions:
+    """A hub's conditions for `duration`, from all its charges of the interval in which the work would have begun."""
+    first = charges[0]
+    others = [charge for charge in charges if charge.home == charge.hub and charge.job != job]
+    from_grid_kwh = fsum(charge.supply.grid_kwh + charge.supply.ppa_kwh for charge in charges)
+    scale = duration / first.interval.duration
+    return HomeConditions(
+        own_load_kwh=fsum(charge.supply.kwh for charge in others) * scale,
+        onsite_available_kwh=first.hub_onsite_kwh * scale,
+        ppa_share=min(1.0, fsum(charge.supply.ppa_kwh for charge in charges) / from_grid_kwh) if from_grid_kwh else 0.0,
+        pue=first.pue,
+        transmission_loss=first.transmission_loss,
+        factors=first.factors,
+    )
+
+
+class NaiveQuestion(Struct, frozen=True, kw_only=True):
+    """A piece of work as it ran."""
+
+    hub: str
+    home: str
+    interval: Interval
+    submitted_at: datetime
+    ran_s_before: float
+    running_share: float  # of its energy; the rest went into GPUs that it held while suspended
+    it_kwh: float
+    supply: Supply
+    factors: Factors
+    grams: Grams
+    evidence: Evidence
+
+
+def naive_start(submitted_at: datetime, ran_s_before: float) -> datetime:
+    """When this piece would have run if the job had started at once: so far into the job it already was."""
+    return submitted_at + timedelta(seconds=ran_s_before)
+
+
+def naive_run(question: NaiveQuestion, conditions: HomeConditions | None) -> tuple[Naive | None, str]:
+    """The naive run, or None and why."""
+    start = naive_start(question.submitted_at, question.ran_s_before)
+    ran = question.running_share
+    if ran <= 0:
+        return _like(question, start, 0.0, HELD), ""
+    if question.home == question.hub and question.interval.start - start <= AT_ONCE:
+        return _like(question, start, ran, AS_IT_RAN), ""
+    if conditions is None:
+        return None, f"the conditions at {question.home} at {start:%Y-%m-%dT%H:%MZ} are not known"
+    if conditions.factors.kinds != question.factors.kinds:
+        return None, f"the factors at {question.home} differ in kind from the billed ones"
+    supply = _supply_at(conditions, question.it_kwh * ran * conditions.pue)
+    return (
+        Naive(
+            home=question.home,
+            start=start,
+            supply=supply,
+            grid=conditions.factors.grid,
+            grams=grams_of(supply, conditions.factors, conditions.transmission_loss),
+            evidence=Evidence.ESTIMATED,
+            method=MODELLED,
+        ),
+        "",
+    )
+
+
+def _supply_at(conditions: HomeConditions, kwh: float) -> Supply:
+    load_kwh = conditions.own_load_kwh + kwh
+    onsite_kwh = kwh * min(1.0, conditions.onsite_available_kwh / load_kwh) if load_kwh > 0 else 0.0
+    ppa_kwh = (kwh - onsite_kwh) * conditions.ppa_share
+    return Supply(grid_kwh=max(0.0, kwh - onsite_kwh - ppa_kwh), onsite_kwh=onsite_kwh, ppa_kwh=ppa_kwh)
+
+
+def _like(question: NaiveQuestion, start: datetime, share: float, method: str) -> Naive:
+    """So much of what it really took."""
+    return Naive(
+        home=question.home,
+        start=start,
+        supply=question.supply.share(share),
+        grid=question.factors.grid,
+        grams=question.grams.share(share),
+        evidence=question.evidence,
+        method=method,
+    )
+
+
+# Who is charged for a hub's energy? Every kWh of the meter goes to the job that held the power, or to nobody by name.
+#
+# A job is charged what was measured or modelled for it, times the PUE, and never more. What the meter shows beyond that
+# is `unallocated`: shown, and not spread over those who happen to run. Where the pieces exceed the meter, the meter is
+# right and all pieces shrink alike. Own power is shared in proportion to energy. Surplus earns nobody a credit.
+
+
 BALANCE_REL_MAX = 1e-6  # charges of an interval over its meter, minus 1
-REMAINDER = "what the hub's energy exceeds the charges of all jobs by"
+REMAINDER = "energy of the hub beyond the charges of all jobs"
 
 
-class HubEnergy(Struct, frozen=True, kw_only=True):
+class HubEnergyUse(Struct, frozen=True, kw_only=True):
     """What a hub used in one interval, by its meter or by a model, and where that came from."""
 
     kwh: float
@@ -40,7 +162,7 @@ class HubEnergy(Struct, frozen=True, kw_only=True):
         not_negative("PUE above 1", self.pue - 1)
         slack = 1e-9 * self.kwh
         if self.onsite_kwh > self.onsite_available_kwh + slack or self.onsite_kwh + self.ppa_kwh > self.kwh + slack:
-            raise ValueError("more own or contracted kWh than were made or used: surplus is not charged to anybody")
+            raise ValueError("more own or contracted kWh than produced or used: surplus is not charged")
 
     @property
     def supply(self) -> Supply:
@@ -70,7 +192,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
         not_negative("IT energy beyond that of held GPUs", self.it_kwh - self.holding_it_kwh)
         not_negative("time run", self.ran_s_before)
         if not self.job:
-            raise ValueError("an allocation is held by a job")
+            raise ValueError("an allocation needs a job")
 
     @property
     def running_share(self) -> float:
@@ -79,7 +201,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
 
 def account(
-    interval: Interval, hub: str, energy: HubEnergy, allocations: Sequence[Allocation], factors: Factors
+    interval: Interval, hub: str, energy: HubEnergyUse, allocations: Sequence[Allocation], factors: Factors
 ) -> tuple[Charge, ...]:
     """One charge per job, in their order, and one for what nobody held. Together they are exactly the hub's energy."""
     if len({allocation.job for allocation in allocations}) != len(allocations):
@@ -102,7 +224,7 @@ def check_balance(charges: Sequence[Charge]) -> None:
 
 
 def _job_charge(
-    interval: Interval, hub: str, energy: HubEnergy, allocation: Allocation, factors: Factors, scale: float
+    interval: Interval, hub: str, energy: HubEnergyUse, allocation: Allocation, factors: Factors, scale: float
 ) -> Charge:
     it_kwh = allocation.it_kwh * scale
     kwh = it_kwh * energy.pue
@@ -150,7 +272,7 @@ def _job_charge(
     )
 
 
-def _unallocated(interval: Interval, hub: str, energy: HubEnergy, factors: Factors, kwh: float) -> Charge:
+def _unallocated(interval: Interval, hub: str, energy: HubEnergyUse, factors: Factors, kwh: float) -> Charge:
     supply = _share(energy, kwh)
     return Charge(
         hub=hub,
@@ -177,6 +299,6 @@ def _unallocated(interval: Interval, hub: str, energy: HubEnergy, factors: Facto
     )
 
 
-def _share(energy: HubEnergy, kwh: float) -> Supply:
+def _share(energy: HubEnergyUse, kwh: float) -> Supply:
     """In proportion to energy: nobody's kWh are greener than a neighbour's at the same moment."""
     return energy.supply.share(kwh / energy.kwh if energy.kwh > 0 else 0.0)

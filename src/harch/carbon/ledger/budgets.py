@@ -4,6 +4,8 @@ A budget is kept by one method, by location unless stated otherwise, own plants 
 budget by location cannot be paid with grams by contract.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -13,14 +15,14 @@ from datetime import UTC, datetime
 
 from harch.base.errors import HarchError
 from harch.carbon.ledger.chain import LedgerRow
-from harch.carbon.ledger.totals import totals
+from harch.carbon.ledger.report import totals
 from harch.carbon.values import CarbonIntensity, Emissions, Energy, Method, Power
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class SpentCarbon:
     """By one tenant in one month, up to the last row."""
 
     tenant: str
@@ -54,18 +56,18 @@ def month_bounds(month: str) -> tuple[datetime, datetime]:
     """The first moment of a month such as `2026-03`, and the first after it. Raises E0201."""
     found = _MONTH.fullmatch(month)
     if found is None or found[1] == "0000" or month == "9999-12":
-        raise HarchError("E0201", f"`{month[:20]}` is no month", hint="write it like `2026-03`", field="month")
+        raise HarchError("E0201", f"`{month[:20]}` is not a month", hint="write it like `2026-03`", field="month")
     year, number = int(found[1]), int(found[2])
     following = (year + 1, 1) if number == 12 else (year, number + 1)
     return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
 
 
-def spent(rows: Iterable[LedgerRow], tenant: str, month: str, method: Method = Method.LOCATION) -> Spent:
+def spent(rows: Iterable[LedgerRow], tenant: str, month: str, method: Method = Method.LOCATION) -> SpentCarbon:
     """From rows that count. Those of other tenants and months are left out."""
     month_bounds(month)
     own = [row for row in rows if row.charge.tenant == tenant and row.charge.interval.month == month]
     found = totals(own)
-    return Spent(
+    return SpentCarbon(
         tenant=tenant,
         month=month,
         energy=found.energy,

@@ -1,12 +1,14 @@
-"""What did one job cost at one hub in one interval? Energy, factors, grams by each method, the naive run.
+"""What did one job cost at one hub in one interval?
 
-Grams by location and by contract are two answers to one question. They are handed out typed, so that adding them
-raises `KindsMixed`; only the plain numbers are stored.
+Energy, factors, grams by location, by contract and of own plants side by side, and the naive run.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -14,11 +16,11 @@ from math import isfinite
 
 from msgspec import Struct
 
-from harch.carbon.ledger.footprint import Footprint
 from harch.carbon.values import (
     Basis,
     CarbonIntensity,
     Emissions,
+    EmissionScope,
     Energy,
     Evidence,
     IntensityKind,
@@ -26,8 +28,69 @@ from harch.carbon.values import (
     Method,
     Quantity,
     Reading,
-    Scope,
 )
+
+# How much carbon, by which method? Grams by location, by contract and of own plants side by side, never in one sum.
+#
+# Own plants are counted alike by both methods, so a total is "by location, with own plants" or "by contract, with own
+# plants". There is no total of all three: it would count the power from the grid twice.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Emissions by each method."""
+
+    location: Emissions
+    market: Emissions
+    onsite: Emissions
+
+    def __post_init__(self) -> None:
+        for emissions, method in (
+            (self.location, Method.LOCATION),
+            (self.market, Method.MARKET),
+            (self.onsite, Method.ONSITE),
+        ):
+            if emissions.of.method is not method:
+                raise KindsMixed(f"`{emissions}` is not emissions by {method}")
+
+    def __add__(self, other: Footprint) -> Footprint:
+        return Footprint(
+            location=self.location + other.location,
+            market=self.market + other.market,
+            onsite=self.onsite + other.onsite,
+        )
+
+    def __sub__(self, other: Footprint) -> Footprint:
+        return Footprint(
+            location=self.location - other.location,
+            market=self.market - other.market,
+            onsite=self.onsite - other.onsite,
+        )
+
+    def __mul__(self, share: float) -> Footprint:
+        return Footprint(location=self.location * share, market=self.market * share, onsite=self.onsite * share)
+
+    def total(self, method: Method) -> Emissions:
+        """By location or by contract, own plants included. What is on-site alone is `onsite`."""
+        if method is Method.ONSITE:
+            raise KindsMixed("own plants have no total of their own: they are part of the location and contract totals")
+        grid = self.location if method is Method.LOCATION else self.market
+        return grid.with_number(grid.g + self.onsite.g)
+
+
+def no_footprint(scope: EmissionScope = EmissionScope.LIFECYCLE, basis: Basis = Basis.AVERAGE) -> Footprint:
+    return Footprint(
+        location=Emissions(0.0, IntensityKind(basis, scope, Method.LOCATION)),
+        market=Emissions(0.0, IntensityKind(Basis.AVERAGE, scope, Method.MARKET)),
+        onsite=Emissions(0.0, IntensityKind(Basis.AVERAGE, scope, Method.ONSITE)),
+    )
+
+
+# What did one job cost at one hub in one interval? Energy, factors, grams by each method, the naive run.
+#
+# Grams by location and by contract are two answers to one question. They are handed out typed, so that adding them
+# raises `KindsMixed`; only the plain numbers are stored.
+
 
 INTERVAL_MAX = timedelta(hours=1)  # intensities are hourly: over longer times a mean would hide who ran when
 
@@ -40,12 +103,12 @@ class Interval(Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.start.utcoffset() != timedelta(0) or self.end.utcoffset() != timedelta(0):
-            raise ValueError("the times of an interval are in UTC")
+            raise ValueError("interval times must be in UTC")
         if self.start.microsecond or self.end.microsecond:
-            raise ValueError("an interval begins and ends with a whole second: the store keeps no smaller times")
+            raise ValueError("an interval must begin and end on a whole second")
         hour = self.start.replace(minute=0, second=0, microsecond=0)
         if not self.start < self.end <= hour + INTERVAL_MAX:
-            raise ValueError(f"no interval inside one hour: {self.start} to {self.end}")
+            raise ValueError(f"not an interval within one hour: {self.start} to {self.end}")
 
     @property
     def duration(self) -> timedelta:
@@ -59,7 +122,7 @@ class Interval(Struct, frozen=True, gc=False):
 def intervals(start: datetime, end: datetime, step: timedelta = INTERVAL_MAX) -> Iterator[Interval]:
     """The intervals from `start` to `end`: no longer than `step`, and cut at every full hour."""
     if step <= timedelta(0):
-        raise ValueError("a step is longer than nothing")
+        raise ValueError("a step must be longer than 0")
     while start < end:
         hour = start.replace(minute=0, second=0, microsecond=0) + INTERVAL_MAX
         stop = min(start + step, hour, end)
@@ -84,7 +147,7 @@ class Factor(Struct, frozen=True, kw_only=True, gc=False):
 
     g_per_kwh: float
     basis: Basis
-    scope: Scope
+    scope: EmissionScope
     method: Method
     source: str
     evidence: Evidence
@@ -108,8 +171,8 @@ def observed_factor(reading: Reading[Quantity]) -> Factor:
     value = reading.value
     if reading.ahead or not isinstance(value, CarbonIntensity):
         raise KindsMixed(
-            f"`{reading}` is {'a forecast' if reading.ahead else 'no intensity'}, and is not billed",
-            hint="bill the reading that was observed for the time itself",
+            f"`{reading}` is {'a forecast' if reading.ahead else 'not an intensity'}: it cannot be billed",
+            hint="bill the reading observed at that time",
         )
     return Factor(
         g_per_kwh=value.g_per_kwh,
@@ -135,11 +198,11 @@ class Factors(Struct, frozen=True, kw_only=True, gc=False):
         methods = (Method.LOCATION, Method.MARKET, Method.MARKET, Method.ONSITE)
         for factor, method in zip((self.grid, self.residual, self.contract, self.onsite), methods, strict=True):
             if factor.method is not method:
-                raise KindsMixed(f"`{factor.intensity}` from {factor.source} is no factor by {method}")
+                raise KindsMixed(f"`{factor.intensity}` from {factor.source} is not a factor for {method}")
         if len({factor.scope for factor in (self.grid, self.residual, self.contract, self.onsite)}) > 1:
-            raise KindsMixed("the factors of one charge are partly lifecycle, partly direct")
+            raise KindsMixed("the factors of one charge mix lifecycle and direct")
         if self.residual.basis is not self.contract.basis:
-            raise KindsMixed("the factors by contract are partly average, partly marginal")
+            raise KindsMixed("the contract factors mix average and marginal")
 
     @property
     def kinds(self) -> tuple[IntensityKind, ...]:
@@ -252,4 +315,4 @@ class Charge(Struct, frozen=True, kw_only=True, gc=False):
 
 def not_negative(what: str, number: float) -> None:
     if not (isfinite(number) and number >= 0):
-        raise ValueError(f"{what} must be a number of at least 0, not {number}")
+        raise ValueError(f"{what} must be a number, at least 0, not {number}")

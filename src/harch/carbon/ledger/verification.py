@@ -5,6 +5,8 @@ the end, is shown by checkpoints that the audit chain holds. Besides, every inte
 its meter, grams are recomputed from kWh and factors, and nothing may be counted twice.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -14,10 +16,16 @@ from math import fsum, isclose
 from msgspec import Struct
 
 from harch.carbon.ledger.accounting import BALANCE_REL_MAX
-from harch.carbon.ledger.chain import NOT_A_CORRECTION, LedgerHead, LedgerRow, LinkedRow, read_row_line
+from harch.carbon.ledger.chain import (
+    NOT_A_CORRECTION,
+    LedgerCheckpoint,
+    LedgerHead,
+    LedgerRow,
+    LinkedRow,
+    read_row_line,
+)
 from harch.carbon.ledger.charge import Charge, grams_of
-from harch.carbon.ledger.checkpoints import LedgerCheckpoint
-from harch.sovereignty.audit.verification import Finding, Tampering
+from harch.sovereignty.audit.verification import AuditFinding, Tampering
 
 
 class LedgerOutcome(Struct, frozen=True, kw_only=True):
@@ -27,7 +35,7 @@ class LedgerOutcome(Struct, frozen=True, kw_only=True):
     rows: int
     head: str
     checkpoints: int
-    finding: Finding | None = None
+    finding: AuditFinding | None = None
 
     @property
     def is_sound(self) -> bool:
@@ -46,8 +54,8 @@ class LedgerVerifier:
         self._agreed_at = 0  # the last row that a checkpoint has confirmed
         self._batch: list[LedgerRow] = []  # rows of an interval whose last row has not come yet
         self._current: dict[datetime, set[int]] = {}  # by the start of the interval: the rows that count
-        self._gap: Finding | None = None  # a row is missing: removed, unless it turns up later
-        self._finding: Finding | None = None
+        self._gap: AuditFinding | None = None  # a row is missing: removed, unless it turns up later
+        self._finding: AuditFinding | None = None
 
     def take(self, line: bytes) -> LedgerRow | None:
         """The row if it is good so far; None for a bad one and for all that follow."""
@@ -56,15 +64,15 @@ class LedgerVerifier:
         linked = read_row_line(line)
         if self._gap is not None:
             if linked is not None and linked.row.seq == self._gap.seq:
-                self._found(linked.row.seq, Tampering.REORDERED, "it stands further down")
+                self._found(linked.row.seq, Tampering.REORDERED, "found further down")
             return None
         if linked is None:
             whole = line.endswith(b"\n")
             kind = Tampering.EDITED if whole else Tampering.TRUNCATED
-            detail = "the line is not what was hashed" if whole else "the last line is cut off"
+            detail = "the line does not match its hash" if whole else "the last line is cut off"
             self._found(self._head.seq + 1, kind, detail)
             return None
-        for check in (self._check_place, self._check_figures, self._check_interval, self._check_kept):
+        for check in (self._check_place, self._check_values, self._check_interval, self._check_kept):
             check(linked)
             if not self._is_good_so_far():
                 return None
@@ -84,24 +92,24 @@ class LedgerVerifier:
     def _check_place(self, linked: LinkedRow) -> None:
         row, expected = linked.row, self._head.seq + 1
         if row.seq < expected:
-            self._found(row.seq, Tampering.INSERTED, f"row {row.seq} stands here a second time")
+            self._found(row.seq, Tampering.INSERTED, f"row {row.seq} is duplicated here")
         elif row.seq > expected:
-            self._gap = Finding(seq=expected, kind=Tampering.REMOVED, detail=f"row {row.seq} stands in its place")
+            self._gap = AuditFinding(seq=expected, kind=Tampering.REMOVED, detail=f"row {row.seq} is in its place")
         elif row.prev != self._head.hash:
             # The line is whole and says what came before it; so what came before it was changed.
-            self._found(max(1, expected - 1), Tampering.EDITED, f"row {expected} was linked to another one")
+            self._found(max(1, expected - 1), Tampering.EDITED, f"row {expected} was linked to a different row")
         elif expected == 1:
             self._hub = row.charge.hub
             for kept in self._offered:
                 if kept.hub == self._hub:
                     self._kept.setdefault(kept.seq, []).append(kept)
         elif row.charge.hub != self._hub:
-            self._found(row.seq, Tampering.INSERTED, f"it belongs to hub {row.charge.hub}, the ledger to {self._hub}")
+            self._found(row.seq, Tampering.INSERTED, f"belongs to hub {row.charge.hub}, the ledger to {self._hub}")
 
-    def _check_figures(self, linked: LinkedRow) -> None:
+    def _check_values(self, linked: LinkedRow) -> None:
         charge = linked.row.charge
         if not _grams_agree(charge):
-            self._found(linked.row.seq, Tampering.REWRITTEN, "its grams are not those of its kWh and factors")
+            self._found(linked.row.seq, Tampering.REWRITTEN, "grams do not match kWh and factors")
 
     def _check_interval(self, linked: LinkedRow) -> None:
         """The rows of an interval stand together, what nobody held at their end."""
@@ -121,10 +129,10 @@ class LedgerVerifier:
         if abs(charged_kwh - first.charge.hub_kwh) > BALANCE_REL_MAX * first.charge.hub_kwh:
             return f"the charges from {start} add up to {charged_kwh:.6g} kWh, the meter to {first.charge.hub_kwh:.6g}"
         if len({row.charge.job for row in self._batch}) != len(self._batch):
-            return f"a job is charged twice from {start}"
+            return f"job charged twice from {start}"
         if first.corrects != NOT_A_CORRECTION:
             if {row.corrects for row in self._batch} != self._current.get(start):
-                return f"the correction from {start} does not replace exactly the rows that counted"
+                return f"the correction from {start} does not replace exactly the rows in effect"
         elif self._head.until is not None and start < self._head.until:
             return f"the time from {start} is charged twice"
         else:
@@ -137,7 +145,7 @@ class LedgerVerifier:
         for kept in self._kept.get(row.seq, ()):
             if kept.hash != linked.hash:
                 first = self._agreed_at + 1
-                detail = f"rows {first} to {row.seq} are not those that the audit chain holds from {kept.at}"
+                detail = f"rows {first} to {row.seq} differ from those in the audit chain of {kept.at}"
                 self._found(first, Tampering.REWRITTEN, detail)
                 return
             self._agreed += 1
@@ -147,21 +155,21 @@ class LedgerVerifier:
     def _is_good_so_far(self) -> bool:
         return self._finding is None and self._gap is None
 
-    def _missing_end(self) -> Finding | None:
+    def _missing_end(self) -> AuditFinding | None:
         last = max(self._kept, default=0)
         if last > self._head.seq:
-            detail = f"the audit chain holds a checkpoint of row {last}"
+            detail = f"the audit chain has a checkpoint of row {last}"
         elif self._batch:
-            detail = f"the interval from {self._batch[0].charge.interval.start} is not complete"
+            detail = f"the interval from {self._batch[0].charge.interval.start} is incomplete"
         elif not self._hub and self._offered:
-            detail = "the ledger is empty, and the audit chain holds checkpoints of it"
+            detail = "the ledger is empty, but the audit chain has checkpoints of it"
         else:
             return None
-        return Finding(seq=self._head.seq + 1, kind=Tampering.TRUNCATED, detail=detail)
+        return AuditFinding(seq=self._head.seq + 1, kind=Tampering.TRUNCATED, detail=detail)
 
     def _found(self, seq: int, kind: Tampering, detail: str) -> None:
         if self._finding is None:
-            self._finding = Finding(seq=seq, kind=kind, detail=detail)
+            self._finding = AuditFinding(seq=seq, kind=kind, detail=detail)
 
 
 def verify_ledger(lines: Iterable[bytes], checkpoints: Iterable[LedgerCheckpoint] = ()) -> LedgerOutcome:
@@ -173,16 +181,16 @@ def verify_ledger(lines: Iterable[bytes], checkpoints: Iterable[LedgerCheckpoint
 
 
 def _grams_agree(charge: Charge) -> bool:
-    said, due = charge.grams, grams_of(charge.supply, charge.factors, charge.transmission_loss)
+    stated, due = charge.grams, grams_of(charge.supply, charge.factors, charge.transmission_loss)
     return all(
         isclose(one, other, rel_tol=BALANCE_REL_MAX, abs_tol=1e-9)
-        for one, other in ((said.location, due.location), (said.market, due.market), (said.onsite, due.onsite))
+        for one, other in ((stated.location, due.location), (stated.market, due.market), (stated.onsite, due.onsite))
     )
 
 
 def _disagreement(first: LedgerRow, row: LedgerRow) -> str:
     if row.charge.interval != first.charge.interval or row.charge.hub_kwh != first.charge.hub_kwh:
-        return "it stands among the rows of another interval"
+        return "found among the rows of another interval"
     if (row.corrects == NOT_A_CORRECTION) != (first.corrects == NOT_A_CORRECTION):
-        return "it stands among corrections and is none, or the other way round"
+        return "a charge among corrections, or a correction among charges"
     return ""

@@ -1,4 +1,9 @@
-"""What may a plan say about one job? Start here or there, wait, stay, move, suspend; with the numbers behind it."""
+"""What may a plan say about one job, and why?
+
+Start here or there, wait, stay, move, suspend; in sentences, with the numbers behind it and what they rest on.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Verb(StrEnum):
+class DecisionKind(StrEnum):
     """What to do now."""
 
     START = "start"
@@ -18,11 +23,11 @@ class Verb(StrEnum):
     REFUSE = "refuse"  # a hard limit leaves no hub and hour
 
 
-class Option(NamedTuple):
+class HubOption(NamedTuple):
     """One hub and start that was weighed. Figures are forecasts. A tuple, because a plan holds tens of thousands."""
 
     hub: str
-    start_h: int
+    start_step: int  # of the outlook, from now
     cost_g: float  # what was compared: grams, shadow prices, money if it counts
     grams: float
     kwh: float
@@ -33,17 +38,17 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CarbonDecision:
     """For one job. `starts_by_h` is the promise: hours from now by which it runs at the latest, whatever the power."""
 
     work_id: str
-    verb: Verb
+    verb: DecisionKind
     hub: str | None
-    start_h: int
+    start_step: int  # of the outlook, from now
     starts_by_h: float
-    chosen: Option | None = None
-    at_once: Option | None = None  # the same job, now, where it is or came in
-    options: tuple[Option, ...] = ()  # the best start at each of the best hubs
+    chosen: HubOption | None = None
+    at_once: HubOption | None = None  # the same job, now, where it is or came in
+    options: tuple[HubOption, ...] = ()  # the best start at each of the best hubs
     move_cost_g: float = 0.0
     room: bool = True  # False: no window has GPUs enough for all of it
     queues: bool = False  # power will not change: if it cannot start, a queue is the place for it

@@ -3,6 +3,8 @@
 One thread, and nothing of it depends on time: the same program gives the same answer.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ OPTIONS = {"simplex_dual_edge_weight_strategy": 1}  # devex: two thirds of the t
 
 
 @dataclass
-class Program:
+class SparseProgram:
     """Minimise cost over columns within bounds; every row lies within bounds too."""
 
     cost: list[Floats] = field(default_factory=list)
@@ -61,7 +63,7 @@ class Solved:
 
 
 def solve(
-    program: Program, *, time_limit_s: float = TIME_LIMIT_S, options: Mapping[str, str | int] = OPTIONS
+    program: SparseProgram, *, time_limit_s: float = TIME_LIMIT_S, options: Mapping[str, str | int] = OPTIONS
 ) -> Solved:
     """Never raises for what the program says: a status that is not optimal is told in `failure`."""
     highspy = _load_highs()
@@ -82,7 +84,7 @@ def solve(
     for option, value in {"output_flag": False, "threads": 1, "time_limit": time_limit_s, **options}.items():
         solver.setOptionValue(option, value)
     if solver.passModel(model) == highspy.HighsStatus.kError:
-        return Solved(failure="HiGHS does not take the program")
+        return Solved(failure="HiGHS rejected the program")
     solver.run()
     status = solver.getModelStatus()
     if status != highspy.HighsModelStatus.kOptimal:

@@ -1,7 +1,10 @@
-"""What does the planner know of the hubs? Hour by hour from now: own power, the grid's intensity, prices, and GPUs.
+"""What does the planner know of the hubs? Step by step from now: own power, the grid's intensity, prices, and GPUs.
 
-Hour 0 begins now. Everything is a forecast, so `rests_on` says whose and whether it was measured or estimated.
+Step 0 begins now, and each lasts `step_h` hours: arrays count in steps, all else in hours, kW and kWh. Everything is a
+forecast, so `rests_on` says whose and whether it was measured or estimated.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ class RestsOn:
         return f"{self.evidence}, {self.source}, {self.kind}"
 
 
-ASSUMED = RestsOn("no source was named")
+ASSUMED = RestsOn("no source named")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HubHours:
-    """One hub. Arrays have one value per hour; powers are of the facility, at the meter."""
+    """One hub. Arrays have one value per step; powers are of the facility, at the meter."""
 
     hub: str
     grid_g_per_kwh: Floats
@@ -45,15 +48,15 @@ class HubHours:
     def __post_init__(self) -> None:
         arrays = [self.grid_g_per_kwh, self.onsite_kw, self.onsite_sd_kw, self.price_per_mwh]
         for values in arrays:
-            if values is not None and (len(values) != self.hours or not np.isfinite(values).all()):
-                raise ValueError(f"forecasts of hub {self.hub} must be finite and of {self.hours} hours")
+            if values is not None and (len(values) != self.steps or not np.isfinite(values).all()):
+                raise ValueError(f"forecasts of hub {self.hub} must be finite and cover {self.steps} steps")
         if (self.onsite_kw < 0).any() or (self.grid_g_per_kwh < 0).any():
             raise ValueError(f"hub {self.hub}: power and intensity cannot be negative")
         if self.pue < 1 or self.transmission_loss < 0:
-            raise ValueError(f"hub {self.hub}: PUE is at least 1, losses at least 0")
+            raise ValueError(f"hub {self.hub}: PUE must be at least 1, losses at least 0")
 
     @property
-    def hours(self) -> int:
+    def steps(self) -> int:
         return len(self.grid_g_per_kwh)
 
     @property
@@ -91,27 +94,30 @@ class Aims:
         return grams + self.g_per_money * hub.price_per_mwh / 1000.0
 
     def onsite_cost(self, hub: HubHours) -> Floats:
-        return np.full(hub.hours, hub.onsite_g_per_kwh)
+        return np.full(hub.steps, hub.onsite_g_per_kwh)
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
-    """All hubs and pools over the same hours."""
+class PowerOutlook:
+    """All hubs and pools over the same steps."""
 
     hubs: tuple[HubHours, ...]
     pools: tuple[Pool, ...]
     aims: Aims = field(default_factory=Aims)
+    step_h: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.hubs or len({hub.hours for hub in self.hubs}) != 1:
-            raise ValueError("an outlook needs hubs, all with the same number of hours")
+        if not self.hubs or len({hub.steps for hub in self.hubs}) != 1:
+            raise ValueError("an outlook needs hubs, all with the same number of steps")
+        if not self.step_h > 0:
+            raise ValueError("a step lasts some time")
         known = {hub.hub for hub in self.hubs}
         if any(pool.hub not in known for pool in self.pools):
-            raise ValueError("a pool of GPUs stands at a hub without forecasts")
+            raise ValueError("a GPU pool is at a hub without forecasts")
 
     @property
-    def hours(self) -> int:
-        return self.hubs[0].hours
+    def steps(self) -> int:
+        return self.hubs[0].steps
 
     def index(self) -> dict[str, int]:
         return {hub.hub: row for row, hub in enumerate(self.hubs)}

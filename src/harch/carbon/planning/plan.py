@@ -1,8 +1,10 @@
 """What should happen now, everywhere? Forecasts, waiting and running work in; one plan out, to print, test or refuse.
 
-Steps, in this order: what runs is booked where it runs; the linear program spreads classes over hubs and hours; running
+Steps, in this order: what runs is booked where it runs; the linear program spreads classes over hubs and time; running
 work moves if that pays; then every waiting job gets its hub and hour, least slack first.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -13,14 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harch.carbon.planning.book import Book
-from harch.carbon.planning.decisions import Decision
-from harch.carbon.planning.dispatch import dispatch
-from harch.carbon.planning.limits import Budgets
-from harch.carbon.planning.moves import MoveRules, plan_moves
-from harch.carbon.planning.outlook import Floats, Outlook
+from harch.carbon.planning.capacity import CapacityLedger
+from harch.carbon.planning.decisions import CarbonDecision
+from harch.carbon.planning.dispatch import Budgets, MoveRules, dispatch, plan_moves
+from harch.carbon.planning.outlook import Floats, PowerOutlook
 from harch.carbon.planning.program import ClassPlan, plan_classes
-from harch.carbon.planning.work import Demand, FlexibleWork, classes_of
+from harch.carbon.planning.work import FlexibleWork, WorkDemand, classes_of
 
 
 class Announced(NamedTuple):
@@ -29,7 +29,7 @@ class Announced(NamedTuple):
     hub: str
     model: str
     gpus: float
-    start_h: int
+    start_step: int  # of the outlook, from now
     hours: float
 
 
@@ -37,18 +37,18 @@ class Announced(NamedTuple):
 class CarbonPlan:
     """Decisions for jobs, quotas and shadow prices for classes, and the book, which can weigh what comes meanwhile."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[CarbonDecision, ...]
     classes: ClassPlan
-    book: Book
+    book: CapacityLedger
     notes: tuple[str, ...] = field(default_factory=tuple)
 
-    def of(self, work_id: str) -> Decision | None:
+    def of(self, work_id: str) -> CarbonDecision | None:
         return next((one for one in self.decisions if one.work_id == work_id), None)
 
 
 def plan_carbon(
-    outlook: Outlook,
-    demand: Demand,
+    outlook: PowerOutlook,
+    demand: WorkDemand,
     running: Iterable[FlexibleWork],
     *,
     budgets: Budgets | None = None,
@@ -65,8 +65,10 @@ def plan_carbon(
     busy_kw, gpus_free = booked(outlook, running, announced)
     if classes is None:
         kept = {pool.key: gpus_free[pool.key] - pool.gpus_kept for pool in outlook.pools}
-        classes = plan_classes(outlook, classes_of(demand, outlook.hours), busy_kw=busy_kw, gpus_free=kept)
-    book = Book(outlook, busy_kw, gpus_free)
+        classes = plan_classes(
+            outlook, classes_of(demand, outlook.steps, outlook.step_h), busy_kw=busy_kw, gpus_free=kept
+        )
+    book = CapacityLedger(outlook, busy_kw, gpus_free)
     book.heed(classes)
     moved = plan_moves(running, book, budgets, moves) if moves is not None else ()
     decisions = moved + dispatch(demand.waiting, book, budgets)
@@ -74,23 +76,23 @@ def plan_carbon(
 
 
 def booked(
-    outlook: Outlook, running: Iterable[FlexibleWork], announced: Iterable[Announced] = ()
+    outlook: PowerOutlook, running: Iterable[FlexibleWork], announced: Iterable[Announced] = ()
 ) -> tuple[Floats, Mapping[tuple[str, str], Floats]]:
-    """Power that running and announced work draws by hub and hour, and the GPUs that it leaves by pool."""
-    rows, hours = outlook.index(), outlook.hours
-    busy_kw = np.zeros((len(outlook.hubs), hours))
-    gpus_free = {pool.key: np.full(hours, float(pool.gpus)) for pool in outlook.pools}
+    """Power that running and announced work draws by hub and step, and the GPUs that it leaves by pool."""
+    rows, steps, step_h = outlook.index(), outlook.steps, outlook.step_h
+    busy_kw = np.zeros((len(outlook.hubs), steps))
+    gpus_free = {pool.key: np.full(steps, float(pool.gpus)) for pool in outlook.pools}
     by_pool: defaultdict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for work in running:
-        by_pool[work.running_at or "", work.model].append((work.gpus, 0.0, work.hours_left))
+        by_pool[work.running_at or "", work.model].append((work.gpus, 0.0, work.hours_left / step_h))
     for one in announced:
-        if 0 <= one.start_h < hours:
-            by_pool[one.hub, one.model].append((one.gpus, one.start_h, one.start_h + one.hours))
-    hour = np.arange(hours)
+        if 0 <= one.start_step < steps:
+            by_pool[one.hub, one.model].append((one.gpus, one.start_step, one.start_step + one.hours / step_h))
+    step = np.arange(steps)
     for pool in outlook.pools:
         if pool.key in by_pool:
             gpus, starts, ends = np.array(by_pool[pool.key], dtype=np.float64).T
-            held = gpus @ (np.clip(ends[:, None] - hour, 0.0, 1.0) * (hour >= starts[:, None]))
+            held = gpus @ (np.clip(ends[:, None] - step, 0.0, 1.0) * (step >= starts[:, None]))
             row = rows[pool.hub]
             busy_kw[row] += held * pool.kw_per_gpu * outlook.hubs[row].pue
             gpus_free[pool.key] -= held
@@ -100,7 +102,7 @@ def booked(
 def _notes(classes: ClassPlan) -> tuple[str, ...]:
     notes = []
     if classes.failure:
-        notes.append(f"planned job by job, without the view over classes: {classes.failure}")
+        notes.append(f"planned job by job, not by class: {classes.failure}")
     if classes.late_gpu_hours > 1e-6:
-        notes.append(f"{classes.late_gpu_hours:.1f} GPU-hours cannot be done when they are due")
+        notes.append(f"{classes.late_gpu_hours:.1f} GPU-hours cannot be done in time")
     return tuple(notes)

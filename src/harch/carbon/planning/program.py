@@ -1,9 +1,11 @@
-"""How much of each class runs where and when? The linear program over classes, hubs and hours, and its shadow prices.
+"""How much of each class runs where and when? The linear program over classes, hubs and time, and its shadow prices.
 
 Variables are GPU-hours of a class in a pool during a step, kWh from the grid and from on site per hub and step, and the
 cumulative work of a class as a bounded variable. A variable exists only where the class may run: no pin can be broken,
 because there is nothing to break it with. Work that cannot be done when it is due is done later at a reported penalty.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -12,20 +14,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harch.carbon.planning.linear import Index, Program, solve
-from harch.carbon.planning.outlook import Floats, Outlook
+from harch.carbon.planning.linear import Index, SparseProgram, solve
+from harch.carbon.planning.outlook import Floats, PowerOutlook
 from harch.carbon.planning.work import ClassKey, JobClass
 
-# Near hours are planned one by one. Far ones are only there so that near ones know what can wait.
-STEP_HOURS = ((8, 1), (16, 2), (48, 4), (96, 12))
+# Near steps are planned one by one. Far ones are only there so that near ones know what can wait: until which, so many
+# together.
+STEPS_TOGETHER = ((8, 1), (16, 2), (48, 4), (96, 12))
 LATE_G_PER_GPU_HOUR = 20_000.0  # far above what any grid emits for a GPU-hour: late work is a last resort
 
 
 @dataclass(frozen=True, eq=False)
 class ClassPlan:
-    """The solution, spread evenly over the hours of each step."""
+    """The solution, one value per step of the outlook."""
 
-    quotas: Mapping[tuple[ClassKey, str], Floats] = field(default_factory=dict)  # GPUs per hour, by class and hub
+    quotas: Mapping[tuple[ClassKey, str], Floats] = field(default_factory=dict)  # GPUs, by class and hub
     hub_g_per_kwh: Mapping[str, Floats] = field(default_factory=dict)  # what one kWh more costs there and then
     pool_g_per_gpu_hour: Mapping[tuple[str, str], Floats] = field(default_factory=dict)  # what one GPU more would save
     to_come: Mapping[ClassKey, float] = field(default_factory=dict)  # of a class, the share that is only expected
@@ -35,26 +38,30 @@ class ClassPlan:
     failure: str = ""
 
 
-def steps_of(hours: int) -> Floats:
-    """Lengths of the steps that make up so many hours."""
+def spans_of(steps: int) -> Floats:
+    """How many steps are planned together, from now until so many."""
     lengths: list[int] = []
     done = 0
-    for until, length in STEP_HOURS:
-        while done < min(until, hours):
-            lengths.append(min(length, hours - done))
+    for until, length in STEPS_TOGETHER:
+        while done < min(until, steps):
+            lengths.append(min(length, steps - done))
             done += lengths[-1]
-    if done < hours:
-        lengths.append(hours - done)
+    if done < steps:
+        lengths.append(steps - done)
     return np.array(lengths, dtype=np.float64)
 
 
 def plan_classes(
-    outlook: Outlook, classes: tuple[JobClass, ...], *, busy_kw: Floats, gpus_free: Mapping[tuple[str, str], Floats]
+    outlook: PowerOutlook,
+    classes: tuple[JobClass, ...],
+    *,
+    busy_kw: Floats,
+    gpus_free: Mapping[tuple[str, str], Floats],
 ) -> ClassPlan:
-    """The best spread. `busy_kw` [hub, hour] is drawn by what runs already, `gpus_free` what it leaves, by pool."""
-    lengths = steps_of(outlook.hours)
-    first_hours = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    model = _Model(outlook, lengths, first_hours)
+    """The best spread. `busy_kw` [hub, step] is drawn by what runs already, `gpus_free` what it leaves, by pool."""
+    lengths = spans_of(outlook.steps)
+    first_steps = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    model = _Model(outlook, lengths, first_steps)
     model.add_power(busy_kw)
     model.add_pools(gpus_free)
     for one in classes:
@@ -67,30 +74,31 @@ def plan_classes(
 class _Model:
     """The program while it is written down. Rows of power and pools first, then classes one by one."""
 
-    def __init__(self, outlook: Outlook, lengths: Floats, first_hours: Index) -> None:
-        self._outlook, self._lengths, self._first = outlook, lengths, first_hours
+    def __init__(self, outlook: PowerOutlook, lengths: Floats, first_steps: Index) -> None:
+        self._outlook, self._lengths, self._first = outlook, lengths, first_steps
+        self._hours = lengths * outlook.step_h
         self._hub_row = outlook.index()
-        self._program = Program()
+        self._program = SparseProgram()
         self._pools = {pool.key: pool for pool in outlook.pools}
         self.quotas: dict[tuple[ClassKey, str], Index] = {}
         self._to_come: dict[ClassKey, float] = {}
         self._gpus_expected: dict[ClassKey, float] = {}
         self._late: list[Index] = []
 
-    def _mean(self, hourly: Floats) -> Floats:
-        sums: Floats = np.add.reduceat(hourly, self._first, axis=-1)
+    def _mean(self, by_step: Floats) -> Floats:
+        sums: Floats = np.add.reduceat(by_step, self._first, axis=-1)
         return sums / self._lengths
 
     def add_power(self, busy_kw: Floats) -> None:
-        """Per hub and step: what runs draws from on site as far as the forecast goes, and from the grid."""
+        """Per hub and span: what runs draws from on site as far as the forecast goes, and from the grid."""
         hubs, aims, program = self._outlook.hubs, self._outlook.aims, self._program
         grid_cost = np.array([self._mean(aims.grid_cost(hub)) for hub in hubs])
         onsite_cost = np.array([self._mean(aims.onsite_cost(hub)) for hub in hubs])
-        onsite_kwh = np.array([self._mean(hub.onsite_kw) for hub in hubs]) * self._lengths
+        onsite_kwh = np.array([self._mean(hub.onsite_kw) for hub in hubs]) * self._hours
         none, endless = np.zeros_like(grid_cost), np.full_like(grid_cost, np.inf)
         grid = program.add_columns(grid_cost, none, endless)
         onsite = program.add_columns(onsite_cost, none, onsite_kwh)
-        busy_kwh = self._mean(busy_kw) * self._lengths
+        busy_kwh = self._mean(busy_kw) * self._hours
         self._power = program.add_rows(busy_kwh, busy_kwh)
         program.enter(self._power, grid, 1.0)
         program.enter(self._power, onsite, 1.0)
@@ -98,11 +106,11 @@ class _Model:
     def add_pools(self, gpus_free: Mapping[tuple[str, str], Floats]) -> None:
         self._pool_rows: dict[tuple[str, str], Index] = {}
         for key in self._pools:
-            room = np.maximum(self._mean(gpus_free[key]), 0.0) * self._lengths
+            room = np.maximum(self._mean(gpus_free[key]), 0.0) * self._hours
             self._pool_rows[key] = self._program.add_rows(np.full_like(room, -np.inf), room)
 
     def add_class(self, one: JobClass) -> None:
-        """Its GPU-hours per allowed hub, and how much of it is done by the end of each step."""
+        """Its GPU-hours per allowed hub, and how much of it is done by the end of each span."""
         program, count = self._program, len(self._lengths)
         none, endless = np.zeros(count), np.full(count, np.inf)
         ends = (self._first + self._lengths - 1).astype(np.int64)
@@ -136,15 +144,15 @@ class _Model:
         found = solve(self._program)
         if found.failure:
             return ClassPlan(failure=found.failure)
-        hourly = np.repeat(np.arange(len(self._lengths)), self._lengths.astype(np.int64))
+        span_of = np.repeat(np.arange(len(self._lengths)), self._lengths.astype(np.int64))
 
-        def spread(per_step: Floats) -> Floats:
-            return per_step[hourly]
+        def spread(per_span: Floats) -> Floats:
+            return per_span[span_of]
 
         late = [found.values[columns] for columns in self._late]
         return ClassPlan(
             quotas={
-                key: spread(np.maximum(found.values[columns], 0.0) / self._lengths)
+                key: spread(np.maximum(found.values[columns], 0.0) / self._hours)
                 for key, columns in self.quotas.items()
             },
             hub_g_per_kwh={

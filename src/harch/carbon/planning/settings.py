@@ -1,5 +1,7 @@
 """What may an operator set about planning? Which work is planned, how often, how many moves, and budgets of grams."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ _Kg = Annotated[float, Meta(ge=0, le=1e12)]
 class AppliesTo(StrEnum):
     """Whose start the plan may put off or send elsewhere."""
 
-    ASKED = "asked"  # work that says so itself
+    REQUESTED = "asked"  # work that says so itself
     ALL = "all"  # all work of the class training that does not opt out; it still waits only for slack that it gives
     NONE = "none"  # nobody's; limits and budgets hold all the same
 
@@ -26,7 +28,7 @@ class AppliesTo(StrEnum):
 class PlanningEntry(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """The table `[planning]` of the carbon file."""
 
-    applies_to: AppliesTo = AppliesTo.ASKED
+    applies_to: AppliesTo = AppliesTo.REQUESTED
     every_s: Annotated[float, Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX)] = 300.0
     step_s: Annotated[float, Meta(ge=1, le=3600)] = 3600.0  # the steps of a plan; forecasts change by the hour
     moves_per_hour: Annotated[int, Meta(ge=0, le=1000)] = 4

@@ -4,6 +4,8 @@ A class is all work that may run at the same hubs on the same GPU model. Allowed
 sovereignty; nothing here ever widens it.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -51,7 +53,7 @@ class ClassKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedWork:
     """Work of a class that has not come yet: how much per hour, how long each lasts, how long it may wait."""
 
     gpu_hours_per_hour: float
@@ -61,7 +63,7 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class JobClass:
-    """Cumulative GPU-hours by the end of each hour: at least `due` are done, no more than `available` can be."""
+    """Cumulative GPU-hours by the end of each step: at least `due` are done, no more than `available` can be."""
 
     key: ClassKey
     due: Floats
@@ -72,7 +74,7 @@ class JobClass:
 
     def __post_init__(self) -> None:
         if (self.due > self.available + 1e-9).any():
-            raise ValueError(f"class {self.key} is due before it is there")
+            raise ValueError(f"class {self.key} is due before it arrives")
 
 
 @dataclass
@@ -85,26 +87,26 @@ class _Sum:
 
 
 @dataclass(frozen=True)
-class Demand:
+class WorkDemand:
     """Everything that is to be planned: jobs that are here, and what is expected of each class."""
 
     waiting: tuple[FlexibleWork, ...]
-    expected: dict[ClassKey, Expected] = field(default_factory=dict)
+    expected: dict[ClassKey, ExpectedWork] = field(default_factory=dict)
 
 
-def classes_of(demand: Demand, hours: int) -> tuple[JobClass, ...]:
+def classes_of(demand: WorkDemand, steps: int, step_h: float = 1.0) -> tuple[JobClass, ...]:
     """Here and to come, in one pass over the jobs: a class of thousands is as small as one of two."""
-    sums: defaultdict[ClassKey, _Sum] = defaultdict(lambda: _Sum(np.zeros(hours), np.zeros(hours)))
-    ends = np.arange(1, hours + 1, dtype=np.float64)
-    for key, works in _by_class(demand.waiting).items():
-        gpus = np.array([work.gpus for work in works], dtype=np.float64)
-        lasts = np.array([work.hours_left for work in works])
-        waits = np.array([work.wait_h_max for work in works])
+    sums: defaultdict[ClassKey, _Sum] = defaultdict(lambda: _Sum(np.zeros(steps), np.zeros(steps)))
+    ends = step_h * np.arange(1, steps + 1, dtype=np.float64)
+    for key, members in _by_class(demand.waiting).items():
+        gpus = np.array([work.gpus for work in members], dtype=np.float64)
+        lasts = np.array([work.hours_left for work in members])
+        waits = np.array([work.wait_h_max for work in members])
         total = sums[key]
         # A gang cannot run faster than itself, and must run through once its slack has ended.
         total.available += np.clip(ends[:, None], 0.0, lasts) @ gpus
         total.due += np.clip(ends[:, None] - waits, 0.0, lasts) @ gpus
-        total.jobs, total.waiting = len(works), float(gpus @ lasts)
+        total.jobs, total.waiting = len(members), float(gpus @ lasts)
     for key, expected in demand.expected.items():
         if expected.gpu_hours_per_hour > 0:
             total = sums[key]
@@ -118,14 +120,14 @@ def classes_of(demand: Demand, hours: int) -> tuple[JobClass, ...]:
     )
 
 
-def _by_class(works: Iterable[FlexibleWork]) -> dict[ClassKey, list[FlexibleWork]]:
+def _by_class(members: Iterable[FlexibleWork]) -> dict[ClassKey, list[FlexibleWork]]:
     found: defaultdict[ClassKey, list[FlexibleWork]] = defaultdict(list)
-    for work in works:
+    for work in members:
         found[work.class_key].append(work)
     return found
 
 
-def expected_gpu_hours(ends: Floats, expected: Expected) -> Floats:
+def expected_gpu_hours(ends: Floats, expected: ExpectedWork) -> Floats:
     """GPU-hours done by then if work comes evenly, starts at once and lasts exponentially long."""
     elapsed, mean = np.maximum(ends, 0.0), expected.hours_mean
     done: Floats = expected.gpu_hours_per_hour * (elapsed - mean * (1.0 - np.exp(-elapsed / mean)))

@@ -10,29 +10,27 @@ import httpx
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.base.http_address import http_address
+from harch.base.guarded_http import http_address
 from harch.carbon.signals import config as files
-from harch.carbon.signals.board import SignalBoard, SourcePlan
+from harch.carbon.signals.circuit_breaker import RequestLimit
 from harch.carbon.signals.config import CarbonConfig, WebEntry
-from harch.carbon.signals.feed import Pace
-from harch.carbon.signals.keys import Key, read_key
-from harch.carbon.signals.restraint import RequestLimit
-from harch.carbon.signals.sites import Site, site_of
-from harch.carbon.signals.source import Source
+from harch.carbon.signals.registry import Pace, SignalRegistry, SourcePlan
+from harch.carbon.signals.sites import SignalSite, site_of
+from harch.carbon.signals.source import SignalSource
 from harch.carbon.signals.sources import electricity_maps, open_meteo, watttime
-from harch.carbon.signals.sources.csv_file import Column, CsvFile
+from harch.carbon.signals.sources.csv_file import CsvColumn, CsvFile
 from harch.carbon.signals.sources.manual import Manual, manual_value
 from harch.carbon.signals.sources.modelled import NAME as MODELLED
 from harch.carbon.signals.sources.modelled import modelled
-from harch.carbon.signals.sources.prometheus import Prometheus, Query
-from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.signals.sources.prometheus import Prometheus, PrometheusQuery
+from harch.carbon.signals.web import ApiKey, WebLimits, WebReader, read_key
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Signal
 from harch.fleet.model import Fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class SourceContext:
     """What sources need of the world. `jitter` gives numbers from 0 to 1; `folder` is where relative paths begin."""
 
     client: httpx.AsyncClient
@@ -42,19 +40,19 @@ class Surroundings:
     folder: Path = Path()
 
 
-def build_board(config: CarbonConfig, fleet: Fleet, world: Surroundings) -> SignalBoard:
+def build_registry(config: CarbonConfig, fleet: Fleet, world: SourceContext) -> SignalRegistry:
     """The board of a fleet. Raises HarchError E0220 for keys that are not there and for hubs that no fleet has."""
     for hub in config.hubs:
         if fleet.hub(hub) is None:
-            raise HarchError("E0220", f"hubs.{hub[:64]}: the fleet has no such hub", hint="`harch hubs` lists the hubs")
+            raise HarchError("E0220", f"hubs.{hub[:64]}: no such hub in the fleet", hint="`harch hubs` lists the hubs")
     plans = [_plan(name, entry, world) for name, entry in config.entries.items()]
     plans.append(SourcePlan(source=modelled(), is_model=True))
     sites = [_site(config, fleet, hub.id) for hub in fleet.hubs]
     orders = {site.hub: order_of(site, config, [plan.source for plan in plans]) for site in sites}
-    return SignalBoard(sites, plans, orders, world.clock, limits=config.limits)
+    return SignalRegistry(sites, plans, orders, world.clock, limits=config.limits)
 
 
-def order_of(site: Site, config: CarbonConfig, sources: list[Source]) -> dict[Signal, tuple[str, ...]]:
+def order_of(site: SignalSite, config: CarbonConfig, sources: list[SignalSource]) -> dict[Signal, tuple[str, ...]]:
     """For each signal, its sources, best first: as the hub says, else its zone, else the file, else in file order.
 
     The model comes last, unless the order says otherwise: what a decision rests on is always a value.
@@ -63,11 +61,11 @@ def order_of(site: Site, config: CarbonConfig, sources: list[Source]) -> dict[Si
     orders: dict[Signal, tuple[str, ...]] = {}
     for signal in Signal:
         providers = [source.name for source in sources if signal in source.provides]
-        said = [*([hub.order] if hub else []), *([zone.order] if zone else []), config.order]
-        names = next((order[signal] for order in said if signal in order), providers)
+        preferred = [*([hub.order] if hub else []), *([zone.order] if zone else []), config.order]
+        names = next((order[signal] for order in preferred if signal in order), providers)
         for name in names:
             if name not in providers:
-                raise HarchError("E0220", f"`{name}` does not provide `{signal}`", hint="take it out of the order")
+                raise HarchError("E0220", f"`{name}` does not provide `{signal}`", hint="remove it from the order")
         if MODELLED in providers and MODELLED not in names:
             names = [*names, MODELLED]
         if names:
@@ -75,17 +73,17 @@ def order_of(site: Site, config: CarbonConfig, sources: list[Source]) -> dict[Si
     return orders
 
 
-def _site(config: CarbonConfig, fleet: Fleet, hub_id: str) -> Site:
+def _site(config: CarbonConfig, fleet: Fleet, hub_id: str) -> SignalSite:
     hub = next(hub for hub in fleet.hubs if hub.id == hub_id)
     entry = config.hubs.get(hub_id)
     return site_of(hub, config.onsite(hub_id), grid_zone=(entry.grid_zone if entry else "") or None)
 
 
-def _plan(name: str, entry: files.Entry, world: Surroundings) -> SourcePlan:
+def _plan(name: str, entry: files.Entry, world: SourceContext) -> SourcePlan:
     return SourcePlan(source=_source(name, entry, world), pace=Pace(every_s=entry.every_s))
 
 
-def _source(name: str, entry: files.Entry, world: Surroundings) -> Source:
+def _source(name: str, entry: files.Entry, world: SourceContext) -> SignalSource:
     match entry:
         case files.ElectricityMapsEntry():
             return electricity_maps.ElectricityMaps(
@@ -153,14 +151,14 @@ def _manual(name: str, entry: files.ManualEntry) -> Manual:
     return source
 
 
-def _query(name: str, signal: Signal, entry: files.QueryEntry) -> Query:
+def _query(name: str, signal: Signal, entry: files.QueryEntry) -> PrometheusQuery:
     _check_unit(name, signal, entry.unit)
-    return Query(entry.query, entry.unit, Evidence.ESTIMATED if entry.estimated else Evidence.MEASURED)
+    return PrometheusQuery(entry.query, entry.unit, Evidence.ESTIMATED if entry.estimated else Evidence.MEASURED)
 
 
-def _column(name: str, signal: Signal, entry: files.ColumnEntry) -> Column:
+def _column(name: str, signal: Signal, entry: files.ColumnEntry) -> CsvColumn:
     _check_unit(name, signal, entry.unit)
-    return Column(entry.column, entry.unit)
+    return CsvColumn(entry.column, entry.unit)
 
 
 def _check_unit(name: str, signal: Signal, unit: str) -> None:
@@ -171,7 +169,7 @@ def _check_unit(name: str, signal: Signal, unit: str) -> None:
         raise HarchError("E0220", f"sources.{name}: {error.message}", hint=error.hint) from error
 
 
-def _web(name: str, entry: WebEntry, world: Surroundings) -> WebReader:
+def _web(name: str, entry: WebEntry, world: SourceContext) -> WebReader:
     return WebReader(
         source=name,
         client=world.client,
@@ -189,28 +187,28 @@ def _address(name: str, url: str) -> str:
         hint = "write e.g. https://host/path"
         raise HarchError("E0220", f"sources.{name}.url: {error}", hint=hint) from None
     if httpx.URL(url).userinfo:
-        raise HarchError("E0220", f"sources.{name}.url: must be without user and password", hint="use key_file")
+        raise HarchError("E0220", f"sources.{name}.url: must not contain user and password", hint="use key_file")
     return url.rstrip("/")
 
 
-def _some_of(name: str, known: frozenset[Signal], asked: tuple[Signal, ...]) -> frozenset[Signal]:
-    if unknown := set(asked) - known:
+def _some_of(name: str, known: frozenset[Signal], requested: tuple[Signal, ...]) -> frozenset[Signal]:
+    if unknown := set(requested) - known:
         raise HarchError(
             "E0220",
-            f"sources.{name}.signals: {', '.join(sorted(unknown))} is not offered",
+            f"sources.{name}.signals: {', '.join(sorted(unknown))} not offered",
             hint=f"use {', '.join(sorted(known))}",
         )
-    return frozenset(asked)
+    return frozenset(requested)
 
 
-def _needed(what: str, variable: str, path: str, world: Surroundings) -> Key:
+def _needed(what: str, variable: str, path: str, world: SourceContext) -> ApiKey:
     key = _optional(what, variable, path, world)
     if key is None:
-        raise HarchError("E0220", f"{what}: no key is named", hint="name an environment variable or a file that has it")
+        raise HarchError("E0220", f"{what}: no key given", hint="name an environment variable or a file that holds it")
     return key
 
 
-def _optional(what: str, variable: str, path: str, world: Surroundings) -> Key | None:
+def _optional(what: str, variable: str, path: str, world: SourceContext) -> ApiKey | None:
     if not variable and not path:
         return None
     return read_key(what, variable=variable, path=str(world.folder / path), environment=world.environment)

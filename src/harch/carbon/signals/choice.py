@@ -5,6 +5,8 @@ contradicts is not used. The model is one voice too, but it knows only the yearl
 past agrees with the model is believed against it, so a windy night may be ten times cleaner than the year.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,9 +15,17 @@ from datetime import datetime
 from enum import StrEnum
 
 from harch.base.rejection import Rejection
-from harch.carbon.signals.history import NO_HISTORY, History, median
-from harch.carbon.signals.limits import Limits
-from harch.carbon.signals.quality import HISTORY_MIN, agree, looks_like_lbs, staleness, stuckness
+from harch.carbon.signals.quality import (
+    HISTORY_MIN,
+    NO_HISTORY,
+    SampleHistory,
+    SignalLimits,
+    agree,
+    looks_like_lbs,
+    median,
+    staleness,
+    stuckness,
+)
 from harch.carbon.values import CarbonIntensity, Quantity, Reading, Signal
 
 # Sources differ in method by tens of percent; five times is another thing.
@@ -33,13 +43,13 @@ class Quality(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class SignalCandidate:
     """What one source of the order has to offer: its last good reading, or the reasons why there is none."""
 
     source: str
     reading: Reading[Quantity] | None
     problems: tuple[Rejection, ...] = ()
-    history: History = NO_HISTORY
+    history: SampleHistory = NO_HISTORY
     is_model: bool = False
 
 
@@ -91,10 +101,12 @@ class HubSignals:
         }
 
 
-Usable = list[tuple[Candidate, Reading[Quantity]]]
+Usable = list[tuple[SignalCandidate, Reading[Quantity]]]
 
 
-def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, limits: Limits) -> SignalState:
+def choose(
+    signal: Signal, candidates: tuple[SignalCandidate, ...], *, now: datetime, limits: SignalLimits
+) -> SignalState:
     """The state of a signal from the candidates in the order of their sources."""
     not_used: list[Rejection] = []
     usable: Usable = []
@@ -103,7 +115,7 @@ def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, 
         not_used += [*candidate.problems, *worn]
         if candidate.reading is None:
             if not candidate.problems:
-                not_used.append(Rejection(candidate.source, "none", "has given no value yet"))
+                not_used.append(Rejection(candidate.source, "none", "no value yet"))
         elif not worn:
             usable.append((candidate, candidate.reading))
     usable, outvoted, disputed = _vote(usable, limits)
@@ -111,7 +123,7 @@ def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, 
     if not usable:
         return SignalState(signal=signal, reading=None, quality=Quality.MISSING, age_s=0.0, not_used=tuple(not_used))
     chosen, reading = usable[0]
-    not_used += [Rejection(other.source, "order", f"comes after {chosen.source}") for other, _ in usable[1:]]
+    not_used += [Rejection(other.source, "order", f"ranked after {chosen.source}") for other, _ in usable[1:]]
     quality = Quality.FIRST if chosen.source == candidates[0].source else Quality.FALLBACK
     return SignalState(
         signal=signal,
@@ -122,7 +134,7 @@ def choose(signal: Signal, candidates: tuple[Candidate, ...], *, now: datetime, 
     )
 
 
-def _worn(candidate: Candidate, now: datetime, limits: Limits) -> list[Rejection]:
+def _worn(candidate: SignalCandidate, now: datetime, limits: SignalLimits) -> list[Rejection]:
     """Is it too old, or has it been the same for too long?"""
     if candidate.reading is None:
         return []
@@ -131,12 +143,12 @@ def _worn(candidate: Candidate, now: datetime, limits: Limits) -> list[Rejection
     return [found for found in (stale, stuck) if found is not None]
 
 
-def _vote(usable: Usable, limits: Limits) -> tuple[Usable, list[Rejection], bool]:
+def _vote(usable: Usable, limits: SignalLimits) -> tuple[Usable, list[Rejection], bool]:
     """Who is contradicted by more sources than support it? Also the ones in another unit than the rest."""
     usable, rejected = _same_currency(usable)
     in_lbs = [index for index in range(len(usable)) if _is_in_lbs(usable, index)]
     rejected += [
-        Rejection(usable[index][0].source, "unit", "is 2.205 times what others say: it looks like lbs/MWh")
+        Rejection(usable[index][0].source, "unit", "is 2.205 times the value of other sources: probably lbs/MWh")
         for index in in_lbs
     ]
     usable = [entry for index, entry in enumerate(usable) if index not in in_lbs]
@@ -150,7 +162,9 @@ def _vote(usable: Usable, limits: Limits) -> tuple[Usable, list[Rejection], bool
     return [entry for index, entry in enumerate(usable) if index not in outvoted], rejected, False
 
 
-def _settle_tie(usable: Usable, rejected: list[Rejection], limits: Limits) -> tuple[Usable, list[Rejection], bool]:
+def _settle_tie(
+    usable: Usable, rejected: list[Rejection], limits: SignalLimits
+) -> tuple[Usable, list[Rejection], bool]:
     """As many say one thing as another. A live source with a sound past is believed, then the model, then the worse."""
     model = next((entry for entry in usable if entry[0].is_model), None)
     rivals = usable
@@ -160,11 +174,11 @@ def _settle_tie(usable: Usable, rejected: list[Rejection], limits: Limits) -> tu
         rejected += [_contradicted(usable, index) for index in doubted]
         if all(_supports(sound[0], other) for other in sound):
             return [*sound, model], rejected, False
-        rejected.append(Rejection(model[0].source, "order", "comes after the sources that are disputed"))
+        rejected.append(Rejection(model[0].source, "order", "ranked after the disputed sources"))
         rivals = sound
     by_number = sorted(rivals, key=lambda entry: entry[1].value.number, reverse=limits.worse == "high")
     rejected += [
-        Rejection(entry[0].source, "disputed", f"says {entry[1].value.number:.4g}; the worse value is used")
+        Rejection(entry[0].source, "disputed", f"reports {entry[1].value.number:.4g}; the higher value is used")
         for entry in by_number[1:]
     ]
     return by_number[:1], rejected, True
@@ -174,7 +188,9 @@ def _same_currency(usable: Usable) -> tuple[Usable, list[Rejection]]:
     """Values of another kind than the first source's cannot be compared with it: a price in another currency."""
     kept = [entry for entry in usable if entry[1].value.kind == usable[0][1].value.kind]
     others = [entry for entry in usable if entry not in kept]
-    return kept, [Rejection(entry[0].source, "kind", f"{entry[1].value} is of another kind") for entry in others]
+    return kept, [
+        Rejection(entry[0].source, "kind", f"{entry[1].value} is a different kind of quantity") for entry in others
+    ]
 
 
 def _is_in_lbs(usable: Usable, index: int) -> bool:
@@ -184,11 +200,11 @@ def _is_in_lbs(usable: Usable, index: int) -> bool:
     return isinstance(own, CarbonIntensity) and bool(others) and looks_like_lbs(own.number, median(others))
 
 
-def _supports(one: tuple[Candidate, Reading[Quantity]], other: tuple[Candidate, Reading[Quantity]]) -> bool:
+def _supports(one: tuple[SignalCandidate, Reading[Quantity]], other: tuple[SignalCandidate, Reading[Quantity]]) -> bool:
     return agree(one[1].value.number, other[1].value.number, PEER_FACTOR, PEER_MARGIN_G_PER_KWH)
 
 
-def _past_agrees(candidate: Candidate, model: Reading[Quantity]) -> bool:
+def _past_agrees(candidate: SignalCandidate, model: Reading[Quantity]) -> bool:
     numbers = candidate.history.numbers()
     return len(numbers) >= HISTORY_MIN and agree(median(numbers), model.value.number, PEER_FACTOR, 0.0)
 
@@ -199,5 +215,8 @@ def _contradicted(usable: Usable, index: int) -> Rejection:
         f"{entry[0].source} {entry[1].value.number:.4g}" for at, entry in enumerate(usable) if at != index
     )
     return Rejection(
-        candidate.source, "contradicted", f"says {reading.value.number:.4g}, others say {others}", "check the source"
+        candidate.source,
+        "contradicted",
+        f"reports {reading.value.number:.4g}, others report {others}",
+        "check the source",
     )

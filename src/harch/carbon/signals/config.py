@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError, Problems
 from harch.carbon.planning.settings import BudgetsEntry, PlanningEntry, PlanSettings
-from harch.carbon.signals.limits import DEFAULT_LIMITS, Limits
+from harch.carbon.signals.quality import DEFAULT_LIMITS, SignalLimits
 from harch.carbon.signals.sites import CLEARNESS, PERFORMANCE, OnSite
 from harch.carbon.values import Signal
 
@@ -159,7 +159,7 @@ class CarbonConfig:
     order: Mapping[Signal, list[str]]
     hubs: Mapping[str, PlaceEntry]
     zones: Mapping[str, PlaceEntry]
-    limits: Mapping[Signal, Limits]
+    limits: Mapping[Signal, SignalLimits]
     plan: PlanSettings = field(default_factory=PlanSettings)
 
     def supply(self, hub: str) -> tuple[float, float]:
@@ -225,10 +225,10 @@ def _tables(root: Mapping[str, object], key: str, shape: Any, problems: Problems
             yield name, entry
 
 
-def _read_limits(root: Mapping[str, object], problems: Problems) -> Iterator[tuple[Signal, Limits]]:
+def _read_limits(root: Mapping[str, object], problems: Problems) -> Iterator[tuple[Signal, SignalLimits]]:
     for name, entry in _tables(root, "limits", _LimitsEntry, problems):
         if name not in list(Signal):
-            problems.add(f"limits.{name[:64]}", f"is no signal; use {', '.join(Signal)}")
+            problems.add(f"limits.{name[:64]}", f"not a signal; use {', '.join(Signal)}")
             continue
         given = {key: value for key, value in msgspec.structs.asdict(entry).items() if value is not None}
         yield Signal(name), dataclass_replace(DEFAULT_LIMITS[Signal(name)], **given)
@@ -246,7 +246,7 @@ def _convert(raw: object, shape: Any, where: str, problems: Problems) -> Any:
 def _check_orders(config: CarbonConfig, problems: Problems) -> None:
     known = {*config.entries, "modelled"}
     if "modelled" in config.entries:
-        problems.add("sources.modelled", "is the name of the shipped model; use another")
+        problems.add("sources.modelled", "is reserved for the built-in model; use another name")
     places = [("order", config.order)]
     places += [(f"hubs.{name}.order", entry.order) for name, entry in config.hubs.items()]
     places += [(f"zones.{name}.order", entry.order) for name, entry in config.zones.items()]
@@ -254,4 +254,4 @@ def _check_orders(config: CarbonConfig, problems: Problems) -> None:
         for signal, names in orders.items():
             for name in names:
                 if name not in known:
-                    problems.add(f"{where}.{signal}", f"no source is called `{name[:64]}`")
+                    problems.add(f"{where}.{signal}", f"no source named `{name[:64]}`")

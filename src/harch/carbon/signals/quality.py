@@ -1,21 +1,185 @@
-"""May a decision rest on this reading? A chain of rules; every no is a `Rejection` with its numbers.
+"""May a decision rest on this reading?
 
-Rules on arrival look at the reading and at what the same source said before. What other sources say is weighed later,
-in `choice`, because it changes with every reading.
+How old, how high and how odd it may be, by one row per signal and by what the source said before; every no is a
+`Rejection`.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Literal
 
 from harch.base.rejection import Rejection
-from harch.carbon.signals.history import DAY, History, Sample, median, quantile, spread
-from harch.carbon.signals.limits import Limits
 from harch.carbon.units import LBS_PER_MWH_IN_G_PER_KWH
-from harch.carbon.values import CarbonIntensity, Evidence, Quantity, Reading
+from harch.carbon.values import CarbonIntensity, Evidence, Quantity, Reading, Signal
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalLimits:
+    """What a reading of one signal must keep to.
+
+    `low` and `high` are physical. `odd_factor` says how many times more or less than usual a value may be before it is
+    doubted; None where honest values jump, as PV at sunrise and prices do. The margins are differences that are never
+    odd: a narrow one below, because a false low value draws work to the place. `worse` is the direction that a careful
+    decision assumes when sources contradict each other.
+    """
+
+    low: float
+    high: float
+    stale_after_s: float
+    stuck_after_s: float | None = None
+    odd_factor: float | None = None
+    odd_margin_above: float = 0.0
+    odd_margin_below: float = 0.0
+    worse: Literal["high", "low"] = "high"
+
+
+def _grid(low: float, high: float, stale_after_s: float, *, odd_margin_below: float = 15.0) -> SignalLimits:
+    # A thermal plant emits at most about 1,200 g/kWh; a grid above it exists on paper only (see docs/guides/carbon.md).
+    # Honest hours lie within a factor of three of their median, or within the spread that the zone itself has shown.
+    return SignalLimits(
+        low=low,
+        high=high,
+        stale_after_s=stale_after_s,
+        stuck_after_s=48 * HOUR_S,  # whole numbers of a hydro grid do stay the same for a day
+        odd_factor=3.0,
+        odd_margin_above=50.0,
+        odd_margin_below=odd_margin_below,
+    )
+
+
+def _meter(
+    high: float, *, low: float = 0.0, stuck_after_s: float | None = 1800.0, worse: Literal["high", "low"] = "low"
+) -> SignalLimits:
+    return SignalLimits(low=low, high=high, stale_after_s=300.0, stuck_after_s=stuck_after_s, worse=worse)
+
+
+DEFAULT_LIMITS: Mapping[Signal, SignalLimits] = MappingProxyType(
+    {
+        # No grid is cleaner than its cleanest plant: below 2 g over the life cycle, the unit is wrong.
+        Signal.GRID_AVERAGE_LIFECYCLE: _grid(2.0, 1200.0, 3 * HOUR_S),
+        Signal.GRID_AVERAGE_DIRECT: _grid(0.0, 1200.0, 3 * HOUR_S),
+        # Where wind or sun is curtailed, one more kWh honestly costs nothing: no marginal value is oddly low.
+        Signal.GRID_MARGINAL_LIFECYCLE: _grid(0.0, 1500.0, 0.5 * HOUR_S, odd_margin_below=1500.0),
+        Signal.GRID_MARGINAL_DIRECT: _grid(0.0, 1500.0, 0.5 * HOUR_S, odd_margin_below=1500.0),
+        Signal.CONTRACT_LIFECYCLE: SignalLimits(low=0.0, high=1200.0, stale_after_s=24 * HOUR_S),
+        Signal.ONSITE_LIFECYCLE: SignalLimits(low=0.0, high=1200.0, stale_after_s=24 * HOUR_S),
+        Signal.RENEWABLE_SHARE: SignalLimits(low=0.0, high=1.0, stale_after_s=3 * HOUR_S, worse="low"),
+        Signal.PV_POWER: _meter(1e6),
+        Signal.WIND_POWER: _meter(1e6),
+        Signal.BATTERY_POWER: _meter(1e6, low=-1e6),
+        Signal.BATTERY_CHARGE: _meter(1e7, stuck_after_s=None),  # an idle battery holds its charge
+        Signal.GPU_POWER: _meter(1e6, worse="high"),
+        Signal.FACILITY_POWER: _meter(1e6, worse="high"),
+        # Currencies differ by factors of hundreds, so this bounds nonsense only. Exchanges have seen -484 and 3,072.
+        Signal.PRICE: SignalLimits(low=-1e5, high=1e7, stale_after_s=1.25 * HOUR_S),
+        Signal.PUE: SignalLimits(low=1.0, high=4.0, stale_after_s=24 * HOUR_S),
+        Signal.IRRADIANCE: SignalLimits(
+            low=0.0, high=1500.0, stale_after_s=2 * HOUR_S, stuck_after_s=3 * HOUR_S, worse="low"
+        ),
+        Signal.WIND_SPEED_10M: SignalLimits(
+            low=0.0, high=75.0, stale_after_s=2 * HOUR_S, stuck_after_s=12 * HOUR_S, worse="low"
+        ),
+        Signal.WIND_SPEED_80M: SignalLimits(
+            low=0.0, high=90.0, stale_after_s=2 * HOUR_S, stuck_after_s=12 * HOUR_S, worse="low"
+        ),
+        Signal.CLOUD_COVER: SignalLimits(low=0.0, high=1.0, stale_after_s=2 * HOUR_S),
+        Signal.TEMPERATURE: SignalLimits(low=-90.0, high=60.0, stale_after_s=2 * HOUR_S, stuck_after_s=24 * HOUR_S),
+    }
+)
+
+
+# What has a source said about a signal before? The last samples, one per moment, and what is typical of them.
+
+
+SAMPLES_MAX = 600  # two days of values every 5 minutes, or five hours of a meter read every 30 s
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSample:
+    """One plausible number. Doubted ones are kept as well, else a lasting change would be doubted for ever."""
+
+    at: datetime
+    number: float
+    doubted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SampleHistory:
+    """Samples of one source, one place and one signal, in the order of their moments."""
+
+    samples: tuple[SignalSample, ...] = ()
+
+    @property
+    def last(self) -> SignalSample | None:
+        return self.samples[-1] if self.samples else None
+
+    def with_sample(self, sample: SignalSample) -> SampleHistory:
+        """A later value for the same moment is a correction and takes its place; an earlier moment is not taken."""
+        last = self.last
+        if last is None or sample.at > last.at:
+            return SampleHistory((*self.samples[-(SAMPLES_MAX - 1) :], sample))
+        return SampleHistory((*self.samples[:-1], sample)) if sample.at == last.at else self
+
+    def numbers(self) -> list[float]:
+        return [sample.number for sample in self.samples]
+
+    def trusted(self, *, since: datetime | None = None) -> list[float]:
+        """The values that nobody doubted when they came."""
+        kept = (sample for sample in self.samples if not sample.doubted)
+        return [sample.number for sample in kept if since is None or sample.at >= since]
+
+    def settled(self, now: datetime) -> list[float]:
+        """The values of more than a day ago: a lie of today is no evidence for itself."""
+        return [sample.number for sample in self.samples if now - sample.at > DAY]
+
+    def same_since(self, number: float) -> datetime | None:
+        """Since when the value has been exactly this one, or None if it is another now."""
+        since = None
+        for sample in reversed(self.samples):
+            if sample.number != number:
+                break
+            since = sample.at
+        return since
+
+
+NO_HISTORY = SampleHistory()
+
+
+def quantile(numbers: Sequence[float], share: float) -> float:
+    """The value that this share of at least one number does not exceed."""
+    ordered = sorted(numbers)
+    return ordered[round(share * (len(ordered) - 1))]
+
+
+def median(numbers: Sequence[float]) -> float:
+    """The middle of at least one number. (`statistics` would bring `random` into modules that must not know it.)"""
+    ordered = sorted(numbers)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def spread(numbers: Sequence[float]) -> float:
+    """The median distance from the median, scaled to a standard deviation: a few wild values do not move it."""
+    centre = median(numbers)
+    return 1.4826 * median([abs(number - centre) for number in numbers])
+
+
+# May a decision rest on this reading? A chain of rules; every no is a `Rejection` with its numbers.
+#
+# Rules on arrival look at the reading and at what the same source said before. What other sources say is weighed later,
+# in `choice`, because it changes with every reading.
+
 
 FUTURE_TOLERANCE_S = 90.0  # clocks of two organisations agree to the minute, not to the second
 HISTORY_MIN = 12  # fewer samples do not say what is typical
@@ -33,8 +197,8 @@ class Circumstances:
     """What a reading is judged against."""
 
     now: datetime
-    limits: Limits
-    history: History
+    limits: SignalLimits
+    history: SampleHistory
     number_max: float | None = None  # the plate of the plant, where there is one
 
 
@@ -54,32 +218,32 @@ def forecast_rejections(reading: Reading[Quantity], seen: Circumstances) -> tupl
     return () if broken is None else (broken,)
 
 
-def remembered(reading: Reading[Quantity], seen: Circumstances) -> History:
+def remembered(reading: Reading[Quantity], seen: Circumstances) -> SampleHistory:
     """The history after this reading."""
     if _first(reading, seen, PLAUSIBILITY) is not None:
         return seen.history
     doubted = _first(reading, seen, DOUBTS) is not None
-    return seen.history.with_sample(Sample(reading.at, reading.value.number, doubted))
+    return seen.history.with_sample(SignalSample(reading.at, reading.value.number, doubted))
 
 
 def check_number(reading: Reading[Quantity], _seen: Circumstances) -> Rejection | None:
     if math.isfinite(reading.value.number):
         return None
-    return _no(reading, "number", f"{reading.value.number} is no number", "ask the source's operator")
+    return _no(reading, "number", f"{reading.value.number} is not a number", "contact the operator of the source")
 
 
 def check_limits(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
     number, limits = reading.value.number, seen.limits
     if number < limits.low:
-        fix = "a negative value is not physical" if number < 0 <= limits.low else ""
+        fix = "a negative value is impossible" if number < 0 <= limits.low else ""
         if isinstance(reading.value, CarbonIntensity) and 0 < number < limits.low:
-            fix = f"in kg/kWh it would be {number * 1000:.4g} g/kWh; declare the unit of the source"
+            fix = f"as kg/kWh it would be {number * 1000:.4g} g/kWh; set the unit of the source"
         return _no(reading, "limits", f"{reading.value} is below {limits.low:g}", fix)
     high = limits.high if seen.number_max is None else min(limits.high, seen.number_max)
     if abs(number) > high:
-        fix = "check the unit" + (" and the plate in the carbon file" if seen.number_max is not None else "")
+        fix = "check the unit" + (" and the rated power in the carbon file" if seen.number_max is not None else "")
         if isinstance(reading.value, CarbonIntensity):
-            fix = f"in lbs/MWh it would be {number / LBS_FACTOR:.4g} g/kWh; declare the unit of the source"
+            fix = f"as lbs/MWh it would be {number / LBS_FACTOR:.4g} g/kWh; set the unit of the source"
         return _no(reading, "limits", f"{reading.value} is above {high:g}", fix)
     return None
 
@@ -88,7 +252,7 @@ def check_future(reading: Reading[Quantity], seen: Circumstances) -> Rejection |
     ahead_s = (reading.at - seen.now).total_seconds()
     if reading.ahead or ahead_s <= FUTURE_TOLERANCE_S:
         return None
-    return _no(reading, "future", f"is about a time {ahead_s:.0f} s from now", "compare the clocks")
+    return _no(reading, "future", f"is {ahead_s:.0f} s in the future", "check the clocks")
 
 
 def check_order(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
@@ -96,7 +260,7 @@ def check_order(reading: Reading[Quantity], seen: Circumstances) -> Rejection | 
     if last is None or reading.at >= last.at:
         return None
     back = last.at - reading.at
-    return _no(reading, "backwards", f"is {_words(back)} older than the one before it", "the newer one stays in use")
+    return _no(reading, "backwards", f"is {_words(back)} older than the previous one", "the newer one is used")
 
 
 def check_unit_jump(reading: Reading[Quantity], seen: Circumstances) -> Rejection | None:
@@ -112,8 +276,8 @@ def check_unit_jump(reading: Reading[Quantity], seen: Circumstances) -> Rejectio
     return _no(
         reading,
         "unit",
-        f"{number:.4g} is {number / usual:.2f} times the usual {usual:.4g}: it looks like lbs/MWh",
-        f"if so, it is {number / LBS_FACTOR:.4g} g/kWh: declare the unit of the source",
+        f"{number:.4g} is {number / usual:.2f} times the typical {usual:.4g}: probably lbs/MWh",
+        f"as lbs/MWh it is {number / LBS_FACTOR:.4g} g/kWh: set the unit of the source",
     )
 
 
@@ -137,8 +301,8 @@ def check_typical(reading: Reading[Quantity], seen: Circumstances) -> Rejection 
     return _no(
         reading,
         "outlier",
-        f"{number:.4g} is far from {usual}, the usual of the last {len(numbers)} values of this source",
-        "it is taken when it has lasted for more than a day",
+        f"{number:.4g} is far from {usual}, typical of the last {len(numbers)} values of this source",
+        "accepted once it lasts more than a day",
     )
 
 
@@ -147,12 +311,12 @@ PLAUSIBILITY: tuple[Check, ...] = (check_number, check_limits, check_future, che
 DOUBTS: tuple[Check, ...] = (check_unit_jump, check_typical)
 
 
-def staleness(reading: Reading[Quantity], *, now: datetime, limits: Limits) -> Rejection | None:
+def staleness(reading: Reading[Quantity], *, now: datetime, limits: SignalLimits) -> Rejection | None:
     """Is it too old to rest on? A source that says until when a value holds is believed."""
     if reading.valid_until is not None:
         if now < reading.valid_until:
             return None
-        return _no(reading, "stale", f"held until {_words(now - reading.valid_until)} ago", "set or fetch it anew")
+        return _no(reading, "stale", f"expired {_words(now - reading.valid_until)} ago", "set or fetch a new value")
     age = reading.age(now)
     if age.total_seconds() <= limits.stale_after_s:
         return None
@@ -161,7 +325,7 @@ def staleness(reading: Reading[Quantity], *, now: datetime, limits: Limits) -> R
     )
 
 
-def stuckness(reading: Reading[Quantity], *, history: History, limits: Limits) -> Rejection | None:
+def stuckness(reading: Reading[Quantity], *, history: SampleHistory, limits: SignalLimits) -> Rejection | None:
     """Has a meter shown exactly the same for too long? Zero is exempt: the sun does set, and batteries do rest."""
     number = reading.value.number
     if limits.stuck_after_s is None or reading.evidence is not Evidence.MEASURED or number == 0:
@@ -172,7 +336,7 @@ def stuckness(reading: Reading[Quantity], *, history: History, limits: Limits) -
     still = reading.at - since
     if still.total_seconds() < limits.stuck_after_s:
         return None
-    return _no(reading, "stuck", f"has been exactly {number:.6g} for {_words(still)}", "look at the meter")
+    return _no(reading, "stuck", f"has been exactly {number:.6g} for {_words(still)}", "check the meter")
 
 
 def agree(number: float, other: float, factor: float, margin: float) -> bool:

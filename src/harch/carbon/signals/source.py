@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.values import Quantity, Reading, Signal
 
 
-class Source(Protocol):
+class SignalSource(Protocol):
     """Gives readings for a site. It raises `SourceFailed` when it cannot, and never waits without end.
 
     It need not judge what it reads: numbers that are odd, old or impossible are rejected for it, and shown.
@@ -31,7 +31,7 @@ class Source(Protocol):
         """True when its answer is the same for all hubs of a grid zone, so that it is asked once for all of them."""
         ...
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]: ...
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]: ...
 
 
 class SourceFailed(HarchError):

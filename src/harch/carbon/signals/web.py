@@ -1,7 +1,6 @@
-"""How is a web API asked without hanging, flooding or leaking a key? Bounded in time, tries, size and rate.
+"""How is a web API queried without hanging, flooding or leaking a key?
 
-Redirects are not followed: they would carry the key to another host. Errors name the host and the status, never the
-headers, the query or the body.
+Bounded requests, keys that stay out of logs, answers of the documented shape.
 """
 
 from __future__ import annotations
@@ -13,12 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TypeVar
 
 import httpx
+import msgspec
 
 from harch.base.clock import Clock
-from harch.carbon.signals.restraint import RequestLimit
+from harch.base.errors import HarchError
+from harch.carbon.signals.circuit_breaker import RequestLimit
 from harch.carbon.signals.source import AccessRefused, SourceFailed
+
+# How is a web API asked without hanging, flooding or leaking a key? Bounded in time, tries, size and rate.
+#
+# Redirects are not followed: they would carry the key to another host. Errors name the host and the status, never the
+# headers, the query or the body.
+
 
 RETRIED = (429, 500, 502, 503, 504)
 REFUSED = (401, 403)
@@ -91,9 +100,7 @@ class WebReader:
         """The body, or a failure that another try may mend. Failures that none would mend are raised."""
         now_s = clock.monotonic_s()
         if (wait_s := self.requests.wait_s(now_s)) > 0:
-            raise SourceFailed(
-                self.source, f"its limit of requests is reached for {wait_s:.0f} s", retry_after_s=int(wait_s) + 1
-            )
+            raise SourceFailed(self.source, f"rate limit reached for {wait_s:.0f} s", retry_after_s=int(wait_s) + 1)
         self.requests.count(now_s)
         host = httpx.URL(url).host
         try:
@@ -115,12 +122,14 @@ class WebReader:
     def _refusal(self, response: httpx.Response, host: str, now: datetime) -> SourceFailed:
         status = response.status_code
         if status in REFUSED:
-            raise AccessRefused(self.source, f"{host} refuses the key (HTTP {status})", hint="check key and contract")
+            raise AccessRefused(
+                self.source, f"{host} rejected the key (HTTP {status})", hint="check the key and its subscription"
+            )
         if status not in RETRIED:
-            raise SourceFailed(self.source, f"{host} answers HTTP {status}")
+            raise SourceFailed(self.source, f"{host} returned HTTP {status}")
         return SourceFailed(
             self.source,
-            f"{host} answers HTTP {status}",
+            f"{host} returned HTTP {status}",
             retry_after_s=_retry_after_s(response.headers.get("retry-after", ""), now),
         )
 
@@ -129,14 +138,14 @@ class WebReader:
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > self.limits.body_bytes_max:
-                raise SourceFailed(self.source, f"{host} answers more than {self.limits.body_bytes_max} bytes")
+                raise SourceFailed(self.source, f"{host} returned more than {self.limits.body_bytes_max} bytes")
         return bytes(body)
 
     def _parse(self, body: bytes) -> object:
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise SourceFailed(self.source, "the answer is not JSON") from error
+            raise SourceFailed(self.source, "the response is not JSON") from error
 
     def _wait_s(self, attempt: int, failure: SourceFailed) -> float | None:
         """Seconds before the next try, or None when there is none."""
@@ -157,3 +166,72 @@ def _retry_after_s(text: str, now: datetime) -> int | None:
         return None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0, int((aware - now).total_seconds()) + 1)
+
+
+# Where is the key of a web API, and how does it stay out of logs? A key prints as stars whatever prints it.
+
+
+KEY_CHARS_MAX = 4096
+
+
+class ApiKey:
+    """A secret text. Only `reveal` gives it away, so that every use can be found by its name."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Key(***)"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key cannot be pickled")
+
+
+def read_key(what: str, *, variable: str = "", path: str = "", environment: Mapping[str, str]) -> ApiKey:
+    """The key from an environment variable or a file. Raises HarchError E0220, which names the place only."""
+    if variable:
+        text, place = environment.get(variable, ""), f"environment variable {variable}"
+    else:
+        place = f"file {path}"
+        try:
+            with Path(path).open("r", encoding="utf-8") as file:
+                text = file.read(KEY_CHARS_MAX + 1)
+        except (OSError, ValueError) as error:
+            raise HarchError(
+                "E0220", f"{what}: the {place} cannot be read ({type(error).__name__})", hint="write the key into it"
+            ) from None  # the cause of a decoding error would quote the bytes
+    text = text.strip()
+    if not text or len(text) > KEY_CHARS_MAX or not text.isprintable():
+        raise HarchError("E0220", f"{what}: the {place} holds no key", hint="put the key there on a single line")
+    return ApiKey(text)
+
+
+# Does an answer have the shape that its API documents? Converted to a typed value, or refused with the place.
+
+
+YEARS = (1970, 2200)  # beyond them, arithmetic with times may overflow
+T = TypeVar("T")
+
+
+def shaped(source: str, answer: object, shape: type[T]) -> T:
+    """The answer as a `shape`. Raises SourceFailed; the message names the field, not its value."""
+    try:
+        return msgspec.convert(answer, shape)
+    except msgspec.ValidationError as error:
+        raise SourceFailed(source, f"unexpected response shape: {str(error)[:160]}") from error
+
+
+def moment_of(source: str, moment: datetime) -> datetime:
+    """In UTC. Raises SourceFailed for a time without a zone: guessing one would move it by hours."""
+    if moment.tzinfo is None:
+        raise SourceFailed(source, "the response has a time without a time zone")
+    if not YEARS[0] <= moment.year <= YEARS[1]:
+        raise SourceFailed(source, f"the response has a time in the year {moment.year}")
+    return moment.astimezone(UTC)

@@ -1,5 +1,7 @@
 """Who carries bids to a market? The interface of adapters, and the one that only pretends: paper trading."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ Load that cannot wait is bid at the highest price that the limits allow: it has 
 battery or runs flexible load is bid at what the plan says a MWh is worth in that hour, and not above.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from harch.energy.procurement.plan import Planner, ProcurementPlan
+from harch.energy.procurement.plan import PlanMethod, ProcurementPlan
 from harch.energy.steps import Array
 from harch.energy.tariffs.terms import SpotPrice
 
@@ -21,7 +23,7 @@ KWH_DECIMALS = 1  # markets trade 0.1 MWh or finer steps of it; this is 0.1 kWh
 PRICE_DECIMALS = 2
 
 
-class Part(StrEnum):
+class BidPart(StrEnum):
     """Why it is bought."""
 
     FIRM = "firm"
@@ -39,7 +41,7 @@ class Bid:
     zone: str
     delivery: datetime
     step_s: int
-    part: Part
+    part: BidPart
     kwh: float
     limit_per_mwh: float
     currency: str
@@ -73,10 +75,10 @@ def bids_from(
     values = plan.energy_value_per_mwh
     found = []
     for index in np.flatnonzero(still_open).tolist():
-        for part, kwh in ((Part.FIRM, firm[index]), (Part.FLEXIBLE, flexible[index])):
+        for part, kwh in ((BidPart.FIRM, firm[index]), (BidPart.FLEXIBLE, flexible[index])):
             if kwh < KWH_MIN:
                 continue
-            worth = firm_limit_per_mwh if part is Part.FIRM or values is None else float(values[index]) - fee_per_mwh
+            worth = firm_limit_per_mwh if part is BidPart.FIRM or values is None else float(values[index]) - fee_per_mwh
             found.append(
                 Bid(
                     hub=hub,
@@ -94,6 +96,6 @@ def bids_from(
 
 def _can_wait_kwh(plan: ProcurementPlan) -> Array:
     """What of each step's use could be at another time: battery charge and flexible load."""
-    if plan.planner is Planner.RULE:
+    if plan.planner is PlanMethod.RULE:
         return np.zeros(plan.steps.count)
     return plan.charge_kwh + sum(plan.flexible_kwh.values(), np.zeros(plan.steps.count))

@@ -1,5 +1,7 @@
 """What does a contract make of the next hours? A tariff and forecasts as a problem; a plan as its bill."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,10 +12,9 @@ from numpy.typing import ArrayLike
 from harch.base.errors import HarchError
 from harch.carbon.values import Method
 from harch.energy.procurement.plan import ProcurementPlan
-from harch.energy.procurement.problem import DemandPeaks, PpaOffer, Problem
+from harch.energy.procurement.problem import DemandPeaks, PpaOffer, ProcurementProblem
 from harch.energy.steps import Array, Steps, series
-from harch.energy.tariffs.billing import Bill, PpaDelivery, bill
-from harch.energy.tariffs.prices import import_prices, sale_prices
+from harch.energy.tariffs.prices import Bill, PpaDelivery, bill, import_prices, sale_prices
 from harch.energy.tariffs.terms import Ppa, Tariff
 
 
@@ -29,7 +30,7 @@ def problem_under(
     plants_kwh: Mapping[str, Array] | None = None,
     peaks_before_kw: Mapping[str, float] | None = None,
     method: Method = Method.LOCATION,
-) -> Problem:
+) -> ProcurementProblem:
     """Battery, flexible load, budget and objective are added with `dataclasses.replace`.
 
     By location, energy of an agreement counts as the grid that brings it; by market, as its contract says.
@@ -40,7 +41,7 @@ def problem_under(
     if tariff.demand is not None:
         months = steps.months(tariff.local_time)
         demand = DemandPeaks(per_kw=tariff.demand.per_kw_month, months=months, before_kw=dict(peaks_before_kw or {}))
-    return Problem(
+    return ProcurementProblem(
         steps=steps,
         currency=tariff.currency,
         load_kwh=series(load_kwh, steps, "load", floor=0),
@@ -71,13 +72,15 @@ def offered_kwh(ppa: Ppa, steps: Steps, plants_kwh: Mapping[str, Array]) -> Arra
         known = ", ".join(sorted(plants_kwh)) or "none"
         raise HarchError(
             "E0242",
-            f"the agreement {ppa.name} is on the plant {ppa.plant}, and no forecast of it was given",
+            f"the agreement {ppa.name} is on the plant {ppa.plant}, which has no forecast",
             hint=f"forecast its production (plants with a forecast: {known})",
         )
     return (ppa.share or 0.0) * series(plants_kwh[ppa.plant], steps, f"production of {ppa.plant}", floor=0)
 
 
-def bill_of_plan(tariff: Tariff, problem: Problem, plan: ProcurementPlan, *, spot_per_mwh: Array | None = None) -> Bill:
+def bill_of_plan(
+    tariff: Tariff, problem: ProcurementProblem, plan: ProcurementPlan, *, spot_per_mwh: Array | None = None
+) -> Bill:
     """What the contract would charge if everything came as planned: equal to the bill that the plan expects."""
     offers = {offer.name: offer.offered_kwh for offer in problem.ppas}
     return bill(

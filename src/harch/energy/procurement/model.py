@@ -1,19 +1,140 @@
-"""How is procurement a linear program? Columns, rows and prices of one problem, and the plan in its solution.
+"""How is procurement a linear program?
 
-Two slacks keep it solvable: load that nothing supplies, and emissions above the budget. Their prices are so high that
-they are used only where nothing else helps; the planner turns the first into a failure and reports the second.
+Columns, rows and prices of one problem; which way power may flow in each step is decided before.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from harch.energy.procurement.directions import OneWay, directions_of
-from harch.energy.procurement.linear import Index, LinearProgram, Solution
-from harch.energy.procurement.problem import Battery, Objective, Problem
+from harch.carbon.planning.linear import Index, Solved, SparseProgram, solve
+from harch.energy.procurement.problem import Battery, Objective, ProcurementProblem
 from harch.energy.steps import KWH_PER_MWH, Array
+
+# Which way may power flow in each step? What one meter and one battery cannot do at once is decided before the plan.
+#
+# A linear program would buy and sell in one step where selling pays more than buying costs, and charge and discharge at
+# once where it is paid to use power. Neither is possible behind one meter. In such steps, and only there, one of the
+# two
+# is closed beforehand. That keeps the program linear, and bounded at zero and negative prices.
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """Steps in which a first solution charged and discharged at once, with the way that was the stronger one.
+
+    Where power will be paid for being used, an empty battery is worth money, and moving energy in a circle empties it.
+    No price of the step itself tells; it is seen only in the solution.
+    """
+
+    charging_only: Mask
+    discharging_only: Mask
+
+    def applied(self, directions: Directions) -> Directions:
+        return replace(
+            directions,
+            charging=directions.charging & ~self.discharging_only,
+            discharging=directions.discharging & ~self.charging_only,
+        )
+
+    def and_more(self, charge_kwh: Array, discharge_kwh: Array, tolerance_kwh: float) -> OneWay | None:
+        """With the circles of one more solution; None if it has none."""
+        circles = np.minimum(charge_kwh, discharge_kwh) > tolerance_kwh
+        if not circles.any():
+            return None
+        charging = charge_kwh >= discharge_kwh
+        return OneWay(self.charging_only | (circles & charging), self.discharging_only | (circles & ~charging))
+
+
+@dataclass(frozen=True, slots=True)
+class Directions:
+    """True where it may happen."""
+
+    buying: Mask
+    selling: Mask
+    charging: Mask
+    discharging: Mask
+
+
+def directions_of(
+    problem: ProcurementProblem, buy_per_kwh: Array, sale_per_kwh: Array, *, supply_first: bool
+) -> Directions:
+    """`buy_per_kwh` and `sale_per_kwh` are as the objective sees them; the cheapest way to buy counts.
+
+    With `supply_first` nothing is closed for buying: some sales are given up for what helps to supply the load.
+    """
+    hours = problem.steps.hours
+    reach_kwh = problem.import_kw_max * hours
+    doubtful = buy_per_kwh <= sale_per_kwh
+    charge_kwh = 0.0 if problem.battery is None else problem.battery.power_kw * hours
+    flexible_kwh = problem.flexible_kwh_max
+    # What is earned by using as much bought power as possible, against selling what own plants have left.
+    by_buying = np.maximum(-buy_per_kwh, 0.0) * (problem.load_kwh + charge_kwh + flexible_kwh)
+    by_selling = sale_per_kwh * problem.surplus_kwh
+    exports = (problem.surplus_kwh > 0) & (flexible_kwh <= problem.surplus_kwh) & (by_selling >= by_buying)
+    if supply_first:
+        exports = np.zeros_like(doubtful)
+    paid_to_use = buy_per_kwh < 0
+    short = problem.load_kwh + flexible_kwh > problem.own_kwh + reach_kwh
+    return Directions(
+        buying=~doubtful | ~exports,
+        selling=~doubtful | exports,
+        charging=~paid_to_use | ~short,
+        discharging=~paid_to_use | short,
+    )
+
+
+# How is the program of a purchase plan written down? In blocks of columns and rows, for the planner's one solver.
+
+
+TIME_LIMIT_S = 45.0
+PRESOLVE_COLUMNS_MIN = 2000  # below it, simplifying a program takes longer than solving it
+
+Solution = Solved  # duals of rows are what one unit more of the right-hand side costs
+
+__all__ = ["Index", "LinearProgram", "Solution"]
+
+
+@dataclass(slots=True)
+class LinearProgram:
+    """Minimise cost over columns within bounds, with rows within bounds. Filled block by block."""
+
+    _program: SparseProgram = field(default_factory=SparseProgram)
+
+    def columns(self, count: int, *, cost: ArrayLike = 0.0, low: ArrayLike = 0.0, high: ArrayLike = np.inf) -> Index:
+        """New columns; their numbers, to be used in rows."""
+        return self._program.add_columns(_filled(count, cost), _filled(count, low), _filled(count, high))
+
+    def rows(self, count: int, *, low: ArrayLike = -np.inf, high: ArrayLike = np.inf) -> Index:
+        return self._program.add_rows(_filled(count, low), _filled(count, high))
+
+    def entries(self, rows: Index, columns: Index, values: ArrayLike) -> None:
+        """Coefficients, one per pair; a single row or value holds for all columns."""
+        self._program.enter(rows, columns, np.asarray(values, dtype=np.float64))
+
+    def solve(self, *, time_limit_s: float = TIME_LIMIT_S) -> Solution:
+        """Never raises for what the program says: a status that is not optimal is told in `failure`."""
+        small = self._program.columns < PRESOLVE_COLUMNS_MIN
+        return solve(self._program, time_limit_s=time_limit_s, options={"presolve": "off"} if small else {})
+
+
+def _filled(count: int, values: ArrayLike) -> Array:
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (count,))
+
+
+# How is procurement a linear program? Columns, rows and prices of one problem, and the plan in its solution.
+#
+# Two slacks keep it solvable: load that nothing supplies, and emissions above the budget. Their prices are so high that
+# they are used only where nothing else helps; the planner turns the first into a failure and reports the second.
+
 
 WEAR_PER_MWH_MIN = 1e-3  # so that moving energy in a circle is never free
 SALE_WEIGHT_OF_COST = 0.01  # the objective `cost` sells what is left over, and gives up nothing for it
@@ -24,10 +145,10 @@ OVER_WEIGHT_PER_G = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ProcurementModel:
     """A program and where to find what in it. `None` or empty: the site has no such thing."""
 
-    problem: Problem
+    problem: ProcurementProblem
     program: LinearProgram
     penalty_per_kg: float
     imported: Index
@@ -49,13 +170,15 @@ class Model:
         return self.program.solve()
 
 
-def build_model(problem: Problem, *, supply_first: bool = False, one_way: OneWay | None = None) -> Model:
+def build_model(
+    problem: ProcurementProblem, *, supply_first: bool = False, one_way: OneWay | None = None
+) -> ProcurementModel:
     """The program of a problem that passed its checks."""
     return _Builder(problem, supply_first, one_way).build()
 
 
 class _Builder:
-    def __init__(self, problem: Problem, supply_first: bool, one_way: OneWay | None) -> None:
+    def __init__(self, problem: ProcurementProblem, supply_first: bool, one_way: OneWay | None) -> None:
         self.problem = problem
         self.program = LinearProgram()
         self.count = problem.steps.count
@@ -76,7 +199,7 @@ class _Builder:
         found = directions_of(problem, cheapest, self.sale_per_kwh, supply_first=supply_first)
         self.open = found if one_way is None else one_way.applied(found)
 
-    def build(self) -> Model:
+    def build(self) -> ProcurementModel:
         problem, program, count = self.problem, self.program, self.count
         balance = program.rows(count, low=problem.load_kwh, high=problem.load_kwh)
         import_max = np.where(self.open.buying, problem.import_kw_max * self.hours, 0.0)
@@ -97,7 +220,7 @@ class _Builder:
         charge, discharge, battery_sold, stored, stored_rows = self._battery(balance)
         self._peaks((imported, *ppas))
         over, budget_rows = self._budget(imported, ppas)
-        return Model(
+        return ProcurementModel(
             problem=problem,
             program=program,
             penalty_per_kg=self.penalty_per_kg,
@@ -223,12 +346,12 @@ class _Builder:
         return over, row
 
 
-def first_stored_kwh(problem: Problem, battery: Battery) -> float:
+def first_stored_kwh(problem: ProcurementProblem, battery: Battery) -> float:
     """What the meter of the battery says, within what the battery can hold."""
     return min(max(problem.stored_kwh, battery.floor_kwh), battery.energy_kwh)
 
 
-def _highest_price(problem: Problem) -> float:
+def _highest_price(problem: ProcurementProblem) -> float:
     """The largest price of the problem in any direction, per MWh; 1 if everything is free."""
     prices = [np.abs(problem.import_per_mwh).max(initial=0.0), np.abs(problem.sale_per_mwh).max(initial=0.0)]
     prices += [abs(ppa.per_mwh) for ppa in problem.ppas]

@@ -1,4 +1,9 @@
-"""What comes out of planning? A plan whose figures can be checked against each other, or a failure that says what."""
+"""What comes out of planning?
+
+A plan whose cost and emissions can be checked against the flows, or a reasoned failure.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from harch.base.errors import HarchError
-from harch.energy.procurement.problem import Objective
-from harch.energy.steps import Array, Steps
+from harch.energy.procurement.problem import Objective, ProcurementProblem
+from harch.energy.steps import KWH_PER_MWH, Array, Steps
 
 
-class Planner(StrEnum):
+class PlanMethod(StrEnum):
     """Who made the plan."""
 
     OPTIMISER = "optimiser"
@@ -35,7 +42,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Carbon:
+class PlanEmissions:
     """Emissions of bought energy, and how the budget fared. `over_kg` is never hidden: it is what no plan could avoid.
 
     `shadow_per_t` is the price of the budget's last tonne: what one tonne more would save. With `over_kg` above 0 it
@@ -61,7 +68,7 @@ class ProcurementPlan:
     `stored_value_per_mwh` the same for energy in the battery. A plan made by the rule has neither.
     """
 
-    planner: Planner
+    planner: PlanMethod
     objective: Objective
     steps: Steps
     currency: str
@@ -76,7 +83,7 @@ class ProcurementPlan:
     stored_kwh: Array  # at the end of each step
     flexible_kwh: Mapping[str, Array]
     costs: Costs
-    carbon: Carbon
+    carbon: PlanEmissions
     energy_value_per_mwh: Array | None = None
     stored_value_per_mwh: Array | None = None
     notes: tuple[str, ...] = ()
@@ -110,3 +117,51 @@ class PlanFailure:
         """For those who answer people."""
         field = self.problems[0][0] if self.problems else None
         return HarchError(_CODES[self.kind], str(self), hint=self.hint, field=field)
+
+
+# What does a flow of energy cost and emit? Sums over the problem's prices, the same for every planner.
+
+
+def costs_of(
+    problem: ProcurementProblem,
+    imported_kwh: Array,
+    ppa_kwh: Mapping[str, Array],
+    sold_kwh: Array,
+    through_battery_kwh: Array,
+) -> Costs:
+    paid = {ppa.name: ppa.offered_kwh if ppa.must_take else ppa_kwh[ppa.name] for ppa in problem.ppas}
+    wear_per_mwh = 0.0 if problem.battery is None else problem.battery.wear_per_mwh
+    return Costs(
+        energy=float(imported_kwh @ problem.import_per_mwh) / KWH_PER_MWH,
+        ppas=sum(float(paid[ppa.name].sum()) * ppa.per_mwh for ppa in problem.ppas) / KWH_PER_MWH,
+        demand=_demand(problem, metered_kwh(imported_kwh, ppa_kwh)),
+        sales=-float(sold_kwh @ problem.sale_per_mwh) / KWH_PER_MWH,
+        wear=float(through_battery_kwh.sum()) * wear_per_mwh / KWH_PER_MWH,
+    )
+
+
+def emitted_kg(problem: ProcurementProblem, imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> float:
+    """Of bought energy, by the intensities that the problem gives."""
+    return float(emitted_by_step_kg(problem, imported_kwh, ppa_kwh).sum())
+
+
+def emitted_by_step_kg(problem: ProcurementProblem, imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> Array:
+    grid = imported_kwh * problem.grid_g_per_kwh
+    return (grid + sum((ppa_kwh[ppa.name] * ppa.g_per_kwh for ppa in problem.ppas), np.zeros_like(grid))) / 1000
+
+
+def metered_kwh(imported_kwh: Array, ppa_kwh: Mapping[str, Array]) -> Array:
+    """All that comes through the connection."""
+    return imported_kwh + sum(ppa_kwh.values(), np.zeros_like(imported_kwh))
+
+
+def _demand(problem: ProcurementProblem, metered: Array) -> float:
+    demand = problem.demand
+    if demand is None:
+        return 0.0
+    months = np.array(demand.months)
+    more_kw = [
+        max(0.0, float(metered[months == month].max()) / problem.steps.hours - demand.before_kw.get(month, 0.0))
+        for month in dict.fromkeys(demand.months)
+    ]
+    return demand.per_kw * sum(more_kw)

@@ -1,31 +1,125 @@
-"""Which plan is best? Checks, program, solution, and the figures of the plan from the problem's own prices."""
+"""Which plan is best, and what would the plain rule do?
+
+Checks, program, solution; own power first, surplus into the battery, deficits out of it.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
 import numpy as np
 
-from harch.energy.procurement.accounts import costs_of, emitted_kg
-from harch.energy.procurement.checks import problems_of
-from harch.energy.procurement.directions import OneWay
-from harch.energy.procurement.linear import Index, Solution
-from harch.energy.procurement.model import Model, build_model
-from harch.energy.procurement.plan import Carbon, FailureKind, PlanFailure, Planner, ProcurementPlan
-from harch.energy.procurement.problem import Problem
-from harch.energy.procurement.rule import plan_by_rule
+from harch.energy.procurement.model import Index, OneWay, ProcurementModel, Solution, build_model, first_stored_kwh
+from harch.energy.procurement.plan import (
+    FailureKind,
+    PlanEmissions,
+    PlanFailure,
+    PlanMethod,
+    ProcurementPlan,
+    costs_of,
+    emitted_kg,
+)
+from harch.energy.procurement.problem import ProcurementProblem, problems_of
 from harch.energy.steps import KWH_PER_MWH, Array
+
+# What would the plain rule do? Own power first, surplus into the battery, deficits out of it, the rest from the grid.
+#
+# It needs no solver, no prices and no forecast: the baseline that plans are compared with, and what serves without
+# them.
+
+
+SHORT_KWH = 1e-6
+
+
+def plan_by_rule(problem: ProcurementProblem, *, note: str = "") -> ProcurementPlan | PlanFailure:
+    """Flexible load runs as soon as its window opens. Agreements are used before the grid, and only what is needed."""
+    wrong = problems_of(problem)
+    if wrong:
+        return PlanFailure(FailureKind.INPUT, tuple(wrong.found), "correct or forecast these values, then plan again")
+    flexible = _run_at_once(problem)
+    needed = problem.load_kwh + sum(flexible.values(), np.zeros(problem.steps.count))
+    own_used = np.minimum(problem.own_kwh, needed)
+    charge, discharge, stored = _self_consumption(problem, needed)
+    own_used += charge
+    rest = np.maximum(needed - np.minimum(problem.own_kwh, needed) - discharge, 0.0)
+    ppas: dict[str, Array] = {}
+    for ppa in problem.ppas:
+        ppas[ppa.name] = np.minimum(ppa.offered_kwh, rest)
+        rest = rest - ppas[ppa.name]
+    most = problem.import_kw_max * problem.steps.hours
+    metered = rest + sum(ppas.values(), np.zeros_like(rest))
+    if (metered > most + SHORT_KWH).any():
+        worst = float((metered - most).max()) / problem.steps.hours
+        what = f"the rule lacks up to {worst:.1f} kW with an import of at most {problem.import_kw_max:g} kW"
+        return PlanFailure(FailureKind.SUPPLY, (("load_kwh", what),), "lower or move load, or raise `import_kw_max`")
+    sold = np.where(problem.sale_per_mwh > 0, np.maximum(problem.own_kwh - own_used, 0.0), 0.0)
+    emitted = emitted_kg(problem, rest, ppas)
+    over = 0.0 if problem.budget_kg is None else max(0.0, emitted - problem.budget_kg)
+    return ProcurementPlan(
+        planner=PlanMethod.RULE,
+        objective=problem.objective,
+        steps=problem.steps,
+        currency=problem.currency,
+        import_kwh=rest,
+        ppa_kwh=ppas,
+        own_used_kwh=own_used,
+        own_sold_kwh=sold,
+        curtailed_kwh=np.maximum(problem.own_kwh - own_used - sold, 0.0),
+        charge_kwh=charge,
+        discharge_kwh=discharge,
+        battery_sold_kwh=np.zeros(problem.steps.count),
+        stored_kwh=stored,
+        flexible_kwh=flexible,
+        costs=costs_of(problem, rest, ppas, sold, charge + discharge),
+        carbon=PlanEmissions(emitted, problem.budget_kg, over),
+        notes=(note,) if note else (),
+    )
+
+
+def _run_at_once(problem: ProcurementProblem) -> dict[str, Array]:
+    found = {}
+    for load in problem.flexible:
+        used = np.zeros(problem.steps.count)
+        each = load.power_kw * problem.steps.hours
+        used[load.first : load.last] = np.clip(load.energy_kwh - each * np.arange(load.last - load.first), 0, each)
+        found[load.name] = used
+    return found
+
+
+def _self_consumption(problem: ProcurementProblem, needed: Array) -> tuple[Array, Array, Array]:
+    """Charge, discharge and what is stored after each step."""
+    charge, discharge, stored = (np.zeros(problem.steps.count) for _ in range(3))
+    battery = problem.battery
+    if battery is None:
+        return charge, discharge, stored
+    most = battery.power_kw * problem.steps.hours
+    level = first_stored_kwh(problem, battery)
+    for step, spare in enumerate((problem.own_kwh - needed).tolist()):
+        # Sums of floats may end a hair beyond the limits.
+        room = max(battery.energy_kwh - level, 0.0) / battery.charge_efficiency
+        left = max(level - battery.floor_kwh, 0.0) * battery.discharge_efficiency
+        charge[step] = min(max(spare, 0.0), most, room)
+        discharge[step] = min(max(-spare, 0.0), most, left)
+        level += charge[step] * battery.charge_efficiency - discharge[step] / battery.discharge_efficiency
+        stored[step] = level
+    return charge, discharge, stored
+
+
+# Which plan is best? Checks, program, solution, and the figures of the plan from the problem's own prices.
+
 
 TOLERANCE = 1e-6  # kWh and kg: ten times what the solver promises
 ROUNDS_MAX = 6
 
 
-def plan_procurement(problem: Problem) -> ProcurementPlan | PlanFailure:
+def plan_procurement(problem: ProcurementProblem) -> ProcurementPlan | PlanFailure:
     """The best plan, or why there is none. The same problem gives the same plan."""
     wrong = problems_of(problem)
     if wrong:
-        return PlanFailure(FailureKind.INPUT, tuple(wrong.found), "mend or forecast these values, then plan again")
+        return PlanFailure(FailureKind.INPUT, tuple(wrong.found), "correct or forecast these values, then plan again")
     model, solution = _solve(problem)
     if solution.failure:
-        hint = "`pip install 'harch[energy]'` installs it; until then the self-consumption rule serves"
+        hint = "`pip install 'harch[energy]'` installs it; until then the self-consumption rule is used"
         return PlanFailure(FailureKind.SOLVER, (("solver", solution.failure),), hint)
     unserved = _unserved(model, solution)
     if unserved.any():
@@ -33,7 +127,7 @@ def plan_procurement(problem: Problem) -> ProcurementPlan | PlanFailure:
     return _plan(model, solution)
 
 
-def plan_or_rule(problem: Problem) -> ProcurementPlan | PlanFailure:
+def plan_or_rule(problem: ProcurementProblem) -> ProcurementPlan | PlanFailure:
     """As above, but where the solver is missing or fails, the self-consumption rule plans and says so."""
     plan = plan_procurement(problem)
     if isinstance(plan, PlanFailure) and plan.kind is FailureKind.SOLVER:
@@ -41,7 +135,7 @@ def plan_or_rule(problem: Problem) -> ProcurementPlan | PlanFailure:
     return plan
 
 
-def _solve(problem: Problem) -> tuple[Model, Solution]:
+def _solve(problem: ProcurementProblem) -> tuple[ProcurementModel, Solution]:
     """The first solution that is possible behind one meter, or one that gives up some gains to be so."""
     none = np.zeros(problem.steps.count, dtype=np.bool_)
     one_way = OneWay(none, none)
@@ -63,22 +157,22 @@ def _solve(problem: Problem) -> tuple[Model, Solution]:
     return model, model.solve()
 
 
-def _unserved(model: Model, solution: Solution) -> Array:
+def _unserved(model: ProcurementModel, solution: Solution) -> Array:
     missing = solution.values[model.unserved]
     return np.where(missing > TOLERANCE, missing, 0.0)
 
 
-def _no_supply(problem: Problem, unserved: Array) -> PlanFailure:
+def _no_supply(problem: ProcurementProblem, unserved: Array) -> PlanFailure:
     steps = problem.steps
     first, worst = int(np.argmax(unserved > 0)), float(unserved.max()) / steps.hours
     what = (
         f"{int((unserved > 0).sum())} steps from {steps.at(first):%Y-%m-%dT%H:%MZ} lack up to {worst:.1f} kW, "
-        f"{unserved.sum():.1f} kWh in all, with an import of at most {problem.import_kw_max:g} kW"
+        f"{unserved.sum():.1f} kWh in total, with an import of at most {problem.import_kw_max:g} kW"
     )
     return PlanFailure(FailureKind.SUPPLY, (("load_kwh", what),), "lower or move load, or raise `import_kw_max`")
 
 
-def _plan(model: Model, solution: Solution) -> ProcurementPlan:
+def _plan(model: ProcurementModel, solution: Solution) -> ProcurementPlan:
     problem, count = model.problem, model.problem.steps.count
 
     def energy(columns: Index) -> Array:
@@ -95,7 +189,7 @@ def _plan(model: Model, solution: Solution) -> ProcurementPlan:
     stored_duals = solution.duals[model.stored_rows]
     charge, discharge, battery_sold = energy(model.charge), energy(model.discharge), energy(model.battery_sold)
     return ProcurementPlan(
-        planner=Planner.OPTIMISER,
+        planner=PlanMethod.OPTIMISER,
         objective=problem.objective,
         steps=problem.steps,
         currency=problem.currency,
@@ -118,11 +212,11 @@ def _plan(model: Model, solution: Solution) -> ProcurementPlan:
     )
 
 
-def _carbon(model: Model, solution: Solution, emitted: float) -> Carbon:
+def _carbon(model: ProcurementModel, solution: Solution, emitted: float) -> PlanEmissions:
     if not len(model.over):
-        return Carbon(emitted)
+        return PlanEmissions(emitted)
     over = float(solution.values[model.over[0]])
-    return Carbon(
+    return PlanEmissions(
         emitted_kg=emitted,
         budget_kg=model.problem.budget_kg,
         over_kg=over if over > TOLERANCE else 0.0,

@@ -1,16 +1,23 @@
-"""What does a MWh cost in each step, as far as anybody knows? Contract terms and published spot prices as arrays."""
+"""What does a MWh cost in each step, and what is to be paid for a use?
+
+Contract terms and published spot prices as arrays; lines of a bill that add up.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from harch.base.errors import HarchError
-from harch.energy.steps import Array, Steps, series
-from harch.energy.tariffs.terms import QUARTER_MINUTES, FlatPrice, SpotPrice, Tariff, TimeOfUse
+from harch.energy.steps import KWH_PER_MWH, Array, Steps, series
+from harch.energy.tariffs.terms import QUARTER_MINUTES, FlatPrice, Ppa, SpotPrice, Tariff, TimeOfUse
 
 HISTORY_DAYS = 7
 DECAY_H = 12.0  # a deviation from the usual is expected to halve in about eight hours
@@ -27,8 +34,8 @@ class SpotSeries:
 
     def __post_init__(self) -> None:
         silent = np.isnan(np.asarray(self.per_mwh, dtype=np.float64))
-        said = series(np.where(silent, 0.0, self.per_mwh), self.steps, f"spot prices of {self.zone}")
-        object.__setattr__(self, "per_mwh", np.where(silent, np.nan, said))
+        published = series(np.where(silent, 0.0, self.per_mwh), self.steps, f"spot prices of {self.zone}")
+        object.__setattr__(self, "per_mwh", np.where(silent, np.nan, published))
 
     def over(self, steps: Steps) -> Array:
         """The price of each step, NaN where the series says nothing."""
@@ -126,6 +133,112 @@ def sale_prices(tariff: Tariff, steps: Steps, *, spot_per_mwh: Array | None = No
 def _needed(spot_per_mwh: Array | None, zone: str) -> Array:
     if spot_per_mwh is None:
         raise HarchError(
-            "E0242", f"the contract needs the spot prices of {zone}, and none were given", hint="give a price per step"
+            "E0242", f"the contract needs the spot prices of {zone}, but none were given", hint="give a price per step"
         )
     return spot_per_mwh
+
+
+# What is to be paid for a use? Lines that a person can check one by one, and that add up to the total.
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """One line: what, how much of it, in which unit, and what it costs. Revenue is negative."""
+
+    what: str
+    quantity: float
+    unit: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """All lines, in one currency."""
+
+    currency: str
+    lines: tuple[BillLine, ...]
+
+    @property
+    def total(self) -> float:
+        return math.fsum(line.amount for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class PpaDelivery:
+    """What an agreement offered in each step and what of it was used."""
+
+    terms: Ppa
+    offered_kwh: Array
+    used_kwh: Array
+
+    @property
+    def paid_kwh(self) -> float:
+        return float((self.offered_kwh if self.terms.must_take else self.used_kwh).sum())
+
+
+def bill(
+    tariff: Tariff,
+    steps: Steps,
+    import_kwh: ArrayLike,
+    *,
+    ppas: Sequence[PpaDelivery] = (),
+    sold_kwh: ArrayLike = 0.0,
+    spot_per_mwh: Array | None = None,
+    peaks_before_kw: dict[str, float] | None = None,
+) -> Bill:
+    """The bill of a metered use. `import_kwh` is what came under the contract's energy price, without the agreements.
+
+    `peaks_before_kw` holds the peak that each local month had before these steps: only what exceeds it is charged.
+    Raises HarchError E0242 for series with gaps or negative energy.
+    """
+    imported = series(import_kwh, steps, "imported energy", floor=0)
+    sold = series(sold_kwh, steps, "sold energy", floor=0)
+    lines = _energy_lines(tariff, steps, imported, spot_per_mwh)
+    if tariff.fee_per_mwh:
+        energy_mwh = float(imported.sum()) / KWH_PER_MWH
+        lines.append(BillLine("network fee", energy_mwh, "MWh", energy_mwh * tariff.fee_per_mwh))
+    metered = imported.copy()
+    for delivery in ppas:
+        used = series(delivery.used_kwh, steps, f"energy of {delivery.terms.name}", floor=0)
+        metered += used
+        paid_mwh = delivery.paid_kwh / KWH_PER_MWH
+        how = "taken or not" if delivery.terms.must_take else "as used"
+        lines.append(
+            BillLine(f"agreement {delivery.terms.name}, {how}", paid_mwh, "MWh", paid_mwh * delivery.terms.per_mwh)
+        )
+    lines += _demand_lines(tariff, steps, metered, peaks_before_kw or {})
+    if tariff.sale is not None:
+        earned = float(sold @ sale_prices(tariff, steps, spot_per_mwh=spot_per_mwh)) / KWH_PER_MWH
+        lines.append(BillLine("sold", float(sold.sum()) / KWH_PER_MWH, "MWh", -earned))
+    return Bill(tariff.currency, tuple(lines))
+
+
+def _energy_lines(tariff: Tariff, steps: Steps, imported: Array, spot_per_mwh: Array | None) -> list[BillLine]:
+    match tariff.energy:
+        case FlatPrice(per_mwh):
+            energy_mwh = float(imported.sum()) / KWH_PER_MWH
+            return [BillLine("energy", energy_mwh, "MWh", energy_mwh * per_mwh)]
+        case SpotPrice(zone=zone):
+            amount = float(imported @ energy_prices(tariff, steps, spot_per_mwh=spot_per_mwh)) / KWH_PER_MWH
+            return [BillLine(f"energy, spot {zone}", float(imported.sum()) / KWH_PER_MWH, "MWh", amount)]
+        case TimeOfUse() as terms:
+            sums: dict[tuple[str, float], float] = {}
+            for energy_kwh, bands in zip(imported.tolist(), band_shares(terms, tariff, steps), strict=True):
+                for name, per_mwh, share in bands:
+                    sums[name, per_mwh] = sums.get((name, per_mwh), 0.0) + energy_kwh * share / KWH_PER_MWH
+            return [
+                BillLine(f"energy, {name}", energy_mwh, "MWh", energy_mwh * per_mwh)
+                for (name, per_mwh), energy_mwh in sorted(sums.items())
+            ]
+
+
+def _demand_lines(tariff: Tariff, steps: Steps, metered: Array, before: dict[str, float]) -> list[BillLine]:
+    if tariff.demand is None:
+        return []
+    months = np.array(steps.months(tariff.local_time))
+    lines = []
+    for month in sorted(set(months.tolist())):
+        peak_kw = float(metered[months == month].max()) / steps.hours
+        more_kw = max(0.0, peak_kw - before.get(month, 0.0))
+        lines.append(BillLine(f"peak of {month}", more_kw, "kW", more_kw * tariff.demand.per_kw_month))
+    return lines

@@ -1,5 +1,7 @@
 """Which terms can a supply contract have? Values only; prices are per MWh in the contract's currency."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,11 +1,45 @@
-"""What is known of one hub? Its keys in the order of their versions, tombstones of deleted ones, and limits on both."""
+"""What is known of one hub?
+
+Its keys in the order of their versions, tombstones of deleted ones, limits on both, and the numbers that all hubs of
+a federation should share.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 
-from harch.federation.gossip.messages import FINGERPRINT_BYTES, Entry, Heartbeat, HubDelta, Known
-from harch.federation.gossip.settings import GossipSettings
+from harch.federation.gossip.messages import FINGERPRINT_BYTES, GossipEntry, GossipHeartbeat, HubDelta, KnownVersions
+
+
+@dataclass(frozen=True, slots=True)
+class GossipSettings:
+    interval_s: float = 0.2
+    interval_spread: float = 0.1  # ±: hubs that started together shall not stay in step
+    peers_per_tick: int = 3
+
+    # Liveness
+    phi_max: float = 8.0
+    intervals_kept: int = 200
+    intervals_assumed: int = 5  # so that the first few intervals seen do not decide alone
+    stretch_max: float = 8.0
+    latency_s_max: float = 1.0  # no link earns more patience than this, however slow
+    forget_after_s: float = 24 * 3600.0
+
+    # Limits of what one hub may say about itself
+    keys_max: int = 1024
+    bytes_max: int = 1024 * 1024  # keys and values together
+    tombstones_max: int = 256
+    tombstone_keep_s: float = 3600.0
+
+    # Limit of what one message may carry; it must hold the largest entry
+    delta_bytes_max: int = 256 * 1024
+
+
+# What is known of one hub? Its keys in the order of their versions, tombstones of deleted ones, and limits on both.
+
 
 _FINGERPRINT_RANGE = 1 << (8 * FINGERPRINT_BYTES)
 
@@ -15,7 +49,7 @@ class HubState:
 
     def __init__(self, hub: str, generation: int = 0) -> None:
         self.hub = hub
-        self.heartbeat: Heartbeat | None = None
+        self.heartbeat: GossipHeartbeat | None = None
         self.begin(generation)
 
     def begin(self, generation: int) -> None:
@@ -28,7 +62,7 @@ class HubState:
         """Back to version 0, to be filled from the start by a copy that has no tombstones up to `collected`."""
         self.version = 0
         self.collected = collected
-        self.entries: dict[str, Entry] = {}  # in ascending versions: what changes moves to the end
+        self.entries: dict[str, GossipEntry] = {}  # in ascending versions: what changes moves to the end
         self.values: dict[str, bytes] = {}  # without the deleted
         self.bytes_used = 0
         self._fingerprint = 0
@@ -36,9 +70,9 @@ class HubState:
     # Reading
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownVersions:
         beat = self.heartbeat.beat if self.heartbeat else 0
-        return Known(self.generation, beat, self.version, self.collected)
+        return KnownVersions(self.generation, beat, self.version, self.collected)
 
     @property
     def is_complete(self) -> bool:
@@ -63,7 +97,7 @@ class HubState:
             return False
         return self.fingerprint != heartbeat.fingerprint
 
-    def delta_for(self, theirs: Known) -> HubDelta | None:
+    def delta_for(self, theirs: KnownVersions) -> HubDelta | None:
         """All that somebody lacks who knows `theirs`; None when it is nothing."""
         if self.heartbeat is None or self.forgotten or theirs.generation > self.generation:
             return None
@@ -73,7 +107,7 @@ class HubState:
         if must_reset and self.is_being_filled:  # half a copy is no base for another
             return HubDelta(self.hub, self.heartbeat, 0, 0, ()) if self.heartbeat.beat > theirs.beat else None
         since = 0 if newer_life or must_reset else theirs.version
-        entries: list[Entry] = []
+        entries: list[GossipEntry] = []
         for entry in reversed(self.entries.values()):
             if entry.version <= since:
                 break
@@ -82,7 +116,7 @@ class HubState:
             return None
         return HubDelta(self.hub, self.heartbeat, since, self.collected, tuple(reversed(entries)))
 
-    def has_room_for(self, entry: Entry, settings: GossipSettings) -> bool:
+    def has_room_for(self, entry: GossipEntry, settings: GossipSettings) -> bool:
         """Others may hold more tombstones than the hub itself, until they hear which of them are collected."""
         if entry.value is None:
             return len(self.entries) - len(self.values) < 4 * settings.tombstones_max
@@ -93,7 +127,7 @@ class HubState:
 
     # Writing
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: GossipEntry) -> None:
         """The caller has checked that its version is above all others, its signature, and that there is room."""
         self._count(self.entries.pop(entry.key, None), sign=-1)
         self.values.pop(entry.key, None)
@@ -127,7 +161,7 @@ class HubState:
         self.forgotten = False
         self.clear()
 
-    def _count(self, entry: Entry | None, *, sign: int) -> None:
+    def _count(self, entry: GossipEntry | None, *, sign: int) -> None:
         if entry is None or entry.value is None:
             return
         self.bytes_used += sign * _bytes_of(entry.key, entry.value)

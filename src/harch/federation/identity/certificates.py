@@ -4,6 +4,8 @@ All keys are Ed25519. A certificate lasts seven days and is replaced daily, so a
 some days keeps its links (ADR 22). It names exactly one hub, as a URI in the SAN.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from harch.base.errors import HarchError
-from harch.federation.identity.names import HubName, parse_uri
+from harch.federation.identity.members import HubName, parse_uri
 
 AUTHORITY_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=7)
@@ -119,7 +121,7 @@ def authority_key(authority: bytes) -> Ed25519PublicKey:
     """The key that signs certificates and member records."""
     key = x509.load_der_x509_certificate(authority).public_key()
     if not isinstance(key, Ed25519PublicKey):
-        raise HarchError("E0110", "the federation's authority has no Ed25519 key", hint="make the federation anew")
+        raise HarchError("E0110", "the federation's authority has no Ed25519 key", hint="create the federation again")
     return key
 
 
@@ -131,7 +133,7 @@ def _requested_key(request: bytes) -> Ed25519PublicKey:
     try:
         parsed = x509.load_der_x509_csr(request)
     except ValueError as error:
-        raise HarchError("E0201", "this is no certificate signing request", hint="send PKCS #10 in DER") from error
+        raise HarchError("E0201", "this is not a certificate signing request", hint="send PKCS #10 in DER") from error
     key = parsed.public_key()
     if not parsed.is_signature_valid or not isinstance(key, Ed25519PublicKey):
         raise HarchError("E0201", "the signing request is not signed by its own Ed25519 key", hint="make a new one")
@@ -171,4 +173,4 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _not_a_hub() -> HarchError:
-    return HarchError("E0110", "the certificate does not name exactly one hub", hint="let the hub join anew")
+    return HarchError("E0110", "the certificate does not name exactly one hub", hint="let the hub join again")

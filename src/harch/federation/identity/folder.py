@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from harch.base.config import Home
 from harch.base.errors import HarchError
 from harch.base.seal import LINE
-from harch.base.sealed import read_sealed
+from harch.base.state_files import read_sealed
 from harch.federation.identity.members import SignedMember
 
 _FOLDER = "federation"

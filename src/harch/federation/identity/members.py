@@ -1,11 +1,13 @@
-"""Which hubs belong to the federation, with which keys, and where? Records that the authority has signed.
+"""Which hubs belong to the federation, what are they called, with which keys, and where?
 
-A record can come from anybody, for instance from the hub that it is about: what counts is the signature. Of two records
-about one hub the one with the higher serial holds, so a retirement cannot be undone by showing an older record.
+Records that the authority has signed, `spiffe://TRUST-DOMAIN/hub/HUB-ID`, and the messages about them.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -15,6 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+
+# Which hubs belong to the federation, with which keys, and where? Records that the authority has signed.
+#
+# A record can come from anybody, for instance from the hub that it is about: what counts is the signature. Of two
+# records
+# about one hub the one with the higher serial holds, so a retirement cannot be undone by showing an older record.
+
 
 MEMBERS_MAX = 1_000
 
@@ -140,5 +149,76 @@ class Roster:
 
 def _not_signed() -> HarchError:
     return HarchError(
-        "E0111", "a member record is not signed by this federation's authority", hint="let the hub join anew"
+        "E0111", "a member record is not signed by this federation's authority", hint="let the hub join again"
     )
+
+
+# What is a hub called? `spiffe://TRUST-DOMAIN/hub/HUB-ID`, the name that its certificate carries.
+
+
+TRUST_DOMAIN_DEFAULT = "harch.internal"
+
+_TRUST_DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_HUB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
+_URI = re.compile(rf"spiffe://({_TRUST_DOMAIN.pattern})/hub/({_HUB_ID.pattern})")
+
+
+class HubName(NamedTuple):
+    """One hub of one federation. Two federations may each have a `dakar`; their trust domains tell them apart."""
+
+    trust_domain: str
+    hub_id: str
+
+    @property
+    def uri(self) -> str:
+        return f"spiffe://{self.trust_domain}/hub/{self.hub_id}"
+
+
+def hub_name(trust_domain: str, hub_id: str) -> HubName:
+    """A checked name. Raises E0201 for what cannot stand in a certificate, a folder name and a URI alike."""
+    if not _TRUST_DOMAIN.fullmatch(trust_domain):
+        raise HarchError(
+            "E0201", f"`{trust_domain}` is not a trust domain", hint="use a name like `gpu.example.org`, lower case"
+        )
+    if not _HUB_ID.fullmatch(hub_id):
+        raise HarchError(
+            "E0201", f"`{hub_id}` is not a hub id", hint="use lower-case letters, digits, `-` and `_`, e.g. `dakar`"
+        )
+    return HubName(trust_domain, hub_id)
+
+
+def parse_uri(uri: str) -> HubName | None:
+    """The name that a URI says; None for any other URI."""
+    match = _URI.fullmatch(uri)
+    return HubName(match[1], match[3]) if match else None
+
+
+# What do hubs tell each other about identities? Messages that travel over the links, beside gossip and offers.
+
+
+AUTHORITY_FEATURE = "authority"  # what the hub that holds the authority says of itself in its greeting
+
+
+class Members(Struct, frozen=True, tag="identity.members"):
+    """Member records: all of them when a link comes up, later those that are new to the sender."""
+
+    records: tuple[SignedMember, ...]
+
+
+class RenewRequest(Struct, frozen=True, tag="identity.renew"):
+    """To a hub that holds the authority. The link says who asks; `address` is where that hub accepts links now."""
+
+    request: bytes
+    address: Address
+
+
+class CertificateRenewed(Struct, frozen=True, tag="identity.renewed"):
+    certificate: bytes
+
+
+class RenewalRefused(Struct, frozen=True, tag="identity.not_renewed"):
+    code: str
+    message: str
+
+
+IdentityMessage = Members | RenewRequest | CertificateRenewed | RenewalRefused

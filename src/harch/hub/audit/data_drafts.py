@@ -1,11 +1,13 @@
 """What of the life of data belongs into the audit chain? Registered, tagged, loosened, produced, offered, misplaced."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from harch.base.errors import HarchError
 from harch.hub.audit.drafts import REASON_LENGTH_MAX, tenant_of
-from harch.sovereignty.audit import entry as audit
-from harch.sovereignty.audit.entry import POLICY_BUILTIN, Detail, Draft
+from harch.sovereignty.audit import chain as audit
+from harch.sovereignty.audit.chain import POLICY_BUILTIN, Detail, Draft
 from harch.sovereignty.declassification import Declassification
 from harch.sovereignty.gates import OfferVerdict, Violation
 from harch.sovereignty.tags import DataObject
@@ -32,7 +34,16 @@ def derived(data: DataObject, workload: Workload, country: str) -> Draft:
     return _of(data, audit.DATA_DERIVED, "done", (country,), details, data=(data.id, *data.parents))
 
 
-def refused(ref: str, error: HarchError, *, country: str, tenant: str, actor: str, data: tuple[str, ...] = ()) -> Draft:
+def refused(
+    ref: str,
+    error: HarchError,
+    *,
+    country: str,
+    tenant: str,
+    actor: str,
+    policy_version: str,
+    data: tuple[str, ...] = (),
+) -> Draft:
     """Somebody asked for something that the rules forbid; `data` is empty for what was never registered."""
     return Draft(
         audit.DATA_REFUSED,
@@ -40,6 +51,7 @@ def refused(ref: str, error: HarchError, *, country: str, tenant: str, actor: st
         "refused",
         actor=actor,
         authority=tenant_of(tenant),
+        policy_version=policy_version,
         data=data,
         countries=(country,),
         details={"code": error.code, "reason": error.message[:REASON_LENGTH_MAX]},

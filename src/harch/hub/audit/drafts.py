@@ -1,10 +1,12 @@
 """What of a hub's doings belongs into the audit chain? Decisions about work and data, keys, secrets' names, agents."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from harch.base.errors import EXIT_REFUSED, HarchError
-from harch.sovereignty.audit import entry as audit
-from harch.sovereignty.audit.entry import Detail, Draft
+from harch.sovereignty.audit import chain as audit
+from harch.sovereignty.audit.chain import Detail, Draft
 from harch.workloads.lifecycle import Workload
 
 _SOVEREIGNTY = "E09"

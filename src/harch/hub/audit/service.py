@@ -12,21 +12,27 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.hub.audit import table
-from harch.hub.audit.headfile import HeadFile
-from harch.hub.audit.keyfile import KeyFile
-from harch.hub.audit.table import AuditQuery, AuditRecord
-from harch.hub.audit.trail import AuditTrail
+from harch.hub.audit.files import HeadFile, KeyFile
+from harch.hub.audit.table import AuditQuery, AuditRecord, AuditTrail
 from harch.hub.store import rows
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
-from harch.hub.views import EventRecord
-from harch.sovereignty.audit.chain import Head
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint, check_offer, sign
-from harch.sovereignty.audit.entry import Draft
-from harch.sovereignty.audit.keys import KeyStatement, draft_of, introduce, public_hex, statement_in
-from harch.sovereignty.audit.losses import WAY_OUT, AcceptedLoss, Loss, acceptance, find_loss
+from harch.sovereignty.audit.chain import ChainHead, Draft
+from harch.sovereignty.audit.checkpoints import (
+    KeyStatement,
+    SignedCheckpoint,
+    check_offer,
+    draft_of,
+    introduce,
+    public_hex,
+    sign,
+    statement_in,
+)
+from harch.sovereignty.audit.verification import WAY_OUT, Loss, acceptance, find_loss
+from harch.wire.audit import AcceptedLoss
+from harch.wire.events import EventRecord
 
-KEYS_SHOWN_MAX = 50
+KEYS_LISTED_MAX = 50
 KEPT_PER_HUB_MAX = 1000  # a checkpoint covers everything before it, so the newest prove as much as all
 
 Write = Callable[[list[Statement], list[Draft]], asyncio.Future[None]]
@@ -39,11 +45,9 @@ def loss_at_start(file: HeadFile, database: Database, path: str) -> Loss | None:
     record, stored = file.found, table.head(database)
     if record is None:
         if file.damaged:
-            _log.error(
-                "%s is damaged: whether the database lost its end, only checkpoints at other hubs can tell", path
-            )
+            _log.error("%s is damaged: only checkpoints at other hubs can show whether the database lost its end", path)
         elif stored.seq:
-            _log.warning("there was no %s: a loss before this start can only be told by other hubs' checkpoints", path)
+            _log.warning("there was no %s: only checkpoints at other hubs can show a loss before this start", path)
         return None
     loss = find_loss(
         record.head,
@@ -55,7 +59,7 @@ def loss_at_start(file: HeadFile, database: Database, path: str) -> Loss | None:
         stored_events=database.last_event(),
     )
     if loss is not None:
-        _log.critical("%s: nothing is written until that is settled", loss.sentence)
+        _log.critical("%s: nothing is written until that is resolved", loss.sentence)
     return loss
 
 
@@ -63,7 +67,7 @@ def loss_error(loss: Loss) -> HarchError:
     return HarchError(
         "E1020",
         f"the hub takes no work and writes nothing: {loss.sentence}",
-        hint="restore the database that has it (hub.db with hub.db-wal) and restart the hub, or let an admin say "
+        hint="restore the database that has it (hub.db with hub.db-wal) and restart the hub, or let an admin run "
         f"`{WAY_OUT}`",
         meta={"found_seq": loss.found.seq, "lost_seq": loss.lost.seq},
     )
@@ -76,7 +80,7 @@ def open_signing_key(file: KeyFile, trail: AuditTrail, database: Database) -> Ed
     key = file.open(in_force)
     if public_hex(key) != in_force:
         if in_force:
-            _log.error("the audit key is not the one that the chain names: the chain goes on, its proof begins anew")
+            _log.error("the audit key is not the one that the chain names: the chain goes on, its proof starts over")
         statements = trail.link([draft_of(introduce(trail.hub_id, key, by=key))])
         try:
             database.write(statements)
@@ -131,7 +135,7 @@ class HubAudit:
 
     async def key_statements(self) -> list[KeyStatement]:
         """How the keys of this chain were introduced; a peer needs them after a change of the key."""
-        entries = await asyncio.to_thread(table.signing_key_entries, self._database, KEYS_SHOWN_MAX)
+        entries = await asyncio.to_thread(table.signing_key_entries, self._database, KEYS_LISTED_MAX)
         return [statement_in(entry) for entry in entries]
 
     async def keep(self, signed: SignedCheckpoint, statements: Iterable[KeyStatement]) -> None:
@@ -176,11 +180,11 @@ class HubAudit:
             )
             return
         async with self._changing:  # what is accepted meanwhile must not be found again
-            loss = await asyncio.to_thread(self._compare, Head(checkpoint.seq, checkpoint.hash), source)
+            loss = await asyncio.to_thread(self._compare, ChainHead(checkpoint.seq, checkpoint.hash), source)
             if loss is None or (self.loss is not None and self.loss.lost.seq >= loss.lost.seq):
                 return
             self.loss = loss
-            _log.critical("%s: nothing is written until that is settled", loss.sentence)
+            _log.critical("%s: nothing is written until that is resolved", loss.sentence)
             self._head_file.expect(loss.lost, loss.lost_events, source)
             self._hold(loss_error(loss))
 
@@ -192,14 +196,14 @@ class HubAudit:
                 raise HarchError("E0304", "nothing is lost", hint="`harch audit verify` checks the chain")
             if loss.lost.seq != lost_seq:
                 raise HarchError(
-                    "E0304", f"what is lost goes up to entry {loss.lost.seq}, not {lost_seq}", hint="look again first"
+                    "E0304", f"what is lost goes up to entry {loss.lost.seq}, not {lost_seq}", hint="check again first"
                 )
             if not table.head(self._database).seq:  # nothing is left: a chain begins with its key
                 self._trail.reload()
                 self._key = open_signing_key(self._file, self._trail, self._database)
             stored, events = table.head(self._database), max(self._database.last_event(), loss.lost_events) + 1
             loss = Loss(found=stored, lost=loss.lost, source=loss.source, lost_events=loss.lost_events)
-            self._trail.head = Head(loss.next_seq - 1, stored.hash)
+            self._trail.head = ChainHead(loss.next_seq - 1, stored.hash)
             event = EventRecord(
                 seq=events,
                 at=self._clock.now(),
@@ -220,7 +224,7 @@ class HubAudit:
             self._release()
         return (await self.losses())[-1]
 
-    def _compare(self, known: Head, source: str) -> Loss | None:
+    def _compare(self, known: ChainHead, source: str) -> Loss | None:
         return find_loss(
             known,
             stored=table.head(self._database),
@@ -230,5 +234,5 @@ class HubAudit:
         )
 
     def _own_keys(self) -> set[str]:
-        entries = table.signing_key_entries(self._database, KEYS_SHOWN_MAX)
+        entries = table.signing_key_entries(self._database, KEYS_LISTED_MAX)
         return {public_hex(self._key), *(statement_in(entry).key for entry in entries)}

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 from msgspec import Struct
 
+from harch.base.clock import Clock, iso
+from harch.hub.audit import table
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
-from harch.sovereignty.audit.chain import Head, Linked, line_of
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint
-from harch.sovereignty.audit.entry import (
+from harch.sovereignty.audit.chain import (
     KEY_SUBJECT,
     LOSS_ACCEPTED,
     LOSS_SUBJECT,
     SIGNING_KEY,
     AuditEntry,
+    ChainHead,
+    Draft,
+    Linked,
     decode_entry,
+    line_of,
+    link,
 )
-from harch.sovereignty.audit.losses import AcceptedLoss, loss_in
+from harch.sovereignty.audit.checkpoints import SignedCheckpoint
+from harch.sovereignty.audit.verification import loss_in
+from harch.wire.audit import AcceptedLoss
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
@@ -37,18 +46,15 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     hash: str
 
 
+SAVE_ENTRY = "INSERT INTO audit (seq, kind, subject, hash, entry) VALUES (?, ?, ?, ?, ?)"
+SAVE_DATA = "INSERT INTO audit_data (data_id, seq) VALUES (?, ?)"
+
+
 def save(linked: Linked) -> list[Statement]:
     entry = linked.entry
-    statements: list[Statement] = [
-        (
-            "INSERT INTO audit (seq, kind, subject, hash, entry) VALUES (?, ?, ?, ?, ?)",
-            (entry.seq, entry.kind, entry.subject, linked.hash, linked.body),
-        )
-    ]
-    statements += [
-        ("INSERT INTO audit_data (data_id, seq) VALUES (?, ?)", (data_id, entry.seq))
-        for data_id in dict.fromkeys(entry.data)
-    ]
+    statements: list[Statement] = [(SAVE_ENTRY, (entry.seq, entry.kind, entry.subject, linked.hash, linked.body))]
+    if entry.data:
+        statements += [(SAVE_DATA, (data_id, entry.seq)) for data_id in dict.fromkeys(entry.data)]
     return statements
 
 
@@ -69,9 +75,9 @@ def drop_old_checkpoints(hub: str, kept: int) -> Statement:
     )
 
 
-def head(database: Database) -> Head:
+def head(database: Database) -> ChainHead:
     found = database.query("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")
-    return Head(int(found[0][0]), str(found[0][1])) if found else Head()
+    return ChainHead(int(found[0][0]), str(found[0][1])) if found else ChainHead()
 
 
 def hash_at(database: Database, seq: int) -> str | None:
@@ -141,3 +147,33 @@ def checkpoints(database: Database, hub: str | None) -> list[SignedCheckpoint]:
 
 
 _decode_checkpoint = msgspec.json.Decoder(SignedCheckpoint).decode
+
+
+# Where does the chain go on? Its growing end: gives each draft its place and its hash, in the order of the disk.
+
+
+class AuditTrail:
+    """Statements that continue the chain. Whoever cannot store them must set `head` back, or the chain has a hole."""
+
+    def __init__(self, hub_id: str, database: Database, clock: Clock) -> None:
+        self.hub_id = hub_id
+        self._database, self._clock = database, clock
+        self.head = table.head(database)
+
+    def link(self, drafts: list[Draft], now: datetime | None = None) -> list[Statement]:
+        """They happened together, so they share their time; their order is the order of the chain.
+
+        `now`: when they were decided, if the caller has read the clock already.
+        """
+        statements: list[Statement] = []
+        if drafts:
+            at = iso(now or self._clock.now())
+            for draft in drafts:
+                linked = link(self.head, draft, hub=self.hub_id, at=at)
+                self.head = linked.head
+                statements += table.save(linked)
+        return statements
+
+    def reload(self) -> None:
+        """Goes back to what is on disk."""
+        self.head = table.head(self._database)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from msgspec import structs
 
+from harch.base.clock import DRIFT_MAX, STEP_S_MIN, SteadyClock
 from harch.base.elapsed import elapsed
-from harch.base.steady import DRIFT_MAX, STEP_S_MIN, SteadyClock
-from harch.carbon.ledger.accounting import account
-from harch.carbon.ledger.chain import Booked, LedgerRow, book
-from harch.carbon.ledger.charge import Charge
-from harch.carbon.ledger.checkpoints import checkpoint_draft
-from harch.carbon.ledger.meter import hub_energy, observed_factors
+from harch.carbon.ledger.accounting import AT_ONCE, Allocation, HomeConditions, account, conditions_of, naive_start
+from harch.carbon.ledger.chain import BookedCharges, LedgerHead, LedgerRow, book, checkpoint_draft
+from harch.carbon.ledger.charge import INTERVAL_MAX, Charge, Factor, Factors, Interval
+from harch.carbon.ledger.meter import NO_CONTRACT, STAND_IN, hub_energy, observed_factors
 from harch.carbon.signals.choice import HubSignals
+from harch.carbon.values import Basis, EmissionScope, Evidence, Method, Signal
 from harch.fleet.model import Hub
-from harch.hub.carbon.conditions import OwnPast, with_home
+from harch.hub.carbon.forecast import full_hour
 from harch.hub.carbon.metering import ClosedInterval, Run, Work, WorkMeter, load_kw, whole_of, work_of
-from harch.hub.carbon.views import HubPower
-from harch.hub.driver import Driver
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store import ledger_rows
 from harch.hub.store.database import Database
+from harch.wire.carbon import Figure, HubPower
 from harch.workloads.lifecycle import State, Workload
 
 EVENTS_PER_READ = 5000
@@ -42,15 +42,15 @@ class Accounts:
         hub: Hub,
         clock: SteadyClock,
         database: Database,
-        driver: Driver,
-        said: Callable[[], Mapping[str, HubPower]],
+        jobs: JobRuntime,
+        published: Callable[[], Mapping[str, HubPower]],
         supply: tuple[float, float] = (0.0, 0.0),  # transmission loss, share of agreements
     ) -> None:
         self._loss, self._ppa_share = supply
-        self._hub, self._clock, self._database, self._driver, self._said = hub, clock, database, driver, said
+        self._hub, self._clock, self._database, self._jobs, self._published = hub, clock, database, jobs, published
         self._nodes = {node.id: node for node in hub.nodes}
-        self._seq = driver.seq
-        self._works: dict[tuple[str, int], Work] = {}  # of what is present, by attempt
+        self._seq = jobs.seq
+        self._work_items: dict[tuple[str, int], Work] = {}  # of what is present, by attempt
         self._seen: set[str] = set()  # at the last look
         self._started: set[str] = set()  # since then, by the hub's history
         self._peers: Mapping[str, HubPower] = {}
@@ -71,8 +71,8 @@ class Accounts:
         self._looked = clock_now, boot_s
         now = (clock_now + self._ahead).replace(microsecond=0)
         until = now - leap
-        before, present = self._works, self._present(clock_now, meter.last, until)
-        self.load_kw, self._peers = load_kw(present, self._whole), self._said()
+        before, present = self._work_items, self._present(clock_now, meter.last, until)
+        self.load_kw, self._peers = load_kw(present, self._whole), self._published()
         if until <= meter.last and not leap:
             return
         ended = self._ended(present, before, clock_now, (meter.last, until))
@@ -95,7 +95,7 @@ class Accounts:
             return WorkMeter(now, self._whole)
         ran_on = any(work.started_at < until for work, _ in self._present(clock_now, None, now).values())
         if not ran_on and behind < self._ahead:
-            self._ahead, self._works = max(timedelta(0), behind), {}  # nothing ran: nothing hangs on those labels
+            self._ahead, self._work_items = max(timedelta(0), behind), {}  # nothing ran: nothing hangs on those labels
             now = (clock_now + self._ahead).replace(microsecond=0)
         begins = until if ran_on and now - until <= GAP_MAX else max(until, now)
         return WorkMeter(begins, self._whole)
@@ -122,9 +122,9 @@ class Accounts:
         if meter is not None and meter.open_interval() is not None:
             self._waiting.append(meter.close())
         self._meter = WorkMeter(now, self._whole)
-        self._works = {
+        self._work_items = {
             key: structs.replace(work, started_at=work.started_at + leap, submitted_at=work.submitted_at + leap)
-            for key, work in self._works.items()
+            for key, work in self._work_items.items()
         }
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class Accounts:
             ends = booked.head.until
             hour_ends = ends is not None and (ends.minute, ends.second) == (0, 0)
             drafts = [checkpoint_draft(self._hub.id, booked.head)] if hour_ends else []
-            await self._driver.write(ledger_rows.save_booked(booked), drafts)
+            await self._jobs.write(ledger_rows.save_booked(booked), drafts)
             self._waiting.popleft()
 
     async def rows(self, start: datetime, end: datetime, *, tenant: str | None, job: str | None) -> list[LedgerRow]:
@@ -148,6 +148,13 @@ class Accounts:
         opened = self._meter.open_interval() if self._meter is not None else None
         unbooked = [*self._waiting, *((opened,) if opened is not None else ())]
         return await asyncio.to_thread(self._read, start, end, tenant, job, unbooked)
+
+    async def ledger_head(self) -> LedgerHead:
+        """Where the ledger on disk ends: always at the end of an interval."""
+        return await asyncio.to_thread(ledger_rows.head, self._database)
+
+    async def ledger_lines(self, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+        return await asyncio.to_thread(ledger_rows.lines, self._database, after=after, upto=upto, limit=limit)
 
     def _read(
         self, start: datetime, end: datetime, tenant: str | None, job: str | None, unbooked: list[ClosedInterval]
@@ -164,12 +171,12 @@ class Accounts:
                 ]
         return rows
 
-    def _booked(self, closed: ClosedInterval) -> Booked:
+    def _booked(self, closed: ClosedInterval) -> BookedCharges:
         head = ledger_rows.head(self._database)
         return book(head, self._charges(closed), booked_at=self._clock.now())
 
     def _charges(self, closed: ClosedInterval) -> tuple[Charge, ...]:
-        interval, said = closed.interval, self._peers
+        interval, published = closed.interval, self._peers
         energy = hub_energy(
             interval,
             closed.samples,
@@ -179,7 +186,9 @@ class Accounts:
             transmission_loss=self._loss,
         )
         past = OwnPast(self._past_charges, interval.duration)
-        allocations = [with_home(one, interval, self._hub.id, said=said, past=past) for one in closed.allocations]
+        allocations = [
+            with_home(one, interval, self._hub.id, published=published, past=past) for one in closed.allocations
+        ]
         return account(interval, self._hub.id, energy, allocations, observed_factors(interval, closed.samples))
 
     def _past_charges(self, start: datetime, end: datetime) -> Iterator[Charge]:
@@ -203,19 +212,19 @@ class Accounts:
 
     def _present(self, now: datetime, earliest: datetime | None, latest: datetime) -> dict[str, tuple[Work, State]]:
         """What holds GPUs here at this moment, own work and guests."""
-        desk = self._driver.machine.desk
-        works: dict[tuple[str, int], Work] = {}
+        state = self._jobs.machine.state
+        work_items: dict[tuple[str, int], Work] = {}
         present: dict[str, tuple[Work, State]] = {}
-        for request_id in desk.scheduler.running:
-            workload = desk.registry.workloads.get(request_id)  # None: GPUs that are held for a bid
+        for request_id in state.scheduler.running:
+            workload = state.registry.workloads.get(request_id)  # None: GPUs that are held for a bid
             if workload is None:
                 continue
             key = (workload.id, workload.attempt)
-            work = self._works.get(key) or self._work(workload, now, earliest, latest)
+            work = self._work_items.get(key) or self._work(workload, now, earliest, latest)
             if work is not None:
-                works[key] = work
+                work_items[key] = work
                 present[workload.id] = (work, workload.state)
-        self._works = works
+        self._work_items = work_items
         return present
 
     def _started_since(self) -> set[str]:
@@ -239,12 +248,12 @@ class Accounts:
         between: tuple[datetime, datetime],
     ) -> list[Run]:
         """Work that ran since the last look and does so no more: seen then, or begun since."""
-        registry = self._driver.machine.desk.registry.workloads
+        registry = self._jobs.machine.state.registry.workloads
         earliest, latest = between
         gone: list[Run] = []
         for job in (self._started | self._seen) - present.keys():
             workload = registry.get(job)
-            if workload is None or (workload.runner_hub and not workload.guest) or workload.completed_at is None:
+            if workload is None or (workload.runner_hub and not workload.borrowed) or workload.completed_at is None:
                 continue
             work = before.get((workload.id, workload.attempt)) or self._work(workload, now, earliest, latest)
             if work is not None:
@@ -252,3 +261,101 @@ class Accounts:
                 gone.append(Run(work, min(work.started_at, end), end))
         self._seen, self._started = set(present), set()
         return gone
+
+
+# What was the home hub like when a job would have run there? From its own charges, or from what it said of itself.
+
+
+PUBLISHED_HOLDS = timedelta(hours=1)  # how far from the naive start what a peer says of itself may serve
+
+
+def is_deferred(allocation: Allocation, interval: Interval) -> bool:
+    return interval.start - naive_start(allocation.submitted_at, allocation.ran_s_before) > AT_ONCE
+
+
+class OwnPast:
+    """This hub's conditions in past intervals. Each hour is read once, each interval added up once."""
+
+    def __init__(self, read: Callable[[datetime, datetime], Iterable[Charge]], duration: timedelta) -> None:
+        self._read, self._duration = read, duration
+        self._hours: dict[datetime, dict[datetime, list[Charge]]] = {}
+        self._known: dict[datetime, HomeConditions] = {}
+
+    def at(self, moment: datetime, job: str) -> HomeConditions | None:
+        """Without what the job itself drew then; None if nothing is booked for that moment."""
+        charges = next((found for found in self._hour(full_hour(moment)).values() if _holds(found[0], moment)), None)
+        if charges is None:
+            return None
+        if any(charge.job == job for charge in charges):
+            return conditions_of(charges, job=job, duration=self._duration)
+        start = charges[0].interval.start
+        if start not in self._known:
+            self._known[start] = conditions_of(charges, job=job, duration=self._duration)
+        return self._known[start]
+
+    def _hour(self, hour: datetime) -> dict[datetime, list[Charge]]:
+        """Its charges by interval: none reaches over the end of an hour."""
+        if hour not in self._hours:
+            by_interval: dict[datetime, list[Charge]] = {}
+            for charge in self._read(hour, hour + INTERVAL_MAX):
+                by_interval.setdefault(charge.interval.start, []).append(charge)
+            self._hours[hour] = by_interval
+        return self._hours[hour]
+
+
+def with_home(
+    allocation: Allocation, interval: Interval, hub_id: str, *, published: Mapping[str, HubPower], past: OwnPast
+) -> Allocation:
+    """The allocation with the conditions that its naive run needs, where they are known. `published`: by peers."""
+    start = naive_start(allocation.submitted_at, allocation.ran_s_before)
+    conditions: HomeConditions | None = None
+    if allocation.home == hub_id:
+        if is_deferred(allocation, interval):
+            conditions = past.at(start, allocation.job)
+    elif (power := published.get(allocation.home)) is not None and abs(power.at - start) <= PUBLISHED_HOLDS:
+        conditions = published_conditions(power, interval.duration)
+    return allocation if conditions is None else structs.replace(allocation, home_conditions=conditions)
+
+
+def published_conditions(power: HubPower, duration: timedelta) -> HomeConditions | None:
+    """As another hub told them; None if it does not know its own grid."""
+    grid = _factor(power.figure(Signal.GRID_AVERAGE_LIFECYCLE), Method.LOCATION)
+    if grid is None:
+        return None
+    pue = power.figure(Signal.PUE).value or 1.0
+    hours = duration / timedelta(hours=1)
+    by_contract = {"method": Method.MARKET, "evidence": Evidence.ESTIMATED}
+    return HomeConditions(
+        own_load_kwh=max(0.0, power.load_kw) * hours,
+        onsite_available_kwh=max(0.0, power.onsite_kw) * hours,
+        ppa_share=min(max(power.ppa_share, 0.0), 1.0),
+        pue=max(1.0, pue),
+        transmission_loss=max(0.0, power.transmission_loss),
+        factors=Factors(
+            grid=grid,
+            residual=structs.replace(grid, note=STAND_IN, **by_contract),
+            contract=_factor(power.figure(Signal.CONTRACT_LIFECYCLE), Method.MARKET)
+            or structs.replace(grid, note=NO_CONTRACT, **by_contract),
+            onsite=_factor(power.figure(Signal.ONSITE_LIFECYCLE), Method.ONSITE)
+            or structs.replace(grid, method=Method.ONSITE, evidence=Evidence.ESTIMATED),
+        ),
+    )
+
+
+def _holds(charge: Charge, moment: datetime) -> bool:
+    return charge.interval.start <= moment < charge.interval.end
+
+
+def _factor(figure: Figure, method: Method) -> Factor | None:
+    if figure.value is None or figure.at is None:
+        return None
+    return Factor(
+        g_per_kwh=figure.value,
+        basis=Basis.AVERAGE,
+        scope=EmissionScope.LIFECYCLE,
+        method=method,
+        source=figure.source,
+        evidence=Evidence(figure.evidence),
+        as_of=figure.at,
+        note=figure.note,
+    )

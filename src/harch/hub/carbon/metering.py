@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from harch.carbon.ledger.accounting import Allocation
 from harch.carbon.ledger.charge import Interval, intervals
-from harch.carbon.ledger.power_model import METHOD, Held
+from harch.carbon.ledger.meter import METHOD, HeldDevices
 from harch.carbon.signals.choice import HubSignals
 from harch.carbon.values import Evidence
 from harch.fleet.model import Hub, Node
-from harch.workloads.lifecycle import State, TaskPlacement, Workload
+from harch.wire.workloads import TaskPlacement
+from harch.workloads.lifecycle import State, Workload
 
 SOON = timedelta(minutes=5)  # a hub with little work books so often, so that its people see what they used
 JOBS_FEW = 50  # beyond, only whole hours: each job has a row of two kilobytes in every interval
@@ -37,7 +38,7 @@ class Work(Struct, frozen=True, kw_only=True):
     started_at: datetime
     scheduling_class: str
     data_ids: tuple[str, ...]
-    held: Held
+    held: HeldDevices
 
 
 class Run(Struct, frozen=True):
@@ -69,7 +70,7 @@ class WorkMeter:
     """One hub's intervals, from `start` on. `whole` is everything that stands there."""
 
     start: datetime
-    whole: Held
+    whole: HeldDevices
     last: datetime = field(init=False)
     _drawn: dict[str, _Drawn] = field(default_factory=dict)
     _idle_kwh: float = 0.0
@@ -120,7 +121,7 @@ class WorkMeter:
         return hour_ends or (0 < len(self._drawn) <= JOBS_FEW and self.last - self.start >= SOON)
 
     def _accrue(self, piece: Interval, present: Mapping[str, tuple[Work, State]], ended: Sequence[Run]) -> None:
-        busy: list[Held] = []
+        busy: list[HeldDevices] = []
         for work, state in present.values():
             duration = piece.end - max(piece.start, work.started_at)
             if duration <= timedelta(0) or state not in (State.RUNNING, State.PAUSED):
@@ -179,21 +180,21 @@ def work_of(workload: Workload, nodes: Mapping[str, Node]) -> Work | None:
     )
 
 
-def load_kw(present: Mapping[str, tuple[Work, State]], whole: Held) -> float:
+def load_kw(present: Mapping[str, tuple[Work, State]], whole: HeldDevices) -> float:
     """What the hub draws, without cooling: running work at its plates, everything else idle."""
     hour = timedelta(hours=1)
     running = [work.held for work, state in present.values() if state is State.RUNNING]
     return sum(held.running_it_kwh(hour) for held in running) + _less(whole, running).idle_it_kwh(hour)
 
 
-def whole_of(hub: Hub) -> Held:
-    return Held(
+def whole_of(hub: Hub) -> HeldDevices:
+    return HeldDevices(
         gpu_power_w=sum(gpu.model.power_w for node in hub.nodes for gpu in node.gpus),
         host_power_w=sum(node.host_power_w for node in hub.nodes),
     )
 
 
-def _held(workload: Workload, tasks: Sequence[TaskPlacement], nodes: Mapping[str, Node]) -> Held:
+def _held(workload: Workload, tasks: Sequence[TaskPlacement], nodes: Mapping[str, Node]) -> HeldDevices:
     """Plates of its GPUs, and of each host the share of its GPUs; of its processors where it has no GPU."""
     share, cpus = workload.spec.resources.gpu_milli / 1000, workload.spec.resources.cpus
     gpu_w = host_w = 0.0
@@ -202,14 +203,14 @@ def _held(workload: Workload, tasks: Sequence[TaskPlacement], nodes: Mapping[str
         gpu_w += len(task.gpu_ids) * share * node.gpu_model.power_w
         of_host = len(task.gpu_ids) * share / len(node.gpus) if task.gpu_ids else cpus / node.cpus
         host_w += min(1.0, of_host) * node.host_power_w
-    return Held(gpu_power_w=gpu_w, host_power_w=host_w)
+    return HeldDevices(gpu_power_w=gpu_w, host_power_w=host_w)
 
 
-def _less(whole: Held, parts: Iterable[Held]) -> Held:
+def _less(whole: HeldDevices, parts: Iterable[HeldDevices]) -> HeldDevices:
     gpu_w, host_w = whole.gpu_power_w, whole.host_power_w
     for part in parts:
         gpu_w, host_w = gpu_w - part.gpu_power_w, host_w - part.host_power_w
-    return Held(gpu_power_w=max(0.0, gpu_w), host_power_w=max(0.0, host_w))
+    return HeldDevices(gpu_power_w=max(0.0, gpu_w), host_power_w=max(0.0, host_w))
 
 
 def _allocation(drawn: _Drawn, interval: Interval) -> Allocation:

@@ -15,38 +15,51 @@ from pathlib import Path
 
 import msgspec
 
+from harch.base.clock import SteadyClock
 from harch.base.errors import HarchError
-from harch.base.steady import SteadyClock
 from harch.carbon.forecasts.history import NothingKnown
-from harch.carbon.signals.board import ROUND_S
-from harch.carbon.signals.sites import Site
+from harch.carbon.ledger.chain import LedgerHead
+from harch.carbon.signals.registry import ROUND_S
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.values import Quantity, Reading, Signal
 from harch.fleet.model import Fleet, Hub
 from harch.hub.carbon.accounts import Accounts
-from harch.hub.carbon.ahead import Forecaster, OnsiteAhead, cut_to, grid_forecast, onsite_ahead
-from harch.hub.carbon.board import open_sources
-from harch.hub.carbon.hours import HourBook, full_hour, known_hours, past_hours
-from harch.hub.carbon.plan_view import CarbonPlanView, plan_view
-from harch.hub.carbon.planner import Planner, intents_heard
-from harch.hub.carbon.plants import PlantAhead, plants_ahead
-from harch.hub.carbon.present import bid_price_per_kwh, figure_age_s, hub_power
-from harch.hub.carbon.reports import HubReport, JobCarbon, ReportQuery, hub_report, job_carbon
-from harch.hub.carbon.shared_budgets import spent_heard
-from harch.hub.carbon.snapshot import Told
-from harch.hub.carbon.views import GridForecast, HubPower, PastHour, PowerView
-from harch.hub.driver import Driver
-from harch.hub.federation.published import (
+from harch.hub.carbon.budgets import received_spent
+from harch.hub.carbon.forecast import (
+    Forecaster,
+    HourBook,
+    OnsiteAhead,
+    PlantAhead,
+    cut_to,
+    full_hour,
+    grid_forecast,
+    known_hours,
+    onsite_ahead,
+    past_hours,
+    plants_ahead,
+)
+from harch.hub.carbon.planner import Planner, received_intents
+from harch.hub.carbon.signals import (
     CARBON,
     CARBON_AHEAD,
     CARBON_PLAN,
     CARBON_SPENT,
-    forecast_heard,
-    power_heard,
-    power_said,
+    bid_price_per_kwh,
+    figure_age_s,
+    hub_power,
+    open_sources,
+    published_power,
+    received_forecast,
+    received_power,
 )
-from harch.hub.routing.telling import sentences
+from harch.hub.carbon.snapshot import KnownPower
+from harch.hub.carbon.views import PastHour, ReportQuery, hub_report, job_carbon, plan_view
+from harch.hub.jobs.carbon_routing.explanations import sentences
+from harch.hub.jobs.events import BidPower
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store.database import Database
 from harch.hub.views import PeerView
+from harch.wire.carbon import CarbonPlanView, GridForecast, HubPower, HubReport, JobCarbon, PowerView
 from harch.workloads.lifecycle import Workload
 
 FIRST_LOOK_S = 0.2  # the model answers at once; whoever has just started the hub should not see an empty page
@@ -58,7 +71,7 @@ _log = logging.getLogger("harch.hub")
 
 
 class HubCarbon:
-    """Behind the API. `folder` may hold a carbon file; `peers` and `heard` tell what other hubs said."""
+    """Behind the API. `folder` may hold a carbon file; `peers` and `received` tell what other hubs said."""
 
     def __init__(
         self,
@@ -68,39 +81,39 @@ class HubCarbon:
         folder: Path,
         clock: SteadyClock,
         database: Database,
-        driver: Driver,
+        jobs: JobRuntime,
         peers: Callable[[], list[PeerView]],
-        heard: Callable[[str], dict[str, bytes]],
+        received: Callable[[str], dict[str, bytes]],
     ) -> None:
-        self._hub, self._clock, self._database, self._driver = hub, clock, database, driver
-        self._peers, self._heard = peers, heard
+        self._hub, self._clock, self._database, self._jobs = hub, clock, database, jobs
+        self._peers, self._received = peers, received
         self._sources = open_sources(fleet, hub, folder, clock)
         self._hours, self._forecaster = HourBook(), Forecaster()
         self._supply = self._sources.config.supply(hub.id)
-        self._accounts = Accounts(hub, clock, database, driver, self._told, self._supply)
+        self._accounts = Accounts(hub, clock, database, jobs, self._known_home, self._supply)
         self.planner = Planner(
             fleet=fleet,
             hub_id=hub.id,
             clock=clock,
             database=database,
-            driver=driver,
+            jobs=jobs,
             settings=self._sources.config.plan,
             peers=peers,
-            told=self._told_of_power,
+            known=self._known_power,
         )
         self._written_s = clock.monotonic_s()
         self._power: HubPower | None = None
         # What the hub's contract asks now, in the currency of bids; serves where no source tells a price.
         self.contract_per_kwh: float | None = None
         self._forecast: GridForecast | None = None
-        self._said: dict[str, bytes] = {}
+        self._published: dict[str, bytes] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._driver.kept_up("reading carbon sources", self._sources.board.run))
-                group.create_task(self._keep_looking())
+                group.create_task(self._jobs.kept_up("reading carbon sources", self._sources.signals.run))
+                group.create_task(self._keep_reading())
                 group.create_task(self._keep_forecasting())
                 group.create_task(self.planner.run(self._survived))
         finally:
@@ -111,36 +124,38 @@ class HubCarbon:
         with self._survived("closing the energy accounts"):
             await self._accounts.close()
 
-    def said(self) -> dict[str, bytes]:
+    def published(self) -> dict[str, bytes]:
         """For the gossip: power now, the forecast, what is to start at other hubs, and what tenants have spent."""
-        if not self._said:
+        if not self._published:
             return {}
-        spent = self.planner.spent_said
-        return self._said | {CARBON_PLAN: self.planner.said()} | ({} if spent is None else {CARBON_SPENT: spent})
+        spent = self.planner.published_spent
+        return (
+            self._published | {CARBON_PLAN: self.planner.published()} | ({} if spent is None else {CARBON_SPENT: spent})
+        )
 
     def now(self) -> list[PowerView]:
         """Every hub, this one first. What others said is as old as it says."""
-        now, told = self._clock.now(), self._told()
+        now, known = self._clock.now(), self._known_home()
         views = [self._view(self._hub.id, self.power(), "", now, own=True)]
         for peer in self._peers():
             if not peer.own:
-                why = peer.error or "has not told its power"
-                views.append(self._view(peer.hub_id, told.get(peer.hub_id), why, now))
+                why = peer.error or "has not reported its power"
+                views.append(self._view(peer.hub_id, known.get(peer.hub_id), why, now))
         return views
 
     def power(self) -> HubPower:
         """Of this hub, at this moment."""
-        site, signals = self._sources.site, self._sources.board.now(self._hub.id)
+        site, signals = self._sources.site, self._sources.signals.now(self._hub.id)
         return hub_power(self._hub, site.grid_zone, signals, load_kw=self._accounts.load_kw, supply=self._supply)
 
     @property
-    def site(self) -> Site:
+    def site(self) -> SignalSite:
         """Where the hub stands, and what it generates itself."""
         return self._sources.site
 
     def battery_kwh(self) -> float | None:
         """What the meter of the battery says is in it; None: there is no such meter."""
-        reading = self._sources.board.now(self._hub.id).reading(Signal.BATTERY_CHARGE)
+        reading = self._sources.signals.now(self._hub.id).reading(Signal.BATTERY_CHARGE)
         return None if reading is None else reading.value.number
 
     def onsite_ahead(self) -> OnsiteAhead:
@@ -148,21 +163,21 @@ class HubCarbon:
         return onsite_ahead(self._plants_ahead())
 
     def _plants_ahead(self) -> tuple[PlantAhead, ...]:
-        board = self._sources.board
-        return plants_ahead(lambda signal: board.outlook(self._hub.id, signal), self._sources.site)
+        registry = self._sources.signals
+        return plants_ahead(lambda signal: registry.outlook(self._hub.id, signal), self._sources.site)
 
     def prices_ahead(self) -> tuple[Reading[Quantity], ...]:
         """Prices that sources have published for the time from now on."""
-        return self._sources.board.outlook(self._hub.id, Signal.PRICE)
+        return self._sources.signals.outlook(self._hub.id, Signal.PRICE)
 
     def forecast(self, hub_id: str, hours: int = HOURS_AHEAD_MAX) -> GridForecast:
         """Raises E0305 for a hub that is not there, E0801 while nothing can be said."""
         if hub_id == self._hub.id:
             found = self._forecast
         elif hub_id in {peer.hub_id for peer in self._peers()}:
-            found = forecast_heard(self._heard(CARBON_AHEAD).get(hub_id))
+            found = received_forecast(self._received(CARBON_AHEAD).get(hub_id))
         else:
-            raise HarchError("E0305", f"no hub is called `{hub_id[:64]}`", hint="`harch hubs` lists the hubs")
+            raise HarchError("E0305", f"no hub named `{hub_id[:64]}`", hint="`harch hubs` lists the hubs")
         if found is None:
             raise HarchError("E0801", f"hub {hub_id} has no forecast yet", hint="try again", retry_after_s=2)
         return msgspec.structs.replace(found, hours=cut_to(found, hours, self._clock.now()))
@@ -177,10 +192,21 @@ class HubCarbon:
         rows = await self._accounts.rows(*query.span(), tenant=query.tenant, job=query.job)
         return await asyncio.to_thread(hub_report, rows, query, hub_id=self._hub.id, at=self._clock.now())
 
+    async def ledger_head(self) -> LedgerHead:
+        """Where the ledger on disk ends."""
+        return await self._accounts.ledger_head()
+
+    async def ledger_lines(self, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+        """Lines of an export of the ledger with their numbers."""
+        return await self._accounts.ledger_lines(after=after, upto=upto, limit=limit)
+
     def plan(self, *, tenant: str | None) -> CarbonPlanView:
         """The newest plan of this hub."""
-        memory, clock = self._driver.machine.desk.carbon, self._clock
-        return plan_view(memory, self._hub.id, now=clock.now(), boot_s=clock.boot_s(), tenant=tenant)
+        memory, clock = self._jobs.machine.state.carbon, self._clock
+        applies_to = str(self._sources.config.plan.planning.applies_to)
+        return plan_view(
+            memory, self._hub.id, applies_to=applies_to, now=clock.now(), boot_s=clock.boot_s(), tenant=tenant
+        )
 
     async def why(self, workload_id: str, *, tenant: str | None) -> JobCarbon:
         """What one job used here, and what was decided for it, if it is this hub's."""
@@ -193,25 +219,27 @@ class HubCarbon:
         return msgspec.structs.replace(found, choice=choice, plan=sentences(choice, self._clock.now()))
 
     async def _workload(self, workload_id: str, tenant: str | None) -> Workload | None:
-        known = self._driver.machine.desk.registry.workloads.get(workload_id)
+        known = self._jobs.machine.state.registry.workloads.get(workload_id)
         found = known or await asyncio.to_thread(self._database.workload, workload_id, tenant=tenant)
-        return found if found is not None and tenant in (None, found.tenant) and not found.guest else None
+        return found if found is not None and tenant in (None, found.tenant) and not found.borrowed else None
 
-    def _told(self) -> dict[str, HubPower]:
+    def _known_home(self) -> dict[str, HubPower]:
         """What other hubs last said of themselves."""
-        told = {hub_id: power_heard(said) for hub_id, said in self._heard(CARBON).items()}
-        return {hub_id: power for hub_id, power in told.items() if power is not None}
+        known = {hub_id: received_power(value) for hub_id, value in self._received(CARBON).items()}
+        return {hub_id: power for hub_id, power in known.items() if power is not None}
 
-    def _told_of_power(self) -> Told:
+    def _known_power(self) -> KnownPower:
         """Of all hubs, this one included."""
-        forecasts = {hub_id: forecast_heard(said) for hub_id, said in self._heard(CARBON_AHEAD).items()}
+        forecasts = {hub_id: received_forecast(value) for hub_id, value in self._received(CARBON_AHEAD).items()}
         forecasts[self._hub.id] = self._forecast
-        return Told(
-            powers=self._told() | {self._hub.id: self.power()},
+        return KnownPower(
+            powers=self._known_home() | {self._hub.id: self.power()},
             forecasts={hub_id: one for hub_id, one in forecasts.items() if one is not None},
-            intents={hub_id: intents_heard(said) for hub_id, said in self._heard(CARBON_PLAN).items()},
+            intents={hub_id: received_intents(value) for hub_id, value in self._received(CARBON_PLAN).items()},
             plants=tuple(plant.kw for plant in self._plants_ahead()),
-            spent={hub_id: one for hub_id, said in self._heard(CARBON_SPENT).items() if (one := spent_heard(said))},
+            spent={
+                hub_id: one for hub_id, value in self._received(CARBON_SPENT).items() if (one := received_spent(value))
+            },
         )
 
     def _view(self, hub_id: str, power: HubPower | None, error: str, now: datetime, *, own: bool = False) -> PowerView:
@@ -222,14 +250,14 @@ class HubCarbon:
 
     # Beside each other, until cancelled
 
-    async def _keep_looking(self) -> None:
+    async def _keep_reading(self) -> None:
         await self._clock.sleep(FIRST_LOOK_S)
         while True:
-            with self._survived("looking at the power"):
+            with self._survived("sampling the power"):
                 self._look()
                 await self._write_if_due()
-            with self._survived("charging work for its energy"):
-                await self._accounts.look(self._sources.board.now(self._hub.id))
+            with self._survived("accounting for energy"):
+                await self._accounts.look(self._sources.signals.now(self._hub.id))
             await self._clock.sleep(ROUND_S)
 
     async def _keep_forecasting(self) -> None:
@@ -241,18 +269,16 @@ class HubCarbon:
             await self._clock.sleep(FORECAST_LOOK_S)
 
     def _look(self) -> None:
-        self._hours.note(self._sources.board.now(self._hub.id))
+        self._hours.note(self._sources.signals.now(self._hub.id))
         self._power = self.power()
-        board = self._driver.machine.desk.spill
-        board.carbon_g_per_kwh = self._power.marginal_g_per_kwh
-        told = bid_price_per_kwh(self._power)
-        board.price_per_kwh = self.contract_per_kwh if told is None else told
-        self._said = power_said(self._power, self._forecast)
+        price = bid_price_per_kwh(self._power)
+        self._jobs.bid_with(BidPower(self._power.marginal_g_per_kwh, self.contract_per_kwh if price is None else price))
+        self._published = published_power(self._power, self._forecast)
 
     async def _write_if_due(self, *, now: bool = False) -> None:
         if now or self._clock.monotonic_s() - self._written_s >= WRITE_EVERY_S:
             self._written_s = self._clock.monotonic_s()
-            await self._driver.write(self._hours.take(self._clock.now()), [])
+            await self._jobs.write(self._hours.take(self._clock.now()), [])
 
     async def _make_forecast(self) -> None:
         await self._write_if_due(now=True)
@@ -272,8 +298,8 @@ class HubCarbon:
             modelled=known.modelled,
             now=now,
         )
-        self._said = power_said(self._power, self._forecast)
+        self._published = published_power(self._power, self._forecast)
 
     def _survived(self, what: str) -> contextlib.AbstractContextManager[None]:
         """The edge of everything about power: its faults must not end the hub."""
-        return self._driver.survived(what)
+        return self._jobs.survived(what)

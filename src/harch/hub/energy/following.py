@@ -9,15 +9,13 @@ from datetime import datetime
 
 import numpy as np
 
-from harch.energy.procurement.carrying_out import carried_out
+from harch.energy.procurement.execution import carried_out
+from harch.energy.procurement.period_balance import PeriodBalance, first_step
 from harch.energy.procurement.plan import ProcurementPlan
-from harch.energy.procurement.problem import Problem
-from harch.energy.procurement.standing import Standing, first_step
+from harch.energy.procurement.problem import ProcurementProblem
 from harch.energy.site import EnergySite
 from harch.energy.steps import Array
-from harch.hub.energy.outlook import month_end, step_of
-from harch.hub.energy.planning import Account, Planned
-from harch.hub.energy.step import REMEMBER, Gathered, StepRecord
+from harch.hub.energy.outlook import REMEMBER, Account, Gathered, Planned, StepRecord, month_end, step_of
 
 
 class Follower:
@@ -28,7 +26,7 @@ class Follower:
         self._past: deque[StepRecord] = deque(past)
         self._gathered: Gathered | None = None
         self._plan: ProcurementPlan | None = None  # as it stood when the running step began, or first after that
-        self._problem: Problem | None = None
+        self._problem: ProcurementProblem | None = None
 
     @property
     def past(self) -> Sequence[StepRecord]:
@@ -40,10 +38,10 @@ class Follower:
         stored = self._stored_kwh(last, metered_kwh)
         if last is None or month_end(last.at) <= now:
             return Account(
-                since=step_of(now, self._site.step_s), standing=Standing(stored_kwh=stored, rule_stored_kwh=stored)
+                since=step_of(now, self._site.step_s), standing=PeriodBalance(stored_kwh=stored, rule_stored_kwh=stored)
             )
         most = self._site.battery.energy_kwh if self._site.battery is not None else 0.0
-        standing = Standing(
+        standing = PeriodBalance(
             stored_kwh=stored,
             rule_stored_kwh=min(last.rule_stored_kwh, most),
             emitted_kg=last.emitted_kg,
@@ -112,7 +110,7 @@ class Follower:
             self._past.popleft()
         return record
 
-    def _as_it_came(self, expected: Problem, gathered: Gathered, stored_kwh: float) -> Problem:
+    def _as_it_came(self, expected: ProcurementProblem, gathered: Gathered, stored_kwh: float) -> ProcurementProblem:
         hour = first_step(expected)
         hours = hour.steps.hours
         g_per_kwh, price = gathered.g_per_kwh, gathered.per_mwh

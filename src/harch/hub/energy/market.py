@@ -17,9 +17,8 @@ from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.energy.market.adapter import PAPER, MarketAdapter, PaperMarket
 from harch.energy.market.bids import Bid, bids_from
-from harch.energy.market.book import Book
-from harch.energy.market.desk import Keep, TradingDesk
-from harch.energy.market.limits import Switch
+from harch.energy.market.ledger import BidLedger
+from harch.energy.market.trading import Keep, Switch, TradingService
 from harch.energy.plugins import MarketContext, open_adapter
 from harch.energy.procurement.plan import ProcurementPlan
 from harch.energy.site import EnergySite, MarketTerms
@@ -42,7 +41,7 @@ class MarketThread:
         """Raises TimeoutError after the limit, and at once while an earlier call has not ended."""
         if self.busy:
             work.close()
-            raise TimeoutError("the market has not answered an earlier question")
+            raise TimeoutError("the market has not answered an earlier request")
         if not self._thread.is_alive():
             self._thread.start()
         self.busy = True
@@ -80,7 +79,7 @@ class HubMarket:
         if market.adapter != PAPER:
             context = MarketContext(hub=hub_id, zone=terms.zone, currency=site.tariff.currency, options=market.options)
             self._adapter = open_adapter(market.adapter, context)
-        self._keep, self._desk = keep, None  # type: Keep, TradingDesk | None
+        self._keep, self._trading = keep, None  # type: Keep, TradingService | None
         self._send_again = True  # at the start: what the book calls submitted may never have left
         self._lied = False
         self.stopped_why, self.trouble = market.stopped_why, ""
@@ -96,8 +95,8 @@ class HubMarket:
         return self.name == PAPER
 
     @property
-    def book(self) -> Book:
-        return self._desk.book if self._desk is not None else Book()
+    def book(self) -> BidLedger:
+        return self._trading.book if self._trading is not None else BidLedger()
 
     def sends_from(self, now: datetime) -> datetime:
         """When bids for the next open market day begin to be sent."""
@@ -123,7 +122,7 @@ class HubMarket:
         )
         self.planned = tuple(bid for bid in bids if self._terms.day_of(bid.delivery) == day)
 
-    async def trade(self, book: Book | None, spot: SpotSeries | None, *, now: datetime) -> None:
+    async def trade(self, book: BidLedger | None, spot: SpotSeries | None, *, now: datetime) -> None:
         """One round: sends what is due, writes down fills, settles. `book` replaces the one in memory.
 
         Whatever goes wrong ends up in `trouble`; a market that lies is not traded with again.
@@ -143,13 +142,13 @@ class HubMarket:
             self._failed(error.message)
             if error.code == LIED:
                 known, self._lied = self._lied, True
-                self.stopped_why = f"the market {self.name} answered what cannot be: {error.message}"
+                self.stopped_why = f"the market {self.name} returned an impossible answer: {error.message}"
                 if known:  # it says so in every round; one line in the log is enough
                     return
             raise
         except Exception as error:  # code of others: whatever it raises is told and tried again
             self._failed(f"{type(error).__name__}: {error}")
-            hint = "what the book calls submitted is sent again under its id; `harch energy bids` tells more"
+            hint = "submitted bids are sent again under their ids; `harch energy bids` shows more"
             raise HarchError("E0442", f"the market {self.name}: {self.trouble}", hint=hint) from error
         self.trouble = ""
 
@@ -161,7 +160,7 @@ class HubMarket:
         with contextlib.suppress(RuntimeError):
             self._thread.close()
 
-    def _ready(self, book: Book | None, spot: SpotSeries | None) -> bool:
+    def _ready(self, book: BidLedger | None, spot: SpotSeries | None) -> bool:
         if self._adapter is None and spot is not None:
             if self._paper is None:
                 self._paper = PaperMarket(spot, self._terms)
@@ -169,30 +168,30 @@ class HubMarket:
         adapter = self._adapter or self._paper
         if adapter is None:
             return False
-        if self._desk is None:
-            self._desk = TradingDesk(adapter, self._terms, self._market.limits, self._keep, book or Book())
+        if self._trading is None:
+            self._trading = TradingService(adapter, self._terms, self._market.limits, self._keep, book or BidLedger())
         elif book is not None:
-            self._desk.book = book
+            self._trading.book = book
         return True
 
     async def _round(self, bids: Sequence[Bid], now: datetime) -> None:
-        desk, switch = self._desk, Switch(self.stopped_why)
-        if desk is None:
+        trading, switch = self._trading, Switch(self.stopped_why)
+        if trading is None:
             return
         if self._send_again:
-            await desk.resume(switch, now=now)
+            await trading.resume(switch, now=now)
             self._send_again = False
         if bids:
-            self.refused = await desk.submit(tuple(bids), switch, now=now)
+            self.refused = await trading.submit(tuple(bids), switch, now=now)
             self.planned = ()
-        await desk.collect(now=now)
-        desk.settle(now=now)
+        await trading.collect(now=now)
+        trading.settle(now=now)
 
     def _failed(self, why: str) -> None:
         self.trouble, self._send_again = why[:300], True
 
 
-def without_old(book: Book, since: datetime) -> Book:
+def without_old(book: BidLedger, since: datetime) -> BidLedger:
     """The book of bids that are delivered from then on: memory does not grow with the years."""
     young = [row for row in book.rows if row.delivery >= since]
-    return book if len(young) == len(book.rows) else Book.of(young)
+    return book if len(young) == len(book.rows) else BidLedger.of(young)

@@ -1,8 +1,9 @@
-"""What does the hub expect of the next hours? Its past, forecasts and the contract, put together as a problem. Pure.
+"""What happened in a step? Gathered while it runs, and one record when it is over.
 
-Whatever is missing is filled with the most sober stand-in and said in the notes: a plan always rests on something, and
-people can read on what.
+The running step is gathered in memory. A crash costs its readings up to then; the record is made from those after.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -11,14 +12,91 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from msgspec import Struct
 
+from harch.base.errors import HarchError
+from harch.energy.carbon_price import USD_PER_T, CarbonPrices, predicted_prices
+from harch.energy.currencies import ExchangeRates
 from harch.energy.procurement.contract import problem_under
-from harch.energy.procurement.problem import FlexibleLoad, Problem
+from harch.energy.procurement.period_balance import PeriodBalance, plan_within
+from harch.energy.procurement.plan import PlanFailure, ProcurementPlan
+from harch.energy.procurement.planner import plan_by_rule, plan_procurement
+from harch.energy.procurement.problem import FlexibleLoad, ProcurementProblem
+from harch.energy.procurement.safeguards import Planning
 from harch.energy.site import EnergySite
 from harch.energy.steps import Array, Steps
 from harch.energy.tariffs.prices import SpotSeries, expected_spot
 from harch.energy.tariffs.terms import SpotPrice
-from harch.hub.energy.step import StepRecord
+
+REMEMBER = timedelta(days=40)  # in memory: a month of peaks, a week of loads
+
+
+class StepRecord(Struct, frozen=True, kw_only=True):
+    """One step that is over. Emissions are sums of the month from `since` on; `per_mwh` is what a source told."""
+
+    at: datetime
+    step_s: int
+    load_kwh: float
+    own_kwh: float
+    import_kwh: float
+    agreements_kwh: float
+    charge_kwh: float
+    discharge_kwh: float
+    stored_kwh: float
+    rule_stored_kwh: float
+    grid_g_per_kwh: float
+    per_mwh: float | None
+    since: datetime
+    emitted_kg: float
+    rule_emitted_kg: float
+    planner: str
+
+    @property
+    def bought_kw(self) -> float:
+        return (self.import_kwh + self.agreements_kwh) / (self.step_s / 3600)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Means of one running step."""
+
+    start: datetime
+    _load_kw: list[float] = field(default_factory=list)
+    _own_kw: list[float] = field(default_factory=list)
+    _g_per_kwh: list[float] = field(default_factory=list)
+    _per_mwh: list[float] = field(default_factory=list)
+
+    def note(self, load_kw: float, own_kw: float, g_per_kwh: float | None, per_mwh: float | None) -> None:
+        self._load_kw.append(max(0.0, load_kw))
+        self._own_kw.append(max(0.0, own_kw))
+        if g_per_kwh is not None:
+            self._g_per_kwh.append(g_per_kwh)
+        if per_mwh is not None:
+            self._per_mwh.append(per_mwh)
+
+    @property
+    def load_kw(self) -> float:
+        return _mean(self._load_kw) or 0.0
+
+    @property
+    def own_kw(self) -> float:
+        return _mean(self._own_kw) or 0.0
+
+    @property
+    def g_per_kwh(self) -> float | None:
+        return _mean(self._g_per_kwh)
+
+    @property
+    def per_mwh(self) -> float | None:
+        return _mean(self._per_mwh)
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+# What does the hub expect of the next hours? Its past, forecasts and the contract, put together as a problem. Pure.
+
 
 HORIZON_H = 36
 MARKET_HORIZON_H = 60  # to the end of the next market day, whenever one looks
@@ -46,7 +124,7 @@ class Known:
 class Expected:
     """The problem of the next hours, and what to know about it. `prices_assumed`: nothing may be bid on it."""
 
-    problem: Problem
+    problem: ProcurementProblem
     prices_assumed: bool
     spot_per_mwh: Array | None
     notes: tuple[str, ...]
@@ -157,9 +235,9 @@ def _grid(known: Known, steps: Steps) -> tuple[Array, str]:
     if now is None:
         now = next(iter(known.g_per_kwh_ahead.values()), None)
     if now is None:
-        now, guessed = G_PER_KWH_UNKNOWN, f"nobody knows the grid: {G_PER_KWH_UNKNOWN:g} g/kWh assumed"
+        now, guessed = G_PER_KWH_UNKNOWN, f"the grid is unknown: {G_PER_KWH_UNKNOWN:g} g/kWh assumed"
     elif not known.g_per_kwh_ahead:
-        guessed = "no forecast of the grid yet: its intensity is taken to stay as it is"
+        guessed = "no forecast of the grid yet: its intensity is assumed to stay the same"
     ahead = [known.g_per_kwh_ahead.get(_hour(moment), now) for moment in steps.starts()]
     return np.array([now, *ahead[1:]]), guessed
 
@@ -196,3 +274,92 @@ def _flexible(site: EnergySite, load_kwh: Array, steps: Steps) -> tuple[Array, t
 
 def _hour(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
+
+
+# Which plan does the hub follow now? Expectations in; the plan and its prices out, or why there is none.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the month stands: what both have emitted since `since`, and what both have stored."""
+
+    since: datetime
+    standing: PeriodBalance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan and everything that is shown with it."""
+
+    made_at: datetime
+    expected: Expected
+    plan: ProcurementPlan
+    prices: CarbonPrices
+    account: Account
+    rests_on: tuple[str, ...]
+    shadow_per_t: float | None
+
+
+def plan_ahead(
+    site: EnergySite,
+    known: Known,
+    account: Account,
+    *,
+    import_kw_max: float,
+    plants_kwh: dict[str, Array],
+    planning: Planning = plan_procurement,
+) -> Planned:
+    """Raises HarchError: E0340 for a load that nothing can supply, E0242 for figures that no plan can rest on."""
+    steps = steps_ahead(site, known.now)
+    budget_kg = None
+    if site.budget_kg_per_month is not None:
+        emitted = account.standing.emitted_kg
+        budget_kg = budget_until(steps.end, site.budget_kg_per_month, since=account.since, emitted_kg=emitted)
+    expected = expected_problem(
+        site,
+        known,
+        import_kw_max=import_kw_max,
+        plants_kwh=plants_kwh,
+        stored_kwh=account.standing.stored_kwh,
+        budget_kg=budget_kg,
+    )
+    left = int((month_end(known.now) - steps.start).total_seconds()) // steps.step_s
+    plan = _follow(expected, account.standing, left, planning)
+    # Without a penalty no optimiser has looked at the budget, and nobody knows what its last tonne is worth.
+    shadow = plan.carbon.shadow_per_t if budget_kg is not None and plan.carbon.penalty_per_t else None
+    return Planned(
+        made_at=known.now,
+        expected=expected,
+        plan=replace(plan, notes=(*plan.notes, *expected.notes)),
+        prices=_prices(site, expected, shadow),
+        account=account,
+        rests_on=known.rests_on,
+        shadow_per_t=shadow,
+    )
+
+
+def _follow(expected: Expected, standing: PeriodBalance, steps_left: int, planning: Planning) -> ProcurementPlan:
+    problem = expected.problem
+    try:
+        plan = plan_within(problem, standing, steps_left=steps_left, planning=planning)
+    except HarchError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the solver is native code: whatever it does, the rule serves)
+        plan = plan_by_rule(problem, note=f"planned by the rule: the optimiser failed ({type(error).__name__})")
+    if isinstance(plan, PlanFailure):
+        raise plan.error()
+    return plan
+
+
+def _prices(site: EnergySite, expected: Expected, shadow_per_t: float | None) -> CarbonPrices:
+    problem, currency = expected.problem, site.tariff.currency
+    stated = site.carbon_per_t if site.carbon_per_t is not None else (USD_PER_T if currency == "USD" else 0.0)
+    return predicted_prices(
+        problem.steps,
+        problem.import_per_mwh,
+        problem.grid_g_per_kwh,
+        currency=currency,
+        usd_per_t=stated,
+        shadow_per_t=shadow_per_t,
+        rates=ExchangeRates({currency: 1.0}, "the energy file states the price in the contract's currency"),
+    )

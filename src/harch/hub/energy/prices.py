@@ -1,11 +1,11 @@
-"""Which spot prices are known? From a file, from the hub's signals, or made up to try things out."""
+"""Which site is this hub? From the energy file in its state folder, or the modelled one."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +13,51 @@ import numpy as np
 
 from harch.base.clock import parse_iso
 from harch.base.errors import HarchError
-from harch.energy.modelled import modelled_spot
-from harch.energy.site import MarketTerms
+from harch.carbon.signals.sites import OnSite
+from harch.energy.procurement.problem import Battery
+from harch.energy.site import EnergySite, MarketTerms
+from harch.energy.site_file import load_sites, modelled_site, modelled_spot
 from harch.energy.steps import Steps
 from harch.energy.tariffs.prices import SpotSeries
 from harch.energy.tariffs.terms import SpotPrice
+from harch.fleet.model import Fleet, Hub
+
+FILE_NAME = "energy.toml"
+CONNECTION_HEADROOM = 1.25  # of everything that stands there at full power, cooling included
+
+
+def open_site(fleet: Fleet, hub: Hub, folder: Path, onsite: OnSite) -> EnergySite:
+    """`onsite` is what the carbon file says stands there: its battery counts if the energy file names none.
+
+    Raises HarchError E0243 or E0240 with the mistakes of the file.
+    """
+    path = folder / FILE_NAME
+    sites = load_sites(path) if path.exists() else {}
+    for name in sites:
+        if fleet.hub(name) is None:
+            raise HarchError(
+                "E0243",
+                f"{path}: hubs.{name[:64]}: no such hub in the fleet",
+                hint="`harch hubs` lists the hubs",
+                field=f"hubs.{name[:64]}",
+            )
+    site = sites.get(hub.id) or modelled_site()
+    if site.battery is None and onsite.battery_kwh > 0 and onsite.battery_kw > 0:
+        site = replace(site, battery=Battery(energy_kwh=onsite.battery_kwh, power_kw=onsite.battery_kw))
+    return site
+
+
+def import_kw_max(site: EnergySite, hub: Hub) -> float:
+    """What may come through the connection: as the file says, else what the hub can draw at most and a quarter more."""
+    if site.import_kw_max is not None:
+        return site.import_kw_max
+    plates_w = sum(node.host_power_w + sum(gpu.model.power_w for gpu in node.gpus) for node in hub.nodes)
+    charging_kw = site.battery.power_kw if site.battery is not None else 0.0
+    return CONNECTION_HEADROOM * (plates_w / 1000 * hub.pue + charging_kw)
+
+
+# Which spot prices are known? From a file, from the hub's signals, or made up to try things out.
+
 
 MODELLED, SIGNALS = "modelled", "signals"
 ROWS_MAX = 100_000

@@ -9,39 +9,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from harch.base.clock import Clock
+import msgspec
+import numpy as np
+
+from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
-from harch.carbon.signals.sources.modelled import modelled
-from harch.energy.market.book import Book, Row
+from harch.carbon.signals.sites import OnSite, SignalSite
+from harch.carbon.signals.sources.modelled import Modelled, modelled
+from harch.carbon.values import Price, Signal
+from harch.energy.market.ledger import BidLedger, Row, row_from_plain
+from harch.energy.site import EnergySite, Plant
+from harch.energy.steps import Array, Steps
 from harch.energy.tariffs.prices import SpotSeries
 from harch.energy.tariffs.terms import SpotPrice
 from harch.fleet.model import Fleet, Hub
-from harch.hub.carbon.present import BID_CURRENCY
 from harch.hub.carbon.service import HubCarbon
-from harch.hub.driver import Driver
-from harch.hub.energy import records
+from harch.hub.carbon.signals import BID_CURRENCY
 from harch.hub.energy.following import Follower
-from harch.hub.energy.known import known_now, plants_ahead, prices_read
 from harch.hub.energy.market import HubMarket, without_old
-from harch.hub.energy.outlook import Known, step_of, steps_ahead
-from harch.hub.energy.planning import Account, Planned, plan_ahead
-from harch.hub.energy.prices import SpotPrices
-from harch.hub.energy.settings import import_kw_max, open_site
-from harch.hub.energy.shown import bid_views, book_rows, book_sums, is_paper, plan_view, prices_view, refused_views
-from harch.hub.energy.step import REMEMBER
-from harch.hub.energy.views import BidList, BookView, PlanView, PricesView
+from harch.hub.energy.outlook import REMEMBER, Account, Known, Planned, StepRecord, plan_ahead, step_of, steps_ahead
+from harch.hub.energy.prices import SpotPrices, import_kw_max, open_site
+from harch.hub.energy.views import bid_views, book_rows, book_sums, is_paper, plan_view, prices_view, refused_views
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store.database import Database
+from harch.hub.store.rows import Statement
+from harch.wire.energy import BidList, BookView, PlanView, PricesView
 
 FIRST_LOOK_S = 1.0  # the signals have their first values by then
 ROUND_S = 30.0
 PLAN_EVERY_S = 300.0
 KEEP_LIMIT_S = 20.0
-BIDS_SHOWN = timedelta(days=3)
-ROWS_SHOWN_MAX = 5000
+BIDS_LISTED = timedelta(days=3)
+ROWS_LISTED_MAX = 5000
 
 _log = logging.getLogger("harch.hub")
 
@@ -57,13 +61,13 @@ class HubEnergy:
         folder: Path,
         clock: Clock,
         database: Database,
-        driver: Driver,
+        jobs: JobRuntime,
         carbon: HubCarbon,
     ) -> None:
-        self._hub, self._clock, self._database, self._driver, self._carbon = hub, clock, database, driver, carbon
+        self._hub, self._clock, self._database, self._jobs, self._carbon = hub, clock, database, jobs, carbon
         self._site = open_site(fleet, hub, folder, carbon.site.onsite)
         self._import_kw_max = import_kw_max(self._site, hub)
-        self._follower = Follower(self._site, records.steps_since(database, clock.now() - REMEMBER))
+        self._follower = Follower(self._site, steps_since(database, clock.now() - REMEMBER))
         self._loop = asyncio.get_running_loop()
         self._market: HubMarket | None = None
         self._prices: SpotPrices | None = None
@@ -111,7 +115,7 @@ class HubEnergy:
         now, market = self._clock.now(), self._market
         if market is None:
             return BidList(hub_id=self._hub.id, at=now, market="", paper=False, prices="", why_none=self._no_market())
-        items = bid_views(market.planned, market.book, now - BIDS_SHOWN, market.name)
+        items = bid_views(market.planned, market.book, now - BIDS_LISTED, market.name)
         return BidList(
             hub_id=self._hub.id,
             at=now,
@@ -130,20 +134,20 @@ class HubEnergy:
         """Rows of bids that were delivered in the last days, or will be."""
         now = self._clock.now()
         since = now - timedelta(days=days)
-        rows = await asyncio.to_thread(records.rows_since, self._database, since)
+        rows = await asyncio.to_thread(rows_since, self._database, since)
         rows.sort(key=lambda row: row.at)
         return BookView(
             hub_id=self._hub.id,
             at=now,
             since=since,
             paper=is_paper(rows, self._market.name if self._market is not None else ""),
-            rows=book_rows(rows[-ROWS_SHOWN_MAX:]),
+            rows=book_rows(rows[-ROWS_LISTED_MAX:]),
             total=len(rows),
             sums=book_sums(rows),
             why_none="" if rows or self._market is not None else self._no_market(),
         )
 
-    def figures(self) -> dict[str, float]:
+    def gauges(self) -> dict[str, float]:
         """For metrics: what the plan says about the running step and its carbon."""
         if self._planned is None:
             return {}
@@ -189,7 +193,7 @@ class HubEnergy:
             plan=self._planned,
         )
         if record is not None:
-            await self._driver.write(records.save_step(record), [])
+            await self._jobs.write(save_step(record), [])
 
     def _is_due(self) -> bool:
         if self._planned is None or self._clock.monotonic_s() - self._planned_s >= PLAN_EVERY_S:
@@ -232,11 +236,11 @@ class HubEnergy:
     async def _trade(self, market: HubMarket) -> None:
         now, book = self._clock.now(), None
         if self._book_is_stale:
-            await self._driver.write([records.forget_rows(now)], [])  # also waits for rows that are on their way
-            rows = await asyncio.to_thread(records.rows_since, self._database, now - REMEMBER)
-            book, self._book_is_stale = Book.of(rows), False
+            await self._jobs.write([forget_rows(now)], [])  # also waits for rows that are on their way
+            rows = await asyncio.to_thread(rows_since, self._database, now - REMEMBER)
+            book, self._book_is_stale = BidLedger.of(rows), False
         elif len(young := without_old(market.book, now - REMEMBER).rows) < len(market.book.rows):
-            book = Book.of(young)
+            book = BidLedger.of(young)
         try:
             await market.trade(book, self._spot, now=now)
         except BaseException:
@@ -245,14 +249,143 @@ class HubEnergy:
 
     def _keep(self, rows: Sequence[Row]) -> None:
         """Called on the market's thread, before anything is sent: returns when the rows are on disk."""
-        book = self._market.book if self._market is not None else Book()
-        statements = records.save_rows(rows, {row.bid_id: len(book.history(row.bid_id)) for row in rows})
+        book = self._market.book if self._market is not None else BidLedger()
+        statements = save_rows(rows, {row.bid_id: len(book.history(row.bid_id)) for row in rows})
 
         async def write() -> None:
-            await self._driver.write(statements, [])
+            await self._jobs.write(statements, [])
 
         asyncio.run_coroutine_threadsafe(write(), self._loop).result(KEEP_LIMIT_S)
 
     def _survived(self, what: str) -> contextlib.AbstractContextManager[None]:
         """The edge of everything about energy: its faults must not end the hub."""
-        return self._driver.survived(what)
+        return self._jobs.survived(what)
+
+
+# What does the hub know of the next hours? Its signals and forecasts, as the planning of energy wants them.
+
+
+HOURS_AHEAD = 96
+
+
+def known_now(
+    carbon: HubCarbon, hub_id: str, now: datetime, past: Sequence[StepRecord], *, spot: SpotSeries | None, prices: str
+) -> Known:
+    """Asks nobody: signals and forecasts are as the hub last heard or made them."""
+    power = carbon.power()
+    grid = power.figure("grid-average-lifecycle")
+    g_ahead, rests_on = {}, [f"load: {power.load_kw:.0f} kW now, what the hub draws with its PUE (estimated)"]
+    if grid.value is not None:
+        rests_on.append(f"grid now: {grid.source} ({grid.evidence})")
+    try:
+        forecast = carbon.forecast(hub_id, HOURS_AHEAD)
+        g_ahead = {hour.at: hour.g_per_kwh for hour in forecast.hours}
+        rests_on.append(f"grid ahead: {forecast.model} ({forecast.evidence})")
+    except HarchError:
+        rests_on.append("grid ahead: no forecast yet")
+    onsite = carbon.onsite_ahead()
+    if any(onsite.kw.values()):
+        rests_on.append(f"own plants: {onsite.rests_on} (estimated)")
+    if prices:
+        rests_on.append(f"spot prices: {prices}")
+    return Known(
+        now=now,
+        load_kw=power.load_kw,
+        own_kw=power.onsite_kw,
+        g_per_kwh=grid.value,
+        own_kw_ahead=onsite.kw,
+        g_per_kwh_ahead=g_ahead,
+        past=past,
+        spot=spot,
+        rests_on=tuple(rests_on),
+    )
+
+
+def prices_read(
+    carbon: HubCarbon, past: Sequence[StepRecord], site: EnergySite, now: datetime
+) -> dict[datetime, float]:
+    """Prices by step as the hub's sources told them: past steps, the running one, and what is published ahead."""
+    currency = site.tariff.currency
+    found = {record.at: record.per_mwh for record in past if record.per_mwh is not None}
+    power = carbon.power()
+    if power.price_per_mwh is not None and power.currency == currency:
+        found[step_of(now, site.step_s)] = power.price_per_mwh
+    for reading in carbon.prices_ahead():
+        if isinstance(reading.value, Price) and reading.value.currency == currency:
+            found[step_of(reading.at, site.step_s)] = reading.value.per_mwh
+    return found
+
+
+def plants_ahead(plants: Mapping[str, Plant], site: SignalSite, model: Modelled, steps: Steps) -> dict[str, Array]:
+    """What plants elsewhere give, by the model of the hub's own ones."""
+    return {name: _plant_kw(plant, site, model, steps) * steps.hours for name, plant in plants.items()}
+
+
+def _plant_kw(plant: Plant, site: SignalSite, model: Modelled, steps: Steps) -> Array:
+    there = replace(
+        site,
+        latitude=site.latitude if plant.latitude is None else plant.latitude,
+        longitude=site.longitude if plant.longitude is None else plant.longitude,
+        onsite=OnSite(
+            pv_kw_peak=plant.pv_kw_peak, wind_kw=plant.wind_kw, wind_capacity_factor=plant.wind_capacity_factor
+        ),
+    )
+    kw = []
+    for moment in steps.starts():
+        middle = moment + timedelta(seconds=steps.step_s / 2)
+        found = model.readings(there, middle, received_at=moment)
+        kw.append(sum(one.value.number for one in found if one.signal in (Signal.PV_POWER, Signal.WIND_POWER)))
+    return np.array(kw)
+
+
+# What is kept of steps and bids? Statements to run in somebody's transaction, and what to read back.
+
+
+KEEP = timedelta(days=400)  # on disk: more than a year, so that a month can be compared with the one before it
+ROWS_READ_MAX = 50_000
+
+_encode = msgspec.json.Encoder().encode
+
+
+def save_step(record: StepRecord) -> list[Statement]:
+    """Written once: a second record of one step, after a clock that was set back, is none."""
+    return [
+        ("INSERT INTO energy_steps (at, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (iso(record.at), _encode(record))),
+        ("DELETE FROM energy_steps WHERE at < ?", (iso(record.at - KEEP),)),
+    ]
+
+
+def steps_since(database: Database, since: datetime) -> list[StepRecord]:
+    found = database.query("SELECT body FROM energy_steps WHERE at >= ? ORDER BY at", (iso(since),))
+    return [msgspec.json.decode(body, type=StepRecord) for (body,) in found]
+
+
+def save_rows(rows: Sequence[Row], counts: dict[str, int]) -> list[Statement]:
+    """Rows of the book. `counts`: how many rows each bid has before these; a row that is there already stays."""
+    statements: list[Statement] = []
+    numbers = dict(counts)
+    for row in rows:
+        number = numbers[row.bid_id] = numbers.get(row.bid_id, 0) + 1
+        values = (row.bid_id, number, iso(row.delivery), iso(row.at), _encode(row.as_plain()))
+        statements.append(
+            (
+                "INSERT INTO energy_book (bid_id, number, delivery, at, body) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING",
+                values,
+            )
+        )
+    return statements
+
+
+def forget_rows(now: datetime) -> Statement:
+    """Whole bids of long ago; what is younger stays whatever became of it."""
+    return "DELETE FROM energy_book WHERE delivery < ?", (iso(now - KEEP),)
+
+
+def rows_since(database: Database, delivered_since: datetime) -> list[Row]:
+    """Of bids whose delivery begins from then on; the rows of each bid in the order in which they were written."""
+    found = database.query(
+        "SELECT body FROM energy_book WHERE delivery >= ? ORDER BY delivery, bid_id, number LIMIT ?",
+        (iso(delivered_since), ROWS_READ_MAX),
+    )
+    return [row_from_plain(msgspec.json.decode(body)) for (body,) in found]

@@ -10,7 +10,7 @@ from typing import Any
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.hub.audit.service import HubAudit
-from harch.hub.federation.messages import CheckpointKept, CheckpointShown
+from harch.hub.federation.messages import CheckpointKept, CheckpointSent
 
 CHECKPOINTS_BACK = "checkpoints-back"  # the feature of links whose hub wants to see what is kept of it
 SHOW_EVERY_S = 60.0
@@ -32,16 +32,16 @@ class CheckpointPost:
         audit: HubAudit,
         clock: Clock,
         *,
-        send: Callable[[str, CheckpointShown | CheckpointKept], object],
+        send: Callable[[str, CheckpointSent | CheckpointKept], object],
         note: Note,
         takes_back: Callable[[str], bool] = lambda hub_id: True,
     ) -> None:
         self._audit, self._clock, self._send, self._note = audit, clock, send, note
         self._takes_back = takes_back
         self._owed: set[str] = set()  # hubs that have not seen what is kept of them
-        self._shown: dict[str, int] = {}  # the last entry that each linked peer knows of
+        self._sent: dict[str, int] = {}  # the last entry that each linked peer knows of
         self._wake = asyncio.Event()
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._storing: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Until cancelled: every minute, and as soon as a peer is linked."""
@@ -56,34 +56,34 @@ class CheckpointPost:
                 await self._give_back()
                 await self._show()
             except HarchError as error:  # the disk: whoever owns it says so
-                _log.warning("no checkpoint for the peers: %s", error.message)
+                _log.warning("cannot send a checkpoint to peers: %s", error.message)
 
     def linked(self, hub_id: str) -> None:
-        self._shown[hub_id] = -1
+        self._sent[hub_id] = -1
         self._owed.add(hub_id)
         self._wake.set()
 
     def unlinked(self, hub_id: str) -> None:
-        self._shown.pop(hub_id, None)
+        self._sent.pop(hub_id, None)
         self._owed.discard(hub_id)
 
-    def came(self, hub_id: str, shown: CheckpointShown) -> None:
-        if shown.checkpoint.checkpoint.hub != hub_id or len(self._keeping) >= OPEN_MAX:
+    def came(self, hub_id: str, sent: CheckpointSent) -> None:
+        if sent.checkpoint.checkpoint.hub != hub_id or len(self._storing) >= OPEN_MAX:
             return  # a hub speaks for its own chain only; a surplus is shown again in a minute
-        self._start(self._keep(hub_id, shown))
+        self._start(self._keep(hub_id, sent))
 
     def came_back(self, hub_id: str, kept: CheckpointKept) -> None:
         """What a peer keeps of this hub."""
-        if len(self._keeping) < OPEN_MAX:
+        if len(self._storing) < OPEN_MAX:
             self._start(self._audit.confront(kept.checkpoint, hub_id))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._keeping.add(task)
-        task.add_done_callback(self._keeping.discard)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
 
     def close(self) -> None:
-        for task in list(self._keeping):
+        for task in list(self._storing):
             task.cancel()
 
     async def _give_back(self) -> None:
@@ -98,16 +98,16 @@ class CheckpointPost:
             return  # a chain that lacks its end is not to be vouched for
         signed = await self._audit.head()
         seq = signed.checkpoint.seq
-        behind = [hub_id for hub_id, known in self._shown.items() if known != seq]
+        behind = [hub_id for hub_id, known in self._sent.items() if known != seq]
         if behind:
-            message = CheckpointShown(checkpoint=signed, keys=tuple(await self._audit.key_statements()))
+            message = CheckpointSent(checkpoint=signed, keys=tuple(await self._audit.key_statements()))
             for hub_id in behind:
                 self._send(hub_id, message)
-                self._shown[hub_id] = seq
+                self._sent[hub_id] = seq
 
-    async def _keep(self, hub_id: str, shown: CheckpointShown) -> None:
+    async def _keep(self, hub_id: str, sent: CheckpointSent) -> None:
         try:
-            await self._audit.keep(shown.checkpoint, shown.keys)
+            await self._audit.keep(sent.checkpoint, sent.keys)
         except HarchError as error:
             if error.code == "E0920":
                 self._note("audit.contradicted", hub_id, error.message)

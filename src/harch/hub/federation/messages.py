@@ -3,18 +3,22 @@
 Gossip comes as arrays, because it is frequent; everything else as maps with the name of the message in them.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from harch.federation import offers
 from harch.federation.gossip import messages as gossip
-from harch.federation.identity.messages import IdentityMessage
-from harch.sovereignty.audit.checkpoints import SignedCheckpoint
-from harch.sovereignty.audit.keys import KeyStatement
+from harch.federation.gossip.membership import GossipView
+from harch.federation.identity.members import IdentityMessage
+from harch.sovereignty.audit.checkpoints import KeyStatement, SignedCheckpoint
+from harch.wire.hubs import HubSummary, ModelCapacity, NodeMaxima
 from harch.workloads.lifecycle import State
 from harch.workloads.spec import SchedulingClass, WorkloadType
 
@@ -47,11 +51,11 @@ class WorkRow(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     stopping: bool = False
     modelled: bool = False
     note: str = ""
-    guest: bool = False  # told by its runner, because its owner does not answer
+    borrowed: bool = field(default=False, name="guest")  # told by its runner, because its owner does not answer
     unheard_s: float | None = None  # how long its owner has heard nothing of it, if that is long
 
 
-class WorkAsked(Struct, frozen=True, kw_only=True, tag="work.asked"):
+class WorkRequest(Struct, frozen=True, kw_only=True, tag="work.asked"):
     """Which work of yours has not ended? `tenant` None: of all tenants; the asking hub knows whom it asks for."""
 
     number: int
@@ -59,7 +63,7 @@ class WorkAsked(Struct, frozen=True, kw_only=True, tag="work.asked"):
     limit: int = ROWS_MAX
 
 
-class WorkTold(Struct, frozen=True, kw_only=True, tag="work.told"):
+class WorkReply(Struct, frozen=True, kw_only=True, tag="work.told"):
     """The newest rows; `total` counts all."""
 
     number: int
@@ -67,7 +71,7 @@ class WorkTold(Struct, frozen=True, kw_only=True, tag="work.told"):
     total: int
 
 
-class LogAsked(Struct, frozen=True, kw_only=True, tag="log.asked"):
+class LogRequest(Struct, frozen=True, kw_only=True, tag="log.asked"):
     """What has my workload written at yours? Only its owner is answered."""
 
     number: int
@@ -78,14 +82,14 @@ class LogAsked(Struct, frozen=True, kw_only=True, tag="log.asked"):
     bytes_max: int
 
 
-class LogTold(Struct, frozen=True, kw_only=True, tag="log.told"):
+class LogReply(Struct, frozen=True, kw_only=True, tag="log.told"):
     number: int
     offset: int
     data: bytes
     eof: bool
 
 
-class TelemetryAsked(Struct, frozen=True, kw_only=True, tag="telemetry.asked"):
+class TelemetryRequest(Struct, frozen=True, kw_only=True, tag="telemetry.asked"):
     """A question about telemetry: msgpack of `sentinel.federated.messages.Question`, which SENTINEL judges."""
 
     number: int
@@ -93,7 +97,7 @@ class TelemetryAsked(Struct, frozen=True, kw_only=True, tag="telemetry.asked"):
     within_s: float
 
 
-class TelemetryTold(Struct, frozen=True, kw_only=True, tag="telemetry.told"):
+class TelemetryReply(Struct, frozen=True, kw_only=True, tag="telemetry.told"):
     """The beginning of an answer, msgpack of `Answer`. What does not fit is asked for piece by piece."""
 
     number: int
@@ -102,18 +106,18 @@ class TelemetryTold(Struct, frozen=True, kw_only=True, tag="telemetry.told"):
     data: bytes
 
 
-class PieceAsked(Struct, frozen=True, kw_only=True, tag="telemetry.piece"):
+class PieceRequest(Struct, frozen=True, kw_only=True, tag="telemetry.piece"):
     number: int
     answer_id: str
     offset: int
 
 
-class PieceTold(Struct, frozen=True, kw_only=True, tag="telemetry.piece_told"):
+class PieceReply(Struct, frozen=True, kw_only=True, tag="telemetry.piece_told"):
     number: int
     data: bytes
 
 
-class NotTold(Struct, frozen=True, kw_only=True, tag="not.told"):
+class ErrorReply(Struct, frozen=True, kw_only=True, tag="not.told"):
     """Instead of an answer: the error that a person at that hub would see."""
 
     number: int
@@ -122,7 +126,7 @@ class NotTold(Struct, frozen=True, kw_only=True, tag="not.told"):
     hint: str = ""
 
 
-class CheckpointShown(Struct, frozen=True, kw_only=True, tag="audit.checkpoint"):
+class CheckpointSent(Struct, frozen=True, kw_only=True, tag="audit.checkpoint"):
     """The sender's chain of decisions ends here now; `keys` introduce the keys that have signed since the first."""
 
     checkpoint: SignedCheckpoint
@@ -141,20 +145,20 @@ class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
     records: bytes
 
 
-Question = WorkAsked | LogAsked | TelemetryAsked | PieceAsked
-Answer = WorkTold | LogTold | TelemetryTold | PieceTold | NotTold
+Question = WorkRequest | LogRequest | TelemetryRequest | PieceRequest
+Answer = WorkReply | LogReply | TelemetryReply | PieceReply | ErrorReply
 PeerMessage = (
     gossip.Message
-    | offers.SpillMessage
+    | offers.LendingMessage
     | IdentityMessage
     | Question
     | Answer
-    | CheckpointShown
+    | CheckpointSent
     | CheckpointKept
     | AlertRecords
 )
 
-_Map = offers.SpillMessage | IdentityMessage | Question | Answer | CheckpointShown | CheckpointKept | AlertRecords
+_Map = offers.LendingMessage | IdentityMessage | Question | Answer | CheckpointSent | CheckpointKept | AlertRecords
 _encode = msgspec.msgpack.Encoder().encode
 _maps: msgspec.msgpack.Decoder[_Map] = msgspec.msgpack.Decoder(_Map)
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # how arrays start in msgpack
@@ -176,3 +180,135 @@ class Encoder:
 def decode(body: bytes) -> PeerMessage:
     """Raises `msgspec.DecodeError` for anything else."""
     return gossip.decode(body) if body and body[0] in _ARRAYS else _maps.decode(body)
+
+
+# What does a hub say of itself in the gossip? What hardly ever changes once, what changes often in few bytes.
+
+
+FIXED, NOW, POLICY = "hub.fixed", "hub.now", "policy"
+
+
+class FixedModel(Struct, frozen=True, array_like=True, gc=False):
+    model: str
+    memory_gb: int
+    total: int
+    gpus_per_node_max: int
+
+
+class HubFixed(Struct, frozen=True, kw_only=True):
+    """Changes with the fleet file, the version, or a restart."""
+
+    name: str
+    country: str
+    grid_zone: str
+    latitude: float
+    longitude: float
+    pue: float
+    provenance: str
+    version: str
+    started_at: datetime
+    url: str
+    gpus_total: int
+    models: tuple[FixedModel, ...]
+    node_max: NodeMaxima
+    nodes_total: int
+    cpus_total: float
+    memory_gb_total: float
+    storage_gb_total: float
+    counts_gpu_memory: bool = False
+
+
+class HubNow(Struct, frozen=True, array_like=True):
+    """Without names and without the time, which would make it different at every look; new fields go to the end."""
+
+    status: str
+    status_detail: str
+    gpus_free: int
+    gpus_allocated: int
+    models: tuple[tuple[int, list[int]], ...]  # free, and nodes by free GPUs; in the order of `HubFixed.models`
+    nodes_up: int
+    cpus_free: float
+    memory_gb_free: float
+    process_slots_total: int
+    process_slots_free: int
+    workloads: dict[str, int]
+    agents: int
+    storage_gb_free: float | None = None
+    lent: dict[str, int] = {}
+    borrowed: dict[str, int] = field(default_factory=dict, name="guests")
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_fixed = msgspec.msgpack.Decoder(HubFixed).decode
+_now = msgspec.msgpack.Decoder(HubNow).decode
+
+
+def published_state(summary: HubSummary, *, policy_version: str) -> dict[str, bytes]:
+    """The entries of this hub's state."""
+    fixed = HubFixed(
+        models=tuple(FixedModel(m.model, m.memory_gb, m.total, m.gpus_per_node_max) for m in summary.models),
+        **{name: getattr(summary, name) for name in HubFixed.__struct_fields__ if name != "models"},
+    )
+    now = HubNow(
+        models=tuple((m.free, m.free_shapes) for m in summary.models),
+        **{name: getattr(summary, name) for name in HubNow.__struct_fields__ if name != "models"},
+    )
+    return {FIXED: _encode(fixed), NOW: _encode(now), POLICY: policy_version.encode()}
+
+
+class SignalRegistry:
+    """Who else says something of this hub in its gossip? Parts of the hub that are built after its links."""
+
+    def __init__(self) -> None:
+        self._sources: list[Callable[[], dict[str, bytes]]] = []
+
+    def add(self, source: Callable[[], dict[str, bytes]]) -> None:
+        self._sources.append(source)
+
+    def entries(self) -> dict[str, bytes]:
+        return {key: value for source in self._sources for key, value in source().items()}
+
+
+class Summaries:
+    """The summaries of other hubs, put together again. Each is decoded once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[bytes, bytes, HubSummary | None]] = {}
+
+    def of(self, view: GossipView, received_at: datetime) -> HubSummary | None:
+        """None until both parts have come, or if they cannot be read: a hub of another version may say more or less.
+
+        `received_at` is when it last gave a sign of life, by this hub's clock: until then what it said was true.
+        """
+        fixed, now = view.values.get(FIXED), view.values.get(NOW)
+        if fixed is None or now is None:
+            return None
+        known = self._read.get(view.hub)
+        if known is None or known[0] != fixed or known[1] != now:
+            known = self._read[view.hub] = (fixed, now, _joined(view.hub, fixed, now, received_at))
+        summary = known[2]
+        return msgspec.structs.replace(summary, at=received_at) if summary is not None else None
+
+    def forget(self, hub_id: str) -> None:
+        self._read.pop(hub_id, None)
+
+
+def _joined(hub_id: str, fixed_bytes: bytes, now_bytes: bytes, at: datetime) -> HubSummary | None:
+    try:
+        fixed, now = _fixed(fixed_bytes), _now(now_bytes)
+    except msgspec.DecodeError:
+        return None
+    models = [
+        ModelCapacity(
+            model=model.model,
+            memory_gb=model.memory_gb,
+            total=model.total,
+            free=free,
+            gpus_per_node_max=model.gpus_per_node_max,
+            free_shapes=shapes,
+        )
+        for model, (free, shapes) in zip(fixed.models, now.models, strict=False)
+    ]
+    facts = {name: getattr(fixed, name) for name in HubFixed.__struct_fields__}
+    facts |= {name: getattr(now, name) for name in HubNow.__struct_fields__}
+    return HubSummary(**facts | {"hub_id": hub_id, "at": at, "models": models})

@@ -17,43 +17,40 @@ from harch.base.listen.gate import ConnectionGate
 from harch.federation import offers as o
 from harch.federation.gossip import messages as gossip
 from harch.federation.gossip.machine import Gossip
-from harch.federation.gossip.news import Appeared, Recovered, StateChanged, Suspected
-from harch.federation.gossip.signatures import Ed25519Signer
-from harch.federation.identity.desk import JoinDesk
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.identity.keeper import IdentityKeeper
-from harch.federation.identity.members import Member
-from harch.federation.identity.messages import IdentityMessage
+from harch.federation.gossip.membership import Appeared, Recovered, StateChanged, Suspected
+from harch.federation.gossip.messages import Ed25519Signer
+from harch.federation.identity.enrolment import EnrolmentService
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.identity.members import IdentityMessage, Member
+from harch.federation.identity.renewal import IdentityRenewal
 from harch.federation.links.mesh import LinkStatus, Mesh
-from harch.hub import happenings as h
 from harch.hub.audit.service import HubAudit
-from harch.hub.desk import Closed
-from harch.hub.driver import Driver
-from harch.hub.federation.alert_post import AlertPost
-from harch.hub.federation.answers import AnswerDesk
+from harch.hub.federation.alerts import AlertPost
+from harch.hub.federation.answers import PeerAnswers
 from harch.hub.federation.checkpoints import CHECKPOINTS_BACK, CheckpointPost
-from harch.hub.federation.generation import next_generation
-from harch.hub.federation.grants import GrantDesk
-from harch.hub.federation.member_keys import MemberKeys
+from harch.hub.federation.history import FederationHistory
+from harch.hub.federation.membership import MemberKeys, Retirement, next_generation
 from harch.hub.federation.messages import (
     AlertRecords,
     Answer,
     CheckpointKept,
-    CheckpointShown,
+    CheckpointSent,
     Encoder,
     PeerMessage,
     Question,
+    SignalRegistry,
     decode,
+    published_state,
 )
-from harch.hub.federation.notices import Notices
-from harch.hub.federation.posting import WorkPost
-from harch.hub.federation.published import said_by
-from harch.hub.federation.questions import Questions
-from harch.hub.federation.retirement import Retirement
-from harch.hub.federation.sight import Lookout
-from harch.hub.federation.telemetry_asking import FEATURE
+from harch.hub.federation.outbox import GrantReceiver, PeerOutbox
+from harch.hub.federation.peer_view import Lookout, PeerDirectory
+from harch.hub.federation.questions import FEATURE, Questions
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.jobs.state import Closed
 from harch.hub.policy.service import HubPolicies
-from harch.hub.views import HubSummary, PeerView
+from harch.hub.views import PeerView
+from harch.wire.hubs import HubSummary
 
 PUBLISH_EVERY_S = 0.5
 PUBLISH_SHARE_MAX = 0.02  # of the event loop: a hub with much work looks at itself less often
@@ -66,8 +63,7 @@ _log = logging.getLogger("harch.hub")
 class FederationRuntime:
     """This hub among its peers. `listen` is where it accepts links; peers dial the address of its member record.
 
-    `urls` says where the APIs of the other hubs of the fleet are believed to be until they say so themselves;
-    `signals` what else the hub says of itself, by key.
+    `signals` is what else the hub says of itself, by key. `outbox` and `directory` are connected to its links.
     """
 
     def __init__(
@@ -76,29 +72,30 @@ class FederationRuntime:
         identity: HubIdentity,
         listen: tuple[str, int],
         clock: Clock,
-        driver: Driver,
+        jobs: JobRuntime,
         policies: HubPolicies,
         audit: HubAudit,
         summary: Callable[[], HubSummary],
-        signals: Callable[[], dict[str, bytes]],
-        answers: AnswerDesk,
-        urls: dict[str, str],
+        signals: SignalRegistry,
+        answers: PeerAnswers,
+        outbox: PeerOutbox,
+        directory: PeerDirectory,
         gate: ConnectionGate | None = None,
     ) -> None:
         self._clock, self._answers, self._signals = clock, answers, signals
-        self._driver, self._policies, self._summary = driver, policies, summary
+        self._jobs, self._policies, self._summary = jobs, policies, summary
         self._mesh: Mesh[PeerMessage] = Mesh(
             identity=identity,
             listen=listen,
             peers={},
             encode=Encoder().encode,
             decode=decode,
-            on_message=self._said,
+            on_message=self._received,
             on_up=self._up,
             on_down=self._down,
             clock=clock,
             features=(FEATURE, CHECKPOINTS_BACK),
-            on_stranger=self._stranger if identity.folder.has_authority else None,
+            on_uncertified=self._newcomer if identity.folder.has_authority else None,
             gate=gate,
         )
         now_s = clock.monotonic_s()
@@ -112,13 +109,18 @@ class FederationRuntime:
             now_s=now_s,
         )
         identity.watch(self._members_changed)
-        self._keeper = IdentityKeeper(identity, self._mesh, clock, address=identity.member.address)
-        self._join_desk = JoinDesk(self._keeper.authority, clock) if self._keeper.authority is not None else None
+        self._identity_loop = IdentityRenewal(identity, self._mesh, clock, address=identity.member.address)
+        self._joining = (
+            EnrolmentService(self._identity_loop.authority, clock)
+            if self._identity_loop.authority is not None
+            else None
+        )
         self._retirement = Retirement(identity)
-        self._notices = Notices(identity.hub_id, self._note)
-        self._lookout = Lookout(identity, self._gossip, self._mesh, clock, urls)
-        self.send_work = WorkPost(self._send, self._hear_of_work).send
-        self._grants = GrantDesk(driver, policies, self._send)
+        self._history = FederationHistory(identity.hub_id, self._note)
+        self._lookout = Lookout(identity, self._gossip, self._mesh, clock, directory.urls)
+        directory.attach(self._lookout)
+        outbox.connect(self._send, self._receive_work)
+        self._grants = GrantReceiver(jobs, policies, self._send)
         self._post = CheckpointPost(
             audit,
             clock,
@@ -135,18 +137,18 @@ class FederationRuntime:
 
     async def run(self) -> None:
         """Until cancelled. Raises E1004 if the port for peers is taken."""
-        if self._retirement.is_over and not self._driver.not_ready:
-            await self._driver.handle(h.HubClosed(Closed.OPEN, "it has joined the federation anew"))
+        if self._retirement.is_over and not self._jobs.not_ready:
+            await self._jobs.handle(ev.HubClosed(Closed.OPEN, "it has rejoined the federation"))
             self._retirement.forget()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._mesh.run())
-                group.create_task(self._driver.kept_up("keeping certificates", self._keeper.run))
+                group.create_task(self._jobs.kept_up("renewing certificates", self._identity_loop.run))
                 group.create_task(self._keep_gossiping())
                 group.create_task(self._keep_publishing())
                 group.create_task(self._keep_feeding())
-                group.create_task(self._driver.kept_up("showing checkpoints", self._post.run))
-                group.create_task(self._driver.keep_spilling())
+                group.create_task(self._jobs.kept_up("sharing checkpoints", self._post.run))
+                group.create_task(self._jobs.keep_lending())
         finally:
             self._grants.close()
             self._post.close()
@@ -158,18 +160,18 @@ class FederationRuntime:
     def views(self) -> list[PeerView]:
         return self._lookout.views()
 
-    def heard(self, key: str) -> dict[str, bytes]:
+    def received(self, key: str) -> dict[str, bytes]:
         """What each other hub last said under this key, of those that have said it."""
         now_s = self._clock.monotonic_s()
-        said = {hub_id: self._gossip.view(hub_id, now_s).values.get(key) for hub_id in self._gossip.peers}
-        return {hub_id: value for hub_id, value in said.items() if value is not None}
+        entries = {hub_id: self._gossip.view(hub_id, now_s).values.get(key) for hub_id in self._gossip.peers}
+        return {hub_id: value for hub_id, value in entries.items() if value is not None}
 
     def links(self) -> list[LinkStatus]:
         return self._mesh.status()
 
     @property
     def holds_authority(self) -> bool:
-        return self._keeper.authority is not None
+        return self._identity_loop.authority is not None
 
     def note_retired(self) -> None:
         """This hub is about to say of itself that it has left."""
@@ -186,19 +188,19 @@ class FederationRuntime:
 
     # What peers say
 
-    def _said(self, hub_id: str, message: PeerMessage) -> None:
+    def _received(self, hub_id: str, message: PeerMessage) -> None:
         if isinstance(message, gossip.Message):
             self._spread(self._gossip.receive(hub_id, message, self._clock.monotonic_s()))
             self._read_news()
         elif isinstance(message, o.Grants):
             self._grants.came(hub_id, message)
-        elif isinstance(message, o.SpillMessage):
-            self._hear_of_work(hub_id, message)
+        elif isinstance(message, o.LendingMessage):
+            self._receive_work(hub_id, message)
         elif isinstance(message, IdentityMessage):
-            self._keeper.on_message(hub_id, message)
+            self._identity_loop.on_message(hub_id, message)
         elif isinstance(message, Answer):
             self.questions.answered(hub_id, message)
-        elif isinstance(message, CheckpointShown):
+        elif isinstance(message, CheckpointSent):
             self._post.came(hub_id, message)
         elif isinstance(message, CheckpointKept):
             self._post.came_back(hub_id, message)
@@ -207,9 +209,9 @@ class FederationRuntime:
         else:
             self._answer_soon(hub_id, message)
 
-    def _hear_of_work(self, hub_id: str, message: o.SpillMessage) -> None:
-        self._driver.post(h.PeerSaid(hub_id, message))  # if it is not taken, it is as if it had been lost
-        self._driver.plan_placement()
+    def _receive_work(self, hub_id: str, message: o.LendingMessage) -> None:
+        self._jobs.post(ev.PeerMessageReceived(hub_id, message))  # if it is not taken, it is as if it had been lost
+        self._jobs.plan_placement()
 
     def _answer_soon(self, hub_id: str, question: Question) -> None:
         if len(self._answering) >= ANSWERING_MAX:
@@ -219,20 +221,20 @@ class FederationRuntime:
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, hub_id: str, question: Question) -> None:
-        with self._driver.survived(f"answering {hub_id}"):
+        with self._jobs.survived(f"answering {hub_id}"):
             self._mesh.send(hub_id, await self._answers.answer(hub_id, question))
 
-    def _stranger(self, body: bytes) -> bytes:
-        return self._join_desk.answer(body) if self._join_desk is not None else b""
+    def _newcomer(self, body: bytes) -> bytes:
+        return self._joining.answer(body) if self._joining is not None else b""
 
     # Links and members
 
     def _up(self, hub_id: str) -> None:
-        self._keeper.on_up(hub_id)
+        self._identity_loop.on_up(hub_id)
         self._post.linked(hub_id)
         self.alerts.linked(hub_id)
         self._changed.set()
-        self._driver.post(h.PeerBack(hub_id))
+        self._jobs.post(ev.PeerBack(hub_id))
 
     def _down(self, hub_id: str, why: str) -> None:
         self.questions.link_lost(hub_id, why)
@@ -244,17 +246,17 @@ class FederationRuntime:
             if member.retired:
                 self._gossip.remove_member(member.hub_id)
                 self._lookout.forget(member.hub_id)
-                self._note("hub.retired", member.hub_id, "has left the federation for good")
+                self._note("hub.retired", member.hub_id, "has left the federation permanently")
             else:
                 self._gossip.add_member(member.hub_id, self._clock.monotonic_s())
         self._changed.set()
 
     def _confirm_retired(self, hub_id: str) -> None:
         """A hub that says of itself that it has left gets a record of that, which all others believe for good."""
-        if self._keeper.authority is None or not self._lookout.says_it_has_retired(hub_id):
+        if self._identity_loop.authority is None or not self._lookout.says_it_has_retired(hub_id):
             return
         try:
-            self._keeper.authority.retire(hub_id, now=self._clock.now())
+            self._identity_loop.authority.retire(hub_id, now=self._clock.now())
         except HarchError as error:  # the disk, or a hub that holds the authority too
             _log.error("the retirement of %s is not recorded: %s", hub_id, error.message)
 
@@ -265,7 +267,7 @@ class FederationRuntime:
         while True:
             await self._clock.sleep(max(0.0, self._gossip.next_tick_s - self._clock.monotonic_s()))
             before_s = self._gossip.next_tick_s
-            with self._driver.survived("gossip"):
+            with self._jobs.survived("gossip"):
                 self._spread(self._gossip.tick(self._clock.monotonic_s()))
                 self._read_news()
             if self._gossip.next_tick_s == before_s:  # it failed before it planned the next: no reason to spin
@@ -274,9 +276,11 @@ class FederationRuntime:
     async def _keep_publishing(self) -> None:
         while True:
             began_s = self._clock.monotonic_s()
-            with self._driver.survived("telling other hubs about this one"):
-                said = said_by(self._summary(), policy_version=self._policies.version) | self._signals()
-                for key, value in said.items():
+            with self._jobs.survived("reporting to other hubs"):
+                entries = (
+                    published_state(self._summary(), policy_version=self._policies.version) | self._signals.entries()
+                )
+                for key, value in entries.items():
                     self._spread(self._gossip.set(key, value))
             took_s = self._clock.monotonic_s() - began_s
             await self._clock.sleep(max(PUBLISH_EVERY_S, took_s / PUBLISH_SHARE_MAX))
@@ -290,15 +294,15 @@ class FederationRuntime:
             except TimeoutError:
                 pass
             self._changed.clear()
-            with self._driver.survived("looking at other hubs"):
-                self._driver.post(h.PeersSeen(tuple(self.views())))
+            with self._jobs.survived("checking other hubs"):
+                self._jobs.post(ev.PeersSeen(tuple(self.views())))
             await self._clock.sleep(FEED_EVERY_S)
 
     def _read_news(self) -> None:
         news = self._gossip.take_news()
         if not news:
             return
-        self._notices.tell(news, self._clock.monotonic_s())
+        self._history.record(news, self._clock.monotonic_s())
         for one in news:
             if isinstance(one, StateChanged | Suspected | Recovered | Appeared):
                 self._changed.set()
@@ -306,4 +310,4 @@ class FederationRuntime:
                 self._confirm_retired(one.hub)
 
     def _note(self, kind: str, subject: str, message: str) -> None:
-        self._driver.post(h.Noted(kind, subject, message))
+        self._jobs.post(ev.Noted(kind, subject, message))

@@ -7,31 +7,28 @@ from collections.abc import Callable
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.listen.gate import ConnectionGate
-from harch.federation.identity.identity import HubIdentity
+from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.links.mesh import LinkStatus
-from harch.federation.offers import SpillMessage
 from harch.hub.audit.service import HubAudit
-from harch.hub.driver import Driver
-from harch.hub.federation.alert_post import AlertExchange
-from harch.hub.federation.answers import AnswerDesk
-from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogAsked, LogTold
-from harch.hub.federation.questions import Questions
+from harch.hub.federation.alerts import AlertExchange
+from harch.hub.federation.answers import FederationWork, PeerAnswers, gather_work
+from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogReply, LogRequest, SignalRegistry
+from harch.hub.federation.outbox import PeerOutbox
+from harch.hub.federation.peer_view import ALONE, PeerDirectory
+from harch.hub.federation.questions import FEATURE, Questions, fetch_answer
 from harch.hub.federation.runtime import FederationRuntime
-from harch.hub.federation.sight import outside
-from harch.hub.federation.telemetry_asking import FEATURE, fetch_answer
-from harch.hub.federation.work import FederationWork, gather_work
+from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.policy.service import HubPolicies
-from harch.hub.views import HubSummary, LogPage, PeerView
+from harch.hub.views import LogPage, PeerView
+from harch.wire.hubs import HubSummary
 from harch.workloads.lifecycle import Workload
-
-_ALONE = "this hub belongs to no federation: `harch hub init` founds one, `harch hub join` enters one"
 
 
 class HubFederation:
     """Behind the API. Without an identity the hub is on its own, and says so of every other hub of its fleet.
 
-    `listen` is where it accepts links, the address of its member record if absent; `urls` where the APIs of the
-    fleet's other hubs are believed to be until they say so themselves.
+    `listen` is where it accepts links, the address of its member record if absent. `outbox` and `directory` are those
+    that the rest of the hub uses; a federation connects them to its links.
     """
 
     def __init__(
@@ -40,29 +37,31 @@ class HubFederation:
         identity: HubIdentity | None,
         listen: tuple[str, int] | None,
         clock: Clock,
-        driver: Driver,
+        jobs: JobRuntime,
         policies: HubPolicies,
         audit: HubAudit,
         summary: Callable[[], HubSummary],
-        signals: Callable[[], dict[str, bytes]],
-        answers: AnswerDesk,
-        urls: dict[str, str],
+        signals: SignalRegistry,
+        answers: PeerAnswers,
+        outbox: PeerOutbox,
+        directory: PeerDirectory,
         gate: ConnectionGate | None = None,
     ) -> None:
-        self._urls, self._answers = urls, answers
+        self._directory, self._answers = directory, answers
         self._runtime: FederationRuntime | None = None
         if identity is not None:
             self._runtime = FederationRuntime(
                 identity=identity,
                 listen=listen or identity.member.address,
                 clock=clock,
-                driver=driver,
+                jobs=jobs,
                 policies=policies,
                 audit=audit,
                 summary=summary,
                 signals=signals,
                 answers=answers,
-                urls=urls,
+                outbox=outbox,
+                directory=directory,
                 gate=gate,
             )
 
@@ -71,18 +70,12 @@ class HubFederation:
         if self._runtime is not None:
             await self._runtime.run()
 
-    def send_work(self, hub_id: str, message: SpillMessage) -> None:
-        if self._runtime is not None:
-            self._runtime.send_work(hub_id, message)
-
     def views(self) -> list[PeerView]:
-        if self._runtime is None:
-            return outside(self._urls, self._urls, retired=False, why=_ALONE)
-        return self._runtime.views()
+        return self._directory.views()
 
-    def heard(self, key: str) -> dict[str, bytes]:
+    def received(self, key: str) -> dict[str, bytes]:
         """What other hubs last said of themselves under this key."""
-        return self._runtime.heard(key) if self._runtime is not None else {}
+        return self._runtime.received(key) if self._runtime is not None else {}
 
     def exchange_alerts(self, records: bytes) -> AlertExchange:
         """What this hub's SENTINEL has to tell, against what it has to know. Alone, there is nobody to tell."""
@@ -108,19 +101,19 @@ class HubFederation:
     async def work(self, *, tenant: str | None) -> FederationWork:
         """The unfinished work of all hubs that answer within two seconds; those that do not are named."""
         own = await self._answers.own_work(tenant=tenant, limit=ROWS_MAX)
-        guests = await self._answers.guests(tenant=tenant, limit=ROWS_MAX)
+        borrowed = await self._answers.borrowed(tenant=tenant, limit=ROWS_MAX)
         questions = self._runtime.questions if self._runtime is not None else Questions(lambda hub_id, message: False)
-        return await gather_work(own, guests, self.views(), questions, tenant=tenant)
+        return await gather_work(own, borrowed, self.views(), questions, tenant=tenant)
 
-    async def ask_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
+    async def query_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
         """Another hub's answer about its telemetry, as it came. Raises E0697 or E0698 with that hub's reason."""
         if self._runtime is None:
-            raise HarchError("E0699", _ALONE)
+            raise HarchError("E0699", ALONE)
         link = next((link for link in self._runtime.links() if link.hub_id == hub_id), None)
         if link is None:
-            raise HarchError("E0699", f"`{hub_id[:64]}` is no other hub of this federation", hint="see `harch hubs`")
+            raise HarchError("E0699", f"`{hub_id[:64]}` is not another hub of this federation", hint="see `harch hubs`")
         if link.up and FEATURE not in link.features:
-            raise HarchError("E0698", f"hub {hub_id} is of a version that answers no questions about telemetry")
+            raise HarchError("E0698", f"hub {hub_id} runs a version that answers no telemetry queries")
         return await fetch_answer(self._runtime.questions, hub_id, question, within_s=within_s)
 
     async def read_log(
@@ -132,10 +125,10 @@ class HubFederation:
             start = max(offset, 0)
             return LogPage(offset=start, next_offset=start, data=b"", eof=False)
         if self._runtime is None:
-            raise HarchError("E0802", f"the output is at hub {runner}; {_ALONE}", hint="ask that hub")
-        told = await self._runtime.questions.ask(
+            raise HarchError("E0802", f"the output is at hub {runner}; {ALONE}", hint="query that hub")
+        reply = await self._runtime.questions.request(
             runner,
-            lambda number: LogAsked(
+            lambda number: LogRequest(
                 number=number,
                 workload_id=workload.id,
                 attempt=attempt or workload.attempt,
@@ -143,6 +136,6 @@ class HubFederation:
                 offset=offset,
                 bytes_max=min(bytes_max, LOG_BYTES_MAX),
             ),
-            LogTold,
+            LogReply,
         )
-        return LogPage(offset=told.offset, next_offset=told.offset + len(told.data), data=told.data, eof=told.eof)
+        return LogPage(offset=reply.offset, next_offset=reply.offset + len(reply.data), data=reply.data, eof=reply.eof)

@@ -1,32 +1,97 @@
-"""Which actions wait for a person, and which were given up? Asked of the ledgers of pipelines, decided by people."""
+"""Which actions wait for a person, and which were given up?
+
+Read from the ledgers of pipelines, decided by people, and sent through the pipeline again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.hub.pipelines import drafts
-from harch.hub.pipelines.action_audit import Write
-from harch.hub.pipelines.dead_lanes import replay_lane
+from harch.hub.pipelines import audit
+from harch.hub.pipelines.audit import Write
 from harch.hub.pipelines.loop import PipelineLoop
 from harch.hub.pipelines.pipeline import RunningPipeline
-from harch.hub.pipelines.shown import letter_view, waiting_view
+from harch.hub.pipelines.pipeline_status import letter_view, waiting_view
 from harch.hub.pipelines.values import PipelineRecord
-from harch.hub.pipelines.views import ActionList, ReplayView
-from harch.pipelines.act import approvals, letters
+from harch.pipelines.act import review
 from harch.pipelines.act.store_nats import NatsLedger
-from harch.pipelines.workers.actor import connect_ledger
-from harch.sovereignty.audit.entry import Draft
+from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.errors import JetStreamRefused, NatsError, as_harch_error
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
+from harch.pipelines.workers.act_worker import connect_ledger
+from harch.pipelines.workers.names import PipelineNames
+from harch.sovereignty.audit.chain import Draft
+from harch.wire.pipelines import ActionList, ReplayView
 
-if TYPE_CHECKING:
-    from nats.aio.client import Client
+REPLAYED_MAX = 10_000
+_NO_MESSAGE = 10037
 
-SHOWN_MAX = 1000
+
+async def replay_lane(
+    admin: JetStreamAdmin,
+    names: PipelineNames,
+    lane: str,
+    *,
+    from_seq: int,
+    since: datetime | None,
+    dry_run: bool,
+) -> tuple[int, int]:
+    """Sends messages of one dead lane again, `features` to THINK or `outputs` to ACT; answers how many, and the last.
+
+    Each is stored in its lane before the dead one is deleted, so that a crash repeats it and loses none: windows and
+    commands carry their own keys. Raises E0701."""
+    seq, count = max(0, from_seq - 1), 0
+    target = names.features if lane == "features" else names.outputs
+    try:
+        while count < REPLAYED_MAX:
+            message = await _next(admin, names, seq + 1)
+            if message is None:
+                break
+            seq = int(message["seq"])
+            if since is not None and _time_of(message) < since:
+                continue
+            if not dry_run:
+                partition = str(message["subject"]).rpartition(".")[2]
+                payload = base64.b64decode(message.get("data", ""))
+                await admin.client.publish_stored(target(partition), payload)
+                await admin.call(f"STREAM.MSG.DELETE.{names.dead_stream}", {"seq": seq, "no_erase": True})
+            count += 1
+    except NatsError as error:
+        raise as_harch_error(error, f"replaying {lane}") from error
+    return count, seq
+
+
+async def _next(admin: JetStreamAdmin, names: PipelineNames, seq: int) -> dict[str, Any] | None:
+    try:
+        found = await admin.call(f"STREAM.MSG.GET.{names.dead_stream}", {"seq": seq, "next_by_subj": names.dead("*")})
+    except JetStreamRefused as error:
+        if error.code == _NO_MESSAGE:
+            return None
+        raise
+    message = found.get("message")
+    if not isinstance(message, dict):
+        raise HarchError("E1001", "the engine returned something other than a message")
+    return message
+
+
+def _time_of(message: dict[str, Any]) -> datetime:
+    """JetStream writes nanoseconds, which Python does not read."""
+    text = str(message["time"]).removesuffix("Z")
+    whole, _, part = text.partition(".")
+    return datetime.fromisoformat(f"{whole}.{(part or '0')[:6]:0<6}+00:00")
+
+
+# Which actions wait for a person, and which were given up? Asked of the ledgers of pipelines, decided by people.
+
+
+LISTED_MAX = 1000
 
 Find = Callable[[str, str | None], PipelineRecord]
 
@@ -36,30 +101,30 @@ class PipelineActions:
 
     def __init__(self, find: Find, loop: PipelineLoop, *, clock: Clock, write: Write) -> None:
         self._find, self._loop, self._clock, self._write = find, loop, clock, write
-        self._open: dict[str, tuple[RunningPipeline, NatsLedger, Client]] = {}
+        self._open: dict[str, tuple[RunningPipeline, NatsLedger, AioClient]] = {}
         self._opening = asyncio.Lock()
         loop.on_removed = self._shut
 
     async def waiting(self, name: str, *, tenant: str | None) -> ActionList:
         """What can still be approved, most urgent first."""
         async with self._ledger(name, tenant) as ledger:
-            found = await approvals.waiting(ledger, now=self._clock.now(), limit=SHOWN_MAX)
+            found = await review.waiting(ledger, now=self._clock.now(), limit=LISTED_MAX)
         return ActionList(items=tuple(waiting_view(one) for one in found), total=len(found))
 
     async def approve(self, name: str, cmd_id: str, digest: str, *, tenant: str | None, actor: str) -> None:
         """Exactly this command. Raises E0771 to E0773."""
         async with self._ledger(name, tenant) as ledger:
             now = self._clock.now()
-            await approvals.approve(ledger, cmd_id, digest, by=actor, now=now, audit_to=self._audit)
+            await review.approve(ledger, cmd_id, digest, by=actor, now=now, audit_to=self._audit)
 
     async def reject(self, name: str, cmd_id: str, reason: str, *, tenant: str | None, actor: str) -> None:
         async with self._ledger(name, tenant) as ledger:
             now = self._clock.now()
-            await approvals.reject(ledger, cmd_id, by=actor, reason=reason, now=now, audit_to=self._audit)
+            await review.reject(ledger, cmd_id, by=actor, reason=reason, now=now, audit_to=self._audit)
 
     async def letters(self, name: str, *, tenant: str | None) -> ActionList:
         async with self._ledger(name, tenant) as ledger:
-            found = await letters.letters(ledger, limit=SHOWN_MAX)
+            found = await review.letters(ledger, limit=LISTED_MAX)
         return ActionList(items=tuple(letter_view(one) for one in found), total=len(found))
 
     async def replay_letter(
@@ -67,16 +132,16 @@ class PipelineActions:
     ) -> None:
         """Raises E0771, E0772, E0774."""
         record = self._find(name, tenant)
-        draft = drafts.letter(record, drafts.LETTER_REPLAYED, cmd_id, by=actor, not_carried_out=not_carried_out)
+        draft = audit.letter(record, audit.LETTER_REPLAYED, cmd_id, by=actor, not_carried_out=not_carried_out)
         async with self._ledger(name, tenant) as ledger:
-            await letters.replay(ledger, cmd_id, now=self._clock.now(), not_carried_out=not_carried_out)
+            await review.replay(ledger, cmd_id, now=self._clock.now(), not_carried_out=not_carried_out)
             await self._audit(draft)
 
     async def drop_letter(self, name: str, cmd_id: str, *, tenant: str | None, actor: str) -> None:
         record = self._find(name, tenant)
         async with self._ledger(name, tenant) as ledger:
-            await letters.drop(ledger, cmd_id, now=self._clock.now())
-            await self._audit(drafts.letter(record, drafts.LETTER_DROPPED, cmd_id, by=actor))
+            await review.drop(ledger, cmd_id, now=self._clock.now())
+            await self._audit(audit.letter(record, audit.LETTER_DROPPED, cmd_id, by=actor))
 
     async def replay(
         self, name: str, *, from_seq: int, since: datetime | None, dry_run: bool, tenant: str | None, actor: str
@@ -93,7 +158,7 @@ class PipelineActions:
                 engine.admin(domain), pipeline.names, lane, from_seq=from_seq, since=since, dry_run=dry_run
             )
         if not dry_run:
-            await self._audit(drafts.replayed(record, counts, by=actor))
+            await self._audit(audit.replayed(record, counts, by=actor))
         return ReplayView(pipeline=name, replayed=counts, last_seq=last, dry_run=dry_run)
 
     async def close(self) -> None:
@@ -104,8 +169,8 @@ class PipelineActions:
         self._find(name, tenant)
         pipeline = self._loop.running.get(name)
         if pipeline is None:
-            why = self._loop.troubles.get(name, "it is starting")
-            raise HarchError("E0751", f"`{name}` does not run: {why}", hint="try again in a moment", retry_after_s=2)
+            why = self._loop.troubles.get(name, "starting")
+            raise HarchError("E0751", f"`{name}` is not running: {why}", hint="try again in a moment", retry_after_s=2)
         return pipeline
 
     @contextlib.asynccontextmanager

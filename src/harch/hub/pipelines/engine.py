@@ -14,20 +14,17 @@ from msgspec import Struct, structs
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.base.sealed import read_sealed
-from harch.hub.pipelines.engine_place import EnginePlace
+from harch.base.state_files import read_sealed
+from harch.hub.pipelines.engine_backends import EnginePlace
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.engine.audit import DomainPolicy
-from harch.pipelines.engine.auditor import StreamAuditor
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin, StreamAuditor
 from harch.pipelines.engine.keys import KeyFolder, write_state
-from harch.pipelines.engine.layout import Domain, Layout
-from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
-from harch.pipelines.engine.users import CONTROLLER, StageGrant, juris_root, stage_user
-from harch.pipelines.spec.assembly import assemble_domain
-from harch.pipelines.spec.deployment import Deployment
+from harch.pipelines.engine.layout import CONTROLLER, Domain, EngineLayout, StageGrant, juris_root, stage_user
+from harch.pipelines.engine.streams import DesiredStreams, check_streams, plan_streams
+from harch.pipelines.spec.deployment import Deployment, assemble_domain
 from harch.pipelines.workers.config import EngineAccess
 from harch.pipelines.workers.local_engine import connect
 from harch.pipelines.workers.names import PipelineNames
@@ -82,7 +79,7 @@ class HubEngine:
         """Raises E0701 while that engine does not run."""
         running = self._running.get(domain)
         if running is None:
-            raise HarchError("E0701", f"the message engine `{domain}` does not run yet", hint="try again in a moment")
+            raise HarchError("E0701", f"the message engine `{domain}` is not running yet", hint="try again in a moment")
         return JetStreamAdmin(running.client)
 
     @property
@@ -116,7 +113,7 @@ class HubEngine:
             if _copies_wanted(deployment) > copies:
                 raise HarchError(
                     "E0747",
-                    f"`{deployment.pipeline}` wants {_copies_wanted(deployment)} copies, and this hub keeps {copies}",
+                    f"`{deployment.pipeline}` needs {_copies_wanted(deployment)} copies, but this hub keeps {copies}",
                     hint="set `replicas = 3` in engine.toml (docs/pipelines/engine-settings.md), or apply it elsewhere",
                 )
         for name in _domain_names(found):
@@ -132,7 +129,7 @@ class HubEngine:
         self._check_where()
         assembled = {name: self._assemble(name, found) for name in _domain_names([*found, *gone])}
         await self._forget_refused()
-        layout = Layout(domains=tuple(domain for domain, _ in assembled.values()), limits=self.place.limits)
+        layout = EngineLayout(domains=tuple(domain for domain, _ in assembled.values()), limits=self.place.limits)
         await self.place.ready(layout)
         for name, (domain, wanted) in assembled.items():
             policy = DomainPolicy(
@@ -164,8 +161,8 @@ class HubEngine:
         if before != self.place.where:
             raise HarchError(
                 "E0747",
-                f"the pipelines of this hub are in {before}, and engine.toml now names {self.place.where}",
-                hint="put engine.toml back, `harch pipeline rm` them, and apply them again after the change",
+                f"the pipelines of this hub are in {before}, but engine.toml now names {self.place.where}",
+                hint="restore engine.toml, remove them with `harch pipeline rm`, and apply them again after the change",
             )
 
     async def renew_lanes(self, deployment: Deployment, names: PipelineNames) -> None:
@@ -188,12 +185,12 @@ class HubEngine:
             await one.client.close()
         await self.place.stop()
 
-    def _assemble(self, name: str, deployments: list[Deployment]) -> tuple[Domain, Wanted]:
+    def _assemble(self, name: str, deployments: list[Deployment]) -> tuple[Domain, DesiredStreams]:
         servers = self.place.servers_of(name)
         domain, wanted = assemble_domain(name, self._country, servers, deployments, self._keys.public_key)
         return domain, self._copied(wanted)
 
-    def _copied(self, wanted: Wanted) -> Wanted:
+    def _copied(self, wanted: DesiredStreams) -> DesiredStreams:
         """Every stream has as many copies as the hub's settings say, whatever it is for."""
         copies = self.place.replicas
         return structs.replace(
@@ -204,7 +201,7 @@ class HubEngine:
         client = AioClient(self.place.controller(policy.domain).options(CONTROLLER), clock=self._clock)
         await connect(client, self._clock, CONNECT_TIMEOUT_S)
         for subject, hear in (("alerts", self._on_alert), ("spans", self._on_spans)):
-            client.subscribe(f"{juris_root(self._country)}.*.{subject}", partial(_heard, hear))
+            client.subscribe(f"{juris_root(self._country)}.*.{subject}", partial(_deliver, hear))
         stores = self.place.stores(policy.domain)
         auditor = StreamAuditor(JetStreamAdmin(client), policy, self._on_violation, stores=stores, clock=self._clock)
         return _Running(client, auditor)
@@ -227,10 +224,10 @@ class HubEngine:
             try:
                 await auditor.run()
             except Exception:
-                log.exception("the audit of streams of %s failed", auditor.policy.domain)
+                log.exception("stream audit of %s failed", auditor.policy.domain)
             await self._clock.sleep(5.0)
 
-    async def _apply(self, admin: JetStreamAdmin, wanted: Wanted, remove: list[str]) -> None:
+    async def _apply(self, admin: JetStreamAdmin, wanted: DesiredStreams, remove: list[str]) -> None:
         """A young cluster has no leader for a moment, and answers with an error or not at all."""
         until_s = self._clock.monotonic_s() + APPLY_TIMEOUT_S
         while True:
@@ -239,7 +236,7 @@ class HubEngine:
                 return
             except NatsError as error:
                 if self._clock.monotonic_s() > until_s:
-                    raise as_harch_error(error, "looking at the streams of pipelines") from error
+                    raise as_harch_error(error, "inspecting pipeline streams") from error
             except HarchError as error:
                 if (
                     error.code not in ("E0701", "E0705")
@@ -250,7 +247,7 @@ class HubEngine:
             await self._clock.sleep(0.2)
 
 
-def _heard(hear: Callable[[bytes], None], message: Message) -> None:
+def _deliver(hear: Callable[[bytes], None], message: Message) -> None:
     hear(bytes(message.payload))
 
 

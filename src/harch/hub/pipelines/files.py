@@ -1,14 +1,19 @@
-"""Where are the files that models are made of? In a folder of their pipeline, sent in pieces."""
+"""Which files does a hub hold for a pipeline?
+
+Those that models are made of, sent in pieces, and the logs of its workers, in pages.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines.views import FileView
+from harch.hub.views import LogPage
 
 FILE_BYTES_MAX = 2 << 30
 FOLDER_BYTES_MAX = 8 << 30
@@ -41,7 +46,7 @@ def take_part(folder: Path, path: str, data: bytes, *, offset: int, total: int, 
     there = part.stat().st_size if part.exists() else 0
     if offset > there:
         raise HarchError(
-            "E0713", f"{path} has {there} bytes so far, and a piece came for {offset}", hint="send it anew"
+            "E0713", f"{path} has {there} bytes so far, but a chunk arrived for {offset}", hint="send it again"
         )
     with part.open("r+b" if part.exists() else "w+b") as file:
         file.seek(offset)
@@ -54,7 +59,7 @@ def take_part(folder: Path, path: str, data: bytes, *, offset: int, total: int, 
     found = _hash(part)
     if found != sha256:
         part.unlink()
-        raise HarchError("E0713", f"{path} arrived with the hash {found}, and {sha256} was said", hint="send it again")
+        raise HarchError("E0713", f"{path} arrived with hash {found}, and {sha256} was declared", hint="send it again")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.replace(part, target)
     return FileView(path=path, sha256=sha256, bytes=total)
@@ -65,8 +70,8 @@ def check_replaced(declared: Mapping[str, str | None], path: str, sha256: str) -
     if declared.get(path) not in (None, sha256):
         raise HarchError(
             "E0713",
-            f"`{path}` is the file of a version that runs, and this one differs",
-            hint="give the new version a file of its own, e.g. `model-2.onnx`",
+            f"`{path}` belongs to a running version, and this file differs",
+            hint="give the new version its own file, e.g. `model-2.onnx`",
         )
 
 
@@ -98,3 +103,36 @@ def _check_room(folder: Path, total: int) -> None:
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# What did a worker print? Pages of its log file, as a hub shows them.
+
+
+LOGS = "log"  # the folder of a pipeline that has them
+KEPT_MAX = 20  # of workers that are gone
+_WORKER = re.compile(r"[a-z]+-[0-9]{1,9}\Z")
+
+
+def read_page(folder: Path, worker: str, offset: int, bytes_max: int) -> LogPage:
+    """From `offset`, or from so many bytes before the end if it is negative. Raises E0710."""
+    path = folder / LOGS / f"{worker}.log"
+    if not _WORKER.match(worker) or not path.is_file():
+        known = sorted(found.stem for found in (folder / LOGS).glob("*.log"))
+        raise HarchError(
+            "E0710",
+            f"no worker `{worker[:64]}` has logged anything",
+            hint=f"workers: {', '.join(known) or 'none yet'}",
+        )
+    size = path.stat().st_size
+    start = max(0, size + offset) if offset < 0 else min(offset, size)
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(bytes_max)
+    return LogPage(data=data, offset=start, next_offset=start + len(data), eof=False)
+
+
+def forget_old(folder: Path, named: set[Path]) -> None:
+    """Deletes the oldest of those that nobody on the roster writes to."""
+    logs = sorted((folder / LOGS).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    for path in [path for path in logs if path not in named][:-KEPT_MAX]:
+        path.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
-"""Who keeps all pipelines of a hub what they should be? One loop: engines, workers, streams, audit, removal.
+"""Who keeps all pipelines of a hub what they should be?
 
-A round looks at everything and does the next step, so a crash at any moment is only a pause. One pipeline in trouble
-does not hold up the others.
+One loop: engines, workers, streams, audit, alerts, removal. Imported with the first pipeline, not before.
 """
 
 from __future__ import annotations
@@ -13,34 +12,79 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.base.tracing.tracer import batch_share
+from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines import records
-from harch.hub.pipelines.action_audit import Write, take_entries
-from harch.hub.pipelines.alerts import Alerts
-from harch.hub.pipelines.borders import HubBorders
+from harch.hub.pipelines.audit import Write, take_entries
+from harch.hub.pipelines.context import HubContext
+from harch.hub.pipelines.cross_border.links import HubBorders
 from harch.hub.pipelines.engine import HubEngine
-from harch.hub.pipelines.keeping import WorkerKeeper
-from harch.hub.pipelines.outside_cluster import OutsideCluster
-from harch.hub.pipelines.own_servers import OwnServers
+from harch.hub.pipelines.engine_backends import OutsideCluster, OwnServers
 from harch.hub.pipelines.pipeline import RunningPipeline
-from harch.hub.pipelines.planning import Ground, Planned, plan, secrets_named, spec_of
+from harch.hub.pipelines.planning import PlannedPipeline, PlanningContext, plan, secrets_named, spec_of
 from harch.hub.pipelines.promotion import Promotion
-from harch.hub.pipelines.source_keys import SourceKeys
-from harch.hub.pipelines.surroundings import Surroundings
-from harch.hub.pipelines.values import PipelineRecord, Wish
+from harch.hub.pipelines.sources import SourceKeys
+from harch.hub.pipelines.supervisor_client import SupervisorClient
+from harch.hub.pipelines.values import DesiredState, PipelineRecord
 from harch.hub.store.database import Database
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.engine.keys import KeyFolder
-from harch.pipelines.engine.log_lines import EngineEvent, Happening
+from harch.pipelines.engine.log_lines import EngineEvent, EngineEventKind
 from harch.pipelines.engine.settings import EngineSettings
 from harch.pipelines.spec.deployment import Deployment
+from harch.pipelines.workers.telemetry import WorkerAlert
+from harch.sovereignty.compiled import Rules
 from harch.sovereignty.gates import Violation
+from harch.sovereignty.geography import terrain_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+
+AGAIN_S = 10.0  # one alert of a rule and stage in so long; the others are counted and told with the next
+KNOWN_MAX = 1000
+
+
+class AlertThrottle:
+    """`hear` takes a message as it came; `now_s` is on a monotonic clock."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._reported: dict[tuple[str, str, str], tuple[float, int]] = {}  # when, and how many were held back since
+
+    def hear(self, payload: bytes, now_s: float) -> None:
+        try:
+            alert = msgspec.json.decode(payload, type=WorkerAlert)
+        except msgspec.MsgspecError:
+            return  # a worker of another release; its log has it
+        key = (alert.pipeline, alert.stage, alert.rule)
+        at_s, held = self._reported.get(key, (-AGAIN_S, 0))
+        if now_s - at_s < AGAIN_S:
+            self._reported[key] = (at_s, held + 1)
+            return
+        if len(self._reported) >= KNOWN_MAX:
+            self._reported.clear()
+        self._reported[key] = (now_s, 0)
+        more = f"; {held} more held back" if held else ""
+        self._note("pipeline.alert", alert.pipeline, f"{alert.worker}: {alert.rule}: {alert.detail[:300]}{more}")
+
+
+# Who keeps all pipelines of a hub what they should be? One loop: engines, workers, streams, audit, removal.
+#
+# A round looks at everything and does the next step, so a crash at any moment is only a pause. One pipeline in trouble
+# does not hold up the others.
+
 
 ROUND_S = 1.0
 BORDERS = "*borders"  # among troubles; no pipeline is called so
 
-_TOLD = (Happening.ENDED, Happening.GIVEN_UP, Happening.PUBLISH_REFUSED, Happening.SUBSCRIBE_REFUSED)
+_REPORTED_EVENTS = (
+    EngineEventKind.ENDED,
+    EngineEventKind.GIVEN_UP,
+    EngineEventKind.PUBLISH_REFUSED,
+    EngineEventKind.SUBSCRIBE_REFUSED,
+)
 
 log = logging.getLogger("harch.hub")
 
@@ -52,7 +96,7 @@ class PipelineLoop:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: PlanningContext,
         country: str,
         folder: Path,
         *,
@@ -62,7 +106,7 @@ class PipelineLoop:
         note: Note,
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
         settings: EngineSettings,
-        around: Surroundings,
+        around: HubContext,
     ) -> None:
         self.records: dict[str, PipelineRecord] = {}
         self.running: dict[str, RunningPipeline] = {}
@@ -72,7 +116,7 @@ class PipelineLoop:
         self.ground, self.folder = ground, folder
         self._clock, self._database, self._write, self._note = clock, database, write, note
         self._open_secrets = open_secrets
-        alerts = Alerts(note)
+        alerts = AlertThrottle(note)
         keys = KeyFolder(folder / "engine" / "keys")
         self.source_keys = SourceKeys(keys)
         self._place = self._engine_place(settings, country, keys)
@@ -97,12 +141,12 @@ class PipelineLoop:
             clock=clock,
             write=write,
             note=note,
-            on_event=self._engine_said,
+            on_event=self._on_engine_event,
         )
-        self._keeper = WorkerKeeper(folder)
+        self._supervisor = SupervisorClient(folder)
         self._deployed: tuple[Deployment, ...] = ()
         self._news = asyncio.Event()
-        self._busy = asyncio.Lock()
+        self.busy = asyncio.Lock()  # a round; taken before any lock of those who change records
 
     def wake(self) -> None:
         self._news.set()
@@ -113,20 +157,20 @@ class PipelineLoop:
         while True:
             if self.records:
                 try:
-                    async with self._busy:
+                    async with self.busy:
                         await self._round()
                 except HarchError as error:
                     log.warning("pipelines: %s", error.message)
                     self.troubles[""] = error.message
                 except Exception:
-                    log.exception("a round of the pipelines failed")
+                    log.exception("pipeline loop failed")
             await self._until_due()
 
     async def stop(self) -> None:
         """Workers first, then the engines; everything goes on from disk at the next start."""
-        async with self._busy:
+        async with self.busy:
             await self.borders.stop()
-            await self._keeper.stop()
+            await self._supervisor.stop()
             await self.engine.stop()
 
     def _engine_place(self, settings: EngineSettings, country: str, keys: KeyFolder) -> OwnServers | OutsideCluster:
@@ -139,7 +183,7 @@ class PipelineLoop:
             settings=settings,
             keys=keys,
             clock=self._clock,
-            on_event=self._engine_said,
+            on_event=self._on_engine_event,
         )
 
     async def _look_outside(self) -> None:
@@ -157,11 +201,11 @@ class PipelineLoop:
 
     async def _round(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._keeper.settle()
-        self._learn(await self._keeper.refusal())
+        await self._supervisor.settle()
+        self._learn(await self._supervisor.refusal())
         await self._deploy()
         self.troubles.pop("", None)
-        kept = self._keeper.report()
+        kept = self._supervisor.report()
         for name, pipeline in list(self.running.items()):
             try:
                 for stage, why in (await pipeline.step(kept)).items():
@@ -179,7 +223,7 @@ class PipelineLoop:
             except NatsError as error:
                 pipeline.trouble = str(error)
         orders = tuple(order for pipeline in self.running.values() for order in pipeline.orders())
-        self._keeper.order(orders)
+        self._supervisor.order(orders)
         await self._step_borders()
         await self._remove()
 
@@ -197,7 +241,7 @@ class PipelineLoop:
     async def sandbox_refusal(self) -> HarchError | None:
         """Why no worker of a pipeline may be started on this machine."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return await self._keeper.refusal()
+        return await self._supervisor.refusal()
 
     def _learn(self, refusal: HarchError | None) -> None:
         """Plans of records that are new or changed. A plan that no longer holds stops its pipeline, and so does a
@@ -230,7 +274,7 @@ class PipelineLoop:
         return self._open_secrets(tenant, secrets_named(spec))
 
     def _take(
-        self, record: PipelineRecord, planned: Planned, keys: dict[str, str], running: RunningPipeline | None
+        self, record: PipelineRecord, planned: PlannedPipeline, keys: dict[str, str], running: RunningPipeline | None
     ) -> None:
         folder = self.pipeline_folder(record.name)
         environment = {"PYTHONPATH": str(folder / "files"), **self.secrets_of(record.tenant, record.spec)}
@@ -256,7 +300,7 @@ class PipelineLoop:
 
     async def _remove(self) -> None:
         """Those that are to go and whose workers have ended: streams, keys, files, and last the record."""
-        gone = [one for one in self.running.values() if one.record.wish is Wish.REMOVE and one.is_at_rest]
+        gone = [one for one in self.running.values() if one.record.desired is DesiredState.REMOVE and one.is_at_rest]
         for pipeline in gone:
             name = pipeline.record.name
             rest = [one.planned.deployment for one in self.running.values() if one is not pipeline]
@@ -268,15 +312,17 @@ class PipelineLoop:
                 await self.on_removed(name)
             await self._write(records.forget(name), [])
             self.records.pop(name, None)
-            self._note("pipeline.removed", name, "its workers, streams and files are gone")
-        unplanned = [name for name, one in self.records.items() if one.wish is Wish.REMOVE and name in self.troubles]
+            self._note("pipeline.removed", name, "its workers, streams and files are deleted")
+        unplanned = [
+            name for name, one in self.records.items() if one.desired is DesiredState.REMOVE and name in self.troubles
+        ]
         for name in unplanned:
             await self._write(records.forget(name), [])
             self.records.pop(name, None)
             self.troubles.pop(name, None)
         if not self.records:
             await self.borders.stop()
-            await self._keeper.stop()
+            await self._supervisor.stop()
             await self.engine.stop()
             self._deployed = ()
 
@@ -288,11 +334,48 @@ class PipelineLoop:
             pass
         self._news.clear()
 
-    def _engine_said(self, event: EngineEvent) -> None:
-        if event.what in _TOLD:
+    def _on_engine_event(self, event: EngineEvent) -> None:
+        if event.what in _REPORTED_EVENTS:
             self._note("pipeline.engine", event.server, f"{event.what}: {event.user} {event.subject} {event.detail}")
 
     def _violated(self, violation: Violation) -> None:
         reasons = "; ".join(f"{one.rule}: {one.detail}" for one in violation.rejections)
         actions = ", ".join(action.value for action in violation.actions)
         self._note("pipeline.violation", violation.subject, f"{reasons} ({actions})")
+
+
+# How is the loop of pipelines put together? Apart from `service`, so that its imports happen when it is needed.
+
+
+def open_loop(
+    fleet: Fleet,
+    hub: Hub,
+    folder: Path,
+    *,
+    clock: Clock,
+    database: Database,
+    write: Write,
+    note: Note,
+    open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
+    settings: EngineSettings | None,
+    around: HubContext,
+) -> PipelineLoop:
+    jurisdictions = jurisdictions_in_force()
+    ground = PlanningContext(
+        hub_id=hub.id,
+        rules=Rules(terrain_of(fleet, jurisdictions)),
+        jurisdictions=jurisdictions,
+        trace_share=batch_share(),
+    )
+    return PipelineLoop(
+        ground,
+        hub.country,
+        folder,
+        clock=clock,
+        database=database,
+        write=write,
+        note=note,
+        open_secrets=open_secrets,
+        settings=settings or EngineSettings(),
+        around=around,
+    )

@@ -20,7 +20,7 @@ log = logging.getLogger("harch.hub")
 
 
 # Workers import these by themselves: without this look, a pipeline would be accepted that no worker can run.
-NEEDED_BY_WORKERS = ("numba", "crc32c", "nkeys", "zstandard")
+NEEDED_BY_WORKERS = ("numba", "crc32c", "zstandard")
 
 
 def engine_settings(folder: Path) -> EngineSettings | None:
@@ -36,8 +36,8 @@ def engine_settings(folder: Path) -> EngineSettings | None:
 def loop_maker(*, own_engine: bool = True) -> Callable[..., PipelineLoop]:
     """Raises E0740 with what to install, and E0702 without a message engine where the hub runs its own."""
     try:
-        from harch.hub.pipelines.opening import open_loop
-        from harch.pipelines.engine.binary import find_nats_server
+        from harch.hub.pipelines.loop import open_loop
+        from harch.pipelines.engine.server import find_nats_server
     except ImportError as error:
         raise _missing(str(error.name)) from error
     for package in NEEDED_BY_WORKERS:
@@ -49,9 +49,9 @@ def loop_maker(*, own_engine: bool = True) -> Callable[..., PipelineLoop]:
 
 
 def _missing(package: str) -> HarchError:
-    log.error("pipelines do not run: the package %s is not installed", package)
+    log.error("pipelines are disabled: the package %s is not installed", package)
     return HarchError(
         "E0740",
-        f"pipelines need a package that is not installed here: {package}",
-        hint="`pip install 'harch[pipelines,inference]'` on the hub (in a clone: `make install`), and start it again",
+        f"pipelines need a package that is not installed: {package}",
+        hint="`pip install 'harch[pipelines,inference]'` on the hub (in a clone: `make install`), and restart it",
     )

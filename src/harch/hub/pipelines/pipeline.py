@@ -1,33 +1,45 @@
-"""How does one pipeline become what is wanted of it? Looks, decides by `roster` and `autoscale`, and does one step."""
+"""How does one pipeline become what is wanted of it?
+
+Looks, decides how many workers each stage should have and which of them run, and does one step.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.base.sealed import read_sealed
-from harch.hub.pipelines.autoscale import StageScale, first_scale, next_scale
-from harch.hub.pipelines.draining import draining_wishes, is_at_rest
+from harch.base.state_files import read_sealed
 from harch.hub.pipelines.engine import HubEngine
-from harch.hub.pipelines.keeper import Kept, WorkerOrder
-from harch.hub.pipelines.logs import LOGS, forget_old
-from harch.hub.pipelines.planning import Ground, Planned, parts_of, secrets_named
-from harch.hub.pipelines.promotion import Promotion, decide
-from harch.hub.pipelines.roster import Member, Roster, StageWish, holders, next_roster, sense_before_source
-from harch.hub.pipelines.source_keys import digests
-from harch.hub.pipelines.values import ALL_STAGES, PipelineRecord, Wish
+from harch.hub.pipelines.files import LOGS, forget_old
+from harch.hub.pipelines.planning import PlannedPipeline, PlanningContext, parts_of, secrets_named
+from harch.hub.pipelines.promotion import Promotion, decide_promotion
+from harch.hub.pipelines.roster import (
+    RosterMember,
+    StageTarget,
+    WorkerRoster,
+    draining_targets,
+    holders,
+    is_at_rest,
+    next_roster,
+    sense_before_source,
+)
+from harch.hub.pipelines.sources import digests
+from harch.hub.pipelines.supervisor import WorkerOrder, WorkerReport
+from harch.hub.pipelines.values import ALL_STAGES, SCALED, DesiredState, PipelineRecord
+from harch.pipelines.act.store_nats import STOP_KEY
+from harch.pipelines.client.bucket import NatsBucket, Unreachable
 from harch.pipelines.client.errors import NatsError, as_harch_error
 from harch.pipelines.engine.keys import write_state
-from harch.pipelines.workers.assignment import NOBODY, Assignment, reassigned
-from harch.pipelines.workers.bucket import NatsBucket, Unreachable
+from harch.pipelines.spec.settings import PipelineSpec, PipelineStageName
+from harch.pipelines.think.rollout import WantedModels
 from harch.pipelines.workers.config import EngineAccess, write_config
-from harch.pipelines.workers.known_devices import KnownDevices
-from harch.pipelines.workers.model_plan import WantedModels
 from harch.pipelines.workers.names import (
     ACT_CONSUMER,
     ASSIGNMENT_KEY,
@@ -37,10 +49,87 @@ from harch.pipelines.workers.names import (
     THINK_CONSUMER,
 )
 from harch.pipelines.workers.parts import access_digest, worker_config
-from harch.pipelines.workers.status import WorkerStatus, read_statuses
+from harch.pipelines.workers.scaling import (
+    UNASSIGNED,
+    PartitionAssignment,
+    ScalingRules,
+    ScalingState,
+    StageLoad,
+    decide_scale,
+    reassigned,
+)
+from harch.pipelines.workers.shared_state import KnownDevices
+from harch.pipelines.workers.telemetry import WorkerStatus, read_statuses
+
+
+class StageScale(Struct, frozen=True, kw_only=True):
+    """`changed_why` is empty while the number stays."""
+
+    workers: int
+    state: ScalingState
+    changed_why: str = ""
+
+
+def first_scale(spec: PipelineSpec) -> dict[str, StageScale]:
+    return {
+        stage.value: StageScale(workers=spec.scaling.of(stage).workers_min, state=ScalingState())
+        for stage in spec.stages
+        if stage.value in SCALED
+    }
+
+
+def next_scale(
+    spec: PipelineSpec,
+    before: Mapping[str, StageScale],
+    fixed: Mapping[str, int],
+    statuses: Collection[WorkerStatus],
+    now_s: float,
+) -> dict[str, StageScale]:
+    """A number that a person has set stands. Without a word of any worker of a stage, nothing changes there."""
+    after = {}
+    for name, first in first_scale(spec).items():
+        old = before.get(name, first)
+        if name in fixed:
+            after[name] = StageScale(workers=fixed[name], state=old.state)
+            continue
+        settings = spec.scaling.of(PipelineStageName(name))
+        rules = ScalingRules(
+            workers_min=settings.workers_min,
+            workers_max=settings.workers_max,
+            lag_s_max=settings.lag_s_target,
+            latency_p99_ms_max=spec.latency.p99_ms_target,
+            grow_cooldown_s=settings.grow_cooldown_s,
+            shrink_cooldown_s=settings.shrink_cooldown_s,
+        )
+        reported = [status for status in statuses if status.stage == name]
+        within = min(max(old.workers, settings.workers_min), settings.workers_max)
+        if not reported or len(reported) < old.workers:  # some are starting, and say nothing of the load yet
+            after[name] = StageScale(workers=within, state=old.state)
+            continue
+        decision = decide_scale(rules, load_of(name, old.workers, reported), old.state, now_s)
+        why = decision.reason if decision.workers != old.workers else ""
+        after[name] = StageScale(workers=decision.workers, state=decision.state, changed_why=why)
+    return after
+
+
+def load_of(stage: str, workers: int, statuses: Iterable[WorkerStatus]) -> StageLoad:
+    """How a stage does, from what its workers say. Each sees the whole backlog of its lane, so the largest counts."""
+    own = [one for one in statuses if one.stage == stage]
+    return StageLoad(
+        workers=workers,
+        busy=sum(one.busy for one in own) / len(own) if own else 0.0,
+        lag=max((one.lag for one in own), default=0.0),
+        rate=sum(one.drain_rate for one in own),
+        latency_p99_ms=max((one.latency_ms.get("p99", 0.0) for one in own), default=0.0),
+    )
+
+
+# How does one pipeline become what is wanted of it? Looks, decides by `roster` and `autoscale`, and does one step.
+
 
 FILES, KEPT = "files", "kept"
 STATUS_FRESH_MS = 5000
+HALT_RENEWED_S = 3600.0  # the ledger forgets by age what is not written again
 STATE_KEY = "wanted.state"  # which kind of state the checkpoints are of
 RENEWALS_PER_LIFE = 7  # of keys that run out, so that workers last for days without the hub
 
@@ -53,8 +142,8 @@ class RunningPipeline:
     def __init__(
         self,
         record: PipelineRecord,
-        planned: Planned,
-        ground: Ground,
+        planned: PlannedPipeline,
+        ground: PlanningContext,
         folder: Path,
         *,
         engine: HubEngine,
@@ -64,19 +153,20 @@ class RunningPipeline:
     ) -> None:
         self.folder = folder
         self.statuses: list[WorkerStatus] = []
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, WorkerReport] = {}
         self.trouble = ""
         self.was_well = False  # since this hub started: until then, a worker that is not ready is starting
         self._engine, self._clock, self._ground = engine, clock, ground
-        self._assignment: Assignment | None = None
-        self._told_policy = self._told_models = self._told_devices = self._state_version = 0
+        self._assignment: PartitionAssignment | None = None
+        self._published_policy = self._published_models = self._published_devices = self._state_version = 0
         self.roster = self._read_roster()
         self.take(record, planned, environment, source_keys)
         self.scale: dict[str, StageScale] = first_scale(planned.spec)
         self._canaries_s: dict[str, float] = {}
+        self._halt_written: tuple[str, float] = ("", 0.0)  # reason, and when
 
     def take(
-        self, record: PipelineRecord, planned: Planned, environment: dict[str, str], source_keys: dict[str, str]
+        self, record: PipelineRecord, planned: PlannedPipeline, environment: dict[str, str], source_keys: dict[str, str]
     ) -> None:
         """What is wanted from now on. `source_keys`: what senders show, by source; workers get digests."""
         self.record, self.planned, self._environment = record, planned, environment
@@ -103,7 +193,7 @@ class RunningPipeline:
     def act_domain(self) -> str:
         return self._engine.act_domain(self.planned.deployment)
 
-    async def step(self, kept: dict[str, Kept]) -> dict[str, str]:
+    async def step(self, kept: dict[str, WorkerReport]) -> dict[str, str]:
         """One look and one step; call it each second. Answers stages whose number changed by load, and why."""
         self.kept = {name: one for name, one in kept.items() if name.startswith(f"{self.record.name}/")}
         self.statuses = await self._fresh_statuses()
@@ -111,9 +201,10 @@ class RunningPipeline:
         ready = {one.worker for one in self.statuses if one.health == "ok" and self._is_of_now(one)}
         running = {name.partition("/")[2] for name in self.kept}
         await self._begin_state()
+        await self._hold_halt()  # before a worker can start that has not seen it
         staying = self.roster.staying
         self.was_well = bool(staying) and (self.was_well or all(member.name in ready for member in staying))
-        after = next_roster(self.roster, await self._wishes(), ready=ready, running=running)
+        after = next_roster(self.roster, await self._stage_targets(), ready=ready, running=running)
         for member in after.members:
             if member not in self.roster.members and not member.leaving:
                 self._write_config(member)
@@ -126,7 +217,7 @@ class RunningPipeline:
             self.roster = after
             forget_old(self.folder, {self.log_file(member.name) for member in after.members})
         self._renew_access()
-        await self._tell_workers(holders(after, self.parts.sensing_stage, ready))
+        await self._publish_control(holders(after, self.parts.sensing_stage, ready))
         return changed
 
     def orders(self) -> tuple[WorkerOrder, ...]:
@@ -155,16 +246,16 @@ class RunningPipeline:
     def promotions(self) -> tuple[Promotion, ...]:
         """Versions that rules give another role now, from what workers said in the last step."""
         staying = {member.name for member in self.roster.staying if member.stage == "think"}
-        if self.record.wish is not Wish.RUN or not staying <= {one.worker for one in self.statuses}:
+        if self.record.desired is not DesiredState.RUN or not staying <= {one.worker for one in self.statuses}:
             return ()
-        found = decide(self.planned.spec, self.statuses, self._canaries_s, self._clock.monotonic_s())
+        found = decide_promotion(self.planned.spec, self.statuses, self._canaries_s, self._clock.monotonic_s())
         self._canaries_s = found.since_s
         return found.promotions
 
-    async def _wishes(self) -> dict[str, StageWish]:
+    async def _stage_targets(self) -> dict[str, StageTarget]:
         counts = {"source": 1, **{stage: one.workers for stage, one in self.scale.items()}}
         wanted = {
-            stage: StageWish(
+            stage: StageTarget(
                 workers=counts[stage],
                 generation=self.record.generations.get(stage, 0),
                 access=access_digest(self.parts, stage),
@@ -172,11 +263,11 @@ class RunningPipeline:
             for stage in ALL_STAGES
             if stage in counts
         }
-        if self.record.wish is Wish.RUN:
+        if self.record.desired is DesiredState.RUN:
             return sense_before_source(wanted, self.roster)
-        if self.record.wish is Wish.REMOVE:
+        if self.record.desired is DesiredState.REMOVE:
             return {}
-        return draining_wishes(wanted, self.roster, await self.waiting())
+        return draining_targets(wanted, self.roster, await self.waiting())
 
     async def waiting(self) -> dict[str, int | None]:
         """Messages that wait in the stored lanes into THINK and ACT."""
@@ -205,38 +296,38 @@ class RunningPipeline:
         there = {member.name for member in self.roster.members}
         return [one for one in found if one.worker in there and now_ms - one.at_ms <= STATUS_FRESH_MS]
 
-    def _is_of_now(self, said: WorkerStatus) -> bool:
+    def _is_of_now(self, status: WorkerStatus) -> bool:
         """Not of a process that is gone. A keeper of an earlier release gives no tokens."""
-        kept = self.kept.get(f"{self.record.name}/{said.worker}")
-        return kept is not None and (kept.token == said.incarnation if kept.token else kept.pid == said.pid)
+        kept = self.kept.get(f"{self.record.name}/{status.worker}")
+        return kept is not None and (kept.token == status.incarnation if kept.token else kept.pid == status.pid)
 
-    async def _tell_workers(self, holding: list[str]) -> None:
+    async def _publish_control(self, holding: list[str]) -> None:
         """Assignment, models and policy, each when it is new."""
         client = self._engine.admin(self._engine.main).client
         bucket = NatsBucket(client, self.names.state_bucket)
         try:
             if self._assignment is None:
                 found = await bucket.get(ASSIGNMENT_KEY)
-                self._assignment = msgspec.json.decode(found.value, type=Assignment) if found else NOBODY
+                self._assignment = msgspec.json.decode(found.value, type=PartitionAssignment) if found else UNASSIGNED
             after = reassigned(self._assignment, self.parts.sense.partitions, holding)
             if after is not self._assignment:
                 await self._want(bucket, ASSIGNMENT_KEY, after)
                 self._assignment = after
-            if self._told_devices < self.record.devices_revision:
+            if self._published_devices < self.record.devices_revision:
                 known = KnownDevices(self.record.devices_revision, self.parts.sense.devices)
                 await self._want(bucket, DEVICES_KEY, known)
-                self._told_devices = self.record.devices_revision
-            if self._told_policy < self.record.policy_version:
+                self._published_devices = self.record.devices_revision
+            if self._published_policy < self.record.policy_version:
                 await self._want(bucket, POLICY_KEY, self.parts.policy)
-                self._told_policy = self.record.policy_version
-            if self.parts.think is not None and self._told_models < self.record.models_revision:
+                self._published_policy = self.record.policy_version
+            if self.parts.think is not None and self._published_models < self.record.models_revision:
                 versions = {model.name: model.versions for model in self.parts.think.models}
                 wanted = WantedModels(self.record.models_revision, versions, self.parts.think.models)
                 await self._want(bucket, MODELS_KEY, wanted)
-                self._told_models = self.record.models_revision
+                self._published_models = self.record.models_revision
         except (NatsError, Unreachable) as error:
             raise HarchError(
-                "E0701", f"the workers could not be told: {error}", hint="a supervised engine is started again"
+                "E0701", f"could not notify the workers: {error}", hint="a supervised engine restarts by itself"
             ) from error
 
     async def _begin_state(self) -> None:
@@ -256,8 +347,28 @@ class RunningPipeline:
                 await admin.call(f"STREAM.PURGE.{stream}", {"filter": f"$KV.{name}.checkpoint.>"})
                 await bucket.put(STATE_KEY, str(wanted).encode())
         except (NatsError, Unreachable) as error:
-            raise HarchError("E0701", f"the state could not be looked at: {error}", hint="it is tried again") from error
+            raise HarchError("E0701", f"could not read the state: {error}", hint="it will be retried") from error
         self._state_version = wanted
+
+    async def write_stop(self, reason: str) -> None:
+        """All workers of ACT stop sending, or with an empty reason go on: when this returns, the ledger has it, and a
+        worker that cannot read the ledger sends nothing. Raises E0775."""
+        try:
+            bucket = NatsBucket(self._engine.admin(self.act_domain).client, self.names.ledger_bucket)
+            await bucket.put(STOP_KEY, reason.encode())
+        except (HarchError, NatsError, Unreachable) as error:
+            raise HarchError(
+                "E0775", f"the ledger of `{self.record.name}` cannot be written: {error}", hint="is its engine running?"
+            ) from error
+        self._halt_written = (reason, self._clock.monotonic_s())
+
+    async def _hold_halt(self) -> None:
+        """A halt of the record stays in the ledger, across restarts and for longer than the ledger remembers. What is
+        not halted is left alone: only a person resumes."""
+        written, at_s = self._halt_written
+        halted = self.record.halted
+        if halted and (written != halted or self._clock.monotonic_s() - at_s >= HALT_RENEWED_S):
+            await self.write_stop(halted)
 
     async def _want(self, bucket: NatsBucket, key: str, value: Any) -> None:
         await bucket.put(key, msgspec.json.encode(value))
@@ -270,7 +381,7 @@ class RunningPipeline:
     def _config_path(self, worker: str) -> Path:
         return self.folder / "config" / f"{worker}.json"
 
-    def _write_config(self, member: Member) -> None:
+    def _write_config(self, member: RosterMember) -> None:
         engine, act_engine = self.access(member.stage)
         state = self.folder / "state" / str(self.record.state_version) / member.stage
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -298,11 +409,11 @@ class RunningPipeline:
             if not path.exists() or path.stat().st_mtime < oldest_s:
                 self._write_config(member)
 
-    def _read_roster(self) -> Roster:
+    def _read_roster(self) -> WorkerRoster:
         try:
-            return msgspec.json.decode(read_sealed(self.folder / "roster.json"), type=Roster)
+            return msgspec.json.decode(read_sealed(self.folder / "roster.json"), type=WorkerRoster)
         except FileNotFoundError:
-            return Roster()
+            return WorkerRoster()
         except (msgspec.MsgspecError, HarchError):
-            log.error("the roster in %s is damaged; all workers are started anew", self.folder)
-            return Roster()
+            log.error("the roster in %s is damaged; restarting all workers", self.folder)
+            return WorkerRoster()

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from harch.pipelines.spec.settings import PipelineSpec
-from harch.pipelines.think.settings import ModelSettings, PromoteRules, Role
-from harch.pipelines.workers.status import WorkerStatus
+from harch.pipelines.think.settings import ModelRole, ModelSettings, PromoteRules
+from harch.pipelines.workers.telemetry import WorkerStatus
 
 _CANARY, _ACTIVE, _RETIRED = "canary", "active", "retired"
 
@@ -22,42 +22,42 @@ class Promotion(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Decided(Struct, frozen=True):
+class PromotionDecision(Struct, frozen=True):
     """`since_s`: since when each canary is one at all workers, on the clock of whoever decides."""
 
     since_s: dict[str, float]
     promotions: tuple[Promotion, ...]
 
 
-def decide(
+def decide_promotion(
     spec: PipelineSpec, statuses: Collection[WorkerStatus], since_s: Mapping[str, float], now_s: float
-) -> Decided:
+) -> PromotionDecision:
     """Models without `promote` are left to people. A worker that has not said anything yet holds a decision up."""
-    said = [one for one in statuses if one.stage in ("think", "fused")]
+    reported = [one for one in statuses if one.stage in ("think", "fused")]
     after: dict[str, float] = {}
     found: list[Promotion] = []
     for model in spec.think.models if spec.think is not None else ():
-        if model.promote is None or not said:
+        if model.promote is None or not reported:
             continue
-        canary = next((one.version for one in model.versions if one.role is Role.CANARY), None)
+        canary = next((one.version for one in model.versions if one.role is ModelRole.CANARY), None)
         if canary is None:
-            found += _taken_back(model, said)
+            found += _taken_back(model, reported)
             continue
         name = f"{model.name}@{canary}"
-        states = [one.details.get(f"model.{name}") for one in said]
+        states = [one.details.get(f"model.{name}") for one in reported]
         if _RETIRED in states:
-            found.append(_out(model, canary, "a rule of `rollback` took its role away"))
+            found.append(_out(model, canary, "demoted by a `rollback` rule"))
         elif all(state == _CANARY for state in states):
             after[name] = since_s.get(name, now_s)
-            found += _judged(model, model.promote, canary, said, now_s - after[name])
-    return Decided(after, tuple(found))
+            found += _judged(model, model.promote, canary, reported, now_s - after[name])
+    return PromotionDecision(after, tuple(found))
 
 
 def _judged(
-    model: ModelSettings, rules: PromoteRules, version: str, said: list[WorkerStatus], age_s: float
+    model: ModelSettings, rules: PromoteRules, version: str, reported: list[WorkerStatus], age_s: float
 ) -> list[Promotion]:
     def total(what: str) -> int:
-        return sum(one.counters.get(f"canary.{model.name}@{version}.{what}", 0) for one in said)
+        return sum(one.counters.get(f"canary.{model.name}@{version}.{what}", 0) for one in reported)
 
     rows, bad, compared, disagreed = total("rows"), total("bad"), total("compared"), total("disagreed")
     if age_s < rules.after_s or rows < rules.rows_min:
@@ -76,18 +76,18 @@ def _judged(
     return [Promotion(model=model.name, version=version, role=_ACTIVE, reason=words)]
 
 
-def _taken_back(model: ModelSettings, said: list[WorkerStatus]) -> list[Promotion]:
+def _taken_back(model: ModelSettings, reported: list[WorkerStatus]) -> list[Promotion]:
     """The active version was rolled back by every worker: what answers there is what should be active."""
-    active = next((one.version for one in model.versions if one.role is Role.ACTIVE), None)
-    if active is None or any(one.details.get(f"model.{model.name}@{active}") != _RETIRED for one in said):
+    active = next((one.version for one in model.versions if one.role is ModelRole.ACTIVE), None)
+    if active is None or any(one.details.get(f"model.{model.name}@{active}") != _RETIRED for one in reported):
         return []
     for version in model.versions:
-        states = [one.details.get(f"model.{model.name}@{version.version}") for one in said]
+        states = [one.details.get(f"model.{model.name}@{version.version}") for one in reported]
         if version.version != active and all(state == _ACTIVE for state in states):
             why = f"{active} was rolled back by all workers"
             return [
                 Promotion(model=model.name, version=version.version, role=_ACTIVE, reason=why),
-                _out(model, active, "a rule of `rollback` took its role away"),
+                _out(model, active, "demoted by a `rollback` rule"),
             ]
     return []
 

@@ -1,4 +1,4 @@
-"""What can be asked of a hub about pipelines? Apply, see, scale, change, drain, remove; promised is what is on disk.
+"""What can be asked of a hub about pipelines? Apply, see, scale, halt, drain, remove; promised is what is on disk.
 
 Nothing of the engine or of the stages is imported before the first pipeline is asked for, or engine.toml is there.
 """
@@ -17,30 +17,24 @@ from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet, Hub
 from harch.hub.pipelines import records
-from harch.hub.pipelines.logs import LOGS
+from harch.hub.pipelines.context import HubContext
+from harch.hub.pipelines.files import LOGS
 from harch.hub.pipelines.packages import engine_settings, loop_maker
-from harch.hub.pipelines.surroundings import Surroundings
-from harch.hub.pipelines.values import PipelineRecord, Wish
-from harch.hub.pipelines.views import (
-    ApplyView,
-    InferenceFigures,
-    PipelineDetails,
-    PipelineList,
-    PipelineView,
-    SourceKeyView,
-    VersionView,
-)
+from harch.hub.pipelines.values import DesiredState, PipelineRecord
+from harch.hub.pipelines.views import InferenceStats
 from harch.hub.policy.service import Note, Write
 from harch.hub.store.database import Database
-from harch.sovereignty.audit.entry import Draft
+from harch.sovereignty.audit.chain import Draft
+from harch.wire.pipelines import ApplyView, PipelineDetails, PipelineList, PipelineView, SourceKeyView, VersionView
 
 if TYPE_CHECKING:
     from harch.hub.pipelines.actions import PipelineActions
     from harch.hub.pipelines.data import PipelineData
     from harch.hub.pipelines.loop import PipelineLoop
+    from harch.hub.pipelines.pipeline import RunningPipeline
     from harch.hub.pipelines.promotion import Promotion
     from harch.pipelines.spec.settings import PipelineSpec
-    from harch.pipelines.workers.status import WorkerStatus
+    from harch.pipelines.workers.telemetry import WorkerStatus
 
 PIPELINES_MAX = 100
 BY_RULE = "rule:promote"
@@ -60,11 +54,11 @@ class HubPipelines:
         write: Write,
         note: Note,
         open_secrets: Callable[[str, tuple[str, ...]], dict[str, str]],
-        around: Surroundings | None = None,
+        around: HubContext | None = None,
     ) -> None:
         self._fleet, self._hub, self._folder, self._clock = fleet, hub, folder / "pipelines", clock
         self._database, self._write, self._note, self._open_secrets = database, write, note, open_secrets
-        self._around = around or Surroundings()
+        self._around = around or HubContext()
         self._stored = {record.name: record for record in records.all_records(database)}
         self._loop: PipelineLoop | None = None
         self._actions: PipelineActions | None = None
@@ -90,9 +84,9 @@ class HubPipelines:
         if self._loop is not None:
             await self._loop.stop()
 
-    def said(self) -> dict[str, bytes]:
+    def signals(self) -> dict[str, bytes]:
         """What other hubs hear of the pipelines here: what of them may cross borders."""
-        return self._loop.borders.said() if self._loop is not None else {}
+        return self._loop.borders.signals() if self._loop is not None else {}
 
     # Seen
 
@@ -101,7 +95,7 @@ class HubPipelines:
         return PipelineList(items=tuple(sorted(items, key=lambda one: one.name)), total=len(items))
 
     async def show(self, name: str, *, tenant: str | None) -> PipelineDetails:
-        from harch.hub.pipelines.shown import streams_of, worker_views
+        from harch.hub.pipelines.pipeline_status import streams_of, worker_views
 
         record, running = self._find(name, tenant), self._open().running.get(name)
         rows = await asyncio.to_thread(records.versions, self._database, name)
@@ -117,7 +111,7 @@ class HubPipelines:
         )
 
     async def _view(self, record: PipelineRecord) -> PipelineView:
-        from harch.hub.pipelines.shown import pipeline_view
+        from harch.hub.pipelines.pipeline_status import pipeline_view
 
         loop = self._open()
         running = loop.running.get(record.name)
@@ -131,19 +125,19 @@ class HubPipelines:
             trouble=loop.troubles.get(record.name, "") or loop.troubles.get("", ""),
         )
 
-    def figures(self) -> dict[tuple[str, str, str], dict[str, float]]:
+    def inference_metrics(self) -> dict[tuple[str, str, str], dict[str, float]]:
         """For metrics, by pipeline, stage and tenant, as of the last round."""
         if self._loop is None:
             return {}
-        from harch.hub.pipelines.shown import figures_of
+        from harch.hub.pipelines.pipeline_status import metrics_of
 
-        return {key: found for running in self._loop.running.values() for key, found in figures_of(running).items()}
+        return {key: found for running in self._loop.running.values() for key, found in metrics_of(running).items()}
 
     def worker_counts(self) -> dict[tuple[str, str, str, str], dict[str, int]]:
         """For metrics, by pipeline, stage, tenant and worker, as of the last round."""
         if self._loop is None:
             return {}
-        from harch.hub.pipelines.shown import worker_counts_of
+        from harch.hub.pipelines.pipeline_status import worker_counts_of
 
         running = self._loop.running.values()
         return {key: found for one in running for key, found in worker_counts_of(one).items()}
@@ -160,15 +154,15 @@ class HubPipelines:
             found += [(record.name, record.tenant, path) for path in sorted(folder.glob("*.log"))]
         return found
 
-    def inference(self) -> list[InferenceFigures]:
+    def inference(self) -> list[InferenceStats]:
         """What models do, for the public dashboards."""
         if self._loop is None:
             return []
-        from harch.hub.pipelines.inference import inference_of
+        from harch.hub.pipelines.pipeline_status import inference_of
 
         running = self._loop.running.values()
         found = (inference_of(one.record.name, one.statuses) for one in running)
-        return [figures for figures in found if figures is not None]
+        return [metrics for metrics in found if metrics is not None]
 
     # Changed
 
@@ -200,7 +194,7 @@ class HubPipelines:
     ) -> ApplyView:
         """Adds a version of a model or gives one another role: loaded, shadow, canary, active. Nothing restarts."""
         from harch.hub.pipelines import planning
-        from harch.hub.pipelines.versions import with_version
+        from harch.hub.pipelines.apply import with_version
 
         async with self._changing:
             record = self._find(name, tenant)
@@ -216,17 +210,19 @@ class HubPipelines:
     async def _deploy(
         self, spec: PipelineSpec, before: PipelineRecord | None, tenant: str, actor: str, *, dry_run: bool, **more: Any
     ) -> ApplyView:
-        from harch.hub.pipelines import drafts
-        from harch.hub.pipelines.applying import Asked, prepare
+        from harch.hub.pipelines import audit
+        from harch.hub.pipelines.apply import ApplyRequest, prepare
 
         now, country, known = self._clock.now(), self._hub.country, self._around.authorities()
-        asked = Asked(tenant=tenant, actor=actor, at=iso(now), now=now, dry_run=dry_run, authorities=known, **more)
+        request = ApplyRequest(
+            tenant=tenant, actor=actor, at=iso(now), now=now, dry_run=dry_run, authorities=known, **more
+        )
         try:
             if (refusal := await self._open().sandbox_refusal()) is not None:
                 raise refusal
-            done = await prepare(spec, before, asked, self._open(), self._database, country)
+            done = await prepare(spec, before, request, self._open(), self._database, country)
         except HarchError as error:
-            await self._write([], [drafts.refused(spec.name, error, country=country, tenant=tenant, by=actor)])
+            await self._write([], [audit.refused(spec.name, error, country=country, tenant=tenant, by=actor)])
             raise
         if done.record is not None:
             await self._keep(done.record, done.draft, new=True)
@@ -235,30 +231,69 @@ class HubPipelines:
 
     async def scale(self, name: str, counts: dict[str, int | None], *, tenant: str | None, actor: str) -> PipelineView:
         """Numbers of workers by stage; None gives a stage back to its load. Raises E0201."""
-        from harch.hub.pipelines import drafts, planning
+        from harch.hub.pipelines import audit, planning
 
         async with self._changing:
             record = self._find(name, tenant)
             after = structs.replace(record, fixed=planning.with_counts(record, counts))
-            await self._keep(after, drafts.scaled(after, country=self._hub.country, by=actor))
+            await self._keep(after, audit.scaled(after, country=self._hub.country, by=actor))
         self._note("pipeline.scaled", name, ", ".join(f"{k}={v or 'auto'}" for k, v in counts.items()) + f" by {actor}")
+        return await self._view(after)
+
+    async def halt(self, name: str, reason: str, *, tenant: str | None, actor: str) -> PipelineView:
+        """The emergency stop: ACT sends nothing until `resume`, across restarts. On disk and in the ledger when this
+        returns. Raises E0755 without ACT; E0751 or E0775 where only the disk has it, and then the loop goes on."""
+        from harch.hub.pipelines import audit
+
+        record = self._acting(name, tenant)
+        reason = reason or f"halted by {actor}"
+        with contextlib.suppress(HarchError):  # at once, without waiting for a change of the file that is under way
+            await self._acting_pipeline(name).write_stop(reason)
+        async with self._changing:
+            record = self._acting(name, tenant)
+            after = structs.replace(record, halted=reason)
+            if after != record:
+                await self._keep(after, audit.halted(after, country=self._hub.country, by=actor))
+                self._note("pipeline.halted", name, f"{reason}, by {actor}")
+            try:
+                await self._acting_pipeline(name).write_stop(reason)
+            except HarchError as error:
+                raise HarchError(
+                    error.code,
+                    f"the halt is stored, and workers of `{name}` could not be reached yet: {error.message}",
+                    hint="the hub goes on trying; repeat this to see it confirmed",
+                    retry_after_s=2,
+                ) from error
+        return await self._view(after)
+
+    async def resume(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
+        """Ends a halt. The ledger first: whatever fails in between leaves the pipeline halted."""
+        from harch.hub.pipelines import audit
+
+        self._acting(name, tenant)
+        async with self._open().busy, self._changing:  # no round may write the old reason once more
+            record = self._acting(name, tenant)
+            await self._acting_pipeline(name).write_stop("")
+            after = structs.replace(record, halted="")
+            await self._keep(after, audit.halted(after, country=self._hub.country, by=actor))
+            self._note("pipeline.resumed", name, f"by {actor}")
         return await self._view(after)
 
     async def drain(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
         """Sources stop, the rest finishes; streams, checkpoints and ledger stay. Applying the file starts it again."""
-        return await self._wish(name, Wish.DRAIN, tenant, actor)
+        return await self._set_desired_state(name, DesiredState.DRAIN, tenant, actor)
 
     async def remove(self, name: str, *, tenant: str | None, actor: str) -> PipelineView:
         """Stops it and deletes its streams, state and files. What its ledger has goes too; the audit chain stays."""
-        return await self._wish(name, Wish.REMOVE, tenant, actor)
+        return await self._set_desired_state(name, DesiredState.REMOVE, tenant, actor)
 
     async def source_key(
         self, name: str, source: str, *, tenant: str | None, actor: str, renew: bool = False
     ) -> SourceKeyView:
         """What senders of a source show. `renew` makes another key; the old one ends when the source's worker has been
         replaced. Raises E0201 for a source that does not listen, E0711 for one whose key is a secret."""
-        from harch.hub.pipelines import drafts, planning
-        from harch.hub.pipelines.source_keys import made_for
+        from harch.hub.pipelines import audit, planning
+        from harch.hub.pipelines.sources import made_for
 
         async with self._changing:
             record = self._find(name, tenant)
@@ -266,10 +301,10 @@ class HubPipelines:
             if renew:
                 revisions = {**record.key_revisions, found: record.key_revisions.get(found, 0) + 1}
                 record = structs.replace(record, key_revisions=revisions)
-                await self._keep(record, drafts.source_key(record, drafts.KEY_RENEWED, found, by=actor))
+                await self._keep(record, audit.source_key(record, audit.KEY_RENEWED, found, by=actor))
                 self._note("pipeline.key_renewed", name, f"source {found}, by {actor}")
             else:
-                await self._write([], [drafts.source_key(record, drafts.KEY_SHOWN, found, by=actor)])
+                await self._write([], [audit.source_key(record, audit.KEY_READ, found, by=actor)])
         loop = self._open()
         return SourceKeyView(
             pipeline=name,
@@ -278,15 +313,19 @@ class HubPipelines:
             address=(await self._view(record)).sources.get(found, ""),
         )
 
-    async def _wish(self, name: str, wish: Wish, tenant: str | None, actor: str) -> PipelineView:
-        from harch.hub.pipelines import drafts
+    async def _set_desired_state(
+        self, name: str, desired: DesiredState, tenant: str | None, actor: str
+    ) -> PipelineView:
+        from harch.hub.pipelines import audit
 
         async with self._changing:
             record = self._find(name, tenant)
-            after = structs.replace(record, wish=wish if record.wish is not Wish.REMOVE else Wish.REMOVE)
+            after = structs.replace(
+                record, desired=desired if record.desired is not DesiredState.REMOVE else DesiredState.REMOVE
+            )
             if after != record:
-                await self._keep(after, drafts.wished(after, country=self._hub.country, by=actor))
-                self._note(f"pipeline.{wish.value}", name, f"asked by {actor}")
+                await self._keep(after, audit.wished(after, country=self._hub.country, by=actor))
+                self._note(f"pipeline.{desired.value}", name, f"requested by {actor}")
         return await self._view(after)
 
     @property
@@ -318,6 +357,20 @@ class HubPipelines:
                 "E0710", f"no pipeline `{name[:64]}` at hub {self._hub.name}", hint="`harch pipeline ls` lists them"
             )
         return record
+
+    def _acting(self, name: str, tenant: str | None) -> PipelineRecord:
+        record = self._find(name, tenant)
+        if not record.spec.get("act"):
+            raise HarchError("E0755", f"`{name}` has no actions", hint="`harch pipeline drain` stops the pipeline")
+        return record
+
+    def _acting_pipeline(self, name: str) -> RunningPipeline:
+        loop = self._open()
+        found = loop.running.get(name)
+        if found is None:
+            why = loop.troubles.get(name, "starting")
+            raise HarchError("E0751", f"`{name}` is not running: {why}", hint="try again in a moment", retry_after_s=2)
+        return found
 
     def _mine(self, name: str, tenant: str) -> PipelineRecord | None:
         record = self._stored.get(name)

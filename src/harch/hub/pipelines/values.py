@@ -1,17 +1,19 @@
 """What does the hub remember of a pipeline? Values that are stored as they are."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 SCALED = ("sense", "think", "act")  # stages that may have several workers
 ALL_STAGES = ("source", *SCALED)
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What is wanted of it. `drained`: sources stop first, then each stage when it has finished; streams stay."""
 
     RUN = "run"
@@ -30,7 +32,7 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     tenant: str
     version: int
     spec: dict[str, Any]
-    wish: Wish = Wish.RUN
+    desired: DesiredState = field(default=DesiredState.RUN, name="wish")
     generations: dict[str, int] = {}
     models_revision: int = 0
     fixed: dict[str, int] = {}
@@ -42,6 +44,7 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     loose_files: dict[str, str] = {}  # hashes of modules that the file names without one, as workers were given them
     released: tuple[str, ...] = ()  # exports whose looser tag was signed when they were applied
     key_revisions: dict[str, int] = {}  # of sources whose key was made anew: how often
+    halted: str = ""  # why ACT sends nothing; empty: it acts
     created_at: str = ""
     applied_at: str = ""
     applied_by: str = ""

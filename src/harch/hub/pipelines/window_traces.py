@@ -14,13 +14,12 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
-from harch.base.exemplars import buckets_of
-from harch.base.tracing.sampling import Budget
-from harch.base.tracing.span import ATTRIBUTES_MAX, EVENTS_MAX, TEXT_MAX, FinishedSpan, Value
-from harch.base.tracing.tracer import Tracing
+from harch.base.metrics import buckets_of
+from harch.base.tracing.spans import ATTRIBUTES_MAX, EVENTS_MAX, TEXT_MAX, FinishedSpan, Value
+from harch.base.tracing.tracer import TraceBudget, Tracing
 
 if TYPE_CHECKING:
-    from harch.pipelines.workers.status import WorkerStatus
+    from harch.pipelines.workers.telemetry import WorkerStatus
 
 MESSAGE_BYTES_MAX = 256 << 10
 SPANS_PER_S, SPANS_BURST = 200.0, 1000.0
@@ -32,11 +31,17 @@ _STAGES = {"harchos-sense": "sense", "harchos-think": "think", "harchos-act": "a
 class WindowTraces:
     """`hear` takes a message as it came; as a collector it shows latencies with the newest trace in each bucket."""
 
-    def __init__(self, tracing: Tracing | None, statuses: Callable[[], Mapping[str, tuple[WorkerStatus, ...]]]) -> None:
+    def __init__(
+        self, tracing: Tracing | None, statuses: Callable[[], Mapping[str, tuple[WorkerStatus, ...]]] = dict
+    ) -> None:
         self._tracing, self._statuses = tracing, statuses
-        self._budget = Budget(per_s=SPANS_PER_S, burst=SPANS_BURST)
+        self._budget = TraceBudget(per_s=SPANS_PER_S, burst=SPANS_BURST)
         self._traces: dict[tuple[str, str], dict[float, Exemplar]] = {}
         self.refused = 0
+
+    def follow(self, statuses: Callable[[], Mapping[str, tuple[WorkerStatus, ...]]]) -> None:
+        """The workers whose latencies are shown; they are started with this as the one to tell."""
+        self._statuses = statuses
 
     def hear(self, payload: bytes) -> None:
         tracing = self._tracing
@@ -61,7 +66,7 @@ class WindowTraces:
         bounds_s = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
         found = HistogramMetricFamily(
             "harch_pipeline_latency_seconds",
-            "How long a stage takes for a window or message, as its running workers count.",
+            "Time that a stage takes for a window or message, as measured by its running workers.",
             labels=("pipeline", "stage"),
         )
         for labels, counts in self._latencies().items():
@@ -72,8 +77,8 @@ class WindowTraces:
     def _latencies(self) -> dict[tuple[str, str], list[int]]:
         """By pipeline and stage: how many answers by latency, as running workers count since they started."""
         found: dict[tuple[str, str], list[int]] = {}
-        for pipeline, said in self._statuses().items():
-            for status in said:
+        for pipeline, statuses in self._statuses().items():
+            for status in statuses:
                 if status.latency_counts:
                     sums = found.setdefault((pipeline, status.stage), [0] * len(status.latency_counts))
                     for place, count in enumerate(status.latency_counts[: len(sums)]):
@@ -97,7 +102,7 @@ _decode = msgspec.msgpack.Decoder(list[FinishedSpan]).decode
 
 
 def _is_sound(span: FinishedSpan) -> bool:
-    texts: list[Value] = [span.name, span.error or "", *span.attributes, *span.attributes.values()]
+    values: list[Value] = [span.name, span.error or "", *span.attributes, *span.attributes.values()]
     return (
         span.service in _STAGES
         and len(span.trace_id) == 16
@@ -106,5 +111,5 @@ def _is_sound(span: FinishedSpan) -> bool:
         and 0 < span.start_ns <= span.end_ns < 1 << 63
         and len(span.attributes) <= ATTRIBUTES_MAX
         and not span.events
-        and all(not isinstance(text, str) or len(text) <= TEXT_MAX for text in texts)
+        and all(not isinstance(text, str) or len(text) <= TEXT_MAX for text in values)
     )

@@ -10,20 +10,27 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-
-from msgspec import Struct
+from datetime import datetime
 
 from harch.base.clock import Clock, iso
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet
-from harch.hub.policy import table
-from harch.hub.policy.memory import Asked, DecisionBook, VerdictMemory, asked, shape_of
+from harch.hub.policy import decisions
+from harch.hub.policy.decisions import (
+    ActivePolicy,
+    DecisionBook,
+    PolicyQuestion,
+    VerdictMemory,
+    policy_question,
+    shape_of,
+)
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
-from harch.sovereignty.audit.entry import POLICY_BUILTIN, Draft
+from harch.sovereignty.audit.chain import POLICY_BUILTIN, Draft
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.gates import WorkAsk
-from harch.sovereignty.in_force import jurisdictions_in_force
+from harch.sovereignty.gates import AccessRequest
+from harch.sovereignty.geography import terrain_of
+from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 from harch.sovereignty.policy.bundle import PolicyBundle, bundle_of
 from harch.sovereignty.policy.document import (
     ChangeQuestion,
@@ -32,11 +39,9 @@ from harch.sovereignty.policy.document import (
     work_question,
     world_document,
 )
-from harch.sovereignty.policy.folder import shipped_files
-from harch.sovereignty.policy.judge import Judge
-from harch.sovereignty.policy.trial import PastDecision, run_tests
-from harch.sovereignty.policy.verdict import Ground, Verdict, refusal
-from harch.sovereignty.terrain import terrain_of
+from harch.sovereignty.policy.evaluation import PastDecision, PolicyEvaluator, run_tests, shipped_files
+from harch.sovereignty.policy.verdict import PolicyVerdict, VerdictGround, refusal
+from harch.wire.policies import PolicyStatus
 from harch.workloads.spec import WorkloadSpec
 
 SAVE_AFTER_S = 2.0
@@ -47,47 +52,42 @@ Note = Callable[[str, str, str], None]  # kind, subject, message of an event
 _log = logging.getLogger("harch.hub")
 
 
-class PolicyStatus(Struct, frozen=True, kw_only=True):
-    """What is in force. `digest` is the version that the audit chain names; `problem` is why everything is refused."""
-
-    active: bool
-    digest: str
-    name: str = ""
-    version: str = ""
-    activated_at: str = ""
-    actor: str = ""
-    problem: str = ""
-    worker_starts: int = 0
-
-
 class HubPolicies:
-    """One hub's policy desk."""
+    """The policies of one hub."""
 
     def __init__(
-        self, *, fleet: Fleet, hub_id: str, database: Database, clock: Clock, write: Write, note: Note
+        self,
+        *,
+        fleet: Fleet,
+        hub_id: str,
+        database: Database,
+        clock: Clock,
+        write: Write,
+        note: Note,
+        active: ActivePolicy | None = None,
     ) -> None:
+        self._active = active or ActivePolicy(database)
         self._hub_id, self._database, self._clock, self._write, self._note = hub_id, database, clock, write, note
         jurisdictions = jurisdictions_in_force()
         self._rules = Rules(terrain_of(fleet, jurisdictions))
         self._world = world_document(self._rules.terrain, jurisdictions)
         self._memory, self._book = VerdictMemory(), DecisionBook()
-        self._asking: dict[str, asyncio.Task[Verdict]] = {}  # by digest, for those who ask the same meanwhile
-        self._tasks: set[asyncio.Task[Verdict]] = set()
+        self._judging: dict[str, asyncio.Task[PolicyVerdict]] = {}  # by digest, for those who ask the same meanwhile
+        self._tasks: set[asyncio.Task[PolicyVerdict]] = set()
         self._saving: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        self._judge: Judge | None = None
+        self._judge: PolicyEvaluator | None = None
         self._problem = ""
-        self._stored = table.active_bundle(database)
-        if self._stored is not None:
-            self._open(self._stored)
+        if self._active.bundle is not None:
+            self._open(self._active.bundle)
 
     @property
     def version(self) -> str:
         """What the audit chain calls the rules in force."""
-        return self._stored.digest if self._stored is not None else POLICY_BUILTIN
+        return self._active.version
 
     def status(self) -> PolicyStatus:
-        found = self._stored
+        found = self._active.bundle
         if found is None:
             return PolicyStatus(active=False, digest=POLICY_BUILTIN, name="built-in rules")
         return PolicyStatus(
@@ -107,59 +107,63 @@ class HubPolicies:
 
     # Admission
 
-    async def admit(self, spec: WorkloadSpec, *, tenant: str, ask: WorkAsk | None = None) -> None:
+    async def admit(
+        self, spec: WorkloadSpec, *, tenant: str, reads: AccessRequest | None = None, now: datetime | None = None
+    ) -> None:
         """Returns if the active policy says yes, or if there is none. Raises E0931 to E0933 otherwise.
 
-        `ask` for work that names data; its tags are part of the question.
+        `reads` for work that names data; its tags are part of the question. `now`: if the caller has read the clock.
         """
-        if ask is None:
+        if reads is None:
             question = self._question(spec, tenant)
         else:
-            question = asked(work_question(spec, ask, hub=self._hub_id, tenant=tenant))
+            question = policy_question(work_question(spec, reads, hub=self._hub_id, tenant=tenant))
         verdict = self._memory.verdict(question.digest, self._clock.monotonic_s())
         if verdict is None:
-            verdict = await self._asked(question)
+            verdict = await self._judged(question)
         if verdict.policy != self.version:  # another policy came into force while this one was being asked
-            verdict = await self._asked(question)
-        self._book.count(question, verdict, self._clock.now())
+            verdict = await self._judged(question)
+        self._book.count(question, verdict, now or self._clock.now())
         self._plan_save()
         # Without a bundle the rules in the hub's machine decide, and word their refusals better than is possible here.
-        if self._stored is not None and not verdict.allowed:
+        if self._active.bundle is not None and not verdict.allowed:
             raise refusal(verdict, f"{self._hub_id} does not admit this")
 
-    async def judge_change(self, change: ChangeQuestion) -> Verdict:
+    async def judge_change(self, change: ChangeQuestion) -> PolicyVerdict:
         """Whether a planned change may be applied. A bundle without an entry point for changes permits them."""
-        if self._stored is None:
-            return Verdict(ground=Ground.ALLOWED, policy=POLICY_BUILTIN)
+        if self._active.bundle is None:
+            return PolicyVerdict(ground=VerdictGround.ALLOWED, policy=POLICY_BUILTIN)
         if self._judge is None:
             return self._unavailable()
         return (await self._judge.decide(change)).verdict
 
-    def _question(self, spec: WorkloadSpec, tenant: str) -> Asked:
+    def _question(self, spec: WorkloadSpec, tenant: str) -> PolicyQuestion:
         shape = shape_of(spec, tenant)
         question = self._memory.question(shape)
         if question is None:
-            ask = WorkAsk(id="", countries_allowed=spec.countries_allowed)
-            question = asked(work_question(spec, ask, hub=self._hub_id, tenant=tenant))
+            reads = AccessRequest(id="", countries_allowed=spec.countries_allowed)
+            question = policy_question(work_question(spec, reads, hub=self._hub_id, tenant=tenant))
             self._memory.remember_question(shape, question)
         return question
 
-    async def _asked(self, question: Asked) -> Verdict:
-        if self._stored is None:
+    async def _judged(self, question: PolicyQuestion) -> PolicyVerdict:
+        if self._active.bundle is None:
             allowed = compiled_answer(self._rules, question.question)
-            verdict = Verdict(ground=Ground.ALLOWED if allowed else Ground.DENIED, policy=POLICY_BUILTIN)
+            verdict = PolicyVerdict(
+                ground=VerdictGround.ALLOWED if allowed else VerdictGround.DENIED, policy=POLICY_BUILTIN
+            )
             self._memory.remember(question.digest, verdict, self._clock.monotonic_s())
             return verdict
-        task = self._asking.get(question.digest)
+        task = self._judging.get(question.digest)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(question))
-            self._asking[question.digest] = task
+            task = asyncio.get_running_loop().create_task(self._judge_question(question))
+            self._judging[question.digest] = task
             self._tasks.add(task)
             task.add_done_callback(lambda done: self._answered(question.digest, done))
         # Shielded: one caller who gives up must not take the answer from the others.
         return await asyncio.shield(task)
 
-    async def _ask(self, question: Asked) -> Verdict:
+    async def _judge_question(self, question: PolicyQuestion) -> PolicyVerdict:
         judge = self._judge
         if judge is None:
             return self._unavailable()
@@ -167,21 +171,21 @@ class HubPolicies:
         verdict = opinions.verdict
         if judge is self._judge:  # else another policy came into force meanwhile, and its memory is its own
             self._memory.remember(question.digest, verdict, self._clock.monotonic_s())
-        if verdict.ground is Ground.DISAGREEMENT:
+        if verdict.ground is VerdictGround.DISAGREEMENT:
             _log.error("policy: compiled rules and Rego disagree: %s %s", verdict.detail, question.document)
             self._note("policy.disagreement", self._hub_id, f"{verdict.detail}; question {question.digest[:16]}")
         elif verdict.is_fault:
-            said = f"{verdict.ground.value}: {verdict.detail}".rstrip(": ")
-            self._note("policy.fault", self._hub_id, f"refused, because the policy failed: {said}")
+            stated = f"{verdict.ground.value}: {verdict.detail}".rstrip(": ")
+            self._note("policy.fault", self._hub_id, f"refused, because the policy failed: {stated}")
         return verdict
 
-    def _answered(self, digest: str, done: asyncio.Task[Verdict]) -> None:
+    def _answered(self, digest: str, done: asyncio.Task[PolicyVerdict]) -> None:
         self._tasks.discard(done)
-        if self._asking.get(digest) is done:
-            del self._asking[digest]
+        if self._judging.get(digest) is done:
+            del self._judging[digest]
 
-    def _unavailable(self) -> Verdict:
-        return Verdict(ground=Ground.UNAVAILABLE, detail=self._problem, policy=self.version)
+    def _unavailable(self) -> PolicyVerdict:
+        return PolicyVerdict(ground=VerdictGround.UNAVAILABLE, detail=self._problem, policy=self.version)
 
     # Bundles
 
@@ -196,7 +200,7 @@ class HubPolicies:
                     f"{len(failed)} tests of {bundle.title} fail, the first is {failed[0].name}: {failed[0].detail}",
                     hint="`harch policy test BUNDLE` shows all of them",
                 )
-            stored = table.StoredBundle(
+            stored = decisions.StoredBundle(
                 digest=bundle.digest,
                 name=bundle.manifest.name,
                 version=bundle.manifest.version,
@@ -212,31 +216,33 @@ class HubPolicies:
                 policy_version=bundle.digest,
                 details={"name": stored.name, "version": stored.version, "before": self.version},
             )
-            await self._write([table.save_bundle(stored)], [draft])
+            await self._write([decisions.save_bundle(stored)], [draft])
             await self._put_in_force(stored, self._judge_of(bundle))
         self._note("policy.activated", self._hub_id, f"{bundle.title}, {bundle.digest[:16]}")
         return self.status()
 
     async def deactivate(self, *, actor: str) -> PolicyStatus:
-        """Back to the built-in rules alone. Raises E0935 if no bundle is active."""
+        """Deactivates the bundle; the built-in rules remain. Raises E0935 if no bundle is active."""
         async with self._changing:
-            if self._stored is None:
+            if self._active.bundle is None:
                 raise HarchError("E0935", "no policy bundle is active", hint="`harch policy activate BUNDLE`")
-            draft = Draft("policy.deactivated", self._stored.digest, "done", actor=actor, policy_version=POLICY_BUILTIN)
-            await self._write([table.drop_bundle()], [draft])
+            draft = Draft(
+                "policy.deactivated", self._active.bundle.digest, "done", actor=actor, policy_version=POLICY_BUILTIN
+            )
+            await self._write([decisions.drop_bundle()], [draft])
             await self._put_in_force(None, None)
         self._note("policy.deactivated", self._hub_id, "the built-in rules alone are in force")
         return self.status()
 
-    async def _put_in_force(self, stored: table.StoredBundle | None, judge: Judge | None) -> None:
+    async def _put_in_force(self, stored: decisions.StoredBundle | None, judge: PolicyEvaluator | None) -> None:
         former, self._judge = self._judge, judge
-        self._stored, self._problem = stored, ""
+        self._active.bundle, self._problem = stored, ""
         self._memory.forget()
-        self._asking.clear()  # later callers ask the new policy; earlier ones still get the answer they wait for
+        self._judging.clear()  # later callers ask the new policy; earlier ones still get the answer they wait for
         if former is not None:
             await former.close()
 
-    def _open(self, stored: table.StoredBundle) -> None:
+    def _open(self, stored: decisions.StoredBundle) -> None:
         """After a restart. A bundle that cannot be read any more refuses everything."""
         try:
             self._judge = self._judge_of(_parsed(stored.files))
@@ -244,16 +250,16 @@ class HubPolicies:
             self._problem = error.message
             _log.error("policy: the active bundle cannot be used, so nothing is admitted: %s", error.message)
 
-    def _judge_of(self, bundle: PolicyBundle) -> Judge:
+    def _judge_of(self, bundle: PolicyBundle) -> PolicyEvaluator:
         """Its worker starts with the first question."""
-        return Judge(bundle, self._rules, self._world, clock=self._clock)
+        return PolicyEvaluator(bundle, self._rules, self._world, clock=self._clock)
 
     # Decisions
 
     async def decisions(self, limit: int) -> list[PastDecision]:
         """The last ones, up to now."""
         await self._save()
-        return await asyncio.to_thread(table.last_decisions, self._database, limit)
+        return await asyncio.to_thread(decisions.last_decisions, self._database, limit)
 
     def _plan_save(self) -> None:
         """Soon, and once for all that is counted until then. What a crash loses are a few counts, never a verdict."""
@@ -277,7 +283,7 @@ class HubPolicies:
             await self._judge.close()
 
     async def _save(self) -> None:
-        statements = table.save_decisions(self._book.take())
+        statements = decisions.save_decisions(self._book.take())
         if statements:
             await self._write(statements, [])
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from harch.base.errors import HarchError
 from harch.hub.store.database import Database, storage_error
 from harch.hub.store.rows import Statement
-from harch.sovereignty.audit.chain import Head
+from harch.sovereignty.audit.chain import ChainHead
 
 STATEMENTS_PER_COMMIT_MAX = 1000  # bounds how long one group keeps the event loop busy
 BATCHES_QUEUED_MAX = 50_000
@@ -27,7 +27,7 @@ BATCHES_QUEUED_MAX = 50_000
 class Mark(NamedTuple):
     """How far the books are: the end of the audit chain, and the number of the last event."""
 
-    head: Head
+    head: ChainHead
     events: int
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable
@@ -14,14 +17,12 @@ import msgspec
 from harch.base.clock import iso
 from harch.base.errors import HarchError
 from harch.base.sqlite_guard import SqliteGuard
-from harch.hub.agent_keys import AgentKey
-from harch.hub.happenings import IdempotencyEntry
-from harch.hub.hardware import Condition, ConditionKind
 from harch.hub.store import rows
 from harch.hub.store.migrations import migrate
-from harch.hub.store.reserve import FULL, Reserve
+from harch.hub.store.records import AgentKey, CatalogEntry, Condition, ConditionKind, IdempotencyEntry
 from harch.hub.store.rows import Statement
-from harch.hub.views import EventRecord, KeyInfo, Role, WorkloadPage, WorkloadQuery
+from harch.hub.views import KeyInfo, Role, WorkloadPage, WorkloadQuery
+from harch.wire.events import EventRecord
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -69,17 +70,27 @@ class Database:
 
     def execute(self, statements: Iterable[Statement]) -> None:
         """Runs a group. Tables do not refer to each other, so the two frequent kinds may go last, many at a time; of
-        several states of one workload only the last is written."""
+        several states of one workload only the last is written. The others go in their order, equal ones in a row
+        (the entries of the audit chain) many at a time."""
         workloads: dict[object, tuple[object, ...]] = {}
         events: list[tuple[object, ...]] = []
-        run = self._writer.execute
+        runs: list[tuple[str, list[tuple[object, ...]]]] = []
+        last = ""
         for sql, parameters in statements:
             if sql is rows.SAVE_WORKLOAD:
                 workloads[parameters[0]] = parameters
             elif sql is rows.SAVE_EVENT:
                 events.append(parameters)
+            elif sql is last:
+                runs[-1][1].append(parameters)
             else:
-                run(sql, parameters)
+                runs.append((sql, [parameters]))
+                last = sql
+        for sql, many in runs:
+            if len(many) == 1:
+                self._writer.execute(sql, many[0])
+            else:
+                self._writer.executemany(sql, many)
         if workloads:
             self._writer.executemany(rows.SAVE_WORKLOAD, workloads.values())
         if events:
@@ -157,7 +168,7 @@ class Database:
         return rows.load_workload(found[0][0]) if found else None
 
     def workloads(self, query: WorkloadQuery) -> WorkloadPage:
-        where, parameters = ["hidden = 0", "guest_of <> ''" if query.guests else "guest_of = ''"], list[object]()
+        where, parameters = ["hidden = 0", "guest_of <> ''" if query.borrowed else "guest_of = ''"], list[object]()
         for column, value in (
             ("tenant", query.tenant),
             ("state", query.state),
@@ -237,6 +248,14 @@ class Database:
         found = self._all("SELECT kind, subject, value, why FROM conditions ORDER BY kind, subject")
         return [Condition(kind=ConditionKind(k), subject=s, value=v, why=w) for k, s, v, w in found]
 
+    def data_entries(self) -> list[CatalogEntry]:
+        return [rows.load_data(body) for (body,) in self._all("SELECT body FROM data_objects")]
+
+    def authorities(self) -> dict[str, bytes]:
+        """Names to raw public keys."""
+        found = self._all("SELECT name, public_key FROM authorities")
+        return {str(name): bytes.fromhex(str(public_key)) for name, public_key in found}
+
     def api_keys(self) -> list[tuple[KeyInfo, str]]:
         """Every key with the digest of its secret."""
         found = self._all(
@@ -282,3 +301,53 @@ def storage_error(error: BaseException, path: Path) -> HarchError:
             retry_after_s=5,
         )
     return HarchError("E1003", f"{path.name}: {text}", hint="`harch doctor` checks the state folder", retry_after_s=5)
+
+
+# What is left when the disk is full? Room behind the end of the hub's own files, so that work can still be stopped.
+
+
+RESERVE_BYTES = 4 * 1024 * 1024  # of each file: hundreds of stops
+DISK_SHARE_MAX = 1 / 32  # of small disks, e.g. in tests
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_NOT_HERE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class Reserve:
+    """Of one database. Its files stay open: closing one would give up the locks that SQLite holds in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: dict[Path, int] = {}
+        self._fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+        if self._fallocate is not None:
+            self._fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+
+    @property
+    def bytes_each(self) -> int:
+        disk = os.statvfs(self._path.parent)
+        return min(RESERVE_BYTES, int(disk.f_blocks * disk.f_frsize * DISK_SHARE_MAX))
+
+    def renew(self, database_bytes: int) -> None:
+        """`database_bytes`: how large the database is, with what only its log holds. Raises OSError on a full disk."""
+        size = self.bytes_each
+        self._hold(self._path, max(0, database_bytes - self._path.stat().st_size) + size)
+        for suffix in ("-wal", "-sums"):  # nothing goes from the log to the database before its digests are written
+            self._hold(self._path.with_name(f"{self._path.name}{suffix}"), size)
+
+    def close(self) -> None:
+        """Only when the database has been closed."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def _hold(self, path: Path, size: int) -> None:
+        if self._fallocate is None:
+            return
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if self._fallocate(file, _KEEP_SIZE, os.fstat(file).st_size, size) != 0:
+            number = ctypes.get_errno()
+            if number not in _NOT_HERE:
+                raise OSError(number, os.strerror(number), str(path))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from harch.base.clock import iso
-from harch.carbon.ledger.chain import Booked, LedgerHead, LedgerRow, LinkedRow, decode_row
+from harch.carbon.ledger.chain import BookedCharges, LedgerHead, LedgerRow, LinkedRow, decode_row
 from harch.hub.store.database import Database
 from harch.hub.store.rows import Statement
 from harch.sovereignty.audit.chain import line_of
@@ -28,7 +28,7 @@ _COUNTS = (
 _BEGIN, _NEVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 
-def save_booked(booked: Booked) -> list[Statement]:
+def save_booked(booked: BookedCharges) -> list[Statement]:
     """All rows of one interval. A second writer at the same head fails on the primary key: a chain never forks."""
     return [_save(linked) for linked in booked.rows]
 
@@ -72,10 +72,13 @@ def interval_rows(database: Database, start: datetime) -> list[LedgerRow]:
     return [decode_row(entry) for _, _, entry in _pages(database, "starts_at = ?", (iso(start),))]
 
 
-def lines(database: Database) -> Iterator[bytes]:
-    """The whole ledger as it is exported and verified."""
-    for _, hash_, entry in _pages(database, "1 = 1", ()):
-        yield line_of(entry, hash_)
+def lines(database: Database, *, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
+    """Lines of an export with their numbers, whatever stands there: the verifier names a row that was edited."""
+    found = database.query(
+        "SELECT seq, hash, CAST(entry AS BLOB) FROM carbon_ledger WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+        (after, upto, limit),
+    )
+    return [(int(seq), line_of(bytes(entry), str(hash_))) for seq, hash_, entry in found]
 
 
 def _save(linked: LinkedRow) -> Statement:

@@ -7,15 +7,16 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harch.base.clock import iso
-from harch.hub.agent_keys import AgentKey
-from harch.hub.happenings import IdempotencyEntry
-from harch.hub.views import EventRecord, KeyInfo
+from harch.hub.store.records import AgentKey, CatalogEntry, IdempotencyEntry
+from harch.hub.views import KeyInfo
+from harch.wire.events import EventRecord
 from harch.workloads.lifecycle import Workload
 
 Statement = tuple[str, tuple[object, ...]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_workload = msgspec.json.Decoder(Workload).decode
+_decode_entry = msgspec.json.Decoder(CatalogEntry).decode
 _decode_data = msgspec.json.Decoder(dict[str, object]).decode
 
 EVENTS_MAX = 1_000_000  # older ones are dropped, a few thousand at a time
@@ -45,7 +46,7 @@ def save_workload(workload: Workload) -> Statement:
             int(workload.hidden),
             iso(workload.created_at),
             _encode(workload),
-            workload.owner_hub if workload.guest else "",
+            workload.owner_hub if workload.borrowed else "",
         ),
     )
 
@@ -159,3 +160,36 @@ def save_secret(tenant: str, name: str, sealed: bytes) -> Statement:
 
 def drop_secret(tenant: str, name: str) -> Statement:
     return "DELETE FROM secrets WHERE tenant = ? AND name = ?", (tenant, name)
+
+
+def save_data(entry: CatalogEntry) -> Statement:
+    data = entry.object
+    return (
+        "INSERT INTO data_objects (id, tenant, name, kind, tag_revision, created_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET tag_revision = excluded.tag_revision, body = excluded.body",
+        (
+            data.id,
+            data.tenant,
+            data.name,
+            data.kind.value,
+            data.tag_revision,
+            iso(entry.created_at),
+            _encode(entry),
+        ),
+    )
+
+
+def load_data(body: bytes) -> CatalogEntry:
+    return _decode_entry(body)
+
+
+def save_authority(name: str, public_key: bytes, at: datetime) -> Statement:
+    return (
+        "INSERT INTO authorities (name, public_key, added_at) VALUES (?, ?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET public_key = excluded.public_key, added_at = excluded.added_at",
+        (name, public_key.hex(), iso(at)),
+    )
+
+
+def drop_authority(name: str) -> Statement:
+    return "DELETE FROM authorities WHERE name = ?", (name,)

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harch.pipelines.act.command import Command, Step, make_command
-from harch.pipelines.act.rules import Expression, read_condition
+from harch.pipelines.act.expressions import (
+    Args,
+    ArgumentTemplate,
+    Expression,
+    Unfillable,
+    read_condition,
+    read_template,
+)
+from harch.pipelines.act.ledger import ActionCommand, CommandStep, make_command
 from harch.pipelines.act.settings import ActionSettings, ActSettings
-from harch.pipelines.act.templates import Args, Template, Unfillable, read_template
 
 if TYPE_CHECKING:
-    from harch.pipelines.think.messages import Decided
+    from harch.pipelines.think.messages import DecodedOutputs
 
 ALL_DEVICES = "*"
 
@@ -41,15 +47,15 @@ class DecisionBatch:
 class Unmade:
     """An action was called for, and no command could be made of it: becomes a letter."""
 
-    command: Command
+    command: ActionCommand
     reason: str
 
 
 @dataclass(slots=True)
-class Plan:
+class ActionPlan:
     """What a batch asks for."""
 
-    commands: list[Command]
+    commands: list[ActionCommand]
     unmade: list[Unmade]
     rows: int
     rows_unfit: int
@@ -59,7 +65,7 @@ class Plan:
 class _Compiled:
     settings: ActionSettings
     when: Expression
-    steps: tuple[tuple[str, Template, Template | None], ...]
+    steps: tuple[tuple[str, ArgumentTemplate, ArgumentTemplate | None], ...]
 
     def concerns(self, batch: DecisionBatch) -> bool:
         """Each output belongs to one model, so a batch with none of the rule's outputs is that of another model. With
@@ -69,7 +75,7 @@ class _Compiled:
         return not self.when.names or not self.when.names.isdisjoint(batch.columns)
 
 
-class Planner:
+class ActionPlanner:
     """The actions of a pipeline, read once."""
 
     def __init__(self, settings: ActSettings) -> None:
@@ -86,10 +92,10 @@ class Planner:
             for action in settings.actions
         )
 
-    def plan(self, batch: DecisionBatch) -> Plan:
+    def plan(self, batch: DecisionBatch) -> ActionPlan:
         """Pure: the same batch gives the same commands."""
         count = len(batch.devices)
-        plan = Plan([], [], count, 0)
+        plan = ActionPlan([], [], count, 0)
         windows = np.broadcast_to(np.asarray(batch.windows, dtype=np.int64), (count,))
         at_ms = np.broadcast_to(np.asarray(batch.at_ms, dtype=np.int64), (count,))
         for action in self._actions:
@@ -97,7 +103,7 @@ class Planner:
                 continue
             missing = sorted(action.when.names - set(batch.columns))
             if missing and count:
-                reason = f"model `{batch.model}` gives no output `{missing[0]}`"
+                reason = f"model `{batch.model}` has no output `{missing[0]}`"
                 command = self._command(action, batch, ALL_DEVICES, (), int(windows[0]), int(at_ms[0]))
                 plan.unmade.append(Unmade(command, reason))
                 continue
@@ -115,7 +121,7 @@ class Planner:
         rows: np.ndarray,
         windows: np.ndarray,
         at_ms: np.ndarray,
-        plan: Plan,
+        plan: ActionPlan,
     ) -> None:
         lacking, filled = "", []
         try:
@@ -131,7 +137,7 @@ class Planner:
                 if lacking:
                     raise Unfillable(lacking)
                 steps = tuple(
-                    Step(sink, args.fill(device, at, values), _undo(undo, device, at, undo_values))
+                    CommandStep(sink, args.fill(device, at, values), _undo(undo, device, at, undo_values))
                     for (sink, args, undo), (values, undo_values) in zip(action.steps, filled, strict=True)
                 )
                 plan.commands.append(self._command(action, batch, device, steps, window, issued_ms))
@@ -140,8 +146,14 @@ class Planner:
                 plan.unmade.append(Unmade(command, str(error)))
 
     def _command(
-        self, action: _Compiled, batch: DecisionBatch, device: str, steps: tuple[Step, ...], window: int, at_ms: int
-    ) -> Command:
+        self,
+        action: _Compiled,
+        batch: DecisionBatch,
+        device: str,
+        steps: tuple[CommandStep, ...],
+        window: int,
+        at_ms: int,
+    ) -> ActionCommand:
         settings = action.settings
         return make_command(
             pipeline=batch.pipeline,
@@ -162,7 +174,7 @@ class Planner:
         )
 
 
-def decision_batch(decided: Decided, names: Sequence[str]) -> DecisionBatch:
+def decision_batch(decided: DecodedOutputs, names: Sequence[str]) -> DecisionBatch:
     """What THINK decided, as ACT takes it. `names`: the ids of devices by their numbers, as SENSE's table has them.
 
     Raises IndexError for a number that the table does not have: then this process has an older table than THINK.
@@ -183,6 +195,6 @@ def decision_batch(decided: Decided, names: Sequence[str]) -> DecisionBatch:
 
 
 def _undo(
-    undo: Template | None, device: str, at: int, values: Mapping[str, tuple[np.ndarray, np.ndarray]] | None
+    undo: ArgumentTemplate | None, device: str, at: int, values: Mapping[str, tuple[np.ndarray, np.ndarray]] | None
 ) -> Args | None:
     return None if undo is None else undo.fill(device, at, values or {})

@@ -8,22 +8,22 @@ from typing import Protocol
 from msgspec import Struct
 
 from harch.base.errors import HarchError
-from harch.pipelines.act.ledger import Entry, State
+from harch.pipelines.act.ledger import CommandState, LedgerEntry
 
 SCAN_MAX = 10_000  # rows that one scan may give
 
 # The states in which a device may be in the middle of it.
-UNRESOLVED = (State.INTENT, State.SENT, State.UNKNOWN, State.FAILED)
+UNRESOLVED = (CommandState.INTENT, CommandState.SENT, CommandState.UNKNOWN, CommandState.FAILED)
 
 
-class Stored(Struct, frozen=True):
+class StoredEntry(Struct, frozen=True):
     """An entry as the store has it. `revision` changes with every write and is what the next write must name."""
 
-    entry: Entry
+    entry: LedgerEntry
     revision: int
 
 
-class Conflict(Exception):
+class LedgerConflict(Exception):
     """Somebody else wrote first: read again, and decide again. Nothing was written."""
 
 
@@ -34,17 +34,17 @@ class LedgerStore(Protocol):
     returned is there after a power cut.
     """
 
-    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+    async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
         """Writes where `revision` is still the current one; 0: where there is no entry yet. Raises Conflict."""
         ...
 
-    async def get(self, cmd_id: str) -> Stored | None: ...
+    async def get(self, cmd_id: str) -> StoredEntry | None: ...
 
-    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+    async def scan(self, states: Collection[CommandState], limit: int = 1000) -> list[StoredEntry]:
         """Entries in these states that are not closed, or have a letter; oldest change first."""
         ...
 
-    async def last_done(self, limit: int = 1000) -> list[Stored]:
+    async def last_done(self, limit: int = 1000) -> list[StoredEntry]:
         """Commands that were done lately, newest first, for interlocks that look back."""
         ...
 
@@ -64,7 +64,7 @@ class LedgerStore(Protocol):
     async def close(self) -> None: ...
 
 
-async def find(store: LedgerStore, cmd_id: str) -> Stored:
+async def find(store: LedgerStore, cmd_id: str) -> StoredEntry:
     """For people: raises E0771 where there is none."""
     stored = await store.get(cmd_id)
     if stored is None:
@@ -72,9 +72,9 @@ async def find(store: LedgerStore, cmd_id: str) -> Stored:
     return stored
 
 
-async def replace(store: LedgerStore, stored: Stored, entry: Entry) -> Entry:
+async def replace(store: LedgerStore, stored: StoredEntry, entry: LedgerEntry) -> LedgerEntry:
     """For people: raises E0772 where somebody else was faster."""
     try:
         return (await store.put(entry, revision=stored.revision)).entry
-    except Conflict as error:
-        raise HarchError("E0772", "somebody else changed the command in this moment", hint="list it again") from error
+    except LedgerConflict as error:
+        raise HarchError("E0772", "the command was changed concurrently", hint="list it again") from error

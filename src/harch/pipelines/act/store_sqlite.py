@@ -19,8 +19,8 @@ from typing import Any
 
 from harch.base.errors import HarchError
 from harch.base.sqlite_guard import SqliteGuard
-from harch.pipelines.act.ledger import Entry, State, decode_entry, dropped, encode_entry
-from harch.pipelines.act.store import SCAN_MAX, Conflict, Stored
+from harch.pipelines.act.ledger import CommandState, LedgerEntry, decode_entry, dropped, encode_entry
+from harch.pipelines.act.store import SCAN_MAX, LedgerConflict, StoredEntry
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class SqliteLedger:
         """Raises E0775, and E1030 for a ledger that is not as it was written."""
         self._path = Path(path)
         self._queue: deque[_Write] = deque()
-        self._behind: dict[str, Stored] = {}  # accepted, and not on disk yet
+        self._behind: dict[str, StoredEntry] = {}  # accepted, and not on disk yet
         self._lost: set[tuple[str, int]] = set()  # accepted, but another process had been faster
         self._committing = self._planned = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="act-commit")
@@ -80,22 +80,22 @@ class SqliteLedger:
             self._guard.release()
             raise
 
-    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+    async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
         """What is not durable is written behind: accepted at once if the revision is the latest that this process
         knows. A crash before the next commit forgets it."""
-        stored = Stored(entry, revision + 1)
+        stored = StoredEntry(entry, revision + 1)
         if durable:
             if not await self._write(lambda: self._swap(entry, revision)):
-                raise Conflict(entry.cmd_id)
+                raise LedgerConflict(entry.cmd_id)
             return stored
         known = await self.get(entry.cmd_id)
         if (known.revision if known else 0) != revision:
-            raise Conflict(entry.cmd_id)
+            raise LedgerConflict(entry.cmd_id)
         self._behind[entry.cmd_id] = stored
         self._write(lambda: self._swap_behind(stored)).add_done_callback(lambda done: self._landed(done, stored))
         return stored
 
-    def _swap(self, entry: Entry, revision: int) -> bool:
+    def _swap(self, entry: LedgerEntry, revision: int) -> bool:
         if (entry.cmd_id, revision) in self._lost:
             # The number is right by chance: it is that of the process which was faster.
             self._lost.discard((entry.cmd_id, revision))
@@ -105,40 +105,40 @@ class SqliteLedger:
             return bool(self._writer.execute(_CREATE, (entry.cmd_id, *row)).rowcount)
         return bool(self._writer.execute(_SWAP, (*row, entry.cmd_id, revision)).rowcount)
 
-    def _swap_behind(self, stored: Stored) -> bool:
+    def _swap_behind(self, stored: StoredEntry) -> bool:
         written = self._swap(stored.entry, stored.revision - 1)
         if not written and len(self._lost) < WRITES_QUEUED_MAX:
             self._lost.add((stored.entry.cmd_id, stored.revision))
         return written
 
-    def _landed(self, done: asyncio.Future[Any], stored: Stored) -> None:
+    def _landed(self, done: asyncio.Future[Any], stored: StoredEntry) -> None:
         if self._behind.get(stored.entry.cmd_id) is stored:
             del self._behind[stored.entry.cmd_id]
         if done.exception() is not None:
-            log.warning("an entry that was written behind is lost: %s", stored.entry.cmd_id)
+            log.warning("lost an entry of the write-behind queue: %s", stored.entry.cmd_id)
 
-    async def get(self, cmd_id: str) -> Stored | None:
+    async def get(self, cmd_id: str) -> StoredEntry | None:
         if (behind := self._behind.get(cmd_id)) is not None:
             return behind
         rows = self._read("SELECT revision, body FROM act_ledger WHERE cmd_id = ?", (cmd_id,))
-        return Stored(decode_entry(rows[0][1]), rows[0][0]) if rows else None
+        return StoredEntry(decode_entry(rows[0][1]), rows[0][0]) if rows else None
 
-    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+    async def scan(self, states: Collection[CommandState], limit: int = 1000) -> list[StoredEntry]:
         marks = ", ".join("?" * len(states))
         rows = self._read(
             f"SELECT revision, body FROM act_ledger WHERE (closed = 0 OR letter = 1) AND state IN ({marks})"  # noqa: S608
             " ORDER BY changed_ms, cmd_id LIMIT ?",
             (*states, min(limit, SCAN_MAX)),
         )
-        return [Stored(decode_entry(body), revision) for revision, body in rows]
+        return [StoredEntry(decode_entry(body), revision) for revision, body in rows]
 
-    async def last_done(self, limit: int = 1000) -> list[Stored]:
+    async def last_done(self, limit: int = 1000) -> list[StoredEntry]:
         rows = self._read(
             "SELECT revision, body FROM act_ledger WHERE closed = 1 AND letter = 0 AND state = ?"
             " ORDER BY changed_ms DESC LIMIT ?",
-            (State.DONE, min(limit, SCAN_MAX)),
+            (CommandState.DONE, min(limit, SCAN_MAX)),
         )
-        return [Stored(decode_entry(body), revision) for revision, body in rows]
+        return [StoredEntry(decode_entry(body), revision) for revision, body in rows]
 
     async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
         def run() -> int:
@@ -183,7 +183,7 @@ class SqliteLedger:
         write = _Write(run)
         if len(self._queue) >= WRITES_QUEUED_MAX:
             write.done.set_exception(
-                HarchError("E0775", "the ledger's disk cannot keep up", hint="try again", retry_after_s=2)
+                HarchError("E0775", "the ledger's disk is too slow", hint="try again", retry_after_s=2)
             )
             return write.done
         self._queue.append(write)

@@ -1,1 +1,1 @@
-"""How do messages get in and out fast? A small NATS client: pure protocol, and two thin transports around it."""
+"""How do messages get in and out fast? A small NATS client: a pure protocol, and a thin transport around it."""

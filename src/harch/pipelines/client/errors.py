@@ -36,10 +36,6 @@ class RequestTimeout(NatsError):
     """No answer in time. A user without permission sees the same, so look into the engine's violations too."""
 
 
-class SlowConsumer(NatsError):
-    """More arrived while we waited for something else than may be kept."""
-
-
 class TooLarge(NatsError):
     """The message is larger than the engine takes."""
 
@@ -58,5 +54,5 @@ def as_harch_error(error: NatsError, doing: str) -> HarchError:
     return HarchError(
         "E0701",
         f"{doing}: {str(error) or type(error).__name__}",
-        hint="the message engine's log has the line; a missing permission shows there as `Permissions Violation`",
+        hint="see the message engine's log; a missing permission appears there as `Permissions Violation`",
     )

@@ -1,5 +1,7 @@
 """Was it stored? Acknowledgements of JetStream, each matched to the one publish that it answers. No I/O."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Hashable
@@ -16,7 +18,7 @@ NO_RESPONDERS = 503
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Ack(Struct, frozen=True):
+class PublishAck(Struct, frozen=True):
     """Where a message was stored. `duplicate`: its id was there before, so nothing was stored again."""
 
     stream: str
@@ -26,10 +28,10 @@ class Ack(Struct, frozen=True):
 
 class Acked(Struct, Generic[Key], frozen=True):
     key: Key
-    ack: Ack
+    ack: PublishAck
 
 
-class Refused(Struct, Generic[Key], frozen=True):
+class PublishRefused(Struct, Generic[Key], frozen=True):
     key: Key
     error: NatsError
 
@@ -44,21 +46,44 @@ def publish_headers(*, msg_id: str = "", expected_last_subject_seq: int | None =
     return headers
 
 
-def read_ack(message: Message) -> Ack:
+def read_ack(message: Message) -> PublishAck:
     """The acknowledgement in an answer. Raises `JetStreamRefused`, or `NoResponders` if no stream takes the subject."""
     if message.status == NO_RESPONDERS:
-        raise NoResponders("no stream takes this subject")
+        raise NoResponders("no stream accepts this subject")
+    answer = read_answer(message)
+    stream, seq = answer.get("stream"), answer.get("seq")
+    if not isinstance(stream, str) or not isinstance(seq, int):
+        raise NatsError("the publish acknowledgement lacks stream and sequence")
+    return PublishAck(stream, seq, answer.get("duplicate") is True)
+
+
+class Delivery(Struct, frozen=True):
+    """Which message this is: its number in the stream, and in what the consumer has delivered."""
+
+    stream_seq: int
+    consumer_seq: int
+
+
+def delivery_of(message: Message) -> Delivery | None:
+    """From the subject that acknowledges it; None for a message that no consumer delivered."""
+    words = message.reply.split(".")
+    first = 5 if len(words) == 9 else 7 if len(words) in (11, 12) else 0
+    numbers = words[first : first + 2]
+    if not first or not all(word.isdigit() for word in numbers):
+        return None
+    return Delivery(int(numbers[0]), int(numbers[1]))
+
+
+def read_answer(message: Message) -> dict[str, Any]:
+    """The answer of JetStream's API. Raises `JetStreamRefused` with its code, or `NatsError`."""
     try:
         answer = msgspec.json.decode(message.payload, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NatsError("the answer to a publish is not JSON") from error
+        raise NatsError("the answer of JetStream is not JSON") from error
     failure = answer.get("error")
     if isinstance(failure, dict):
         raise JetStreamRefused(int(failure.get("err_code", 0)), str(failure.get("description", ""))[:200])
-    stream, seq = answer.get("stream"), answer.get("seq")
-    if not isinstance(stream, str) or not isinstance(seq, int):
-        raise NatsError("the answer to a publish names no stream and sequence")
-    return Ack(stream, seq, answer.get("duplicate") is True)
+    return answer
 
 
 class AckBook(Generic[Key]):
@@ -77,10 +102,10 @@ class AckBook(Generic[Key]):
 
     def sent(self, reply: str, key: Key, *, deadline_s: float) -> None:
         if self.is_full:
-            raise NatsError(f"{self._outstanding_max} publishes wait for their acknowledgement")
+            raise NatsError(f"{self._outstanding_max} publishes are awaiting acknowledgement")
         self._waiting[reply] = (key, deadline_s)
 
-    def received(self, message: Message) -> Acked[Key] | Refused[Key] | None:
+    def received(self, message: Message) -> Acked[Key] | PublishRefused[Key] | None:
         """What became of a publish; None for an answer that nobody waits for, such as one that came too late."""
         entry = self._waiting.pop(message.subject, None)
         if entry is None:
@@ -88,7 +113,7 @@ class AckBook(Generic[Key]):
         try:
             return Acked(entry[0], read_ack(message))
         except NatsError as error:
-            return Refused(entry[0], error)
+            return PublishRefused(entry[0], error)
 
     def overdue(self, now_s: float) -> list[Key]:
         """Takes out, and returns, all whose answer did not come in time: whether they were stored is not known."""

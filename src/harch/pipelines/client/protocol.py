@@ -1,19 +1,28 @@
-"""What did the message engine say? The NATS protocol as a pure state machine: bytes in, messages and events out.
+"""What did the message engine say, and what do we say to it?
 
-Bytes are received straight into one large buffer (`writable`, `wrote`), and payloads are views into it, so nothing is
-copied. A view is valid until the next call of `writable`; who wants to keep it copies it. Frames may arrive in pieces
-of any size. Bytes that are no NATS, and frames beyond the limits, raise `ProtocolError`, once and for good.
+The NATS protocol as a pure state machine: bytes in, messages and events out, commands as bytes.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
 
-from harch.pipelines.client.errors import ProtocolError
+from harch.pipelines.client.errors import NatsError, ProtocolError
+
+# What did the message engine say? The NATS protocol as a pure state machine: bytes in, messages and events out.
+#
+# Bytes are received straight into one large buffer (`writable`, `wrote`), and payloads are views into it, so nothing is
+# copied. A view is valid until the next call of `writable`; who wants to keep it copies it. Frames may arrive in pieces
+# of any size. Bytes that are no NATS, and frames beyond the limits, raise `ProtocolError`, once and for good.
+
 
 BUFFER_BYTES = 1 << 20  # at first; grows with the largest message that comes
 PAYLOAD_BYTES_MAX = 8 << 20  # as in the generated configuration of the engine
@@ -56,11 +65,11 @@ class Message(Struct, gc=False):
         return Message(self.subject, self.sid, self.reply, bytes(self.payload), bytes(self.header))
 
 
-class Ping(Struct, frozen=True):
+class ServerPing(Struct, frozen=True):
     """The engine wants to know whether we live; answer with PONG."""
 
 
-class Pong(Struct, frozen=True):
+class ServerPong(Struct, frozen=True):
     """The answer to our oldest unanswered PING: all that was sent before it has been processed."""
 
 
@@ -68,7 +77,7 @@ class Ok(Struct, frozen=True):
     """Only in verbose mode, which we do not use; harmless."""
 
 
-class Refusal(Struct, frozen=True):
+class ServerRefusal(Struct, frozen=True):
     """`-ERR`: the engine says no, and mostly hangs up afterwards."""
 
     text: str
@@ -113,8 +122,8 @@ class Info(Struct, frozen=True):
         return self.fields.get("ldm") is True
 
 
-Event = Message | Ping | Pong | Ok | Refusal | Info
-_PING, _PONG, _OK = Ping(), Pong(), Ok()
+Event = Message | ServerPing | ServerPong | Ok | ServerRefusal | Info
+_PING, _PONG, _OK = ServerPing(), ServerPong(), Ok()
 
 
 class Parser:
@@ -202,7 +211,7 @@ class Parser:
         if word == _HMSG and (count == 5 or count == 6):
             header_bytes = self._number(fields[-2], self._payload_bytes_max)
         elif word != _MSG or (count != 4 and count != 5):
-            self._fail("a message line of the wrong form")
+            self._fail("a malformed message line")
         total = self._number(fields[-1], self._payload_bytes_max)
         if header_bytes > total:
             self._fail("a header longer than its message")
@@ -212,7 +221,7 @@ class Parser:
             self._wanted = tail + 2 - start
             return None
         if self._buffer[tail] != 13 or self._buffer[tail + 1] != 10:
-            self._fail("a message that does not end where it says")
+            self._fail("a message of the wrong length")
         self._start, self._wanted = tail + 2, 0
         subject = self._subjects.get(fields[1]) or self._subject(fields[1])
         sid = self._sids.get(fields[2])
@@ -232,13 +241,13 @@ class Parser:
         if line.startswith(b"+OK"):
             return _OK
         if line.startswith(b"-ERR"):
-            return Refusal(line[4:].strip().strip(b"'").decode("utf-8", "replace"))
+            return ServerRefusal(line[4:].strip().strip(b"'").decode("utf-8", "replace"))
         if not line.startswith(b"INFO "):
             self._fail(f"an unknown operation {line[:16]!r}")
         try:
             return Info(msgspec.json.decode(line[5:], type=dict[str, Any]))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._fail("an INFO that is no JSON")
+            self._fail("an INFO that is not JSON")
 
     def _check_beginning(self, start: int) -> None:
         """Refuses nonsense at its first byte instead of waiting for a line that may never end."""
@@ -268,9 +277,88 @@ class Parser:
     def _number(self, raw: bytes, largest: int) -> int:
         number = int(raw) if raw.isdigit() and len(raw) <= 10 else -1
         if not 0 <= number <= largest:
-            self._fail(f"a number {raw[:16]!r} that is none, or above {largest}")
+            self._fail(f"a number {raw[:16]!r} that is invalid or above {largest}")
         return number
 
     def _fail(self, what: str) -> NoReturn:
         self._broken = f"the message engine sent {what}"
         raise ProtocolError(self._broken)
+
+
+# What do we say to the message engine? Every command as bytes, with subjects checked before they can break a line.
+
+
+CRLF = b"\r\n"
+PING, PONG = b"PING\r\n", b"PONG\r\n"
+HEADER_BYTES_MAX = 16 << 10
+# One search in place of a look at every character: replies are checked with each request.
+_UNSAFE, _UNSAFE_NAME, _LINE_END = re.compile(r"[\s\x00-\x1f\x7f]"), re.compile(r"[\r\n:]"), re.compile(r"[\r\n]")
+
+
+class InvalidSubject(NatsError):
+    """A subject that would be read as something else."""
+
+
+def checked_subject(subject: str, *, wildcards: bool = False) -> bytes:
+    """The subject, encoded. Raises `InvalidSubject` for blanks, line ends, empty words, and wildcards in a publish."""
+    words = subject.split(".")
+    raw = subject.encode()
+    if len(raw) > SUBJECT_BYTES_MAX or "" in words:
+        raise InvalidSubject(f"`{subject[:64]}` is not a subject: empty words, or too long")
+    if _UNSAFE.search(subject):
+        raise InvalidSubject("a subject must not hold blanks or control characters")
+    if not wildcards and ("*" in words or ">" in words):
+        raise InvalidSubject(f"`{subject[:64]}` has a wildcard; a message needs one subject")
+    if ">" in words[:-1]:
+        raise InvalidSubject(f"`{subject[:64]}`: `>` may only be the last word")
+    return raw
+
+
+@lru_cache(maxsize=4096)  # a worker publishes on few subjects, millions of times
+def subject_bytes(subject: str) -> bytes:
+    return checked_subject(subject)
+
+
+def publish_head(subject: str, payload_bytes: int, reply: str = "") -> bytes:
+    """What stands before the payload; `CRLF` comes after it."""
+    if reply:  # used once: not worth remembering
+        return b"PUB %b %b %d\r\n" % (subject_bytes(subject), checked_subject(reply), payload_bytes)
+    return b"PUB %b %d\r\n" % (subject_bytes(subject), payload_bytes)
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they travel. Line ends in a name or value would forge further headers, so they are refused."""
+    lines = [b"NATS/1.0\r\n"]
+    for name, value in headers.items():
+        if not name or _UNSAFE_NAME.search(name) or _LINE_END.search(value):
+            raise NatsError(f"header `{name[:32]}` contains a line break or a colon")
+        lines.append(f"{name}: {value}\r\n".encode())
+    lines.append(CRLF)
+    block = b"".join(lines)
+    if len(block) > HEADER_BYTES_MAX:
+        raise NatsError(f"headers of {len(block)} bytes; at most {HEADER_BYTES_MAX}")
+    return block
+
+
+def publish_head_with_headers(subject: str, block: bytes, payload_bytes: int, reply: str = "") -> bytes:
+    """The line and the headers; the payload and `CRLF` come after it."""
+    words = b"%b %b" % (subject_bytes(subject), checked_subject(reply)) if reply else subject_bytes(subject)
+    return b"HPUB %b %d %d\r\n%b" % (words, len(block), len(block) + payload_bytes, block)
+
+
+def head_of(subject: str, payload_bytes: int, reply: str, headers: Mapping[str, str] | None) -> bytes:
+    """Whichever of the two forms fits."""
+    if not headers:
+        return publish_head(subject, payload_bytes, reply)
+    return publish_head_with_headers(subject, header_block(headers), payload_bytes, reply)
+
+
+def subscribe(subject: str, sid: int, queue: str = "") -> bytes:
+    raw = checked_subject(subject, wildcards=True)
+    if queue:
+        return b"SUB %b %b %d\r\n" % (raw, subject_bytes(queue), sid)
+    return b"SUB %b %d\r\n" % (raw, sid)
+
+
+def unsubscribe(sid: int, after: int = 0) -> bytes:
+    return b"UNSUB %d %d\r\n" % (sid, after) if after else b"UNSUB %d\r\n" % sid

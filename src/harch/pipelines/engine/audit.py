@@ -4,6 +4,8 @@ Permissions keep strangers away from streams; this looks for what they, a mistak
 not wanted is a violation: unknown means no. Each has its actions (`pause`: deliver nothing more; `alert`: tell people).
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -12,21 +14,21 @@ from typing import Any
 from msgspec import Struct
 
 from harch.base.rejection import Rejection
-from harch.pipelines.engine.streams import ConsumerSpec, StreamSpec, Wanted, allowed_subject
-from harch.pipelines.engine.users import INBOX_ROOT, juris_root
-from harch.sovereignty.gates import Action, Violation
+from harch.pipelines.engine.layout import INBOX_ROOT, juris_root
+from harch.pipelines.engine.streams import ConsumerSpec, DesiredStreams, StreamSpec, allowed_subject
+from harch.sovereignty.gates import GateAction, Violation
 
 _MUST_NOT_BE = {
     "mirror": "is a copy of another stream",
-    "sources": "draws from other streams",
-    "republish": "publishes again what it keeps, elsewhere",
-    "subject_transform": "renames what it keeps",
-    "placement": "asks to be placed by tag or cluster, and tags can be changed",
+    "sources": "is fed by other streams",
+    "republish": "republishes its messages elsewhere",
+    "subject_transform": "renames its subjects",
+    "placement": "requests placement by tag or cluster, and tags can change",
 }
 COPIES = "copies"  # fewer of them than wanted; may be so for a moment
 UNANSWERED = "unanswered"  # marks a stream that is known by name only
 _MUST_HOLD = ("storage", "num_replicas", "deny_delete", "retention", "max_bytes", "discard")
-_PAUSE, _TELL = (Action.PAUSE, Action.ALERT), (Action.ALERT,)
+_PAUSE, _ALERT = (GateAction.PAUSE, GateAction.ALERT), (GateAction.ALERT,)
 
 
 class DomainPolicy(Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class DomainPolicy(Struct, frozen=True, kw_only=True):
     domain: str
     account: str
     servers: frozenset[str]
-    wanted: Wanted
+    wanted: DesiredStreams
 
 
 class ObservedConsumer(Struct, frozen=True, kw_only=True):
@@ -87,8 +89,8 @@ def audit_streams(policy: DomainPolicy, observed: Iterable[ObservedStream]) -> t
     for stream in observed:
         seen.add(stream.name)
         if not stream.answered:
-            silent = Rejection(stream.name, UNANSWERED, "does not tell where it is", "look at its servers")
-            violations.append(_violation(policy, stream.name, _TELL, [silent]))
+            silent = Rejection(stream.name, UNANSWERED, "does not report its location", "check its servers")
+            violations.append(_violation(policy, stream.name, _ALERT, [silent]))
             continue
         reasons = [
             *_location(policy, stream),
@@ -98,11 +100,11 @@ def audit_streams(policy: DomainPolicy, observed: Iterable[ObservedStream]) -> t
         ]
         if reasons:
             harmless = all(reason.rule in ("config", COPIES) for reason in reasons)  # of safety, not of place
-            violations.append(_violation(policy, stream.name, _TELL if harmless else _PAUSE, reasons))
+            violations.append(_violation(policy, stream.name, _ALERT if harmless else _PAUSE, reasons))
     for name in specs:
         if name not in seen:
-            missing = Rejection(name, "missing", "is wanted and not there", "apply the plan of streams again")
-            violations.append(_violation(policy, name, _TELL, [missing]))
+            missing = Rejection(name, "missing", "is missing", "apply the stream plan again")
+            violations.append(_violation(policy, name, _ALERT, [missing]))
     return tuple(violations)
 
 
@@ -112,12 +114,14 @@ def audit_disk(policy: DomainPolicy, kept: Iterable[tuple[str, str]]) -> tuple[V
     found = []
     for account, stream in kept:
         if account != policy.account:
-            detail, fix = f"rests under the account {account}, which keeps nothing here", "scrub the folder"
+            detail, fix = f"is stored under the account {account}, which has no streams here", "scrub the folder"
         elif stream not in names:
-            detail, fix = "rests on disk and is not wanted", "delete the stream, or scrub its folder"
+            detail, fix = "is on disk but not planned", "delete the stream, or scrub its folder"
         else:
             continue
-        found.append(_violation(policy, stream, (Action.SCRUB, Action.ALERT), [Rejection(stream, "disk", detail, fix)]))
+        found.append(
+            _violation(policy, stream, (GateAction.SCRUB, GateAction.ALERT), [Rejection(stream, "disk", detail, fix)])
+        )
     return tuple(found)
 
 
@@ -129,7 +133,7 @@ def _location(policy: DomainPolicy, stream: ObservedStream) -> list[Rejection]:
                 Rejection(
                     stream.name,
                     rule,
-                    f"is kept by {server}, which is no server of {policy.country}",
+                    f"is kept by {server}, which is not a server of {policy.country}",
                     f"move it to {', '.join(sorted(policy.servers))}, then scrub {server}",
                 )
             )
@@ -141,13 +145,13 @@ def _copies(stream: ObservedStream, spec: StreamSpec | None) -> list[Rejection]:
     if spec is None or spec.replicas == 1:
         return []
     found = [
-        Rejection(stream.name, COPIES, f"the copy at {name} is behind or away", "look at that server")
+        Rejection(stream.name, COPIES, f"the copy at {name} is behind or offline", "check that server")
         for name in stream.behind
     ]
     kept = len({name for name in (stream.leader, *stream.replicas) if name})
     if kept < spec.replicas:
-        what = f"{kept} servers have it where {spec.replicas} should"
-        found.append(Rejection(stream.name, COPIES, what, "are all servers up, with room for it?"))
+        what = f"{kept} servers have it instead of {spec.replicas}"
+        found.append(Rejection(stream.name, COPIES, what, "check that all servers are up and have room"))
     return found
 
 
@@ -164,7 +168,7 @@ def _flows(policy: DomainPolicy, stream: ObservedStream, spec: StreamSpec | None
         if not allowed_subject(subject, policy.country)
     ]
     if spec is None:
-        return [*found, Rejection(stream.name, "unknown", "nobody asked for this stream", "delete it")]
+        return [*found, Rejection(stream.name, "unknown", "not a planned stream", "delete it")]
     wider = sorted(set(subjects) - set(spec.subjects))
     if wider:
         found.append(Rejection(stream.name, "subject", f"also keeps {', '.join(wider)}", "apply the plan again"))
@@ -204,7 +208,9 @@ def may_pass(violation: Violation) -> bool:
     return all(reason.rule in (COPIES, UNANSWERED) for reason in violation.rejections)
 
 
-def _violation(policy: DomainPolicy, subject: str, actions: tuple[Action, ...], reasons: list[Rejection]) -> Violation:
+def _violation(
+    policy: DomainPolicy, subject: str, actions: tuple[GateAction, ...], reasons: list[Rejection]
+) -> Violation:
     return Violation(subject=subject, hub=policy.domain, actions=actions, rejections=tuple(dict.fromkeys(reasons)))
 
 

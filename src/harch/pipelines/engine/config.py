@@ -5,6 +5,8 @@ of their own that has no streams and into which only named aggregates are export
 mistake, or by the other side, still finds nothing else there.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,8 +16,17 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
-from harch.pipelines.engine.layout import BorderLink, Domain, Layout, Server, ServerTls, check_layout
-from harch.pipelines.engine.users import EngineUser, border_user, permission
+from harch.pipelines.engine.layout import (
+    BorderLink,
+    Domain,
+    EngineLayout,
+    EngineUser,
+    Server,
+    ServerTls,
+    border_user,
+    check_layout,
+    permission,
+)
 
 BORDER, SYSTEM = "BORDER", "SYS"
 PING_INTERVAL = "20s"
@@ -34,7 +45,7 @@ class EngineSecrets(Struct, frozen=True, kw_only=True):
         return f"EngineSecrets({len(self.link_seeds)} links)"
 
 
-def server_config(layout: Layout, server_name: str, secrets: EngineSecrets | None = None) -> str:
+def server_config(layout: EngineLayout, server_name: str, secrets: EngineSecrets | None = None) -> str:
     """The text of the file, to be kept at mode 0600. Raises E0704 if the layout is not safe."""
     check_layout(layout)
     known = secrets or EngineSecrets()
@@ -46,7 +57,7 @@ def server_config(layout: Layout, server_name: str, secrets: EngineSecrets | Non
     raise InvariantBroken("a server of the layout", server_name)
 
 
-def _config(layout: Layout, domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str, Any]:
+def _config(layout: EngineLayout, domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str, Any]:
     limits = layout.limits
     jetstream: dict[str, Any] = {
         "store_dir": server.store,
@@ -84,10 +95,10 @@ def _config(layout: Layout, domain: Domain, server: Server, secrets: EngineSecre
     return config
 
 
-def _accounts(layout: Layout, domain: Domain) -> dict[str, Any]:
+def _accounts(layout: EngineLayout, domain: Domain) -> dict[str, Any]:
     limits = layout.limits
     sends, receives = _crossing(layout, domain)
-    guests = [_user(_guest(link)) for link in layout.links if link.acceptor == domain.name]
+    peer_users = [_user(_peer_user(link)) for link in layout.links if link.acceptor == domain.name]
     room = {
         "max_mem": limits.memory_bytes_max,
         "max_file": limits.file_bytes_max,
@@ -102,7 +113,7 @@ def _accounts(layout: Layout, domain: Domain) -> dict[str, Any]:
             "imports": [{"stream": {"account": BORDER, "subject": subject}} for subject in receives],
         },
         BORDER: {  # no `jetstream`: nothing can be kept, mirrored or sourced on this side of a link
-            "users": guests,
+            "users": peer_users,
             "exports": [{"stream": subject, "accounts": [domain.account]} for subject in receives],
             "imports": [{"stream": {"account": domain.account, "subject": subject}} for subject in sends],
         },
@@ -110,7 +121,7 @@ def _accounts(layout: Layout, domain: Domain) -> dict[str, Any]:
     }
 
 
-def _crossing(layout: Layout, domain: Domain) -> tuple[list[str], list[str]]:
+def _crossing(layout: EngineLayout, domain: Domain) -> tuple[list[str], list[str]]:
     """What this domain sends over all its links, and what it receives."""
     sends: list[str] = []
     receives: list[str] = []
@@ -124,7 +135,7 @@ def _crossing(layout: Layout, domain: Domain) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(sends)), list(dict.fromkeys(receives))
 
 
-def _guest(link: BorderLink) -> EngineUser:
+def _peer_user(link: BorderLink) -> EngineUser:
     return border_user(
         f"border-{link.dialler}", link.public_key, sends=link.dialler_sends, receives=link.acceptor_sends
     )
@@ -155,7 +166,7 @@ def _cluster(domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str
     return cluster
 
 
-def _leaves(layout: Layout, domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str, Any]:
+def _leaves(layout: EngineLayout, domain: Domain, server: Server, secrets: EngineSecrets) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     if server.border_port:
         leaves |= {"listen": f"{server.host}:{server.border_port}", "no_advertise": True}

@@ -24,10 +24,10 @@ from harch.pipelines.client.errors import (
 )
 from harch.pipelines.client.options import TlsFiles
 from harch.pipelines.engine.audit import observe
-from harch.pipelines.engine.binary import VERSION_MIN
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
+from harch.pipelines.engine.layout import juris_root
+from harch.pipelines.engine.server import VERSION_MIN
 from harch.pipelines.engine.streams import StreamSpec
-from harch.pipelines.engine.users import juris_root
 
 PROBE = "harch-probe"
 PROBE_TIMEOUT_S = 1.0
@@ -36,7 +36,7 @@ _PROBE_BYTES = 1 << 20
 _NO_STREAM = 10059
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class EngineCluster(Struct, frozen=True, kw_only=True):
     """Where an engine is, and which of its servers stand in the country; no others may keep anything of ours."""
 
     servers: tuple[str, ...]
@@ -46,7 +46,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 
 async def check_cluster(
-    cluster: Cluster, controller: AioClient, worker: AioClient, *, country: str, replicas: int, clock: Clock
+    cluster: EngineCluster, controller: AioClient, worker: AioClient, *, country: str, replicas: int, clock: Clock
 ) -> tuple[Rejection, ...]:
     """What an engine fails to be or to refuse; empty if it may carry our streams. Leaves nothing behind."""
     found = what_is_wrong(cluster, controller.server_info)
@@ -56,7 +56,7 @@ async def check_cluster(
     try:
         await admin.call("INFO")
     except NatsError as error:
-        return (Rejection(cluster.domain, "controller", f"does not obey the controller: {error}", "check its account"),)
+        return (Rejection(cluster.domain, "controller", f"rejects the controller: {error}", "check its account"),)
     probes = (
         f"$JS.API.STREAM.CREATE.{PROBE}",
         "$JS.API.STREAM.NAMES",
@@ -64,12 +64,12 @@ async def check_cluster(
         f"{juris_root(country)}.others",
     )
     allowed = [what for what in probes if await _answers(worker, what)]
-    fix = "run it with accounts and permissions switched on"
+    fix = "enable accounts and permissions"
     found += [Rejection(cluster.domain, "permissions", f"lets a worker use `{what}`", fix) for what in allowed]
     return (*found, *await _check_copies(cluster, admin, country, replicas, clock))
 
 
-def what_is_wrong(cluster: Cluster, info: Mapping[str, Any]) -> list[Rejection]:
+def what_is_wrong(cluster: EngineCluster, info: Mapping[str, Any]) -> list[Rejection]:
     """With what a server says of itself when a client connects."""
     found = []
     words = str(info.get("version", "0.0")).split("-")[0].split(".")[:2]
@@ -77,19 +77,19 @@ def what_is_wrong(cluster: Cluster, info: Mapping[str, Any]) -> list[Rejection]:
     if version < VERSION_MIN:
         found.append(Rejection(cluster.domain, "version", f"is NATS {info.get('version')}", "run at least 2.15"))
     if not info.get("jetstream"):
-        found.append(Rejection(cluster.domain, "jetstream", "has no JetStream", "switch it on, also for the account"))
+        found.append(Rejection(cluster.domain, "jetstream", "has no JetStream", "enable it, also for the account"))
     elif info.get("domain") != cluster.domain:
         named = info.get("domain") or "none"
         fix = f"name it `{cluster.domain}`, or set `domain`"
         found.append(Rejection(cluster.domain, "domain", f"its JetStream domain is {named}", fix))
     if (name := info.get("server_name")) not in cluster.server_names:
-        fix = "name it if it stands in the country, else use other servers"
-        found.append(Rejection(cluster.domain, "servers", f"`{name}` answers, which is not in `server_names`", fix))
+        fix = "add it if it is in the country, else use other servers"
+        found.append(Rejection(cluster.domain, "servers", f"`{name}` responded, which is not in `server_names`", fix))
     return found
 
 
 async def _check_copies(
-    cluster: Cluster, admin: JetStreamAdmin, country: str, replicas: int, clock: Clock
+    cluster: EngineCluster, admin: JetStreamAdmin, country: str, replicas: int, clock: Clock
 ) -> list[Rejection]:
     """A stream as ours will be, made and looked at: on how many servers is it, and on which?"""
     probe = StreamSpec(
@@ -109,22 +109,24 @@ async def _check_copies(
             made = observe(await admin.call(f"STREAM.INFO.{PROBE}"))
     except JetStreamRefused as error:
         fix = f"have {replicas} servers with JetStream and room" if replicas > 1 else "give the account room"
-        return [Rejection(cluster.domain, "replicas", f"keeps no {replicas} copies: {error.description}", fix)]
+        return [Rejection(cluster.domain, "replicas", f"cannot keep {replicas} copies: {error.description}", fix)]
     except NatsError as error:
-        return [Rejection(cluster.domain, "replicas", f"makes no stream: {error}", "does its cluster have a leader?")]
+        return [
+            Rejection(
+                cluster.domain, "replicas", f"cannot create a stream: {error}", "check that its cluster has a leader"
+            )
+        ]
     finally:
         await _forget(admin)
     keepers = {name for name in (made.leader, *made.replicas) if name}
     strange = sorted(keepers - set(cluster.server_names))
     found = [
-        Rejection(
-            cluster.domain, "servers", f"puts streams on `{name}`, which is not in `server_names`", "leave it out"
-        )
+        Rejection(cluster.domain, "servers", f"puts streams on `{name}`, which is not in `server_names`", "remove it")
         for name in strange
     ]
     if replicas > 1 and len(keepers) < replicas:
-        detail = f"puts {len(keepers)} copies where {replicas} are wanted"
-        found.append(Rejection(cluster.domain, "replicas", detail, "are all of its servers up?"))
+        detail = f"puts {len(keepers)} copies instead of {replicas}"
+        found.append(Rejection(cluster.domain, "replicas", detail, "check that all its servers are up"))
     return found
 
 

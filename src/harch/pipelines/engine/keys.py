@@ -1,16 +1,28 @@
-"""Where do the keys of the engine's users live? One file of mode 0600 per user, made once and never shown."""
+"""Where do the keys of the engine's users live, and how does a user prove what it may do?
+
+One file of mode 0600 per user, or a token that the account has signed.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from harch.base.errors import HarchError
 from harch.base.seal import LINE
 from harch.pipelines.client.errors import NatsError
-from harch.pipelines.client.nkeys import new_user_seed, public_key
+from harch.pipelines.client.options import NkeyRole, new_user_seed, public_key, sign
+from harch.pipelines.engine.layout import EngineUser, permission
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,95}\Z")
 _SEED_CHARS_MAX = 200
@@ -33,7 +45,9 @@ class KeyFolder:
         try:
             public_key(text)
         except NatsError as error:
-            raise HarchError("E0704", f"{path} holds no key: {error}", hint="remove it; a new one is made") from error
+            raise HarchError(
+                "E0704", f"{path} holds no key: {error}", hint="remove it; a new one is generated"
+            ) from error
         return text.strip()
 
     def public_key(self, name: str) -> str:
@@ -54,7 +68,7 @@ class KeyFolder:
 
     def _path(self, name: str) -> Path:
         if not _NAME.match(name):
-            raise HarchError("E0704", f"`{name[:64]}` is not a name of a user", hint="use a-z, 0-9 and -")
+            raise HarchError("E0704", f"`{name[:64]}` is not a user name", hint="use a-z, 0-9 and -")
         return self._folder / f"{name}.key"
 
 
@@ -67,7 +81,7 @@ def read_secret(path: Path) -> str:
 
 
 def write_state(path: Path, content: bytes) -> None:
-    """The same for what HarchOS writes for itself, under a seal: `harch.base.sealed.read_sealed` reads it."""
+    """The same for what HarchOS writes for itself, under a seal: `harch.base.state_files.read_sealed` reads it."""
     write_secret(path, LINE.seal(content).decode())
 
 
@@ -81,3 +95,62 @@ def write_secret(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, path)
+
+
+# How does a user prove what it may do, where accounts sign that instead of listing it? A token, signed by the account.
+#
+# An engine that others run knows the account, and no users: HarchOS makes one per stage, with the same lists of what is
+# allowed that its own configuration has. The form is that of NATS (JWT with Ed25519 NKeys).
+
+
+LIFE = timedelta(days=7)
+_UNLIMITED = -1
+
+
+class AccountKey(Struct, frozen=True):
+    """The seed that signs users of one account: the account's own, or a signing key of it. Never shown."""
+
+    seed: str
+    account: str  # the public key of the account, `A…`
+
+    def __repr__(self) -> str:
+        return f"AccountKey({self.account})"
+
+
+def user_token(key: AccountKey, user: EngineUser, *, now: datetime, life: timedelta | None = LIFE) -> str:
+    """What this user shows. Without `life` it holds for good: only for one that never leaves the memory."""
+    claims: dict[str, Any] = {
+        "sub": user.public_key,
+        "name": user.name,
+        "iss": public_key(key.seed, NkeyRole.ACCOUNT),
+        "iat": int(now.timestamp()),
+        "nats": {
+            "type": "user",
+            "version": 2,
+            "pub": permission(user.publish),
+            "sub": permission(user.subscribe),
+            "subs": _UNLIMITED,
+            "data": _UNLIMITED,
+            "payload": _UNLIMITED,
+            "allowed_connection_types": list(user.connection_types),
+        },
+    }
+    if claims["iss"] != key.account:
+        claims["nats"]["issuer_account"] = key.account
+    if life is not None:
+        claims["exp"] = int((now + life).timestamp())
+    return signed(claims, key.seed, NkeyRole.ACCOUNT)
+
+
+def signed(claims: Mapping[str, Any], seed: str, role: NkeyRole) -> str:
+    """The token of these claims."""
+    named = {
+        **claims,
+        "jti": base64.b32encode(hashlib.sha256(msgspec.json.encode(claims)).digest()).decode().strip("="),
+    }
+    text = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(named)}"
+    return f"{text}.{sign(seed, text, role)}"
+
+
+def _part(value: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(value)).rstrip(b"=").decode()

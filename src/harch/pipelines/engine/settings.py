@@ -14,12 +14,10 @@ from msgspec import Meta, Struct
 
 from harch.base.errors import HarchError, Problems
 from harch.pipelines.client.errors import NatsError
-from harch.pipelines.client.nkeys import Role, is_public_key, public_key
-from harch.pipelines.client.options import TlsFiles, parse_address
-from harch.pipelines.engine.external import Cluster
-from harch.pipelines.engine.keys import read_secret
+from harch.pipelines.client.options import NkeyRole, TlsFiles, is_public_key, parse_address, public_key
+from harch.pipelines.engine.external import EngineCluster
+from harch.pipelines.engine.keys import AccountKey, read_secret
 from harch.pipelines.engine.layout import LOOPBACK
-from harch.pipelines.engine.user_tokens import AccountKey
 
 FILE_BYTES_MAX = 256 * 1024
 HINT = "docs/pipelines/engine-settings.md shows every key"
@@ -59,13 +57,13 @@ class ExternalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return None
         return TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key, server_name=self.server_name)
 
-    def cluster(self, country: str, *, synced: bool) -> Cluster | None:
+    def cluster(self, country: str, *, synced: bool) -> EngineCluster | None:
         """The one for features and state, or the one that syncs; None if that one is not named."""
         found = self.synced if synced else self
         if found is None:
             return None
         name = f"{country.lower()}-{SYNCED}" if synced else country.lower()
-        return Cluster(
+        return EngineCluster(
             servers=found.servers, server_names=found.server_names, domain=found.domain or name, tls=self.tls
         )
 
@@ -75,11 +73,11 @@ class ExternalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         hint = "write the account's signing seed (SA…) into it, chmod 600"
         try:
             seed = read_secret(path)
-            public_key(seed, Role.ACCOUNT)
+            public_key(seed, NkeyRole.ACCOUNT)
         except OSError as error:
             raise HarchError("E0745", f"{path} cannot be read: {error.strerror}", hint=hint) from error
         except NatsError:
-            raise HarchError("E0745", f"{path} holds no key of an account", hint=hint) from None
+            raise HarchError("E0745", f"{path} is not an account key", hint=hint) from None
         return AccountKey(seed, self.account)
 
 
@@ -140,13 +138,13 @@ def _check(settings: EngineSettings, problems: Problems) -> None:
             problems.add("replicas", f"{settings.replicas} copies on {settings.servers} server(s); write `servers = 3`")
         return
     if settings.servers != 1 or settings.stores:
-        problems.add("servers", "are those of the hub's own engine, and [external] names another one")
-    if not is_public_key(external.account, Role.ACCOUNT):
+        problems.add("servers", "applies to the hub's own engine, but [external] names another one")
+    if not is_public_key(external.account, NkeyRole.ACCOUNT):
         problems.add("external.account", "is not the public key of an account; it begins with A and has 56 characters")
     if not external.account_key_file:
         problems.add("external.account_key_file", "is empty; name the file of the seed that signs users")
     if external.certificate and not (external.key and external.ca):
-        problems.add("external.certificate", "needs `key` and `ca` beside it")
+        problems.add("external.certificate", "also needs `key` and `ca`")
     tables: list[tuple[str, ExternalSettings | SyncedSettings]] = [("external", external)]
     if external.synced is not None:
         tables.append(("external.synced", external.synced))
@@ -166,4 +164,4 @@ def _check_servers(where: str, urls: tuple[str, ...], problems: Problems, *, has
         if address.tls and not has_ca:
             problems.add("external.ca", f"`{url}` uses TLS; name the authority to trust")
         if not address.tls and address.host not in LOOPBACK:
-            problems.add(f"{where}.servers[{index}]", f"`{url}` leaves the machine without TLS; write tls://…")
+            problems.add(f"{where}.servers[{index}]", f"`{url}` is not local and has no TLS; write tls://…")

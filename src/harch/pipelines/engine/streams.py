@@ -1,5 +1,7 @@
 """Which streams, consumers and buckets should there be? Declared as values, and compared with what there is. No I/O."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from harch.base.rejection import Rejection
-from harch.pipelines.engine.layout import Limits
-from harch.pipelines.engine.users import export_root, juris_root
+from harch.pipelines.engine.layout import ServerLimits, export_root, juris_root
 
 NS = 1_000_000_000
 ADVISORY_SUBJECTS = ("$JS.EVENT.ADVISORY.>",)
@@ -90,21 +91,21 @@ class ConsumerSpec(Struct, frozen=True, kw_only=True):
         }
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class DesiredStreams(Struct, frozen=True, kw_only=True):
     """All that should be in one domain."""
 
     streams: tuple[StreamSpec, ...] = ()
     consumers: tuple[ConsumerSpec, ...] = ()
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ExistingStreams(Struct, frozen=True, kw_only=True):
     """All that is there, as JetStream tells it, with every field: streams by name, consumers by (stream, name)."""
 
     streams: Mapping[str, Mapping[str, Any]] = {}
     consumers: Mapping[tuple[str, str], Mapping[str, Any]] = {}
 
 
-class Verb(StrEnum):
+class StreamVerb(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
@@ -113,7 +114,7 @@ class Verb(StrEnum):
 class StreamChange(Struct, frozen=True, kw_only=True):
     """One step. `fields` are those that differ, for people to read before they agree."""
 
-    verb: Verb
+    verb: StreamVerb
     stream: str
     consumer: str = ""
     config: Mapping[str, Any] = {}
@@ -158,7 +159,7 @@ def advisory_stream(country: str, *, max_bytes: int = 16 << 20, max_age_s: float
     )
 
 
-def plan_streams(wanted: Wanted, found: Found, *, remove: Iterable[str] = ()) -> StreamPlan:
+def plan_streams(wanted: DesiredStreams, found: ExistingStreams, *, remove: Iterable[str] = ()) -> StreamPlan:
     """Creates what is missing, updates what differs, deletes only what is named. Streams come before consumers."""
     changes: list[StreamChange] = []
     refusals: list[Rejection] = []
@@ -166,7 +167,7 @@ def plan_streams(wanted: Wanted, found: Found, *, remove: Iterable[str] = ()) ->
         config = spec.wire()
         there = found.streams.get(spec.name)
         if there is None:
-            changes.append(StreamChange(verb=Verb.CREATE, stream=spec.name, config=config))
+            changes.append(StreamChange(verb=StreamVerb.CREATE, stream=spec.name, config=config))
             continue
         differing = _differing(config, there)
         fixed = [name for name in ("storage", "retention") if name in differing]
@@ -176,11 +177,11 @@ def plan_streams(wanted: Wanted, found: Found, *, remove: Iterable[str] = ()) ->
                     spec.name,
                     "fixed",
                     f"`{fixed[0]}` is {there.get(fixed[0])} and cannot become {config[fixed[0]]}",
-                    "make a stream of another name and replay into it",
+                    "create a stream with another name and replay into it",
                 )
             )
         elif differing:
-            changes.append(StreamChange(verb=Verb.UPDATE, stream=spec.name, config=config, fields=differing))
+            changes.append(StreamChange(verb=StreamVerb.UPDATE, stream=spec.name, config=config, fields=differing))
     for consumer in wanted.consumers:
         settings = consumer.wire()
         known = found.consumers.get((consumer.stream, consumer.name))
@@ -188,7 +189,7 @@ def plan_streams(wanted: Wanted, found: Found, *, remove: Iterable[str] = ()) ->
         if known is None or fields:
             changes.append(
                 StreamChange(
-                    verb=Verb.CREATE if known is None else Verb.UPDATE,
+                    verb=StreamVerb.CREATE if known is None else StreamVerb.UPDATE,
                     stream=consumer.stream,
                     consumer=consumer.name,
                     config=settings,
@@ -196,13 +197,15 @@ def plan_streams(wanted: Wanted, found: Found, *, remove: Iterable[str] = ()) ->
                 )
             )
     removed = [name for name in dict.fromkeys(remove) if name in found.streams]
-    changes += [StreamChange(verb=Verb.DELETE, stream=name) for name in removed]
+    changes += [StreamChange(verb=StreamVerb.DELETE, stream=name) for name in removed]
     named = {spec.name for spec in wanted.streams}
     unknown = tuple(sorted(name for name in found.streams if name not in named and name not in removed))
     return StreamPlan(changes=tuple(changes), refusals=tuple(refusals), unknown=unknown)
 
 
-def check_streams(wanted: Wanted, limits: Limits, *, servers: int, synced: bool = False) -> tuple[Rejection, ...]:
+def check_streams(
+    wanted: DesiredStreams, limits: ServerLimits, *, servers: int, synced: bool = False
+) -> tuple[Rejection, ...]:
     """Everything that the engine would refuse, or accept and regret, before it is asked."""
     found: list[Rejection] = []
     taken: dict[str, str] = {}
@@ -225,7 +228,7 @@ def check_streams(wanted: Wanted, limits: Limits, *, servers: int, synced: bool 
                 )
             )
     found += [
-        Rejection(consumer.name, "stream", f"reads the stream `{consumer.stream}`, which is not wanted")
+        Rejection(consumer.name, "stream", f"reads the stream `{consumer.stream}`, which is not planned")
         for consumer in wanted.consumers
         if consumer.stream not in names
     ]
@@ -238,7 +241,7 @@ def allowed_subject(subject: str, country: str) -> bool:
     return subject.startswith(own)
 
 
-def _check_stream(spec: StreamSpec, limits: Limits, servers: int, synced: bool) -> list[Rejection]:
+def _check_stream(spec: StreamSpec, limits: ServerLimits, servers: int, synced: bool) -> list[Rejection]:
     found = []
     limit = limits.file_bytes_max if spec.storage is Storage.FILE else limits.memory_bytes_max
     if not 0 < spec.max_bytes <= limit:

@@ -4,6 +4,8 @@ One value, so that no crash can separate them: whoever starts from it skips what
 cells in use are saved. What is read back is checked like any input: it is loaded whole or not at all (E0741).
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import hashlib
@@ -15,7 +17,7 @@ from msgspec import Struct
 from harch.base.errors import HarchError
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.sense.sources import SavedSource
-from harch.pipelines.wire.checksum import Buffer, crc32c
+from harch.pipelines.wire.header import Buffer, crc32c
 
 FORMAT = 1
 VALUE_BYTES_MAX = 8 << 20  # what the store takes as one value
@@ -54,7 +56,7 @@ class SavedForecast(Struct, frozen=True, kw_only=True):
     sum: bytes
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True):
+class SenseCheckpoint(Struct, frozen=True, kw_only=True):
     """The state of one partition. Arrays are their bytes, little-endian."""
 
     pipeline: str
@@ -81,7 +83,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
         return next((one.seq for one in self.sources if one.source == source), 0)
 
 
-def encode_checkpoint(checkpoint: Checkpoint, *, compress: bool = False) -> bytes:
+def encode_checkpoint(checkpoint: SenseCheckpoint, *, compress: bool = False) -> bytes:
     """The value to store. Pure, and fine to run in a thread beside the stage."""
     body = msgspec.msgpack.encode(checkpoint)
     if compress:
@@ -89,22 +91,22 @@ def encode_checkpoint(checkpoint: Checkpoint, *, compress: bool = False) -> byte
     return b"".join((_MAGIC, bytes((FORMAT, compress)), crc32c(body).to_bytes(4, "little"), body))
 
 
-def decode_checkpoint(value: Buffer) -> Checkpoint:
+def decode_checkpoint(value: Buffer) -> SenseCheckpoint:
     """The checkpoint, or E0741."""
     view = bytes(value)
     if len(view) < _HEAD_BYTES or view[:4] != _MAGIC:
-        raise unusable("this is not a checkpoint")
+        raise unusable("not a checkpoint")
     if view[4] != FORMAT or view[5] > 1:
-        raise unusable(f"format {view[4]} is not known; this program reads {FORMAT}")
+        raise unusable(f"format {view[4]} is unknown; this release reads {FORMAT}")
     body = view[_HEAD_BYTES:]
     if crc32c(body) != int.from_bytes(view[6:_HEAD_BYTES], "little"):
         raise unusable("the checksum does not match")
     try:
         if view[5]:
             body = _decompressed(body)
-        return msgspec.msgpack.decode(body, type=Checkpoint)
+        return msgspec.msgpack.decode(body, type=SenseCheckpoint)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise unusable(f"it cannot be read: {error}") from error
+        raise unusable(f"cannot be read: {error}") from error
 
 
 def meaning_of(settings: SenseSettings) -> Meaning:
@@ -144,10 +146,10 @@ def _decompressed(body: bytes) -> bytes:
     try:
         size = library.frame_content_size(body)
         if not 0 <= size <= STATE_BYTES_MAX:
-            raise unusable(f"it claims {size} bytes of state; at most {STATE_BYTES_MAX}")
+            raise unusable(f"claims {size} bytes of state; at most {STATE_BYTES_MAX}")
         opened: bytes = library.ZstdDecompressor().decompress(body, max_output_size=STATE_BYTES_MAX)
     except library.ZstdError as error:
-        raise unusable(f"it cannot be decompressed: {error}") from error
+        raise unusable(f"cannot be decompressed: {error}") from error
     return opened
 
 

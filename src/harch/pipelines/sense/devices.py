@@ -1,5 +1,7 @@
 """Which number has this device? A bounded table of ids that only grows, so that a number never changes its meaning."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

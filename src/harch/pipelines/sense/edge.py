@@ -1,24 +1,65 @@
-"""How do rows become batches? At the rim, where a row gets its source, its sequence number, its mask and its watermark.
+"""How do rows become batches?
 
-`prepare` changes nothing, so that what finds no room can be refused and sent again; `commit` makes it so. A batch holds
-events that are near to each other in time, so that windows need not be open further than they are.
+At the rim, where a row gets its source, its sequence number, its mask and its watermark, and where an event that came
+before is left out.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from harch.pipelines.sense.event_ids import RecentIds
 from harch.pipelines.sense.quarantine import Quarantine, Quarantined
 from harch.pipelines.sense.settings import NS_PER_S, SenseSettings
-from harch.pipelines.wire.columns import Columns, encode_columns
+from harch.pipelines.wire.columns import Columns, EventSchema, encode_columns
 from harch.pipelines.wire.header import BatchHeader, Flags, pack_batch
-from harch.pipelines.wire.rows import Rows
-from harch.pipelines.wire.schema import EventSchema
+from harch.pipelines.wire.rows import ParsedRows
+
+# Did this very event come before? The newest ids of a source, as 64-bit hashes within a limit.
+#
+# For senders that repeat themselves, such as MQTT with QoS 1 or a client after a time-out. It remembers as far back as
+# its limit reaches and as long as the process lives; the sequence numbers of batches do the rest.
+
+
+class RecentIds:
+    """At most `kept_max` ids; the oldest goes first."""
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._seen: dict[bytes, None] = {}
+
+    def fresh(self, ids: Sequence[str]) -> NDArray[np.bool_]:
+        """True for ids that are neither remembered nor named before in the same list. Remembers nothing."""
+        found, here = np.ones(len(ids), np.bool_), set()
+        for place, name in enumerate(ids):
+            key = _hash_of(name)
+            found[place] = key not in self._seen and key not in here
+            here.add(key)
+        return found
+
+    def remember(self, ids: Iterable[str]) -> None:
+        for name in ids:
+            self._seen[_hash_of(name)] = None
+        while len(self._seen) > self._kept_max:
+            del self._seen[next(iter(self._seen))]
+
+
+def _hash_of(name: str) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+# How do rows become batches? At the rim, where a row gets its source, its sequence number, its mask and its watermark.
+#
+# `prepare` changes nothing, so that what finds no room can be refused and sent again; `commit` makes it so. A batch
+# holds
+# events that are near to each other in time, so that windows need not be open further than they are.
+
 
 BATCH_EVENTS_MAX = 65_536
 BATCHES_PER_CALL_MAX = 4096
@@ -31,7 +72,7 @@ class Permit(Struct, frozen=True):
     policy_version: int
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedBatches(Struct, frozen=True, kw_only=True):
     """Batches that could be sent, and what was left out. Good until the next `commit` of its edge."""
 
     messages: tuple[bytes, ...]
@@ -45,7 +86,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return sum(len(message) for message in self.messages)
 
 
-class Edge:
+class EdgeBatcher:
     """One source. `seq` is the last number that was used before, where a source goes on after a restart."""
 
     def __init__(
@@ -62,13 +103,13 @@ class Edge:
         self._newest_ns = 0
         self._recent = RecentIds(settings.limits.event_ids_kept) if settings.limits.event_ids_kept else None
 
-    def prepare(self, rows: Rows, now_ns: int) -> Prepared:
+    def prepare(self, rows: ParsedRows, now_ns: int) -> PreparedBatches:
         """The batches of these rows, in the order of their times."""
-        aside = [(Quarantined(row.reason, row.detail, self.source, 0, row.shown, now_ns), 1) for row in rows.rejected]
+        aside = [(Quarantined(row.reason, row.detail, self.source, 0, row.excerpt, now_ns), 1) for row in rows.rejected]
         for reason, count in rows.rejected_by_reason.items():
-            told = sum(row.reason == reason for row in rows.rejected)
-            if count > told:
-                aside.append((Quarantined(reason, "and more", self.source, 0, "", now_ns), count - told))
+            listed = sum(row.reason == reason for row in rows.rejected)
+            if count > listed:
+                aside.append((Quarantined(reason, "and more", self.source, 0, "", now_ns), count - listed))
         usable = np.ones(rows.n, np.bool_)
         if self._recent is not None and rows.event_ids:
             usable = self._recent.fresh(rows.event_ids)
@@ -84,9 +125,9 @@ class Edge:
             self._leave_out(aside, "time_span", too_far, rows, now_ns)
         newest_ns = int(rows.times_ns[picks[sent - 1]]) if sent else 0
         ids = tuple(rows.event_ids[place] for place in picks[:sent]) if rows.event_ids else ()
-        return Prepared(messages=messages, events=sent, newest_ns=newest_ns, event_ids=ids, aside=tuple(aside))
+        return PreparedBatches(messages=messages, events=sent, newest_ns=newest_ns, event_ids=ids, aside=tuple(aside))
 
-    def commit(self, prepared: Prepared, quarantine: Quarantine) -> None:
+    def commit(self, prepared: PreparedBatches, quarantine: Quarantine) -> None:
         """The batches are on their way: counts, numbers and ids move on."""
         self.seq += len(prepared.messages)
         self._newest_ns = max(self._newest_ns, prepared.newest_ns)
@@ -102,7 +143,7 @@ class Edge:
         flags = Flags.WATERMARK_ONLY | (Flags.END if is_end else Flags(0))
         return pack_batch(self._header(0, self.seq, mark_ns, mark_ns, 0, flags))
 
-    def _batches(self, rows: Rows, picks: NDArray[np.int64]) -> tuple[tuple[bytes, ...], int]:
+    def _batches(self, rows: ParsedRows, picks: NDArray[np.int64]) -> tuple[tuple[bytes, ...], int]:
         messages: list[bytes] = []
         start, newest_ns = 0, self._newest_ns
         while start < len(picks) and len(messages) < BATCHES_PER_CALL_MAX:
@@ -140,7 +181,7 @@ class Edge:
         aside: list[tuple[Quarantined, int]],
         reason: str,
         which: NDArray[np.bool_],
-        rows: Rows,
+        rows: ParsedRows,
         now_ns: int,
     ) -> None:
         if count := int(which.sum()):

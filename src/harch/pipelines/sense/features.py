@@ -1,9 +1,10 @@
-"""What does THINK get? One row per device (or device and metric) of a window that is over: statistics as a matrix.
+"""What does THINK get?
 
-The key `(pipeline, partition, window_end_ns)` names a batch of features for good: when it is computed again after a
-restart it has the same key and the same number. Features travel as batches like events do; their value columns are the
-names of the features.
+One row per device (or device and metric) of a window that is over: statistics and the Holt trend of a rolling history
+as a matrix.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -13,13 +14,85 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from harch.base.errors import InvariantBroken
 from harch.pipelines.sense.devices import EnrichmentTable
-from harch.pipelines.sense.forecast import FEATURES as FORECAST_FEATURES
-from harch.pipelines.sense.kernels import COUNT, LAST, MAX, MIN, SHIFT, SQUARES, SUM
-from harch.pipelines.sense.settings import SenseSettings
-from harch.pipelines.wire.columns import Columns, encode_columns
-from harch.pipelines.wire.header import BatchHeader, Flags, Lane, pack_batch
-from harch.pipelines.wire.schema import Column, EventSchema
+from harch.pipelines.sense.kernels import COUNT, LAST, MAX, MIN, SHIFT, SQUARES, SUM, holt
+from harch.pipelines.sense.settings import ForecastSettings, SenseSettings
+from harch.pipelines.wire.columns import Columns, EventSchema, SchemaColumn, encode_columns
+from harch.pipelines.wire.header import BatchHeader, BatchLane, Flags, pack_batch
+
+# Where is a value going? A rolling history of means per key, by default of four hours, and a Holt trend through it.
+#
+# Holt's method keeps a level and a trend, both by exponential weights. It is computed anew from the history each time
+# that a step is complete, so that what is older than the span is forgotten for good; in between the last answer stands.
+# It knows no seasons: over an hour it serves as a warning, not as a plan. Means are kept in 32 bits, half the
+# checkpoint.
+
+
+FEATURES = ("level", "trend_per_s", "forecast")
+_NOT_STARTED = -1
+
+
+class TrendForecast:
+    """Histories of all keys of one partition."""
+
+    def __init__(self, settings: ForecastSettings, keys: int, pane_ns: int) -> None:
+        self._settings = settings
+        self._panes_per_step = settings.step_ns // pane_ns
+        self.history: NDArray[np.float32] = np.full((settings.steps, keys), np.nan, np.float32)
+        self.step = _NOT_STARTED  # the one that is being filled
+        self.filled = 0
+        self.count: Matrix = np.zeros(keys)
+        self.sum: Matrix = np.zeros(keys)
+        self._trend: Matrix = np.full((keys, 3), np.nan)
+
+    def pane_closed(self, pane: int, cells: Matrix) -> None:
+        """Adds a pane that takes no more events; completes the step before it."""
+        step = pane // self._panes_per_step
+        if self.step == _NOT_STARTED:
+            self.step = step
+        if step > self.step:
+            self._complete(step)
+        self.count += cells[:, COUNT]
+        self.sum += cells[:, SUM]
+
+    def columns(self) -> Matrix:
+        """Level, trend per second, and the value expected at the horizon; NaN until two steps have values."""
+        settings = self._settings
+        answer = np.full((len(self._trend), len(FEATURES)), np.nan)
+        known = self._trend[:, 2] >= 2
+        level, trend_per_s = self._trend[known, 0], self._trend[known, 1] / settings.step_s
+        answer[known] = np.column_stack((level, trend_per_s, level + trend_per_s * settings.horizon_s))
+        return answer
+
+    def refresh(self) -> None:
+        """Computes the trends from the history; also needed after a history was restored."""
+        size = self._settings.steps
+        oldest = (self.step - self.filled) % size if self.filled else 0
+        weights = self._settings.level_weight, self._settings.trend_weight
+        if holt(self.history, oldest, self.filled, *weights, self._trend) < 0:
+            raise InvariantBroken("a history has as many keys as its windows", self.history.shape)
+
+    def _complete(self, next_step: int) -> None:
+        size = self._settings.steps
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self.history[self.step % size] = np.where(self.count > 0, self.sum / self.count, np.nan)
+        for empty in range(self.step + 1, min(next_step, self.step + 1 + size)):
+            self.history[empty % size] = np.nan
+        self.filled = min(size, self.filled + next_step - self.step)
+        self.step = next_step
+        self.count[:] = 0.0
+        self.sum[:] = 0.0
+        self.refresh()
+
+
+# What does THINK get? One row per device (or device and metric) of a window that is over: statistics as a matrix.
+#
+# The key `(pipeline, partition, window_end_ns)` names a batch of features for good: when it is computed again after a
+# restart it has the same key and the same number. Features travel as batches like events do; their value columns are
+# the
+# names of the features.
+
 
 Matrix = NDArray[np.float64]
 
@@ -86,11 +159,11 @@ def feature_schema(settings: SenseSettings) -> EventSchema:
     return EventSchema(
         name="features",
         columns=(
-            Column(name="ts", type="u64", role="time"),
-            Column(name="device", type="u32", role="device"),
-            Column(name="metric", type="u16", role="metric"),
-            Column(name="flag", type="u16", role="flag"),
-            *(Column(name=name, type="f64", role="value") for name in names),
+            SchemaColumn(name="ts", type="u64", role="time"),
+            SchemaColumn(name="device", type="u32", role="device"),
+            SchemaColumn(name="metric", type="u16", role="metric"),
+            SchemaColumn(name="flag", type="u16", role="flag"),
+            *(SchemaColumn(name=name, type="f64", role="value") for name in names),
         ),
     )
 
@@ -101,7 +174,7 @@ def rule_names(settings: SenseSettings) -> tuple[str, ...]:
 
 
 def encode_features(
-    batch: FeatureBatch, schema: EventSchema, *, source: int, lane: Lane = Lane.HOT, is_end: bool = False
+    batch: FeatureBatch, schema: EventSchema, *, source: int, lane: BatchLane = BatchLane.HOT, is_end: bool = False
 ) -> bytes:
     """The message that carries them to THINK. Its watermark is the end of the window."""
     n = len(batch.device)
@@ -125,7 +198,7 @@ def encode_features(
 
 def _cell_names(settings: SenseSettings) -> list[str]:
     """`metric.value.statistic`, without the parts that there is only one of."""
-    own = (*settings.statistics, *(FORECAST_FEATURES if settings.forecast else ()))
+    own = (*settings.statistics, *(FEATURES if settings.forecast else ()))
     metrics = settings.metrics if settings.rows_per == "device" and len(settings.metrics) > 1 else ("",)
     values = settings.aggregated if len(settings.aggregated) > 1 else ("",)
     return [

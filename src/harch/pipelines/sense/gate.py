@@ -6,6 +6,8 @@ A batch may be stricter than its pipeline and never looser: the pipeline's own m
 What is not known has no bit, and no bit means no. Hubs beyond the 64th have none: streams do not reach them.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from enum import Enum
@@ -48,22 +50,22 @@ def stream_mask(rules: Rules, tag: Tag | None, source_hub: str) -> int:
     return compiled.reach[start] & compiled.process & compiled.rest & MASK_ALL
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     ADMIT = "admit"
     HOLD = "hold"
     DROP = "drop"
 
 
 class GateAnswer(Struct, frozen=True):
-    verdict: Verdict
+    verdict: BatchVerdict
     reason: str = ""
     detail: str = ""
 
 
-_ADMIT = GateAnswer(Verdict.ADMIT)
+_ADMIT = GateAnswer(BatchVerdict.ADMIT)
 
 
-class Gate:
+class ResidencyGate:
     """Decides for one hub. Tables arrive with `learn`; the newest one is the numbering of what goes out."""
 
     def __init__(self, hub: str, table: PolicyTable) -> None:
@@ -85,15 +87,17 @@ class Gate:
         if table is not None and mask >> table.bits.get(self._hub, MASK_BITS) & 1:
             return _ADMIT
         if not header.juris_mask:
-            return GateAnswer(Verdict.DROP, "no_jurisdiction", "its mask names no hub at all")
+            return GateAnswer(BatchVerdict.DROP, "no_jurisdiction", "its mask names no hub")
         if table is None:
             return GateAnswer(
-                Verdict.HOLD, "policy_unknown", f"policy version {header.policy_version} is not known here"
+                BatchVerdict.HOLD, "policy_unknown", f"policy version {header.policy_version} is not known here"
             )
         if not mask & table.all_hubs:  # also where the ceiling leaves nothing of it
-            return GateAnswer(Verdict.DROP, "no_compliant_hub", f"no hub of policy version {table.version} may have it")
+            return GateAnswer(
+                BatchVerdict.DROP, "no_compliant_hub", f"no hub of policy version {table.version} may have it"
+            )
         hubs = ", ".join(hub for hub, bit in table.bits.items() if mask >> bit & 1)
-        return GateAnswer(Verdict.DROP, "not_here", f"`{self._hub}` may not have it; {hubs} may")
+        return GateAnswer(BatchVerdict.DROP, "not_here", f"`{self._hub}` may not receive it; {hubs} may")
 
     def in_current_numbering(self, mask: int, version: int) -> int:
         """The same hubs by the bits of the newest table, below its ceiling; those that it no longer knows are gone."""

@@ -7,6 +7,8 @@ this one file, because the stored machine code is renewed only when the file of 
 A cell is one cache line of eight float64: see `CELL`. A count of zero means that nothing else in it is meant.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from importlib.util import find_spec

@@ -14,23 +14,21 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from harch.base.clock import Clock
-from harch.pipelines.sense.checkpoint import Checkpoint, encode_checkpoint
+from harch.pipelines.sense.accounting import Disposition, SenseOutcome, SideBatch, StageAlert
+from harch.pipelines.sense.checkpoint import SenseCheckpoint, encode_checkpoint
 from harch.pipelines.sense.features import FeatureBatch
+from harch.pipelines.sense.flow_control import Credit, Receiving
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.inputs import Input
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.outcome import Disposition, Outcome, SideBatch, StageAlert
-from harch.pipelines.sense.receiving import Receiving
 from harch.pipelines.sense.settings import NS_PER_S
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.wire.checksum import Buffer
-from harch.pipelines.wire.credit import Credit
-from harch.pipelines.wire.header import BatchHeader, unpack_header
+from harch.pipelines.wire.header import BatchHeader, Buffer, unpack_header
 
 TICK_S = 0.025
 
 
-class Turn(Struct, kw_only=True):
+class RunnerTurn(Struct, kw_only=True):
     """What came of some messages and of the time that has passed."""
 
     features: list[FeatureBatch] = field(default_factory=list)
@@ -39,7 +37,7 @@ class Turn(Struct, kw_only=True):
     fetch_versions: set[int] = field(default_factory=set)
     credits: list[Credit] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SenseOutcome) -> None:
         self.features += outcome.features
         self.aside += outcome.aside
         self.alerts += outcome.alerts
@@ -66,9 +64,9 @@ class Outputs(Protocol):
 
 def turn(
     stage: SenseStage, messages: Sequence[Buffer], *, now_ns: int, now_s: float, receiving: Receiving | None = None
-) -> Turn:
+) -> RunnerTurn:
     """Some messages, and the time. Does not wait for anything."""
-    found = Turn()
+    found = RunnerTurn()
     for message in messages:
         outcome = stage.take(message, now_ns=now_ns, now_s=now_s)
         found.add(outcome)
@@ -123,7 +121,7 @@ class SenseRunner:
         except TimeoutError:
             return []
 
-    async def _do(self, found: Turn) -> None:
+    async def _do(self, found: RunnerTurn) -> None:
         if found.features:
             await self._outputs.features(found.features)
         if found.aside:
@@ -134,13 +132,13 @@ class SenseRunner:
             await self._outputs.credits(found.credits)
         for version in sorted(found.fetch_versions):
             if (table := await self._outputs.policy(version)) is not None:
-                decided = Turn()
+                decided = RunnerTurn()
                 now_ns, now_s = self._now()
                 for outcome in self._stage.learn_policy(table, now_ns=now_ns, now_s=now_s):
                     decided.add(outcome)
                 await self._do(decided)
 
-    async def _store(self, checkpoint: Checkpoint) -> None:
+    async def _store(self, checkpoint: SenseCheckpoint) -> None:
         compress = self._stage.settings.checkpoint.compress
         await self._outputs.store(await asyncio.to_thread(encode_checkpoint, checkpoint, compress=compress))
         if self._receiving is not None:
@@ -150,7 +148,7 @@ class SenseRunner:
         return round(self._clock.now().timestamp() * NS_PER_S), self._clock.monotonic_s()
 
 
-def _count(receiving: Receiving, message: Buffer, outcome: Outcome, now_s: float) -> None:
+def _count(receiving: Receiving, message: Buffer, outcome: SenseOutcome, now_s: float) -> None:
     if outcome.disposition is Disposition.DAMAGED:
         return  # its source is not to be believed; the hole that it leaves will be seen
     header = unpack_header(message)

@@ -6,10 +6,71 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from harch.pipelines.sense.source_settings import Name, Seconds, Source
+from harch.pipelines.wire.columns import COMPACT, SHIPPED, EventSchema, schema_problems
+from harch.pipelines.wire.header import PRIORITY_MAX
 from harch.pipelines.wire.rows import RowFormat
-from harch.pipelines.wire.schema import COMPACT, SHIPPED, EventSchema, schema_problems
 from harch.pipelines.wire.subject import PARTITIONS_MAX
+
+Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
+# The secret whose value senders show; absent: the hub makes a key, which `harch pipeline key` prints.
+SecretName = Annotated[str, Meta(max_length=128)]
+Seconds = Annotated[float, Meta(ge=0, le=30 * 86_400)]
+
+
+class _Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    name: Name
+    disorder_s: Seconds = 0.0  # how much older than its newest an event of this source may be
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = 3
+
+
+class HttpSource(_Source, frozen=True, kw_only=True, tag="http"):
+    """POST of JSON, NDJSON, Arrow or ready-made batches, on loopback, by whoever shows the source's key."""
+
+    key_secret: SecretName = ""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    body_bytes_max: Annotated[int, Meta(ge=1024, le=64 << 20)] = 8 << 20
+    rows: RowFormat = RowFormat()
+
+
+class MqttSource(_Source, frozen=True, kw_only=True, tag="mqtt"):
+    """Topics of a broker. `{device}` and `{metric}` in a topic stand for one level each."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=253)]
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 1883
+    tls: bool = False
+    topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=64)]
+    qos: Literal[0, 1] = 1
+    username: str = ""
+    password_secret: str = ""  # the name of a secret; never the password
+    rows: RowFormat = RowFormat()
+
+
+class NatsSource(_Source, frozen=True, kw_only=True, tag="nats"):
+    """Ready-made batches on a subject of the pipeline's own jurisdiction."""
+
+    subject: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class FileSource(_Source, frozen=True, kw_only=True, tag="file"):
+    """A CSV or NDJSON file, again. `speed` 1 replays in its own time, 60 a minute per second, 0 as fast as it can."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    format: Literal["csv", "ndjson"] = "csv"
+    speed: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    rows: RowFormat = RowFormat()
+
+
+class TcpSource(_Source, frozen=True, kw_only=True, tag="tcp"):
+    """Ready-made batches over a socket of loopback, behind the source's key: the fast lane without a broker."""
+
+    key_secret: SecretName = ""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    connections_max: Annotated[int, Meta(ge=1, le=4096)] = 64
+
+
+Listening = HttpSource | TcpSource
+Source = HttpSource | MqttSource | NatsSource | FileSource | TcpSource
+
 
 NS_PER_S = 1_000_000_000
 CELL_BYTES = 64  # one cache line per window slot, device, metric and value
@@ -163,7 +224,7 @@ def sense_problems(settings: SenseSettings) -> list[SettingProblem]:
     found: list[SettingProblem] = []
     if isinstance(settings.schema, str) and settings.schema not in SHIPPED:
         hint = f"use {' or '.join(f'`{name}`' for name in SHIPPED)}, or write the columns here"
-        found.append(SettingProblem("schema", f"`{settings.schema}` is not a shipped schema", hint))
+        found.append(SettingProblem("schema", f"`{settings.schema}` is not a built-in schema", hint))
         return found
     schema = settings.event_schema
     found += [SettingProblem(f"schema.{where}", what) for where, what in schema_problems(schema).found]
@@ -176,7 +237,7 @@ def sense_problems(settings: SenseSettings) -> list[SettingProblem]:
             found.append(SettingProblem(f"aggregate[{index}]", f"`{name}` is not a value column", hint))
     for path in ("metrics", "aggregate", "statistics", "devices"):
         if len(set(getattr(settings, path))) != len(getattr(settings, path)):
-            found.append(SettingProblem(path, "the same name stands there twice"))
+            found.append(SettingProblem(path, "duplicate name"))
     names = [source.name for source in settings.sources]
     if len(set(names)) != len(names):
         found.append(SettingProblem("sources", "two sources have the same name"))
@@ -225,7 +286,7 @@ def _window_problems(settings: SenseSettings) -> list[SettingProblem]:
         message = f"{windows.future_s:g} is more than skew_s: one fast clock would make all others late"
         found.append(SettingProblem("windows.future_s", message, f"at most {windows.skew_s:g}, or a larger skew_s"))
     if windows.slots > PANES_MAX:
-        message = f"{windows.slots} panes are needed at one time; at most {PANES_MAX}"
+        message = f"{windows.slots} panes are needed at once; at most {PANES_MAX}"
         found.append(SettingProblem("windows", message, "a longer slide, or less lateness and skew"))
     if (forecast := settings.forecast) is None:
         return found
@@ -243,7 +304,7 @@ def _source_problems(settings: SenseSettings) -> list[SettingProblem]:
     values = {column.name for column in settings.event_schema.values}
     for index, source in enumerate(settings.sources):
         if source.disorder_s > settings.windows.lateness_s + settings.windows.skew_s:
-            message = f"{source.disorder_s:g} s is more than windows wait (lateness_s + skew_s)"
+            message = f"{source.disorder_s:g} s is longer than windows wait (lateness_s + skew_s)"
             found.append(SettingProblem(f"sources[{index}].disorder_s", message, "raise windows.lateness_s"))
         rows = getattr(source, "rows", None)
         named = rows.values if isinstance(rows, RowFormat) else {}

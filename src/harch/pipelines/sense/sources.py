@@ -6,6 +6,8 @@ silent for too long, has ended, comes in further behind than `skew_ns`, or is le
 back. It never goes backwards.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -16,7 +18,7 @@ from msgspec import Struct
 from harch.pipelines.wire.header import BatchHeader
 
 
-class Admission(Enum):
+class BatchAdmission(Enum):
     NEXT = "next"
     DUPLICATE = "duplicate"
     HOLE = "hole"  # something before it is missing
@@ -56,17 +58,17 @@ class SourceBook:
         self._least_ns = 0  # of the live sources, when they were last counted
         self._is_stale = False  # somebody came, ended or came back since then
 
-    def admit(self, header: BatchHeader, first_seq: int) -> Admission:
+    def admit(self, header: BatchHeader, first_seq: int) -> BatchAdmission:
         """Is it the next of its source? `first_seq` is its own number, or the first one of a gap."""
         mark = self._marks.get(header.source)
         if mark is None and len(self._marks) >= self._sources_max and not self._forget_one():
-            return Admission.TOO_MANY_SOURCES
+            return BatchAdmission.TOO_MANY_SOURCES
         done = mark.seq if mark else 0
         if header.is_watermark_only:
-            return Admission.NEXT if header.seq <= done else Admission.HOLE
+            return BatchAdmission.NEXT if header.seq <= done else BatchAdmission.HOLE
         if header.seq <= done:
-            return Admission.DUPLICATE
-        return Admission.NEXT if first_seq <= done + 1 else Admission.HOLE
+            return BatchAdmission.DUPLICATE
+        return BatchAdmission.NEXT if first_seq <= done + 1 else BatchAdmission.HOLE
 
     def seq_of(self, source: int) -> int:
         mark = self._marks.get(source)
@@ -120,7 +122,7 @@ class SourceBook:
             mark.seen_s += deaf_s
             mark.moved_s += deaf_s
 
-    def leave_behind(self, needed_ns: int, now_s: float, *, patience_s: float) -> None:
+    def leave_behind(self, needed_ns: int, now_s: float, *, stall_limit_s: float) -> None:
         """Sources that are not as far as `needed_ns`, and did not move for so long, no longer hold the others back.
 
         One of them counts again when it is within the skew. If none is left that holds back, that is how far we are.
@@ -129,7 +131,7 @@ class SourceBook:
             mark for mark in self._marks.values() if mark.watermark_ns < needed_ns and self._is_counted(mark, now_s)
         ]
         for mark in holding:
-            if now_s - mark.moved_s >= patience_s:
+            if now_s - mark.moved_s >= stall_limit_s:
                 mark.is_left_behind = self._is_stale = True
         if all(mark.is_left_behind for mark in holding) and now_s >= self._counts_from_s:
             self._watermark_ns = max(self._watermark_ns, needed_ns)

@@ -1,5 +1,7 @@
 """What does a stage remember? Windows, histories, sources and masks of one partition; how they are saved and loaded."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import hashlib
@@ -9,18 +11,18 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from harch.pipelines.sense.carrying import carried, carry_problems
-from harch.pipelines.sense.checkpoint import Checkpoint, SavedForecast, fingerprint_of, meaning_of, unusable
+from harch.pipelines.sense.checkpoint import SavedForecast, SenseCheckpoint, fingerprint_of, meaning_of, unusable
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.forecast import Forecast
-from harch.pipelines.sense.gate import MASK_ALL, Gate
+from harch.pipelines.sense.features import TrendForecast
+from harch.pipelines.sense.gate import MASK_ALL, ResidencyGate
 from harch.pipelines.sense.kernels import CELL_WIDTH, COUNT
 from harch.pipelines.sense.settings import NS_PER_S, SenseSettings
 from harch.pipelines.sense.sources import SourceBook
-from harch.pipelines.sense.windows import Windows
+from harch.pipelines.sense.state_migration import carried, carry_problems
+from harch.pipelines.sense.windows import WindowState
 
 
-class StageName(Struct, frozen=True):
+class StageIdentity(Struct, frozen=True):
     pipeline: str
     partition: int
 
@@ -34,12 +36,14 @@ class StageName(Struct, frozen=True):
 class StageState:
     """Everything that a checkpoint holds."""
 
-    def __init__(self, name: StageName, settings: SenseSettings, devices: DeviceTable) -> None:
+    def __init__(self, name: StageIdentity, settings: SenseSettings, devices: DeviceTable) -> None:
         self.name = name
         self._settings = settings
         self.devices = devices
-        self.windows = Windows(settings)
-        self.forecast = Forecast(settings.forecast, settings.keys, self.windows.pane_ns) if settings.forecast else None
+        self.windows = WindowState(settings)
+        self.forecast = (
+            TrendForecast(settings.forecast, settings.keys, self.windows.pane_ns) if settings.forecast else None
+        )
         self.sources = SourceBook(
             sources_max=settings.limits.sources_max,
             idle_s=settings.source_idle_s,
@@ -72,7 +76,7 @@ class StageState:
         oldest = newest_pane - self._settings.windows.panes_per_window + 1
         self.pane_masks[oldest % len(self.pane_masks)] = MASK_ALL
 
-    def renumber(self, gate: Gate, old_version: int) -> None:
+    def renumber(self, gate: ResidencyGate, old_version: int) -> None:
         """The table of hubs has changed: the same hubs by their new bits. Panes without events keep permitting all."""
         masks = [*self.pane_masks, self.history_mask]
         masks = [mask if mask == MASK_ALL else gate.in_current_numbering(mask, old_version) for mask in masks]
@@ -80,11 +84,11 @@ class StageState:
 
     def save(
         self, *, watermark_ns: int, policy_version: int, counters: dict[str, int], quarantine: dict[str, int]
-    ) -> Checkpoint:
+    ) -> SenseCheckpoint:
         """A copy, so that the stage may go on while it is encoded and stored."""
         flat = self.windows.cells.reshape(-1, CELL_WIDTH)
         places = np.flatnonzero(flat[:, COUNT])
-        return Checkpoint(
+        return SenseCheckpoint(
             pipeline=self.name.pipeline,
             partition=self.name.partition,
             fingerprint=fingerprint_of(self._settings),
@@ -105,13 +109,13 @@ class StageState:
             meaning=meaning_of(self._settings),
         )
 
-    def load(self, saved: Checkpoint, now_s: float) -> None:
+    def load(self, saved: SenseCheckpoint, now_s: float) -> None:
         """Fills a new state. E0741 if the checkpoint is not of this stage, these settings or these devices."""
         if (saved.pipeline, saved.partition) != (self.name.pipeline, self.name.partition):
-            raise unusable(f"it belongs to `{saved.pipeline}`, partition {saved.partition}")
+            raise unusable(f"belongs to `{saved.pipeline}`, partition {saved.partition}")
         saved = self._under_our_settings(saved)
         if _hash_of(self.devices.ids[: saved.devices]) != saved.devices_hash:
-            raise unusable(f"its {saved.devices} devices are not the first ones of the table")
+            raise unusable(f"its {saved.devices} devices are not the first of the table")
         flat = self.windows.cells.reshape(-1, CELL_WIDTH)
         places = _array(saved.cell_places, "<i8", None)
         cells = _array(saved.cells, "<f8", len(places) * CELL_WIDTH).reshape(-1, CELL_WIDTH)
@@ -124,15 +128,15 @@ class StageState:
         self.next_seq = saved.next_seq
         self._load_forecast(saved.forecast)
 
-    def _under_our_settings(self, saved: Checkpoint) -> Checkpoint:
+    def _under_our_settings(self, saved: SenseCheckpoint) -> SenseCheckpoint:
         """The checkpoint itself, or carried over from other settings."""
         if saved.fingerprint == fingerprint_of(self._settings):
             return saved
         old, new = saved.meaning, meaning_of(self._settings)
         if old is None:
-            raise unusable("events, devices, metrics, windows or forecast of the pipeline have changed since")
+            raise unusable("events, devices, metrics, windows or forecast of the pipeline have changed")
         if problems := carry_problems(old, new):
-            raise unusable(f"it was saved under other settings: {'; '.join(problems)}")
+            raise unusable(f"saved with different settings: {'; '.join(problems)}")
         places = _array(saved.cell_places, "<i8", None)
         _array(saved.cells, "<f8", len(places) * CELL_WIDTH)
         if not _within(places, old.slots * old.keys) or len(saved.pane_masks) != old.slots:
@@ -173,7 +177,7 @@ def _hash_of(ids: tuple[str, ...]) -> str:
 
 def _array(data: bytes, dtype: str, size: int | None) -> NDArray[Any]:
     if len(data) % np.dtype(dtype).itemsize:
-        raise unusable("an array is cut")
+        raise unusable("an array is truncated")
     found = np.frombuffer(data, dtype)
     if size is not None and len(found) != size:
         raise unusable(f"an array has {len(found)} entries in place of {size}")

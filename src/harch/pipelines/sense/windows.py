@@ -5,6 +5,8 @@ the watermark has passed its end by the lateness; then its newest pane takes no 
 belongs to later windows too. So an event is either in all its windows or in none, and then it is told as late.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from typing import Any
@@ -48,7 +50,7 @@ class _Scratch:
         self.aside, self.reasons = np.zeros(events, np.int32), np.zeros(events, np.uint8)
 
 
-class Windows:
+class WindowState:
     """The state of all windows of one partition."""
 
     def __init__(self, settings: SenseSettings) -> None:

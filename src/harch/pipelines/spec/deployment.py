@@ -1,22 +1,24 @@
-"""What has to be where for this pipeline to run? A plan from its specification and the proof of its residency. No I/O.
+"""What has to be where for this pipeline, and for all pipelines of a country, to run?
 
-A pipeline lives in one country: between countries the message engine carries exports only. Inside it, stages share one
-hub if they may, because a hop to another costs more than all stages together.
+A plan from specification and residency proof; shares in, domains out. No I/O.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 from msgspec import Struct, structs
 
+from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
-from harch.pipelines.engine.streams import Wanted
-from harch.pipelines.engine.users import StageGrant, juris_root
-from harch.pipelines.sense.source_settings import NatsSource
+from harch.pipelines.engine.layout import Domain, Server, StageGrant, controller_user, juris_root, stage_user
+from harch.pipelines.engine.streams import DesiredStreams, advisory_stream
+from harch.pipelines.sense.settings import NatsSource
 from harch.pipelines.spec.residency import ResidencyProof
-from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.spec.settings import Durability, PipelineSpec, PipelineStageName
 from harch.pipelines.workers.deployment import (
     LaneSizes,
     act_grants,
@@ -26,11 +28,17 @@ from harch.pipelines.workers.deployment import (
     main_streams,
     merged,
 )
-from harch.pipelines.workers.names import names_of
-from harch.pipelines.workers.route import Route
-from harch.sovereignty.routes import quickest_way
+from harch.pipelines.workers.names import StageRoute, names_of
+from harch.sovereignty.geography import Terrain
+from harch.sovereignty.rules import quickest_way
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Terrain
+
+# What has to be where for this pipeline to run? A plan from its specification and the proof of its residency. No I/O.
+#
+# A pipeline lives in one country: between countries the message engine carries exports only. Inside it, stages share
+# one
+# hub if they may, because a hop to another costs more than all stages together.
+
 
 NEVER_MS = 1e9
 DEVICES = "devices"  # the user that devices and gateways publish events with, where a source is a subject
@@ -40,7 +48,7 @@ READERS = "readers"  # the user that listens to the results of a pipeline withou
 class StagePlacement(Struct, frozen=True, kw_only=True):
     """One stage at one hub. `partitions[i]` are those of worker number i; together they are all, each once."""
 
-    stage: StageName
+    stage: PipelineStageName
     hub: str
     workers: int
     partitions: tuple[tuple[int, ...], ...]
@@ -53,7 +61,7 @@ class DomainShare(Struct, frozen=True, kw_only=True):
 
     domain: str
     synced: bool
-    wanted: Wanted
+    wanted: DesiredStreams
     grants: tuple[StageGrant, ...]
 
 
@@ -121,7 +129,7 @@ def _foreign_inputs(spec: PipelineSpec, country: str) -> tuple[Rejection, ...]:
 
 def _choose_hubs(
     spec: PipelineSpec, proof: ResidencyProof, terrain: Terrain, scores: Mapping[str, float]
-) -> tuple[dict[StageName, str], float] | Rejection:
+) -> tuple[dict[PipelineStageName, str], float] | Rejection:
     """The shortest way through the stages that stays in one country; then the best score; then the names."""
     best: dict[str, tuple[float, float, tuple[str, ...]]] = {
         hub: (0.0, -scores.get(hub, 0.0), (hub,)) for hub in proof.hubs[spec.stages[0]]
@@ -143,7 +151,7 @@ def _choose_hubs(
             spec.name,
             "country",
             "its stages may only run in different countries, and streams do not leave theirs",
-            "let one country process all of it, or make two pipelines and export an aggregate",
+            "process all of it in one country, or use two pipelines and export an aggregate",
         )
     return dict(zip(spec.stages, shortest[2], strict=True)), shortest[0]
 
@@ -158,7 +166,9 @@ def _rtt_ms(proof: ResidencyProof, terrain: Terrain, one: str, other: str) -> fl
     return NEVER_MS if way is None else sum(passage.rtt_ms for passage in way)
 
 
-def _placement(spec: PipelineSpec, stage: StageName, hub: str, shares: tuple[DomainShare, ...]) -> StagePlacement:
+def _placement(
+    spec: PipelineSpec, stage: PipelineStageName, hub: str, shares: tuple[DomainShare, ...]
+) -> StagePlacement:
     workers = spec.scaling.of(stage).workers_min
     grants = [grant for share in shares for grant in share.grants if grant.stage == stage.value]
     return StagePlacement(
@@ -171,9 +181,11 @@ def _placement(spec: PipelineSpec, stage: StageName, hub: str, shares: tuple[Dom
     )
 
 
-def route_of(spec: PipelineSpec) -> Route:
+def route_of(spec: PipelineSpec) -> StageRoute:
     thinks = spec.think is not None
-    return Route(thinks=thinks, acts=spec.act is not None, is_hot=thinks and spec.durability.think is Lane.HOT)
+    return StageRoute(
+        thinks=thinks, acts=spec.act is not None, is_hot=thinks and spec.durability.think is Durability.HOT
+    )
 
 
 def lane_sizes(spec: PipelineSpec) -> LaneSizes:
@@ -217,13 +229,13 @@ def _domains(spec: PipelineSpec, country: str) -> tuple[DomainShare, ...]:
     if not route.acts:
         return (DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),)
     act, act_users = act_streams(names, sizes, replicas=copies), act_grants(names, route)
-    if spec.durability.act is Lane.SYNCED:
+    if spec.durability.act is Durability.SYNCED:
         return (
             DomainShare(domain=names.country, synced=False, wanted=main, grants=grants),
             DomainShare(domain=f"{names.country}-act", synced=True, wanted=act, grants=act_users),
         )
     act = act_streams(names, sizes, replicas=copies, shares_server=True)
-    both = Wanted(streams=(*main.streams, *act.streams), consumers=(*main.consumers, *act.consumers))
+    both = DesiredStreams(streams=(*main.streams, *act.streams), consumers=(*main.consumers, *act.consumers))
     return (DomainShare(domain=names.country, synced=False, wanted=both, grants=merged(grants, act_users)),)
 
 
@@ -245,3 +257,43 @@ def _with_edges(spec: PipelineSpec, country: str, grants: tuple[StageGrant, ...]
         results = (names_of(country, spec.name).results("*"),)
         found.append(StageGrant(country=country, pipeline=spec.name, stage=READERS, listens=results))
     return tuple(found)
+
+
+# What does the message engine of a country need for all its pipelines together? Shares in, domains out. No I/O.
+
+
+PublicKeys = Callable[[str], str]  # the name of a user to its public key
+
+
+def controller_name(country: str) -> str:
+    """The name that the controller's key is kept under; each country has a controller of its own."""
+    return f"{country.lower()}-harch"
+
+
+def assemble_domain(
+    name: str, country: str, servers: tuple[Server, ...], deployments: Iterable[Deployment], public_key: PublicKeys
+) -> tuple[Domain, DesiredStreams]:
+    """The domain with the users of every pipeline in it, and all streams that should be there."""
+    shares = _shares(name, country, deployments)
+    grants = [grant for share in shares for grant in share.grants]
+    users = (
+        controller_user(country, public_key(controller_name(country))),
+        *(stage_user(grant, public_key(grant.user_name)) for grant in grants),
+    )
+    wanted = DesiredStreams(
+        streams=(*(stream for share in shares for stream in share.wanted.streams), advisory_stream(country)),
+        consumers=tuple(consumer for share in shares for consumer in share.wanted.consumers),
+    )
+    synced = any(share.synced for share in shares)
+    return Domain(country=country, name=name, servers=servers, users=users, synced=synced), wanted
+
+
+def _shares(name: str, country: str, deployments: Iterable[Deployment]) -> list[DomainShare]:
+    shares = []
+    for deployment in deployments:
+        for share in deployment.domains:
+            if share.domain == name:
+                if deployment.country != country:
+                    raise InvariantBroken("a pipeline's domain stands in its country", deployment.pipeline, country)
+                shares.append(share)
+    return shares

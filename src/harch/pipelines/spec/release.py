@@ -4,6 +4,8 @@ The statement stands in the pipeline file, beside the export. It is about this e
 data and the tag of the aggregate; another tag, or another name, takes another statement.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,8 +18,7 @@ from harch.pipelines.spec.file import data_tag
 from harch.pipelines.spec.settings import ExportSettings, PipelineSpec
 from harch.sovereignty.declassification import Declassification, verify
 from harch.sovereignty.jurisdictions import Jurisdictions
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import DataKind, DataObject, Tag, loosens
+from harch.sovereignty.tags import DataKind, DataObject, Tag, loosens, parse_tag
 
 
 def export_tag(spec: PipelineSpec, export: ExportSettings, jurisdictions: Jurisdictions) -> Tag:
@@ -72,5 +73,5 @@ def _same(old: PipelineSpec, new: PipelineSpec, export: ExportSettings) -> bool:
 
 def _not_valid(name: str, why: str) -> HarchError:
     return HarchError(
-        "E0909", f"the declassification of {name} does not hold: {why}", hint="sign it anew: `harch pipeline sign`"
+        "E0909", f"the declassification of {name} is not valid: {why}", hint="sign it again: `harch pipeline sign`"
     )

@@ -1,9 +1,9 @@
-"""May the data of this pipeline flow as it would? Every edge proved, or every reason why not. No I/O, no clock.
+"""May the data of this pipeline flow as it would, between the countries in which its sinks and sources stand?
 
-An edge is any way that data takes: from a source into SENSE, between stages, into a checkpoint, a ledger or the dead
-letters, to a sink, over a border. Stages keep what they process, so they run only where the data may be processed and
-may rest. A hub from which no further way leads is no place for a stage either.
+Every edge proved, or every reason why not. No I/O, no clock.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -13,22 +13,79 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from harch.base.hosts import NamedHost
+from harch.base.hosts import NamedHost, address_of
 from harch.base.rejection import Rejection, rejected
-from harch.pipelines.sense.source_settings import MqttSource
+from harch.pipelines.sense.settings import MqttSource
 from harch.pipelines.spec.file import data_tag
-from harch.pipelines.spec.places import PipelineHosts, place_of
-from harch.pipelines.spec.settings import PipelineSpec, StageName
+from harch.pipelines.spec.settings import PipelineSpec, PipelineStageName
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.crossings import PipelineEdge, check_edge
-from harch.sovereignty.jurisdictions import Jurisdictions
-from harch.sovereignty.places import HOME
+from harch.sovereignty.gates import PipelineEdge, check_edge
+from harch.sovereignty.jurisdictions import HOME, Jurisdictions, Places
 from harch.sovereignty.rules import explain_process, explain_rest
-from harch.sovereignty.tag_input import parse_tag
-from harch.sovereignty.tags import Tag, loosens, meet
+from harch.sovereignty.tags import Tag, loosens, meet, parse_tag
+
+DECLARE = "docs/reference/tags.md#places"
+
+
+class PipelineHosts(Struct, frozen=True, kw_only=True):
+    """Every host that a pipeline would connect to, by the name of its sink or source; those that only listen or read
+    files are not in here."""
+
+    sinks: Mapping[str, tuple[NamedHost, ...]]
+    sources: Mapping[str, tuple[NamedHost, ...]]
+
+
+def place_of(
+    subject: str, hosts: tuple[NamedHost, ...], declared: str, places: Places, home: str | None
+) -> str | tuple[Rejection, ...]:
+    """The country of all hosts, `HOME` for the hub's own machine, or why it cannot be told. `said`: the country that
+    the file claims, if it does; `home`: that of the hub."""
+    refused: list[Rejection] = []
+    found: dict[str, None] = {}
+    for one in hosts:
+        address_text = "its address" if one.hidden else f"`{one.host}`"
+        country = None if one.problem else places.of_host(one.host)
+        if one.problem:
+            refused.append(Rejection(subject, "address", f"`{one.field}` {one.problem}", "correct the address"))
+        elif country is None:
+            detail = f"`{one.field}`: the location of {address_text} is not declared by an operator of the hub"
+            refused.append(Rejection(subject, "place", detail, _declare(one, declared or home)))
+        else:
+            found[country] = None
+    if refused:
+        return tuple(refused)
+    if len(found) > 1:
+        detail = f"its addresses are in {', '.join(_country_text(one) for one in found)}"
+        return (Rejection(subject, "place", detail, "split it by country"),)
+    country = next(iter(found), HOME)
+    if declared and declared != (country or home):
+        detail = f"the file declares {declared}, but its address is {_country_text(country)}"
+        return (Rejection(subject, "country", detail, "remove `country`, or correct the address"),)
+    return country
+
+
+def _declare(one: NamedHost, country: str | None) -> str:
+    entry = f'[places.NAME] country = "{country or "MA"}"'
+    if one.hidden:
+        return f"an operator adds it to jurisdictions.toml: {entry} ({DECLARE})"
+    if (address := address_of(one.host)) is not None:
+        return f'an operator adds it to jurisdictions.toml: {entry}, networks = ["{address}/{address.max_prefixlen}"]'
+    return f'an operator adds it to jurisdictions.toml: {entry}, names = ["{one.host}"], networks = [its addresses]'
+
+
+def _country_text(country: str) -> str:
+    return f"in {country}" if country else "the hub's own machine"
+
+
+# May the data of this pipeline flow as it would? Every edge proved, or every reason why not. No I/O, no clock.
+#
+# An edge is any way that data takes: from a source into SENSE, between stages, into a checkpoint, a ledger or the dead
+# letters, to a sink, over a border. Stages keep what they process, so they run only where the data may be processed and
+# may rest. A hub from which no further way leads is no place for a stage either.
+
 
 REASONS_MAX = 200
-_UNREAD = (NamedHost(field="address", problem="was not read"),)  # a sink that nobody looked at is proved nowhere
+_UNREAD = (NamedHost(field="address", problem="was not checked"),)  # a sink that nobody looked at is proved nowhere
 
 
 class EdgeKind(StrEnum):
@@ -67,7 +124,7 @@ class ResidencyProof(Struct, frozen=True, kw_only=True):
 
     pipeline: str
     tag: Tag
-    hubs: Mapping[StageName, tuple[str, ...]]
+    hubs: Mapping[PipelineStageName, tuple[str, ...]]
     edges: tuple[ProvedEdge, ...]
     rejections: tuple[Rejection, ...]
     exports: tuple[ProvedExport, ...] = ()
@@ -134,7 +191,7 @@ class _Prover:
         self.sinks: dict[str, str] = {}
         self.sources: dict[str, str] = {}
 
-    def hubs_for(self, stage: StageName) -> tuple[str, ...]:
+    def hubs_for(self, stage: PipelineStageName) -> tuple[str, ...]:
         """Hubs where this stage may process and keep the data; if there are none, why each of them is refused."""
         named = self.spec.scaling.of(stage).hubs or self.spec.hubs or tuple(self.rules.bits)
         refused: list[Rejection] = []
@@ -152,19 +209,21 @@ class _Prover:
             self.reasons.append(Rejection(f"{self.spec.name}: {stage}", "hubs", "the fleet has no hub", "add one"))
         return tuple(allowed)
 
-    def _at(self, stage: StageName, hub: str) -> list[Rejection]:
+    def _at(self, stage: PipelineStageName, hub: str) -> list[Rejection]:
         site = self.rules.terrain.site(hub)
         subject = f"{self.spec.name}: {stage} at {hub}"
         found = [*rejected(subject, explain_process(self.tag, site)), *rejected(subject, explain_rest(self.tag, site))]
         compiled = self.rules.may_process(self.tag, hub) and self.rules.may_rest(self.tag, hub)
         if compiled == bool(found):
-            found.append(Rejection(subject, "disagreement", "two checks of one rule disagree", "report this"))
-        if stage is StageName.SENSE:
+            found.append(
+                Rejection(subject, "disagreement", "two checks of the same rule disagree", "report this as a bug")
+            )
+        if stage is PipelineStageName.SENSE:
             found += self._origins(hub, site.country if site else None)
-        if stage is StageName.THINK and self.spec.think is not None:
+        if stage is PipelineStageName.THINK and self.spec.think is not None:
             for name, tag in model_tags(self.spec, self.jurisdictions):
                 found += rejected(f"{subject}: model {name}", explain_process(tag, site))
-        if stage is StageName.ACT and self.spec.act is not None:
+        if stage is PipelineStageName.ACT and self.spec.act is not None:
             for name in self.spec.act.sinks:
                 found += self._sink(name, hub, site.country if site else None)
         return list(dict.fromkeys(found))
@@ -189,8 +248,8 @@ class _Prover:
 
     def _sink(self, name: str, hub: str, country: str | None) -> list[Rejection]:
         subject = f"{self.spec.name}: {hub} -> sink {name}"
-        said = self.spec.act.sinks[name].country if self.spec.act else ""
-        place = place_of(subject, self.hosts.sinks.get(name, _UNREAD), said, self.jurisdictions.places, country)
+        declared = self.spec.act.sinks[name].country if self.spec.act else ""
+        place = place_of(subject, self.hosts.sinks.get(name, _UNREAD), declared, self.jurisdictions.places, country)
         if not isinstance(place, str):
             return list(place)
         self.sinks[name] = place
@@ -199,7 +258,7 @@ class _Prover:
         found = self._crossing(subject, country, place)
         if place not in self.tag.process_in:
             allowed = ", ".join(self.tag.process_in)
-            detail = f"stands in {place}; its data may be processed in {allowed}"
+            detail = f"is in {place}; its data may be processed in {allowed}"
             found.append(Rejection(subject, "process_in", detail, f"use a sink in {allowed}"))
         return found
 
@@ -209,16 +268,16 @@ class _Prover:
             return []
         found = []
         if not self.tag.may_cross_borders:
-            detail = f"leads from {start} to {end}, and its data may not cross borders"
+            detail = f"goes from {start} to {end}, but its data may not cross borders"
             found.append(Rejection(subject, "may_cross_borders", detail, f"stay in {start or end}"))
         for country in (start, end):
             if country is None or country not in self.tag.transit_in:
                 over = ", ".join(self.tag.transit_in)
-                detail = f"touches {country or 'a country that is not known'}; may travel over {over}"
-                found.append(Rejection(subject, "transit_in", detail, "choose places that the tag allows"))
+                detail = f"touches {country or 'an unknown country'}; may cross {over}"
+                found.append(Rejection(subject, "transit_in", detail, "choose places allowed by the tag"))
         return found
 
-    def connected(self, hubs: Mapping[StageName, tuple[str, ...]]) -> dict[StageName, tuple[str, ...]]:
+    def connected(self, hubs: Mapping[PipelineStageName, tuple[str, ...]]) -> dict[PipelineStageName, tuple[str, ...]]:
         """Only hubs that lie on some whole way through all stages. If none is left, why every last pair is refused."""
         order = self.spec.stages
         found = on_whole_ways(self.rules, self.tag, [hubs[stage] for stage in order])
@@ -237,13 +296,17 @@ class _Prover:
             left = {stage: tuple(hub for hub in found if hub in shared) for stage, found in left.items()}
         return left
 
-    def _refusals(self, before: StageName, after: StageName, source: str, target: str) -> tuple[Rejection, ...]:
+    def _refusals(
+        self, before: PipelineStageName, after: PipelineStageName, source: str, target: str
+    ) -> tuple[Rejection, ...]:
         name = f"{self.spec.name}: {before} -> {after}"
         return check_edge(self.rules, PipelineEdge(pipeline=name, stream=self.tag, source=source, target=target))
 
-    def edges(self, hubs: Mapping[StageName, tuple[str, ...]], declassified: frozenset[str]) -> list[ProvedEdge]:
+    def edges(
+        self, hubs: Mapping[PipelineStageName, tuple[str, ...]], declassified: frozenset[str]
+    ) -> list[ProvedEdge]:
         spec = self.spec
-        at = hubs[StageName.SENSE]
+        at = hubs[PipelineStageName.SENSE]
         found = [
             self._local(
                 EdgeKind.SOURCE,
@@ -264,7 +327,7 @@ class _Prover:
             last = spec.stages[-1]
             found.append(self._local(EdgeKind.STATE, f"{last} -> results", hubs[last]))
         if spec.act is not None:
-            at = hubs[StageName.ACT]
+            at = hubs[PipelineStageName.ACT]
             found.append(self._local(EdgeKind.STATE, "act -> ledger", at))
             found.append(self._local(EdgeKind.DEAD_LETTERS, "act -> dead letters", at))
             found += [
@@ -290,8 +353,8 @@ class _Prover:
         subject = f"{self.spec.name}: export {name}"
         if loosens(self.tag, tag) and name not in declassified:
             tag = meet((tag, self.tag))
-            fix = "have it signed (`harch pipeline sign`), or narrow the export's tag"
-            detail = "its tag permits more than that of the data it is made from"
+            fix = "get it signed (`harch pipeline sign`), or narrow the export's tag"
+            detail = "its tag permits more than the tag of its data"
             self.reasons.append(Rejection(subject, "declassification", detail, fix))
         pairs = []
         for country in to:

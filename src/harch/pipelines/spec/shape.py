@@ -4,6 +4,8 @@ msgspec stops at the first mistake; people want to mend a file once. So the tree
 is asked by itself, and what needs several fields is asked only where the fields are right.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -31,7 +33,7 @@ _AT = re.compile(r" - at `\$?(.*?)`$")
 _PATTERN = re.compile(r"matching regex '(.*)'$")
 
 
-class Problem(Struct, frozen=True):
+class ShapeProblem(Struct, frozen=True):
     """One mistake: where, in a sentence, and what to write instead."""
 
     path: str
@@ -43,7 +45,7 @@ class Problem(Struct, frozen=True):
         return f"{text}; {self.hint}" if self.hint else text
 
 
-def shape_problems(data: object, cls: type[Struct], path: str = "") -> list[Problem]:
+def shape_problems(data: object, cls: type[Struct], path: str = "") -> list[ShapeProblem]:
     """Every mistake, at most `PROBLEMS_MAX`; empty if `msgspec.convert(data, cls)` will do."""
     found = []
     for problem in _struct(data, _info(cls), path):
@@ -57,7 +59,7 @@ def shape_problems(data: object, cls: type[Struct], path: str = "") -> list[Prob
 def _info(cls: type[Struct]) -> StructType:
     info = type_info(cls)
     if not isinstance(info, StructType):
-        raise TypeError(f"{cls} is no struct")
+        raise TypeError(f"{cls} is not a struct")
     return info
 
 
@@ -66,16 +68,16 @@ def _annotations(cls: type[Struct]) -> dict[str, Any]:
     return {field.encode_name: field.type for field in msgspec.structs.fields(cls)}
 
 
-def _struct(data: object, info: StructType, path: str) -> Iterator[Problem]:
+def _struct(data: object, info: StructType, path: str) -> Iterator[ShapeProblem]:
     if not isinstance(data, Mapping):
-        yield Problem(path, f"must be a table of fields, not {_kind(data)}", _fields_hint(info))
+        yield ShapeProblem(path, f"must be a table of fields, not {_kind(data)}", _fields_hint(info))
         return
     known = {field.encode_name: field for field in info.fields}
     clean = True
     for key in data:
         if key not in known and key != info.tag_field:
             clean = False
-            yield Problem(_join(path, str(key)[:64]), "unknown field", _did_you_mean(str(key), known))
+            yield ShapeProblem(_join(path, str(key)[:64]), "unknown field", _did_you_mean(str(key), known))
     for name, field in known.items():
         here = _join(path, name)
         if name in data:
@@ -84,15 +86,15 @@ def _struct(data: object, info: StructType, path: str) -> Iterator[Problem]:
                 yield problem
         elif field.required:
             clean = False
-            yield Problem(here, "is missing", _description(field.type))
+            yield ShapeProblem(here, "is missing", _description(field.type))
     if clean:  # what the struct itself checks between its fields
         try:
             msgspec.convert(data, info.cls)
         except msgspec.ValidationError as error:
-            yield Problem(path, _lower(_AT.sub("", str(error))))
+            yield ShapeProblem(path, _lower(_AT.sub("", str(error))))
 
 
-def _typed(value: object, type_: Type, annotation: Any, path: str) -> Iterator[Problem]:
+def _typed(value: object, type_: Type, annotation: Any, path: str) -> Iterator[ShapeProblem]:
     bare = _bare(type_)
     inner = _chosen(value, bare)
     if isinstance(inner, StructType):
@@ -113,10 +115,10 @@ def _typed(value: object, type_: Type, annotation: Any, path: str) -> Iterator[P
                 found = True
                 yield problem
     if not found and annotation is not Any:
-        yield from _asked(value, type_, annotation, path)
+        yield from _value_problems(value, type_, annotation, path)
 
 
-def _asked(value: object, type_: Type, annotation: Any, path: str) -> Iterator[Problem]:
+def _value_problems(value: object, type_: Type, annotation: Any, path: str) -> Iterator[ShapeProblem]:
     """msgspec's own verdict, in words that help; the path of the item inside lists comes from it."""
     try:
         msgspec.convert(value, annotation)
@@ -127,12 +129,12 @@ def _asked(value: object, type_: Type, annotation: Any, path: str) -> Iterator[P
         bare = _bare(type_)
         words = _words(bare)
         if words and isinstance(value, str):
-            yield Problem(place, f"`{value[:40]}` is not one of {', '.join(words)}", _did_you_mean(value, words))
+            yield ShapeProblem(place, f"`{value[:40]}` is not one of {', '.join(words)}", _did_you_mean(value, words))
             return
         sentence = _AT.sub("", text)
         if _PATTERN.search(sentence):
-            sentence = "is not of the right form"
-        yield Problem(place, _lower(sentence), _description(type_))
+            sentence = "has the wrong form"
+        yield ShapeProblem(place, _lower(sentence), _description(type_))
 
 
 def _chosen(value: object, type_: Type) -> Type | None:
@@ -153,15 +155,15 @@ def _tagged(type_: UnionType) -> list[StructType]:
     return [option for option in map(_bare, type_.types) if isinstance(option, StructType) and option.tag_field]
 
 
-def _wrong_tag(value: Mapping[object, object], type_: UnionType, path: str) -> Problem:
+def _wrong_tag(value: Mapping[object, object], type_: UnionType, path: str) -> ShapeProblem:
     options = _tagged(type_)
     name = str(options[0].tag_field)
     words = [str(option.tag) for option in options]
-    said = value.get(name)
-    if said is None:
-        return Problem(_join(path, name), "is missing", f"one of {', '.join(words)}")
-    return Problem(
-        _join(path, name), f"`{str(said)[:40]}` is not one of {', '.join(words)}", _did_you_mean(str(said), words)
+    given = value.get(name)
+    if given is None:
+        return ShapeProblem(_join(path, name), "is missing", f"one of {', '.join(words)}")
+    return ShapeProblem(
+        _join(path, name), f"`{str(given)[:40]}` is not one of {', '.join(words)}", _did_you_mean(str(given), words)
     )
 
 

@@ -1,5 +1,7 @@
 """What does a changed file change, and which stages stay as they are? Two specifications in, a plan out. No I/O."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from msgspec import Struct, structs
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.spec.file import data_tag
-from harch.pipelines.spec.settings import Lane, PipelineSpec, StageName
+from harch.pipelines.spec.settings import Durability, PipelineSpec, PipelineStageName
 from harch.pipelines.think.settings import ModelSettings, ThinkSettings
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tags import loosens
@@ -19,7 +21,7 @@ from harch.sovereignty.tags import loosens
 DEVICES_BYTES_MAX = 4 << 20  # of a table that is told to workers that run
 
 
-class Step(StrEnum):
+class UpdateStep(StrEnum):
     """From the gentlest to the hardest. Each stage gets the hardest that any change of it needs."""
 
     KEEP = "keep"  # goes on as it is
@@ -30,12 +32,12 @@ class Step(StrEnum):
     STOP = "stop"
 
 
-_ORDER = {step: number for number, step in enumerate(Step)}
+_ORDER = {step: number for number, step in enumerate(UpdateStep)}
 
 
 class StageUpdate(Struct, frozen=True, kw_only=True):
-    stage: StageName
-    step: Step
+    stage: PipelineStageName
+    step: UpdateStep
     because: tuple[str, ...]  # fields that changed
 
 
@@ -51,20 +53,20 @@ class UpdatePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def changes_nothing(self) -> bool:
-        steps = all(update.step is Step.KEEP for update in self.stages)
+        steps = all(update.step is UpdateStep.KEEP for update in self.stages)
         return steps and not (self.streams_change or self.borders_change or self.proof_again)
 
 
 def plan_update(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictions) -> UpdatePlan:
     """Which stage is touched, how, and why; and what cannot be done to a pipeline that runs."""
-    wanted: dict[StageName, list[tuple[Step, str]]] = {stage: [] for stage in StageName}
+    wanted: dict[PipelineStageName, list[tuple[UpdateStep, str]]] = {stage: [] for stage in PipelineStageName}
     for stage, step, why in _changes(old, new):
         wanted[stage].append((step, why))
     stages = []
-    for stage in StageName:
+    for stage in PipelineStageName:
         found = wanted[stage]
         if stage in old.stages or stage in new.stages:
-            step = max((step for step, _ in found), key=_ORDER.__getitem__, default=Step.KEEP)
+            step = max((step for step, _ in found), key=_ORDER.__getitem__, default=UpdateStep.KEEP)
             stages.append(StageUpdate(stage=stage, step=step, because=tuple(dict.fromkeys(why for _, why in found))))
     return UpdatePlan(
         pipeline=old.name,
@@ -78,7 +80,7 @@ def plan_update(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictio
 
 def _places(spec: PipelineSpec) -> tuple[object, ...]:
     sinks = spec.act.sinks if spec.act else {}
-    stage_hubs = tuple(spec.scaling.of(stage).hubs for stage in StageName)
+    stage_hubs = tuple(spec.scaling.of(stage).hubs for stage in PipelineStageName)
     return (
         spec.jurisdiction,
         spec.hubs,
@@ -91,34 +93,38 @@ def _places(spec: PipelineSpec) -> tuple[object, ...]:
     )
 
 
-def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[StageName, Step, str]]:
-    for stage in StageName:
+def _changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[tuple[PipelineStageName, UpdateStep, str]]:
+    for stage in PipelineStageName:
         before, after = getattr(old, stage.value), getattr(new, stage.value)
         if before is None or after is None:
             if before is not after:
-                yield stage, Step.START if before is None else Step.STOP, stage.value
+                yield stage, UpdateStep.START if before is None else UpdateStep.STOP, stage.value
             continue
         if before != after:
-            step = Step.SWAP if _only_versions(before, after) or _only_devices(before, after) else Step.RESTART
+            step = (
+                UpdateStep.SWAP if _only_versions(before, after) or _only_devices(before, after) else UpdateStep.RESTART
+            )
             yield from ((stage, step, f"{stage}.{name}") for name in _differing(before, after))
         if old.scaling.of(stage) != new.scaling.of(stage):
             moved = old.scaling.of(stage).hubs != new.scaling.of(stage).hubs
-            yield stage, Step.RESTART if moved else Step.SCALE, f"scaling.{stage}"
+            yield stage, UpdateStep.RESTART if moved else UpdateStep.SCALE, f"scaling.{stage}"
         for name in ("jurisdiction", "hubs"):
             if getattr(old, name) != getattr(new, name):
-                yield stage, Step.RESTART, name
+                yield stage, UpdateStep.RESTART, name
     if old.origins != new.origins:
-        yield StageName.SENSE, Step.RESTART, "origins"
+        yield PipelineStageName.SENSE, UpdateStep.RESTART, "origins"
     for name in ("events_kept_s", "events_kept_bytes_max"):
         if getattr(old.durability, name) != getattr(new.durability, name):
-            yield StageName.SENSE, Step.RESTART, f"durability.{name}"
+            yield PipelineStageName.SENSE, UpdateStep.RESTART, f"durability.{name}"
     if old.exports != new.exports:
-        step = Step.RESTART if bool(old.exports) != bool(new.exports) else Step.KEEP  # SENSE makes copies, or does not
-        yield StageName.SENSE, step, "exports"
+        step = (
+            UpdateStep.RESTART if bool(old.exports) != bool(new.exports) else UpdateStep.KEEP
+        )  # SENSE makes copies, or does not
+        yield PipelineStageName.SENSE, step, "exports"
     for before_stage, stage in pairwise(new.stages):  # both ends of a lane must agree on what it is
         if getattr(old.durability, stage.value) != getattr(new.durability, stage.value):
-            yield before_stage, Step.RESTART, f"durability.{stage}"
-            yield stage, Step.RESTART, f"durability.{stage}"
+            yield before_stage, UpdateStep.RESTART, f"durability.{stage}"
+            yield stage, UpdateStep.RESTART, f"durability.{stage}"
 
 
 def _only_versions(before: object, after: object) -> bool:
@@ -148,33 +154,35 @@ def _differing(before: Struct, after: Struct) -> list[str]:
 
 def _refusals(old: PipelineSpec, new: PipelineSpec, jurisdictions: Jurisdictions) -> Iterator[Rejection]:
     if old.name != new.name:
-        yield Rejection(old.name, "name", f"the new file describes `{new.name}`", "that is another pipeline: apply it")
+        yield Rejection(
+            old.name, "name", f"the new file defines `{new.name}`", "that is a different pipeline: apply it"
+        )
     if old.sense.partitions != new.sense.partitions:
         yield Rejection(
             old.name,
             "partitions",
-            f"devices would move between {old.sense.partitions} and {new.sense.partitions} partitions, and their state "
-            "with them",
+            f"devices would move between {old.sense.partitions} and {new.sense.partitions} partitions, along with "
+            "their state",
             f"drain it first: `harch pipeline drain {old.name}`, then apply",
         )
     if old.stages != new.stages:
         yield Rejection(
             old.name,
             "stages",
-            "what is under way was made for " + " -> ".join(old.stages) + ", not for " + " -> ".join(new.stages),
+            "work in flight was made for " + " -> ".join(old.stages) + ", not for " + " -> ".join(new.stages),
             f"drain it first: `harch pipeline drain {old.name}`, then apply",
         )
     if loosens(data_tag(old, jurisdictions), data_tag(new, jurisdictions)):
         yield Rejection(
             old.name,
             "declassification",
-            "the new tag permits something that the old one did not, and what is stored was taken in under the old one",
-            "have it signed (`harch data declassify`), or make a pipeline of another name",
+            "the new tag permits more than the old one, under which the stored data was accepted",
+            "get it signed (`harch data declassify`), or create a pipeline with another name",
         )
-    if old.durability.act is Lane.SYNCED and new.durability.act is not Lane.SYNCED and new.act is not None:
+    if old.durability.act is Durability.SYNCED and new.durability.act is not Durability.SYNCED and new.act is not None:
         yield Rejection(
             old.name,
             "durability",
-            "actions under way are in the synced ledger and would be forgotten",
+            "actions in flight are in the synced ledger and would be lost",
             f"drain it first: `harch pipeline drain {old.name}`, then apply",
         )

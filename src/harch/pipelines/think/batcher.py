@@ -5,6 +5,8 @@ a deadline would be missed by waiting longer. Lower numbers are served first; wi
 served. Where urgent work leaves no room, the rest waits until its deadline and is then given back as late, never run.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -23,7 +25,7 @@ RUN_S_MIN = 0.0005  # no driver is quicker: who is woken at a deadline is late
 Payload = TypeVar("Payload")
 
 
-class Request(Struct, Generic[Payload], frozen=True, kw_only=True):
+class QueuedRequest(Struct, Generic[Payload], frozen=True, kw_only=True):
     """Rows that belong together. `deadline_s` is on the same clock as `now_s`."""
 
     payload: Payload
@@ -38,7 +40,7 @@ class Batcher(Generic[Payload]):
 
     def __init__(self, settings: BatchingSettings) -> None:
         self._settings = settings
-        self._queues: tuple[deque[Request[Payload]], ...] = tuple(deque() for _ in range(PRIORITIES))
+        self._queues: tuple[deque[QueuedRequest[Payload]], ...] = tuple(deque() for _ in range(PRIORITIES))
         self._deadline_s_first = math.inf  # no deadline in the queue is before it; may be too early, never too late
         self.rows_waiting = 0
         self.run_s_expected = RUN_S_MIN  # how long a batch takes; a deadline is served so much earlier
@@ -58,7 +60,9 @@ class Batcher(Generic[Payload]):
     ) -> Rejection | None:
         """Takes a request, or says why not; what was refused is not kept."""
         if not 0 <= priority < PRIORITIES:
-            return Rejection("request", "priority", f"{priority} is none", f"use 0 (first) to {PRIORITIES - 1} (last)")
+            return Rejection(
+                "request", "priority", f"{priority} is not a priority", f"use 0 (first) to {PRIORITIES - 1} (last)"
+            )
         if not 1 <= rows <= self._settings.rows_max:
             return Rejection(
                 "request", "rows", f"{rows} rows; a batch holds 1 to {self._settings.rows_max}", "split the request"
@@ -74,15 +78,15 @@ class Batcher(Generic[Payload]):
         deadline = now_s + timeout_s if deadline_s is None else deadline_s
         if deadline <= now_s:
             return Rejection("request", "deadline", f"passed {now_s - deadline:.3f} s ago", "send it earlier")
-        request = Request(payload=payload, rows=rows, priority=priority, arrived_s=now_s, deadline_s=deadline)
+        request = QueuedRequest(payload=payload, rows=rows, priority=priority, arrived_s=now_s, deadline_s=deadline)
         self._queues[priority].append(request)
         self._deadline_s_first = min(self._deadline_s_first, deadline)
         self.rows_waiting += rows
         return None
 
-    def take_late(self, now_s: float) -> list[Request[Payload]]:
+    def take_late(self, now_s: float) -> list[QueuedRequest[Payload]]:
         """Those whose deadline has passed, out of the queue. Whoever drives the batcher owes each of them an answer."""
-        late: list[Request[Payload]] = []
+        late: list[QueuedRequest[Payload]] = []
         if self._first_deadline_s(now_s) > now_s:
             return late
         for queue in self._queues:
@@ -93,10 +97,10 @@ class Batcher(Generic[Payload]):
         self.rows_waiting -= sum(request.rows for request in late)
         return late
 
-    def take_batch(self, now_s: float) -> list[Request[Payload]]:
+    def take_batch(self, now_s: float) -> list[QueuedRequest[Payload]]:
         """The next batch, or nothing while it is better to wait. Late requests must have been taken out before."""
         limit = self._rows_due(now_s)
-        batch: list[Request[Payload]] = []
+        batch: list[QueuedRequest[Payload]] = []
         room = limit
         for queue in self._queues:
             # Only from the head, so that order holds; a lower priority may fill room that the higher cannot use.

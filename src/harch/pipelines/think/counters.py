@@ -1,5 +1,7 @@
 """How does a version do? Counters for people and dashboards, and the window on which rules judge it."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -16,7 +18,7 @@ LATENCY_BOUNDS_MS = (
 )
 
 
-class Histogram(Struct):
+class LatencyHistogram(Struct):
     """Counts by latency. A quantile is the upper bound of its bucket: never better than what was measured."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_MS) + 1))
@@ -46,10 +48,10 @@ class VersionCounters(Struct):
     batches_failed: int = 0
     rows_compared: int = 0
     rows_disagreed: int = 0
-    latency: Histogram = field(default_factory=Histogram)
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class BatchOutcome(Struct, frozen=True, kw_only=True):
     """One batch of one version, as it went."""
 
     rows: int
@@ -64,7 +66,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.rows if self.failed else self.rows_nan
 
 
-class Watch(Struct):
+class VersionWatch(Struct):
     """A version under its rules: all since it was loaded, since it has its role, and since it was last judged."""
 
     rules: RollbackRules
@@ -73,7 +75,7 @@ class Watch(Struct):
     window: VersionCounters = field(default_factory=VersionCounters)
     failures_in_a_row: int = 0
 
-    def note(self, outcome: Outcome) -> Rejection | None:
+    def note(self, outcome: BatchOutcome) -> Rejection | None:
         """Counts a batch; the reason if the version has to go, else None."""
         for counters in (self.total, self.in_role, self.window):
             _count(counters, outcome)
@@ -113,7 +115,7 @@ def judge(rules: RollbackRules, window: VersionCounters, failures_in_a_row: int)
     return None
 
 
-def _count(counters: VersionCounters, outcome: Outcome) -> None:
+def _count(counters: VersionCounters, outcome: BatchOutcome) -> None:
     counters.batches += 1
     counters.rows += outcome.rows
     counters.rows_bad += outcome.rows_bad
@@ -125,4 +127,4 @@ def _count(counters: VersionCounters, outcome: Outcome) -> None:
 
 
 def _bad(rule: str, detail: str) -> Rejection:
-    return Rejection("version", rule, detail, "see its errors, then load a mended version")
+    return Rejection("version", rule, detail, "see its errors, then load a fixed version")

@@ -1,30 +1,89 @@
-"""How do features come to THINK, and outputs go to ACT? From values in one process, or from and to messages.
+"""How do features come to THINK, and what does it hand over?
 
-Both directions carry the jurisdiction mask of their events, so that a reader can check it before it stores anything.
-A message of outputs is a batch of the wire format whose payload is a head (who decided what, when) and columns.
+Outputs with the version that made them, answers, and rows that got none: as values in one process, or as messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from harch.base.errors import InvariantBroken
+from harch.base.errors import HarchError, InvariantBroken
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.features import FeatureBatch
-from harch.pipelines.think.features import Features
 from harch.pipelines.think.models import VersionRef
-from harch.pipelines.think.results import Scored
-from harch.pipelines.think.sessions import Array
+from harch.pipelines.think.sessions import Array, Features
 from harch.pipelines.think.settings import PRIORITY_DEFAULT
-from harch.pipelines.wire.checksum import Buffer
-from harch.pipelines.wire.columns import Columns, decode_columns
-from harch.pipelines.wire.header import HEADER_BYTES, BatchHeader, Lane, check_payload, pack_batch, unpack_header
-from harch.pipelines.wire.schema import EventSchema
+from harch.pipelines.wire.columns import Columns, EventSchema, decode_columns
+from harch.pipelines.wire.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    BatchLane,
+    Buffer,
+    check_payload,
+    pack_batch,
+    unpack_header,
+)
+
+
+class Scored(Struct, frozen=True, kw_only=True, eq=False):
+    """Outputs of one version for some rows of a feature batch; `rows` are their places in it."""
+
+    ref: VersionRef
+    source: Any
+    rows: NDArray[np.intp]
+    devices: NDArray[np.generic]
+    outputs: dict[str, Array]
+
+
+class DroppedRows(Struct, frozen=True, kw_only=True, eq=False):
+    """Rows of a feature batch that were not scored, and why. They are counted, and never lost without a word."""
+
+    model: str
+    source: Any
+    rows: NDArray[np.intp]
+    reason: Rejection
+
+
+class InferenceAnswer(Struct, frozen=True, kw_only=True, eq=False):
+    """What became of one inference request: tensors, or the error to send."""
+
+    ticket: Any
+    ref: VersionRef | None = None
+    tensors: dict[str, Array] = field(default_factory=dict)
+    error: HarchError | None = None
+
+
+class Thought(Struct, kw_only=True, eq=False):
+    """The outcome of one step."""
+
+    scored: list[Scored] = field(default_factory=list)
+    dropped: list[DroppedRows] = field(default_factory=list)
+    answers: list[InferenceAnswer] = field(default_factory=list)
+
+
+class RowCounters(Struct):
+    """Rows of one model. Every row that came in is waiting, or in one of the others."""
+
+    came: int = 0
+    scored: int = 0
+    incomplete: int = 0  # a feature was NaN, infinite or too large
+    refused: int = 0  # queue full, columns missing, model paused
+    late: int = 0
+    failed: int = 0  # no version could score it
+    unshadowed: int = 0  # scored, but its shadow had no time for it
+
+
+# How do features come to THINK, and outputs go to ACT? From values in one process, or from and to messages.
+#
+# Both directions carry the jurisdiction mask of their events, so that a reader can check it before it stores anything.
+# A message of outputs is a batch of the wire format whose payload is a head (who decided what, when) and columns.
+
 
 OUTPUTS_SCHEMA = 0x0A17_0001  # in the place of a schema's number: the payload describes itself
 HEAD_BYTES_MAX = 65_536
@@ -43,7 +102,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     again: str = ""  # the replay that these rows belong to, if what it decides is to be carried out once more
 
 
-class Decided(Struct, frozen=True, kw_only=True, eq=False):
+class DecodedOutputs(Struct, frozen=True, kw_only=True, eq=False):
     """Outputs as ACT reads them. `at_ms` is the time of the decision, and stays the same when it is delivered again."""
 
     origin: Origin
@@ -89,13 +148,21 @@ def features_of_message(
     return Features(columns=named, devices=columns.device, source=origin, priority=header.priority)
 
 
-def decided_of(scored: Scored, *, at_ms: int) -> Decided:
+def decided_of(scored: Scored, *, at_ms: int) -> DecodedOutputs:
     """Outputs for an ACT in the same process; nothing is copied."""
-    return Decided(origin=scored.source, ref=scored.ref, at_ms=at_ms, devices=scored.devices, outputs=scored.outputs)
+    return DecodedOutputs(
+        origin=scored.source, ref=scored.ref, at_ms=at_ms, devices=scored.devices, outputs=scored.outputs
+    )
 
 
 def encode_outputs(
-    scored: Scored, *, at_ms: int, source: int, seq: int, lane: Lane = Lane.DURABLE, priority: int = PRIORITY_DEFAULT
+    scored: Scored,
+    *,
+    at_ms: int,
+    source: int,
+    seq: int,
+    lane: BatchLane = BatchLane.DURABLE,
+    priority: int = PRIORITY_DEFAULT,
 ) -> bytes:
     """The message to ACT. `seq` is gapless per `source`, as for every batch."""
     origin: Origin = scored.source
@@ -146,7 +213,7 @@ def as_outputs(
     return encode_outputs(scored, at_ms=at_ms, source=header.source, seq=header.seq, priority=header.priority)
 
 
-def decode_outputs(message: Buffer) -> tuple[BatchHeader, Decided] | Rejection:
+def decode_outputs(message: Buffer) -> tuple[BatchHeader, DecodedOutputs] | Rejection:
     """What THINK decided. Whoever reads it tests `juris_mask` of the header before anything else."""
     header = unpack_header(message)
     if isinstance(header, Rejection):
@@ -169,7 +236,7 @@ def decode_outputs(message: Buffer) -> tuple[BatchHeader, Decided] | Rejection:
     if (head.origin.juris_mask, head.origin.policy_version) != (header.juris_mask, header.policy_version):
         return Rejection("batch", "mask", "the head and the header name different jurisdictions")
     values = np.frombuffer(rest[: 8 * n * len(head.names)], dtype="<f8").reshape(len(head.names), n)
-    decided = Decided(
+    decided = DecodedOutputs(
         origin=head.origin,
         ref=head.ref,
         at_ms=head.at_ms,

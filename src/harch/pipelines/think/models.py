@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.pipelines.think import rollout as life
-from harch.pipelines.think.artifacts import LoadedModel
-from harch.pipelines.think.counters import Outcome, Watch
-from harch.pipelines.think.rollout import Change, Rollout, State
-from harch.pipelines.think.sessions import Array, Session, Tensors, check_outputs, zeros
+from harch.pipelines.think.counters import BatchOutcome, VersionWatch
+from harch.pipelines.think.model_loader import LoadedModel
+from harch.pipelines.think.rollout import Rollout, RolloutChange, VersionState
+from harch.pipelines.think.sessions import Array, ModelSession, Tensors, check_outputs, zeros
 from harch.pipelines.think.settings import ModelSettings
 
 RETIRED_MAX = 16  # versions that are remembered after they were retired
-_LIVE = (State.SHADOW, State.CANARY, State.ACTIVE)
+_LIVE = (VersionState.SHADOW, VersionState.CANARY, VersionState.ACTIVE)
 
 
 class VersionRef(Struct, frozen=True, kw_only=True):
@@ -35,19 +35,19 @@ class VersionRef(Struct, frozen=True, kw_only=True):
 
 class LiveVersion(Struct, frozen=True, kw_only=True, eq=False):
     ref: VersionRef
-    session: Session
-    watch: Watch
+    session: ModelSession
+    watch: VersionWatch
 
 
-class Record(Struct, frozen=True, kw_only=True, eq=False):
+class VersionRecord(Struct, frozen=True, kw_only=True, eq=False):
     """A version for people to look at; `device` is where it runs or ran. Retired ones are remembered, not kept."""
 
     ref: VersionRef
     device: str
-    watch: Watch
+    watch: VersionWatch
 
 
-class Route(Struct, frozen=True, kw_only=True, eq=False):
+class ModelRoute(Struct, frozen=True, kw_only=True, eq=False):
     """Who answers in one batch. `warm` holds every session in memory, by version."""
 
     active: LiveVersion | None = None
@@ -57,16 +57,16 @@ class Route(Struct, frozen=True, kw_only=True, eq=False):
     warm: dict[str, LiveVersion] = {}
 
 
-class Model:
+class ServedModel:
     """One model of a pipeline. `told` hears of every change of state, e.g. to write it into the audit chain. It is
     called while the model is locked, so it must be quick and must not call back."""
 
-    def __init__(self, settings: ModelSettings, told: Callable[[str, Change], None]) -> None:
+    def __init__(self, settings: ModelSettings, on_change: Callable[[str, RolloutChange], None]) -> None:
         self.settings = settings
         self.rollout = Rollout(model=settings.name)
-        self.route = Route()
-        self._told = told
-        self._records: dict[str, Record] = {}
+        self.route = ModelRoute()
+        self._on_change = on_change
+        self._records: dict[str, VersionRecord] = {}
         self._lock = Lock()
 
     def add(self, version: str, loaded: LoadedModel) -> None:
@@ -75,11 +75,11 @@ class Model:
         ref = VersionRef(model=self.settings.name, version=version, sha256=loaded.sha256)
         with self._lock:
             after, changes = life.loaded(self.rollout, version)
-            live = LiveVersion(ref=ref, session=loaded.session, watch=Watch(self.settings.rollback))
-            self._records[version] = Record(ref=ref, device=loaded.session.device, watch=live.watch)
+            live = LiveVersion(ref=ref, session=loaded.session, watch=VersionWatch(self.settings.rollback))
+            self._records[version] = VersionRecord(ref=ref, device=loaded.session.device, watch=live.watch)
             self._apply(after, changes, {**self.route.warm, version: live})
 
-    def promote(self, version: str, to: State, *, reason: str = "asked for") -> None:
+    def promote(self, version: str, to: VersionState, *, reason: str = "requested") -> None:
         with self._lock:
             self._apply(*life.promote(self.rollout, version, to, reason=reason), self.route.warm)
 
@@ -99,7 +99,7 @@ class Model:
         with self._lock:
             self._apply(*life.retire(self.rollout, version, reason=reason), self.route.warm)
 
-    def note(self, live: LiveVersion, outcome: Outcome) -> None:
+    def note(self, live: LiveVersion, outcome: BatchOutcome) -> None:
         """Counts what a version did, and takes its role away where a rule says so."""
         with self._lock:
             reason = live.watch.note(outcome)
@@ -109,19 +109,19 @@ class Model:
                 why = f"{reason.rule}: {reason.detail}"
                 self._apply(*life.roll_back(self.rollout, version, reason=why), self.route.warm)
 
-    def records(self) -> tuple[tuple[State, Record], ...]:
+    def records(self) -> tuple[tuple[VersionState, VersionRecord], ...]:
         """Every version that is known, with its state, in the order in which they came."""
         with self._lock:
             return tuple((state, self._records[version]) for version, state in self.rollout.states.items())
 
-    def _apply(self, after: Rollout, changes: list[Change], sessions: dict[str, LiveVersion]) -> None:
+    def _apply(self, after: Rollout, changes: list[RolloutChange], sessions: dict[str, LiveVersion]) -> None:
         for change in changes:
             if change.after in _LIVE:
                 self._records[change.version].watch.begin_role()
         self.rollout = self._without_the_oldest(after)
         # Whoever is left out here loses its session; a batch that is still running keeps it to its end.
         warm = {version: sessions[version] for version in self.rollout.warm}
-        self.route = Route(
+        self.route = ModelRoute(
             active=warm.get(self.rollout.active or ""),
             previous=warm.get(self.rollout.previous or ""),
             canary=warm.get(self.rollout.canary or ""),
@@ -129,7 +129,7 @@ class Model:
             warm=warm,
         )
         for change in changes:
-            self._told(self.settings.name, change)
+            self._on_change(self.settings.name, change)
 
     def _without_the_oldest(self, after: Rollout) -> Rollout:
         gone = [version for version in after.states if version not in after.warm][:-RETIRED_MAX]
@@ -139,15 +139,15 @@ class Model:
         return Rollout(model=after.model, states=states, previous=after.previous)
 
 
-def warm_up(settings: ModelSettings, session: Session) -> None:
+def warm_up(settings: ModelSettings, session: ModelSession) -> None:
     """E0503 unless rows of the declared columns go in and come out. First runs are slow, so they happen here."""
     wanted = len(settings.inputs)
     if len(session.inputs) == 1:
         width = session.inputs[0].row_shape
         if len(width) != 1 or width[0] not in (None, wanted):
-            raise _unfit(settings, f"takes {list(width)} values a row, and {wanted} input columns are declared")
+            raise _unfit(settings, f"takes {list(width)} values per row, but {wanted} input columns are declared")
     elif len(session.inputs) != wanted or any(spec.row_shape not in ((), (1,)) for spec in session.inputs):
-        raise _unfit(settings, f"has {len(session.inputs)} inputs, which are not one for each declared column")
+        raise _unfit(settings, f"has {len(session.inputs)} inputs, not one per declared column")
     for rows in sorted({1, *settings.batching.preferred_rows}):
         try:
             answer = session.run(_blank(settings, session, rows))
@@ -157,18 +157,18 @@ def warm_up(settings: ModelSettings, session: Session) -> None:
             raise _unfit(settings, f"fails on {rows} rows of zeros: {error}") from error
 
 
-def columns_of(settings: ModelSettings, session: Session, outputs: Tensors, rows: int) -> dict[str, Array]:
+def columns_of(settings: ModelSettings, session: ModelSession, outputs: Tensors, rows: int) -> dict[str, Array]:
     """Tensors as the declared output columns: by name if the names are the same, else in order."""
     names = settings.outputs
     if len(outputs) == len(names) > 1 and set(outputs) == set(names):
         return {name: outputs[name].reshape(rows, -1)[:, 0] for name in names}
     flat = np.concatenate([outputs[spec.name].reshape(rows, -1) for spec in session.outputs], axis=1)
     if flat.shape[1] != len(names):
-        raise _unfit(settings, f"answers {flat.shape[1]} values a row, and {len(names)} output columns are declared")
+        raise _unfit(settings, f"returns {flat.shape[1]} values per row, but {len(names)} output columns are declared")
     return {name: flat[:, index] for index, name in enumerate(names)}
 
 
-def matrix_tensors(session: Session, matrix: Array) -> dict[str, Array]:
+def matrix_tensors(session: ModelSession, matrix: Array) -> dict[str, Array]:
     """A matrix of features as the session's inputs: whole, or one input for each column."""
     if len(session.inputs) == 1:
         spec = session.inputs[0]
@@ -179,7 +179,7 @@ def matrix_tensors(session: Session, matrix: Array) -> dict[str, Array]:
     }
 
 
-def _blank(settings: ModelSettings, session: Session, rows: int) -> dict[str, Array]:
+def _blank(settings: ModelSettings, session: ModelSession, rows: int) -> dict[str, Array]:
     if len(session.inputs) == 1:
         return matrix_tensors(session, np.zeros((rows, len(settings.inputs)), dtype=np.float32))
     return zeros(session.inputs, rows)

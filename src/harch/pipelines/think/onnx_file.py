@@ -4,6 +4,8 @@ ONNX Runtime would read them, from the folder that the worker happens to stand i
 loaded: as protobuf, along the fields that can hold a tensor, without reading the tensors themselves.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -39,7 +41,7 @@ def check_is_whole(content: bytes) -> None:
         for number, value in _fields(message):
             if kind == "tensor":
                 if number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value != 0):
-                    raise _refused("keeps weights outside of its file", "export it with all weights inside")
+                    raise _refused("stores weights outside its file", "export it with all weights inside")
             elif (inner := _LEADS_TO[kind].get(number)) is not None and isinstance(value, memoryview):
                 waiting.append((inner, value, depth + 1))
 
@@ -79,7 +81,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def _not_a_model() -> HarchError:
-    return _refused("cannot be read: the file is no ONNX model, or not all of it", "copy it again, or export it again")
+    return _refused("cannot be read: not an ONNX model, or truncated", "copy it again, or export it again")
 
 
 def _refused(what: str, hint: str) -> HarchError:

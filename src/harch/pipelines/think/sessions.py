@@ -1,4 +1,9 @@
-"""What runs a model? One protocol for every runtime, and the checks on what goes in and what comes out."""
+"""What runs a model, and what does it read?
+
+One protocol for every runtime, columns of numbers by name, and the checks on what goes in and what comes out.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -10,6 +15,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from harch.base.errors import HarchError
+from harch.base.rejection import Rejection
+from harch.pipelines.think.settings import PRIORITY_DEFAULT
 
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
@@ -27,7 +34,7 @@ class TensorSpec(Struct, frozen=True, kw_only=True):
         return self.shape[1:]
 
 
-class Session(Protocol):
+class ModelSession(Protocol):
     """A model in memory, ready to run. `device` says where it really runs, not what was asked for."""
 
     inputs: tuple[TensorSpec, ...]
@@ -55,9 +62,9 @@ def check_inputs(specs: tuple[TensorSpec, ...], tensors: Tensors, *, rows_max: i
     for spec in specs:
         tensor = tensors[spec.name]
         if tensor.dtype != np.dtype(spec.dtype):
-            raise _refused(f"input `{spec.name}` is {tensor.dtype}, and the model wants {spec.dtype}")
+            raise _refused(f"input `{spec.name}` is {tensor.dtype}, but the model expects {spec.dtype}")
         if not _fits(tensor.shape, spec.shape):
-            raise _refused(f"input `{spec.name}` has shape {list(tensor.shape)}, and the model wants {_drawn(spec)}")
+            raise _refused(f"input `{spec.name}` has shape {list(tensor.shape)}, but the model expects {_drawn(spec)}")
     return count
 
 
@@ -106,3 +113,37 @@ def _drawn(spec: TensorSpec) -> str:
 
 def _refused(message: str) -> HarchError:
     return HarchError("E0505", message, hint="GET /v2/models/NAME lists the inputs of a model")
+
+
+# What does THINK read? Columns of numbers by name, one row for each device and window, and what to do about holes.
+
+
+class Features(Struct, frozen=True, kw_only=True, eq=False):
+    """A batch of feature rows. `source` comes back with every output, to acknowledge by; THINK does not look at it."""
+
+    columns: Mapping[str, NDArray[Any]]
+    devices: NDArray[np.generic]
+    source: Any = None
+    priority: int = PRIORITY_DEFAULT
+    deadline_s: float | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.devices)
+
+
+def matrix_of(features: Features, names: tuple[str, ...]) -> tuple[Array, NDArray[np.bool_]] | Rejection:
+    """The columns as float32 rows, and which rows are complete: models never see NaN, infinity or too large numbers."""
+    missing = [name for name in names if name not in features.columns]
+    if missing:
+        have = ", ".join(list(features.columns)[:8])
+        return Rejection("features", "columns", f"`{missing[0]}` is missing; available: {have}", "correct `inputs`")
+    matrix = np.empty((features.rows, len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):  # what does not fit into float32 becomes infinite, and its row incomplete
+        for index, name in enumerate(names):
+            column = features.columns[name]
+            if column.shape != (features.rows,):
+                detail = f"`{name}` has shape {list(column.shape)}, and there are {features.rows} devices"
+                return Rejection("features", "columns", detail, "give one value for each device")
+            matrix[:, index] = column
+    return matrix, np.asarray(np.isfinite(matrix).all(axis=1))

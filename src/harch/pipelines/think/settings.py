@@ -3,6 +3,8 @@
 Units end the names. Every limit has a default that suits a small model on one core.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -32,7 +34,7 @@ Name = Annotated[
     str,
     Meta(
         pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
-        description="1 to 63 small letters, digits and dashes, no dash first or last",
+        description="1 to 63 lower-case letters, digits and dashes, no dash first or last",
     ),
 ]
 Version = Annotated[
@@ -44,11 +46,13 @@ Callable_ = Annotated[
     str,
     Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="`package.module:function`", max_length=256),
 ]
-Column = Annotated[str, Meta(min_length=1, max_length=128)]
-Columns = Annotated[tuple[Column, ...], Meta(min_length=1, max_length=COLUMNS_MAX)]
+ColumnName = Annotated[str, Meta(min_length=1, max_length=128)]
+Columns = Annotated[tuple[ColumnName, ...], Meta(min_length=1, max_length=COLUMNS_MAX)]
 OutputColumn = Annotated[
     str,
-    Meta(pattern="^[a-z][a-z0-9_]{0,62}$", description="small letters, digits and underscores, as rules of ACT use it"),
+    Meta(
+        pattern="^[a-z][a-z0-9_]{0,62}$", description="lower-case letters, digits and underscores, as used in ACT rules"
+    ),
 ]
 OutputColumns = Annotated[tuple[OutputColumn, ...], Meta(min_length=1, max_length=COLUMNS_MAX)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
@@ -67,7 +71,7 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-class Role(StrEnum):
+class ModelRole(StrEnum):
     """What a version is for when the pipeline starts."""
 
     LOADED = "loaded"
@@ -87,7 +91,7 @@ class VersionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     path: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     callable: Callable_ | None = None
     sha256: Sha256 | None = None
-    role: Role = Role.ACTIVE
+    role: ModelRole = ModelRole.ACTIVE
     tag: dict[str, Any] | None = None  # where this version may be loaded; without one, the model's
 
 
@@ -182,8 +186,8 @@ def think_problems(settings: ThinkSettings, *, where: str = "think") -> list[Set
     for index, model in enumerate(settings.models):
         for place, output in enumerate(model.outputs):
             if givers.setdefault(output, model.name) != model.name:
-                sentence = f"`{output}` is an output of `{givers[output]}` too"
-                hint = "actions name outputs only, so each belongs to one model"
+                sentence = f"`{output}` is also an output of `{givers[output]}`"
+                hint = "output names must be unique across models"
                 found.append(SettingsProblem(f"{where}.models[{index}].outputs[{place}]", sentence, hint))
         _check_model(model, f"{where}.models[{index}]", found)
     return found
@@ -196,7 +200,7 @@ def input_problems(
     return [
         SettingsProblem(
             f"{where}.models[{index}].inputs[{place}]",
-            f"`{name}` is no feature of SENSE",
+            f"`{name}` is not a SENSE feature",
             f"did you mean `{near[0]}`?" if (near := get_close_matches(name, features, n=1)) else _HINT,
         )
         for index, model in enumerate(settings.models)
@@ -209,19 +213,19 @@ def _check_model(model: ModelSettings, path: str, found: list[SettingsProblem]) 
     _twice(list(model.inputs), f"{path}.inputs", "", found)
     _twice(list(model.outputs), f"{path}.outputs", "", found)
     _twice([version.version for version in model.versions], f"{path}.versions", "version", found)
-    for role, count_max in ((Role.ACTIVE, 1), (Role.CANARY, 1)):
+    for role, count_max in ((ModelRole.ACTIVE, 1), (ModelRole.CANARY, 1)):
         count = sum(version.role is role for version in model.versions)
         if count > count_max:
             found.append(
                 SettingsProblem(
                     f"{path}.versions",
                     f"{count} versions are `{role}`",
-                    f"give all but one another role, e.g. `{Role.LOADED}`",
+                    f"change all but one, e.g. to `{ModelRole.LOADED}`",
                 )
             )
-    if not any(version.role is Role.ACTIVE for version in model.versions):
+    if not any(version.role is ModelRole.ACTIVE for version in model.versions):
         found.append(
-            SettingsProblem(f"{path}.versions", "no version is `active`", "one version has to answer: `role: active`")
+            SettingsProblem(f"{path}.versions", "no version is `active`", "set `role: active` for one version")
         )
     for index, version in enumerate(model.versions):
         _check_version(version, f"{path}.versions[{index}]", found)
@@ -233,7 +237,7 @@ def _check_version(version: VersionSettings, path: str, found: list[SettingsProb
     needed, other = ("path", "callable") if onnx else ("callable", "path")
     if getattr(version, needed) is None:
         found.append(
-            SettingsProblem(f"{path}.{needed}", f"is missing, and runtime `{version.runtime}` needs it", _HINT)
+            SettingsProblem(f"{path}.{needed}", f"is missing, but runtime `{version.runtime}` needs it", _HINT)
         )
     if getattr(version, other) is not None:
         found.append(
@@ -243,24 +247,20 @@ def _check_version(version: VersionSettings, path: str, found: list[SettingsProb
         )
     if onnx and version.sha256 is None:
         found.append(
-            SettingsProblem(
-                f"{path}.sha256", "is missing, and no model file is loaded without it", "`sha256sum FILE` prints it"
-            )
+            SettingsProblem(f"{path}.sha256", "is missing, but required for model files", "`sha256sum FILE` prints it")
         )
 
 
 def _check_batching(batching: BatchingSettings, path: str, found: list[SettingsProblem]) -> None:
     sizes = batching.preferred_rows
     if any(later <= earlier for earlier, later in pairwise(sizes)):
-        found.append(
-            SettingsProblem(f"{path}.preferred_rows", "must grow from one to the next", "write e.g. `[64, 256]`")
-        )
+        found.append(SettingsProblem(f"{path}.preferred_rows", "must increase", "write e.g. `[64, 256]`"))
     if sizes and max(sizes) > batching.rows_max:
         found.append(
             SettingsProblem(
                 f"{path}.preferred_rows",
                 f"{max(sizes)} is more than `rows_max`, {batching.rows_max}",
-                "raise `rows_max` or prefer less",
+                "raise `rows_max`, or lower it",
             )
         )
     if batching.queue_rows_max < batching.rows_max:
@@ -268,15 +268,15 @@ def _check_batching(batching: BatchingSettings, path: str, found: list[SettingsP
             SettingsProblem(
                 f"{path}.queue_rows_max",
                 f"{batching.queue_rows_max} is less than one batch of {batching.rows_max} rows",
-                f"give it {batching.rows_max} or more",
+                f"use {batching.rows_max} or more",
             )
         )
     if batching.delay_ms_max >= batching.timeout_ms:
         found.append(
             SettingsProblem(
                 f"{path}.delay_ms_max",
-                f"{batching.delay_ms_max:g} ms of waiting is no less than the timeout of {batching.timeout_ms:g} ms",
-                "wait less: every lone request would be too late",
+                f"{batching.delay_ms_max:g} ms of waiting is not below the timeout of {batching.timeout_ms:g} ms",
+                "lower it: every single request would time out",
             )
         )
 
@@ -286,7 +286,7 @@ def _twice(words: list[str], path: str, field: str, found: list[SettingsProblem]
     for index, word in enumerate(words):
         if word in seen:
             place = f"{path}[{index}]" + (f".{field}" if field else "")
-            found.append(SettingsProblem(place, f"`{word}` is given twice", "give each its own"))
+            found.append(SettingsProblem(place, f"`{word}` is given twice", "names must be unique"))
         seen.add(word)
 
 

@@ -18,18 +18,27 @@ import numpy as np
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
-from harch.pipelines.think.artifacts import load_rejections, load_version
 from harch.pipelines.think.batcher import Batcher
-from harch.pipelines.think.features import Features, matrix_of
-from harch.pipelines.think.models import Model
-from harch.pipelines.think.results import Dropped, RowCounters, Thought
-from harch.pipelines.think.rollout import Change, State
-from harch.pipelines.think.scoring import Part, TimerNs, compare, score, score_apart
-from harch.pipelines.think.sessions import Tensors, check_inputs
-from harch.pipelines.think.settings import PRIORITY_DEFAULT, ModelSettings, Role, ThinkSettings, VersionSettings
-from harch.pipelines.think.work import FeatureWork, JoinedWork, RequestWork, Work, refuse
+from harch.pipelines.think.messages import DroppedRows, RowCounters, Thought
+from harch.pipelines.think.model_loader import load_rejections, load_version
+from harch.pipelines.think.models import ServedModel
+from harch.pipelines.think.rollout import RolloutChange, VersionState
+from harch.pipelines.think.scoring import (
+    FeatureWork,
+    JoinedWork,
+    RequestWork,
+    ScoredPart,
+    ScoringWork,
+    TimerNs,
+    compare,
+    refuse,
+    score,
+    score_apart,
+)
+from harch.pipelines.think.sessions import Features, Tensors, check_inputs, matrix_of
+from harch.pipelines.think.settings import PRIORITY_DEFAULT, ModelRole, ModelSettings, ThinkSettings, VersionSettings
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Site
 
 SHADOW_BATCHES_MAX = 4  # that wait for a shadow; beyond it the oldest go without, and are counted
 _EWMA = 0.2
@@ -40,11 +49,11 @@ TagOf = Callable[[ModelSettings, VersionSettings], Tag | None]
 class _Lane:
     """One model with its queue, its counters and what its shadows still have to look at."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ServedModel) -> None:
         self.model = model
-        self.batcher: Batcher[Work] = Batcher(model.settings.batching)
+        self.batcher: Batcher[ScoringWork] = Batcher(model.settings.batching)
         self.rows = RowCounters()
-        self.for_shadows: deque[tuple[Work, Part]] = deque()
+        self.for_shadows: deque[tuple[ScoringWork, ScoredPart]] = deque()
 
 
 class ThinkStage:
@@ -54,28 +63,28 @@ class ThinkStage:
         self,
         settings: ThinkSettings,
         *,
-        site: Site,
+        site: LegalSite,
         tag_of: TagOf,
         folder: Path,
-        told: Callable[[str, Change], None] = lambda model, change: None,
+        on_change: Callable[[str, RolloutChange], None] = lambda model, change: None,
         timer_ns: TimerNs = time.perf_counter_ns,
     ) -> None:
         self.settings = settings
         self._site, self._tag_of, self._folder, self._timer_ns = site, tag_of, folder, timer_ns
-        self._lanes = {model.name: _Lane(Model(model, told)) for model in settings.models}
+        self._lanes = {model.name: _Lane(ServedModel(model, on_change)) for model in settings.models}
         self._lock = Lock()  # around queues and row counters; never held while a model runs
 
     @property
-    def models(self) -> Mapping[str, Model]:
+    def models(self) -> Mapping[str, ServedModel]:
         return {name: lane.model for name, lane in self._lanes.items()}
 
     def load(self) -> None:
         """Every declared version, in the role that it was given; the active one first, for the others need it."""
         for model in self.settings.models:
-            for version in sorted(model.versions, key=lambda item: item.role is not Role.ACTIVE):
+            for version in sorted(model.versions, key=lambda item: item.role is not ModelRole.ACTIVE):
                 self.load_version(model.name, version)
-                if version.role is not Role.LOADED:
-                    self.model(model.name).promote(version.version, State(version.role.value), reason="declared")
+                if version.role is not ModelRole.LOADED:
+                    self.model(model.name).promote(version.version, VersionState(version.role.value), reason="declared")
 
     def load_version(self, name: str, version: VersionSettings) -> None:
         """One more version, without traffic; the others go on while it loads. E0907, E0502, E0503, E0504, E0509."""
@@ -84,10 +93,10 @@ class ThinkStage:
         loaded = load_version(model.settings, version, tag=tag, site=self._site, folder=self._folder)
         model.add(version.version, loaded)
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> ServedModel:
         if name not in self._lanes:
             listed = ", ".join(sorted(self._lanes))
-            raise HarchError("E0501", f"there is no model `{name[:64]}`", hint=f"this pipeline has {listed}")
+            raise HarchError("E0501", f"no model `{name[:64]}`", hint=f"models: {listed}")
         return self._lanes[name].model
 
     def rows(self, name: str) -> RowCounters:
@@ -126,14 +135,14 @@ class ThinkStage:
         thought = Thought()
         for lane in self._lanes.values():
             with self._lock:
-                works = self._prepare(lane, features, thought)
-            for work in works:
+                items = self._prepare(lane, features, thought)
+            for work in items:
                 self._score(lane, [work], thought)
         return thought
 
     # Own process: queue, then step.
 
-    def submit(self, features: Features, *, now_s: float) -> list[Dropped]:
+    def submit(self, features: Features, *, now_s: float) -> list[DroppedRows]:
         """Queues the batch for every model, in pieces of at most `rows_max` rows. What was not taken comes back."""
         thought = Thought()
         with self._lock:
@@ -141,7 +150,7 @@ class ThinkStage:
                 self._enqueue(lane, features, thought, now_s)
         return thought.dropped
 
-    def ask(
+    def score_request(
         self,
         name: str,
         tensors: Tensors,
@@ -200,7 +209,7 @@ class ThinkStage:
             while lane.for_shadows:
                 work, part = lane.for_shadows.popleft()
                 for shadow in lane.model.route.shadows:
-                    outcome = compare(lane.model.settings, shadow, work.ask, part, timer_ns=self._timer_ns)
+                    outcome = compare(lane.model.settings, shadow, work.score_request, part, timer_ns=self._timer_ns)
                     lane.model.note(shadow, outcome)
 
     def _enqueue(self, lane: _Lane, features: Features, thought: Thought, now_s: float) -> None:
@@ -212,20 +221,20 @@ class ThinkStage:
                 lane.rows.refused += work.rows
                 refuse(work, refusal, lane.model.settings, thought)
 
-    def _prepare(self, lane: _Lane, features: Features, thought: Thought) -> list[Work]:
+    def _prepare(self, lane: _Lane, features: Features, thought: Thought) -> list[ScoringWork]:
         settings = lane.model.settings
         lane.rows.came += features.rows
         every = np.arange(features.rows)
         made = matrix_of(features, settings.inputs)
         if isinstance(made, Rejection):
             lane.rows.refused += features.rows
-            thought.dropped.append(Dropped(model=settings.name, source=features.source, rows=every, reason=made))
+            thought.dropped.append(DroppedRows(model=settings.name, source=features.source, rows=every, reason=made))
             return []
         matrix, complete = made
         if not complete.all():
             lane.rows.incomplete += int((~complete).sum())
             reason = Rejection("features", "incomplete", "a value is missing, infinite or too large", "check SENSE")
-            dropped = Dropped(model=settings.name, source=features.source, rows=every[~complete], reason=reason)
+            dropped = DroppedRows(model=settings.name, source=features.source, rows=every[~complete], reason=reason)
             thought.dropped.append(dropped)
             matrix, every = matrix[complete], every[complete]
         size = settings.batching.rows_max
@@ -234,35 +243,35 @@ class ThinkStage:
             for at in range(0, len(every), size)
         ]
 
-    def _run(self, lane: _Lane, works: list[Work], thought: Thought) -> None:
+    def _run(self, lane: _Lane, items: list[ScoringWork], thought: Thought) -> None:
         """Features go together; so do requests that ask for the same version."""
-        groups: dict[object, list[Work]] = {}
-        for work in works:
+        groups: dict[object, list[ScoringWork]] = {}
+        for work in items:
             groups.setdefault(work.group, []).append(work)
         for group in groups.values():
             self._score(lane, group, thought)
 
-    def _score(self, lane: _Lane, works: list[Work], thought: Thought) -> None:
+    def _score(self, lane: _Lane, items: list[ScoringWork], thought: Thought) -> None:
         model = lane.model
-        whole = works[0] if len(works) == 1 else JoinedWork.of(works)
+        whole = items[0] if len(items) == 1 else JoinedWork.of(items)
         route = model.route
-        scores = score(model.settings, route, whole.ask, note=model.note, timer_ns=self._timer_ns)
-        if scores.raised and len(works) > 1:
+        scores = score(model.settings, route, whole.score_request, note=model.note, timer_ns=self._timer_ns)
+        if scores.raised and len(items) > 1:
             # One row may have spoilt the batch for all: each piece is tried alone, and what was scored is not kept.
-            for work in works:
+            for work in items:
                 self._score(lane, [work], thought)
             return
         if scores.raised and isinstance(whole, FeatureWork):  # a request is answered as a whole, or not at all
-            scores = score_apart(route, whole.ask, scores, timer_ns=self._timer_ns)
+            scores = score_apart(route, whole.score_request, scores, timer_ns=self._timer_ns)
         with self._lock:
             lane.rows.scored += sum(len(part.rows) for part in scores.parts)
             lane.rows.failed += len(scores.failed)
         whole.finish(scores, model.settings, thought)
         for part in scores.parts:
-            if route.shadows and part.live is route.active and whole.ask.pinned is None:
+            if route.shadows and part.live is route.active and whole.score_request.pinned is None:
                 self._keep_for_shadows(lane, whole, part)
 
-    def _keep_for_shadows(self, lane: _Lane, work: Work, part: Part) -> None:
+    def _keep_for_shadows(self, lane: _Lane, work: ScoringWork, part: ScoredPart) -> None:
         if len(lane.for_shadows) >= SHADOW_BATCHES_MAX:
             lane.rows.unshadowed += len(lane.for_shadows.popleft()[1].rows)
         lane.for_shadows.append((work, part))

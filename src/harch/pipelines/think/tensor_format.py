@@ -3,6 +3,8 @@
 Types, sizes and limits are checked before anything is allocated by what a request claims.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -42,7 +44,7 @@ class InputTensor(Struct, frozen=True, kw_only=True):
     parameters: Parameters = {}
 
 
-class OutputWish(Struct, frozen=True, kw_only=True):
+class RequestedOutput(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=256)]
     parameters: Parameters = {}
 
@@ -52,7 +54,7 @@ class InferBody(Struct, frozen=True, kw_only=True):
 
     inputs: Annotated[tuple[InputTensor, ...], Meta(min_length=1, max_length=TENSORS_MAX)]
     id: Annotated[str, Meta(max_length=256)] = ""
-    outputs: Annotated[tuple[OutputWish, ...], Meta(max_length=TENSORS_MAX)] = ()
+    outputs: Annotated[tuple[RequestedOutput, ...], Meta(max_length=TENSORS_MAX)] = ()
     parameters: Parameters = {}
 
 
@@ -67,7 +69,7 @@ class OutputTensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_body(body: bytes, json_bytes: int | None) -> tuple[InferBody, dict[str, Array]]:
     """The request and its tensors, or E0505. `json_bytes` is the header Inference-Header-Content-Length."""
     if json_bytes is not None and not 0 < json_bytes <= len(body):
-        raise _refused(f"Inference-Header-Content-Length is {json_bytes}, and the body has {len(body)} bytes")
+        raise _refused(f"Inference-Header-Content-Length is {json_bytes}, but the body has {len(body)} bytes")
     head = body if json_bytes is None else body[:json_bytes]
     try:
         request = msgspec.json.decode(head, type=InferBody)
@@ -91,7 +93,7 @@ def read_body(body: bytes, json_bytes: int | None) -> tuple[InferBody, dict[str,
             tensors[tensor.name] = _from_bytes(tensor, count, size, rest)
             rest = rest[size:]
     if len(rest):
-        raise _refused(f"{len(rest)} bytes behind the JSON belong to no input")
+        raise _refused(f"{len(rest)} extra bytes after the JSON")
     return request, tensors
 
 
@@ -115,11 +117,11 @@ def _from_bytes(tensor: InputTensor, count: int, size: object, rest: memoryview)
     dtype = np.dtype(DATATYPES[tensor.datatype]).newbyteorder("<")
     wanted = count * dtype.itemsize
     if not isinstance(size, int) or isinstance(size, bool) or size != wanted:
-        raise _refused(f"input `{tensor.name}` has {wanted} bytes by its shape, and `binary_data_size` says {size}")
+        raise _refused(f"input `{tensor.name}` has {wanted} bytes by its shape, but `binary_data_size` is {size}")
     if tensor.data is not None:
-        raise _refused(f"input `{tensor.name}` has data in JSON and behind it")
+        raise _refused(f"input `{tensor.name}` has data both in and after the JSON")
     if size > len(rest):
-        raise _refused(f"input `{tensor.name}` needs {size} bytes, and {len(rest)} are left behind the JSON")
+        raise _refused(f"input `{tensor.name}` needs {size} bytes, but {len(rest)} are left after the JSON")
     if tensor.datatype == "BOOL":
         raw = np.frombuffer(rest[:size], dtype=np.uint8)
         if (raw > 1).any():
@@ -131,15 +133,15 @@ def _from_bytes(tensor: InputTensor, count: int, size: object, rest: memoryview)
 
 def _from_json(tensor: InputTensor, count: int) -> Array:
     if not isinstance(tensor.data, list):
-        raise _refused(f"input `{tensor.name}` has no list of data, nor `binary_data_size`")
+        raise _refused(f"input `{tensor.name}` has neither `data` nor `binary_data_size`")
     wanted = np.dtype(DATATYPES[tensor.datatype])
     try:
         found = np.array(tensor.data)
     except (ValueError, OverflowError) as error:  # lists of unequal length
-        raise _refused(f"input `{tensor.name}` has data of no regular shape") from error
+        raise _refused(f"input `{tensor.name}` has ragged data") from error
     if found.size != count:
         raise _refused(
-            f"input `{tensor.name}` has {found.size} values, and its shape {list(tensor.shape)} wants {count}"
+            f"input `{tensor.name}` has {found.size} values, but its shape {list(tensor.shape)} needs {count}"
         )
     allowed = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[wanted.kind]
     if count and found.dtype.kind not in allowed:

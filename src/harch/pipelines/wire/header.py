@@ -1,19 +1,49 @@
-"""What is in this batch, and may we trust its head? The 64 little-endian bytes in front of every batch.
+"""What is in this batch, and may we trust it?
 
-The checksum covers the first 60 bytes and the payload, so that a bit that flips in the jurisdiction mask is found too.
-Bytes from outside never raise: they become a header, or a `Rejection` that says what is wrong with them.
+The 64 little-endian bytes in front of every batch, and CRC-32C by the processor's own instruction.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 
 from msgspec import Struct
 
-from harch.base.errors import InvariantBroken
+from harch.base.errors import HarchError, InvariantBroken
 from harch.base.rejection import Rejection
-from harch.pipelines.wire.checksum import Buffer, crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+
+def crc32c(data: Buffer, so_far: int = 0) -> int:
+    """The checksum of `data`, going on from `so_far`. Reads memory views without copying them."""
+    return _function()(data, so_far)
+
+
+@lru_cache(maxsize=1)
+def _function() -> Callable[[Buffer, int], int]:
+    try:
+        from crc32c import crc32c as function
+    except ImportError as missing:
+        raise HarchError(
+            "E0740",
+            "the package `crc32c` is not installed, so batches cannot be checked",
+            hint="pip install 'harch[pipelines]'",
+        ) from missing
+    return function
+
+
+# What is in this batch, and may we trust its head? The 64 little-endian bytes in front of every batch.
+#
+# The checksum covers the first 60 bytes and the payload, so that a bit that flips in the jurisdiction mask is found
+# too.
+# Bytes from outside never raise: they become a header, or a `Rejection` that says what is wrong with them.
+
 
 MAGIC = int.from_bytes(b"HRCH", "little")
 VERSION = 1
@@ -43,7 +73,7 @@ _FLAGS_EMPTY = int(Flags.WATERMARK_ONLY | Flags.GAP)
 _END_BIT, _WATERMARK_BIT, _GAP_BIT = int(Flags.END), int(Flags.WATERMARK_ONLY), int(Flags.GAP)
 
 
-class Lane(IntEnum):
+class BatchLane(IntEnum):
     """How a batch travels: in memory order only, stored by one server, or stored by three."""
 
     HOT = 0
@@ -51,7 +81,7 @@ class Lane(IntEnum):
     CRITICAL = 2
 
 
-_LANE_MAX = int(Lane.CRITICAL)
+_LANE_MAX = int(BatchLane.CRITICAL)
 PRIORITY_NEVER_SHED = 0  # commands and safety; higher numbers are given up first
 PRIORITY_MAX = 7
 
@@ -85,7 +115,7 @@ class BatchHeader(Struct, frozen=True, kw_only=True):
         return self.flags & _END_BIT != 0
 
 
-class Gap(Struct, frozen=True):
+class SequenceGap(Struct, frozen=True):
     """What a gap header stands for: the batches `first_seq` to `last_seq` were shed, with so many events in them."""
 
     first_seq: int
@@ -122,7 +152,9 @@ def unpack_header(message: Buffer) -> BatchHeader | Rejection:
     if magic != MAGIC:
         return _no("magic", f"starts with {magic:#010x}, not {MAGIC:#010x}", "send batches of the HarchOS wire format")
     if version != VERSION:
-        return _no("version", f"wire version {version}; this program reads {VERSION}", "run the same release at both")
+        return _no(
+            "version", f"wire version {version}; this release reads {VERSION}", "run the same release on both sides"
+        )
     if flags & ~_FLAGS_ALL:
         return _no("flags", f"unknown flags {flags & ~_FLAGS_ALL:#04x}")
     if priority > PRIORITY_MAX:
@@ -172,19 +204,19 @@ def check_payload(header: BatchHeader, message: Buffer) -> memoryview | Rejectio
     return payload
 
 
-def pack_gap(header: BatchHeader, gap: Gap) -> bytes:
+def pack_gap(header: BatchHeader, gap: SequenceGap) -> bytes:
     """A message that says: these batches were shed. Times, mask and source are those of `header`."""
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
     fields.update(n=0, seq=gap.last_seq, payload_len=_GAP.size, flags=header.flags & Flags.REPLAY | Flags.GAP)
     return pack_batch(BatchHeader(**fields), _GAP.pack(gap.first_seq, gap.events))
 
 
-def read_gap(header: BatchHeader, payload: Buffer) -> Gap | Rejection:
+def read_gap(header: BatchHeader, payload: Buffer) -> SequenceGap | Rejection:
     """What was shed, from the checked payload of a gap."""
     first, events = _GAP.unpack(payload)
     if not 1 <= first <= header.seq:
         return _no("gap", f"a gap from {first} to {header.seq}")
-    return Gap(first, header.seq, events)
+    return SequenceGap(first, header.seq, events)
 
 
 def as_replay(message: Buffer) -> bytes:

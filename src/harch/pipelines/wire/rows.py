@@ -4,6 +4,8 @@ A row names its time, its device, optionally its metric, flag and event id, and 
 what cannot be used is counted under a reason, and the first of them are kept with a sentence.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -16,13 +18,13 @@ import numpy as np
 from msgspec import Meta, Struct, field
 from numpy.typing import NDArray
 
+from harch.pipelines.wire.columns import EventSchema, largest
 from harch.pipelines.wire.header import TIME_NS_MAX
-from harch.pipelines.wire.schema import EventSchema, largest
 
 ROWS_MAX = 100_000
 ROW_BYTES_MAX = 64 * 1024
 REJECTED_KEPT_MAX = 100
-_SHOWN_CHARS = 120
+_EXCERPT_CHARS = 120
 UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,10 +57,10 @@ class RejectedRow(Struct, frozen=True):
     index: int
     reason: str
     detail: str
-    shown: str = ""  # the start of the row, for people
+    excerpt: str = ""  # the start of the row, for people
 
 
-class Rows(Struct, kw_only=True):
+class ParsedRows(Struct, kw_only=True):
     """Rows as arrays. `indexes` are their places in the input, `event_ids` is empty where rows have none."""
 
     times_ns: NDArray[np.int64]
@@ -86,7 +88,7 @@ class RowReader:
         self._flag_max = largest(schema.by_role["flag"]) if "flag" in schema.by_role else 0
         self._unit_ns = UNIT_NS[format.time_unit]
 
-    def json(self, body: bytes) -> Rows:
+    def json(self, body: bytes) -> ParsedRows:
         """One object, or a list of them."""
         if body.lstrip()[:1] != b"[":
             return self._read([body])
@@ -95,27 +97,27 @@ class RowReader:
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             return self._none("unreadable", f"not a list of JSON objects: {error}", body)
 
-    def ndjson(self, body: bytes) -> Rows:
+    def ndjson(self, body: bytes) -> ParsedRows:
         """One object per line; empty lines are passed over."""
         return self._read(line for line in body.split(b"\n") if line.strip())
 
-    def mappings(self, rows: Iterable[Mapping[str, object]]) -> Rows:
+    def mappings(self, rows: Iterable[Mapping[str, object]]) -> ParsedRows:
         """Rows that are read already, e.g. of a CSV file."""
         kept = _Kept(len(self._keys))
         for index, row in enumerate(rows):
             if index >= ROWS_MAX:
-                kept.reject(index, "too_many", f"more than {ROWS_MAX} rows at once; the rest was not read", b"")
+                kept.reject(index, "too_many", f"more than {ROWS_MAX} rows at once; the rest was ignored", b"")
                 break
             if reason := self._take(kept, index, row):
-                kept.reject(index, *reason, repr(dict(row))[:_SHOWN_CHARS].encode("utf-8", "replace"))
+                kept.reject(index, *reason, repr(dict(row))[:_EXCERPT_CHARS].encode("utf-8", "replace"))
         return kept.rows()
 
-    def _read(self, texts: Iterable[bytes | msgspec.Raw]) -> Rows:
+    def _read(self, raw_rows: Iterable[bytes | msgspec.Raw]) -> ParsedRows:
         kept = _Kept(len(self._keys))
-        for index, text in enumerate(texts):
+        for index, text in enumerate(raw_rows):
             raw = bytes(text)
             if index >= ROWS_MAX:
-                kept.reject(index, "too_many", f"more than {ROWS_MAX} rows at once; the rest was not read", raw)
+                kept.reject(index, "too_many", f"more than {ROWS_MAX} rows at once; the rest was ignored", raw)
                 break
             if len(raw) > ROW_BYTES_MAX:
                 kept.reject(index, "too_large", f"{len(raw)} bytes; a row has at most {ROW_BYTES_MAX}", raw)
@@ -129,7 +131,7 @@ class RowReader:
                 kept.reject(index, *reason, raw)
         return kept.rows()
 
-    def _none(self, reason: str, detail: str, raw: bytes) -> Rows:
+    def _none(self, reason: str, detail: str, raw: bytes) -> ParsedRows:
         kept = _Kept(len(self._keys))
         kept.reject(0, reason, detail, raw)
         return kept.rows()
@@ -145,7 +147,7 @@ class RowReader:
             return "unknown_device", f"device `{str(row.get(form.device))[:60]}` is not in the table of devices"
         metric = self._number(self._names.metric, row.get(form.metric)) if form.metric in row else 0
         if metric is None:
-            return "unknown_metric", f"metric `{str(row.get(form.metric))[:60]}` is not one of the pipeline's"
+            return "unknown_metric", f"metric `{str(row.get(form.metric))[:60]}` is not in the pipeline"
         flag = row.get(form.flag, 0)
         if type(flag) is not int or not 0 <= flag <= self._flag_max:
             return "bad_flag", f"`{form.flag}` is not a number from 0 to {self._flag_max}"
@@ -217,13 +219,13 @@ class _Kept:
     def reject(self, index: int, reason: str, detail: str, raw: bytes) -> None:
         self._by_reason[reason] = self._by_reason.get(reason, 0) + 1
         if len(self._rejected) < REJECTED_KEPT_MAX:
-            shown = raw[:_SHOWN_CHARS].decode("utf-8", "replace")
-            self._rejected.append(RejectedRow(index, reason, detail[:300], shown))
+            excerpt = raw[:_EXCERPT_CHARS].decode("utf-8", "replace")
+            self._rejected.append(RejectedRow(index, reason, detail[:300], excerpt))
 
-    def rows(self) -> Rows:
+    def rows(self) -> ParsedRows:
         whole = np.array(self._whole, np.int64).reshape(len(self._whole), 5)
         values = np.array(self._values, np.float64).reshape(len(self._values), self._value_columns)
-        return Rows(
+        return ParsedRows(
             indexes=whole[:, 0].copy(),
             times_ns=whole[:, 1].copy(),
             device=whole[:, 2].astype(np.uint32),

@@ -1,6 +1,8 @@
 """Where does a batch go? `juris.<country>.<pipeline>.<stage>.<partition>`: the country first, so that permissions and
 links can be drawn along it. Every token is checked, because a dot or a star in one of them would leave its place."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -18,7 +20,7 @@ _PARTITION = re.compile(r"(?:0|[1-9][0-9]{0,3})\Z")
 _SUBJECT_CHARS_MAX = 96
 
 
-class Subject(Struct, frozen=True):
+class BatchSubject(Struct, frozen=True):
     """A checked subject; make it with `subject_of` or `parse_subject`."""
 
     country: str  # two lower-case letters
@@ -30,7 +32,7 @@ class Subject(Struct, frozen=True):
         return f"{_ROOT}.{self.country}.{self.pipeline}.{self.stage}.{self.partition}"
 
 
-def subject_of(country: str, pipeline: str, stage: str, partition: int) -> Subject | Rejection:
+def subject_of(country: str, pipeline: str, stage: str, partition: int) -> BatchSubject | Rejection:
     """The subject, or which of its words is wrong. Countries are taken in either case."""
     country = country.lower()
     if not _COUNTRY.match(country):
@@ -41,21 +43,21 @@ def subject_of(country: str, pipeline: str, stage: str, partition: int) -> Subje
         return _no("stage", f"`{stage[:20]}` is not a stage", f"one of {', '.join(STAGES)}")
     if not 0 <= partition < PARTITIONS_MAX:
         return _no("partition", f"partition {partition}; there are 0 to {PARTITIONS_MAX - 1}")
-    return Subject(country, pipeline, stage, partition)
+    return BatchSubject(country, pipeline, stage, partition)
 
 
-def parse_subject(text: str) -> Subject | Rejection:
+def parse_subject(text: str) -> BatchSubject | Rejection:
     """Reads a subject that somebody else wrote."""
     words = text.split(".") if len(text) <= _SUBJECT_CHARS_MAX else []
     if len(words) != 5 or words[0] != _ROOT or not _PARTITION.match(words[4]):
         return _no("form", f"`{text[:_SUBJECT_CHARS_MAX]}` is not juris.<country>.<pipeline>.<stage>.<partition>")
     found = subject_of(words[1], words[2], words[3], int(words[4]))
-    if isinstance(found, Subject) and str(found) != text:
+    if isinstance(found, BatchSubject) and str(found) != text:
         return _no("form", f"`{text}` is not in lower case")
     return found
 
 
-def all_partitions(subject: Subject) -> str:
+def all_partitions(subject: BatchSubject) -> str:
     """What to subscribe to for every partition of a stage."""
     return str(subject).rpartition(".")[0] + ".*"
 

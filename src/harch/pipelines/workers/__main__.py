@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from harch.base.errors import HarchError
-from harch.base.private_files import keep_files_private
+from harch.base.state_files import keep_files_private
 from harch.pipelines.workers.config import WorkerConfig, read_config
 from harch.pipelines.workers.shell import Shell, StageBody
 
@@ -24,7 +24,7 @@ STAGES = ("source", "sense", "think", "act", "fused", "replay")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="harch.pipelines.workers", description=__doc__)
     parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--config", type=Path, required=True, help="a file of mode 0600 that the hub has written")
+    parser.add_argument("--config", type=Path, required=True, help="file of mode 0600, written by the hub")
     arguments = parser.parse_args()
     keep_files_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
@@ -34,7 +34,7 @@ def main() -> int:
         config = read_config(arguments.config)
         if config.stage != arguments.stage:
             raise HarchError(
-                "E0750", f"the configuration is one of `{config.stage}`, not of `{arguments.stage}`", hint="use its own"
+                "E0750", f"the configuration is for `{config.stage}`, not `{arguments.stage}`", hint="use its own"
             )
         run(config)
     except HarchError as error:
@@ -86,7 +86,7 @@ def _body_of(config: WorkerConfig) -> Callable[[Shell], StageBody]:
 
             return ActWorker
         case "fused":
-            from harch.pipelines.workers.fused_worker import FusedWorker
+            from harch.pipelines.workers.lanes import FusedWorker
 
             return FusedWorker
         case "replay":

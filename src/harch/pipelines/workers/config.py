@@ -1,35 +1,92 @@
-"""What is a worker told? One file of mode 0600: its part of the pipeline, its keys, its folders. Nothing on the command
-line, where others could read it, and nothing of it in logs."""
+"""What is a worker told?
+
+One file of mode 0600: its part of the pipeline, its keys, its folders, and the order of a replay. Nothing on the
+command line.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from harch.base.errors import HarchError
-from harch.base.sealed import read_sealed
+from harch.base.state_files import read_sealed
 from harch.pipelines.act.settings import ActSettings
 from harch.pipelines.client.options import ClientOptions, Credentials, TlsFiles
 from harch.pipelines.engine.keys import write_state
-from harch.pipelines.engine.users import inbox_of
+from harch.pipelines.engine.layout import inbox_of
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.think.settings import ThinkSettings
-from harch.pipelines.workers.names import PipelineNames, names_of
-from harch.pipelines.workers.replay_order import ReplayOrder
-from harch.pipelines.workers.route import Into, Route
-from harch.sovereignty.places import HOME, EgressRule, Places
+from harch.pipelines.workers.names import Into, PipelineNames, StageRoute, names_of
+from harch.sovereignty.geography import LegalSite
+from harch.sovereignty.jurisdictions import HOME, EgressRule, Places
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Site
+
+EVENTS_PER_S = 50_000.0
+COMMANDS_LISTED_MAX = 20  # commands that a report names
+
+
+class ReplayOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Kept events from `since_ns` to `until_ns`, or a file of rows. `is_dry`: nothing is told to anybody.
+
+    `again`: what was done before is done once more; otherwise the ledger knows it and refuses."""
+
+    run: Annotated[str, Meta(pattern="^[a-z0-9]{1,32}$")]
+    result_file: str
+    since_ns: Annotated[int, Meta(ge=0)] = 0
+    until_ns: Annotated[int, Meta(ge=0)] | None = None
+    file: str = ""
+    source: str = ""  # whose form the rows of the file have; the first one that has rows, if empty
+    is_dry: bool = True
+    again: bool = False
+    events_per_s: Annotated[float, Meta(gt=0, le=1e8)] = EVENTS_PER_S
+
+
+class ReplayCounts(Struct, kw_only=True):
+    """`windows_cut`: windows that the time asked for, or what is kept, holds only a part of; they are not told."""
+
+    events: int = 0
+    events_aside: int = 0
+    windows: int = 0
+    windows_cut: int = 0
+    rows: int = 0
+    rows_dropped: int = 0
+    commands_new: int = 0
+    commands_known: int = 0
+    commands_unmade: int = 0
+    sent: int = field(default=0, name="told")  # messages to ACT, or to the lane of results
+
+
+class CommandSummary(Struct, frozen=True, kw_only=True):
+    """A command that the ledger does not know yet."""
+
+    cmd_id: str
+    action: str
+    device: str
+    window_end_ms: int
+    steps: tuple[dict[str, Any], ...]
+
+
+class ReplayResult(Struct, kw_only=True):
+    state: Literal["running", "done", "stopped", "failed"] = "running"
+    counts: ReplayCounts = field(default_factory=ReplayCounts)
+    new: list[CommandSummary] = field(default_factory=list)
+    trouble: str = ""
+
+
+# What is a worker told? One file of mode 0600: its part of the pipeline, its keys, its folders. Nothing on the command
+# line, where others could read it, and nothing of it in logs.
+
 
 CONFIG_BYTES_MAX = 64 << 20
 TOKEN = "HARCH_WORKER_TOKEN"  # noqa: S105 - the name of a variable: by its value a start is known from outside
 _FOREVER = 1_000_000_000
 
-StageName = Literal["source", "sense", "think", "act", "fused", "replay"]
+WorkerStage = Literal["source", "sense", "think", "act", "fused", "replay"]
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
 WorkerName = Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
@@ -112,10 +169,10 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One worker. A stage reads its own part; `fused` reads `sense`, `think` and, with `act`, that too."""
 
     worker: WorkerName
-    stage: StageName
+    stage: WorkerStage
     pipeline: str
     country: Annotated[str, Meta(pattern="^[A-Z]{2}$")]
-    site: Site
+    site: LegalSite
     policy: PolicyTable
     juris_mask: Annotated[int, Meta(ge=0)]  # of what enters here, in the numbering of `policy`
     sense: SenseSettings
@@ -132,7 +189,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     egress: Egress = Egress()
     lane: Literal["durable", "hot"] = "durable"  # how features travel
     exports: bool = False  # SENSE keeps copies of features, from which the hub makes exports
-    route: Route = Route()
+    route: StageRoute = StageRoute()
     leases: LeaseSettings = LeaseSettings()
     source: SourceOptions = SourceOptions()
     thinking: ThinkOptions = ThinkOptions()
@@ -172,9 +229,11 @@ def read_config(path: Path) -> WorkerConfig:
         if path.stat().st_mode & 0o077:
             raise HarchError("E0750", f"{path} may be read by others", hint=f"chmod 600 {path}")
         if path.stat().st_size > CONFIG_BYTES_MAX:
-            raise HarchError("E0750", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="is it a configuration?")
+            raise HarchError(
+                "E0750", f"{path} is larger than {CONFIG_BYTES_MAX} bytes", hint="check that it is a configuration"
+            )
         return msgspec.json.decode(read_sealed(path), type=WorkerConfig)
     except OSError as error:
         raise HarchError("E0750", f"{path} cannot be read: {error.strerror}", hint="the hub writes it") from error
     except msgspec.MsgspecError as error:
-        raise HarchError("E0750", f"{path}: {error}", hint="let the hub write it again") from error
+        raise HarchError("E0750", f"{path}: {error}", hint="have the hub write it again") from error

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from harch.pipelines.engine.streams import ConsumerSpec, Retention, StreamSpec, Wanted, bucket_stream
-from harch.pipelines.engine.users import StageGrant
-from harch.pipelines.workers.names import ACT_CONSUMER, THINK_CONSUMER, PipelineNames
-from harch.pipelines.workers.route import Route
+from harch.pipelines.engine.layout import StageGrant
+from harch.pipelines.engine.streams import ConsumerSpec, DesiredStreams, Retention, StreamSpec, bucket_stream
+from harch.pipelines.workers.names import ACT_CONSUMER, THINK_CONSUMER, PipelineNames, StageRoute
 
 MIB = 1 << 20
 STATUS_AGE_S = 30.0  # a worker that says nothing for this long is no longer listed
 ACK_WAIT_S = 5.0  # a worker that lives says so several times in it
 _UNLIMITED = -1  # deliveries: workers count themselves, and put poison into the dead lane
-ALL_STAGES = Route()
+ALL_STAGES = StageRoute()
 
 Subjects = tuple[str, ...]
 Reads = tuple[tuple[str, str], ...]
@@ -37,7 +36,9 @@ class LaneSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ledger_age_s: float = 7 * 86_400.0
 
 
-def main_streams(names: PipelineNames, sizes: LaneSizes, route: Route = ALL_STAGES, *, replicas: int = 1) -> Wanted:
+def main_streams(
+    names: PipelineNames, sizes: LaneSizes, route: StageRoute = ALL_STAGES, *, replicas: int = 1
+) -> DesiredStreams:
     """What the main engine keeps. Features of the hot lane are kept by nobody."""
     country = names.country.upper()
     features = StreamSpec(
@@ -58,7 +59,7 @@ def main_streams(names: PipelineNames, sizes: LaneSizes, route: Route = ALL_STAG
     )
     results = _forgetting(names.results_stream, country, names.results("*"), sizes.results_bytes, replicas)
     has_features = route.thinks and not route.is_hot
-    return Wanted(
+    return DesiredStreams(
         streams=(
             *((features,) if has_features else ()),
             *(() if route.acts else (results,)),
@@ -78,13 +79,15 @@ def export_stream(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1) 
     return structs.replace(made, allow_direct=True)  # read message by message, as it is
 
 
-def act_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, shares_server: bool = False) -> Wanted:
+def act_streams(
+    names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, shares_server: bool = False
+) -> DesiredStreams:
     """What the engine of outputs keeps. `shares_server`: it is the main engine, which has a dead lane already."""
     country = names.country.upper()
     dead = (
         () if shares_server else (_forgetting(names.dead_stream, country, names.dead("*"), sizes.dead_bytes, replicas),)
     )
-    return Wanted(
+    return DesiredStreams(
         streams=(
             StreamSpec(
                 name=names.outputs_stream,
@@ -124,9 +127,9 @@ def act_streams(names: PipelineNames, sizes: LaneSizes, *, replicas: int = 1, sh
     )
 
 
-def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageGrant, ...]:
+def main_grants(names: PipelineNames, route: StageRoute = ALL_STAGES) -> tuple[StageGrant, ...]:
     """Who may do what on the main engine."""
-    told = (names.control,)
+    control_subjects = (names.control,)
     both = (names.state_bucket, names.status_bucket)
     news = (names.alerts, names.spans)
     aside = (names.late("*"), names.credit("*"), *news)
@@ -134,7 +137,7 @@ def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageG
     next_to_sense = () if route.after("sense") == "act" else (names.into(route.after("sense"), "*"),)
 
     def grant(stage: str, listens: Subjects, speaks: Subjects, reads: Reads = ()) -> StageGrant:
-        return _grant(names, stage, listens=(*listens, *told), speaks=speaks, reads=reads, buckets=both)
+        return _grant(names, stage, listens=(*listens, *control_subjects), speaks=speaks, reads=reads, buckets=both)
 
     found = [
         grant("source", (names.credit("*"),), (names.events("*"), *news)),
@@ -151,7 +154,7 @@ def main_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageG
     return tuple(found)
 
 
-def act_grants(names: PipelineNames, route: Route = ALL_STAGES) -> tuple[StageGrant, ...]:
+def act_grants(names: PipelineNames, route: StageRoute = ALL_STAGES) -> tuple[StageGrant, ...]:
     """Who may do what on the engine of outputs and the ledger."""
     ledger = (names.ledger_bucket,)
     reads = ((names.outputs_stream, ACT_CONSUMER),)

@@ -12,22 +12,29 @@ from msgspec import Struct, structs
 
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
-from harch.base.sealed import read_sealed
+from harch.base.state_files import read_sealed
 from harch.pipelines.client.aio import AioClient
 from harch.pipelines.client.errors import NatsError, as_harch_error
 from harch.pipelines.client.options import ClientOptions, Credentials
-from harch.pipelines.engine.binary import find_nats_server
 from harch.pipelines.engine.config import server_config
-from harch.pipelines.engine.jetstream_api import JetStreamAdmin
+from harch.pipelines.engine.jetstream_admin import JetStreamAdmin
 from harch.pipelines.engine.keys import KeyFolder, write_state
-from harch.pipelines.engine.layout import Domain, Layout, Limits, Server
+from harch.pipelines.engine.layout import (
+    CONTROLLER,
+    Domain,
+    EngineLayout,
+    Server,
+    ServerLimits,
+    StageGrant,
+    controller_user,
+    inbox_of,
+    stage_user,
+)
 from harch.pipelines.engine.log_lines import EngineEvent
-from harch.pipelines.engine.ports import free_ports
-from harch.pipelines.engine.server import EngineServer, user_names
-from harch.pipelines.engine.streams import Wanted, check_streams, plan_streams
-from harch.pipelines.engine.users import CONTROLLER, StageGrant, controller_user, inbox_of, stage_user
-from harch.pipelines.sense.source_settings import NatsSource
-from harch.pipelines.workers.config import EngineAccess, StageName
+from harch.pipelines.engine.server import EngineServer, find_nats_server, free_ports, user_names
+from harch.pipelines.engine.streams import DesiredStreams, check_streams, plan_streams
+from harch.pipelines.sense.settings import NatsSource
+from harch.pipelines.workers.config import EngineAccess, WorkerStage
 from harch.pipelines.workers.deployment import act_grants, act_streams, main_grants, main_streams, merged
 from harch.pipelines.workers.parts import PipelineParts
 
@@ -42,7 +49,7 @@ class _Ports(Struct, frozen=True):
     act: tuple[int, int]
 
 
-class LocalEngine:
+class LocalMessageEngine:
     """The engines of one pipeline. `start`, then `admin` administers the main one and `act_admin` the other."""
 
     def __init__(
@@ -51,7 +58,7 @@ class LocalEngine:
         folder: Path,
         *,
         synced_act: bool = True,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         clock: Clock | None = None,
         on_event: Callable[[EngineEvent], None] = lambda event: None,
     ) -> None:
@@ -59,7 +66,7 @@ class LocalEngine:
         self._folder = folder
         self._clock = clock or SystemClock()
         self._keys = KeyFolder(folder / "keys")
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._country = parts.country
         ports = _ports(folder / "ports.json")
         name = parts.country.lower()
@@ -74,7 +81,7 @@ class LocalEngine:
             domains = (self._domain(name, ports.main, main), self._domain(f"{name}-act", ports.act, act, synced=True))
         else:
             domains = (self._domain(name, ports.main, merged(main, act)),)
-        self._layout = Layout(domains=domains, limits=self._limits)
+        self._layout = EngineLayout(domains=domains, limits=self._limits)
         self._servers = [self._server(domain.servers[0], on_event) for domain in domains]
         self._clients: list[AioClient] = []
 
@@ -111,7 +118,7 @@ class LocalEngine:
             await self._apply(self.admin, main)
             await self._apply(self.act_admin, act)
         else:
-            both = Wanted(streams=(*main.streams, *act.streams), consumers=(*main.consumers, *act.consumers))
+            both = DesiredStreams(streams=(*main.streams, *act.streams), consumers=(*main.consumers, *act.consumers))
             await self._apply(self.admin, both)
 
     async def stop(self) -> None:
@@ -120,7 +127,7 @@ class LocalEngine:
         self._clients = []
         await asyncio.gather(*(server.stop() for server in self._servers))
 
-    def access(self, stage: StageName) -> tuple[EngineAccess, EngineAccess]:
+    def access(self, stage: WorkerStage) -> tuple[EngineAccess, EngineAccess]:
         """How the workers of a stage reach the main engine, and the one of outputs."""
         user = StageGrant(country=self._country, pipeline=self._parts.name, stage=stage).user_name
         seed = self._keys.seed(user)
@@ -169,14 +176,14 @@ class LocalEngine:
             clock=self._clock,
         )
 
-    async def _apply(self, admin: JetStreamAdmin, wanted: Wanted) -> None:
+    async def _apply(self, admin: JetStreamAdmin, wanted: DesiredStreams) -> None:
         if refused := check_streams(wanted, self._limits, servers=1):
             first = refused[0]
             raise HarchError("E0705", f"{first.subject}: {first.detail}", hint=first.nearest_fix)
         try:
             await admin.apply(plan_streams(wanted, await admin.found()))
         except NatsError as error:
-            raise as_harch_error(error, "making the streams of the pipeline") from error
+            raise as_harch_error(error, "creating the pipeline streams") from error
 
 
 async def connect(client: AioClient, clock: Clock, timeout_s: float) -> None:

@@ -1,13 +1,43 @@
-"""What are the subjects, streams, consumers and buckets of a pipeline called? One place, so that all sides agree."""
+"""What are the subjects, streams, consumers and buckets of a pipeline called, and which stages follow SENSE?
+
+One place, so that all sides agree.
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.wire.subject import subject_of
-from harch.pipelines.workers.route import Into
+
+Into = Literal["think", "act", "results"]
+
+
+class StageRoute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Without `thinks`, rules of ACT read the features themselves; without `acts`, the last stage speaks to the lane of
+    results. `is_hot`: features are not stored on their way to THINK."""
+
+    thinks: bool = True
+    acts: bool = True
+    is_hot: bool = False
+
+    @property
+    def last(self) -> str:
+        """The stage whose results are the pipeline's."""
+        return "act" if self.acts else "think" if self.thinks else "sense"
+
+    def after(self, stage: str) -> Into:
+        """Where the messages of a stage go."""
+        if stage == "sense" and self.thinks:
+            return "think"
+        return "act" if self.acts else "results"
+
+
+# What are the subjects, streams, consumers and buckets of a pipeline called? One place, so that all sides agree.
+
 
 THINK_CONSUMER, ACT_CONSUMER = "think", "act"
 

@@ -1,5 +1,6 @@
-"""How do accepted events get to SENSE? Split by device, kept in the spool, sent on credit, kept until a checkpoint has
-them. A sender that can wait is made to wait when there is no room; of the others the least important is shed, and told.
+"""How do accepted events get to SENSE?
+
+Split by device, kept in the spool, sent on credit, kept until a checkpoint has them.
 """
 
 from __future__ import annotations
@@ -9,21 +10,87 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Permit
+from harch.pipelines.sense.flow_control import Credit, Sending
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantine, Quarantined
-from harch.pipelines.sense.sending import Sending
-from harch.pipelines.wire.checksum import Buffer
-from harch.pipelines.wire.credit import Credit
-from harch.pipelines.wire.header import HEADER_BYTES, BatchHeader, Flags, Gap, pack_batch, read_gap, unpack_header
-from harch.pipelines.wire.schema import EventSchema
-from harch.pipelines.workers.partitioning import Piece, split
-from harch.pipelines.workers.spool import Kept, LineKey, Spool
+from harch.pipelines.wire.columns import Columns, EventSchema, decode_columns, encode_columns, select
+from harch.pipelines.wire.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    Flags,
+    SequenceGap,
+    check_payload,
+    pack_batch,
+    read_gap,
+    unpack_header,
+)
+from harch.pipelines.workers.source_storage import LineKey, SourceSpool, SpooledBatch
+
+
+class PartitionPiece(Struct, frozen=True):
+    """The events of one message that go to one partition. The header has neither its number nor its length yet."""
+
+    partition: int
+    header: BatchHeader
+    payload: bytes
+
+
+def partition_of(devices: NDArray[np.generic], partitions: int) -> NDArray[np.int64]:
+    """The partition of each device number: neighbours go to different ones."""
+    return devices.astype(np.int64) % partitions
+
+
+def split(message: Buffer, schema: EventSchema, partitions: int, permit: Permit) -> list[PartitionPiece] | Rejection:
+    """The pieces of a message, in the order of their partitions; a Rejection if it is none of this schema.
+
+    Where events may be is narrowed to what the pipeline permits: a sender may say less, never more.
+    """
+    header = unpack_header(message)
+    if isinstance(header, Rejection):
+        return header
+    payload = check_payload(header, message)
+    if isinstance(payload, Rejection):
+        return payload
+    if header.is_gap or header.is_watermark_only:
+        return []
+    if header.schema != schema.id:
+        detail = f"schema {header.schema:#010x}; this pipeline reads {schema.id:#010x}"
+        return Rejection("batch", "unknown_schema", detail, "send the pipeline's schema")
+    columns = decode_columns(schema, header.n, payload)
+    if isinstance(columns, Rejection):
+        return columns
+    if header.policy_version == permit.policy_version:
+        header = replace(header, juris_mask=header.juris_mask & permit.juris_mask)
+    if partitions == 1:
+        return [PartitionPiece(0, header, bytes(payload))]
+    homes = partition_of(columns.device, partitions)
+    return [
+        PartitionPiece(int(home), *_picked(header, columns, np.flatnonzero(homes == home), schema))
+        for home in np.unique(homes)
+    ]
+
+
+def _picked(
+    header: BatchHeader, columns: Columns, picks: NDArray[np.intp], schema: EventSchema
+) -> tuple[BatchHeader, bytes]:
+    payload = encode_columns(schema, select(columns, picks))
+    return replace(header, n=len(picks), payload_len=len(payload)), payload
+
+
+# How do accepted events get to SENSE? Split by device, kept in the spool, sent on credit, kept until a checkpoint has
+# them. A sender that can wait is made to wait when there is no room; of the others the least important is shed, and
+# told.
+
 
 LINES_MAX = 65_536
 LINE_BYTES_MIN = 1 << 20
@@ -35,7 +102,7 @@ class Outflow:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: SourceSpool,
         schema: EventSchema,
         permit: Permit,
         *,
@@ -59,7 +126,7 @@ class Outflow:
         self._senders = spool.senders()
         self._lines: dict[LineKey, Sending] = {}
         self._ended: set[int] = set()
-        self._heard_s: dict[int, float] = {}  # when each sender was heard last
+        self._last_message_s: dict[int, float] = {}  # when each sender was heard last
         for key, saved in spool.lines().items():
             self._resume(key, saved.last_seq, saved.messages)
 
@@ -84,7 +151,7 @@ class Outflow:
 
     def accept(self, messages: Sequence[Buffer], now_s: float) -> bool:
         """All of them or none. True: they survive this process. What is no message is counted and passed over."""
-        pieces: list[Piece] = []
+        pieces: list[PartitionPiece] = []
         seqs: dict[int, int] = {}
         fresh = [message for message in messages if self._read(message, pieces, seqs)]
         if not self._has_room(pieces):
@@ -99,7 +166,7 @@ class Outflow:
                 self.counters["spool_failures"] += 1
                 return False
         self._senders.update(seqs)
-        self._heard_s.update(dict.fromkeys(seqs, now_s))
+        self._last_message_s.update(dict.fromkeys(seqs, now_s))
         for one in kept:
             line = self._line(one.source, one.partition, one.message)
             shed = line.counters.batches_shed
@@ -122,15 +189,15 @@ class Outflow:
         """(partition, message) to send now. A sender that is silent for `idle_s`, with all of its batches safe, gets no
         heartbeats: it must not hold the windows of others open. Its next batch wakes its lines."""
         for (source, partition), line in self._lines.items():
-            is_silent = now_s - self._heard_s.setdefault(source, now_s) > idle_s and source not in self._ended
+            is_silent = now_s - self._last_message_s.setdefault(source, now_s) > idle_s and source not in self._ended
             if is_silent and line.is_drained:
                 continue
             for message in line.due(now_s):
                 yield partition, self._with_end(source, line, bytes(message))
 
-    def heard_s(self, source: int) -> float:
+    def last_message_s(self, source: int) -> float:
         """When this sender was heard last; never: before everything."""
-        return self._heard_s.get(source, -math.inf)
+        return self._last_message_s.get(source, -math.inf)
 
     def advance(self, source: int, mark_ns: int) -> None:
         """Nothing older than this comes from a sender any more; told with its next heartbeat."""
@@ -138,7 +205,7 @@ class Outflow:
             if other == source:
                 line.watermark(mark_ns)
 
-    def _read(self, message: Buffer, pieces: list[Piece], seqs: dict[int, int]) -> bool:
+    def _read(self, message: Buffer, pieces: list[PartitionPiece], seqs: dict[int, int]) -> bool:
         """Whether it is a batch that was not there before."""
         header = unpack_header(message)
         found = split(message, self._schema, self._partitions, self.permit)
@@ -168,7 +235,7 @@ class Outflow:
         self.counters["events_accepted"] += header.n
         return True
 
-    def _has_room(self, pieces: list[Piece]) -> bool:
+    def _has_room(self, pieces: list[PartitionPiece]) -> bool:
         """Senders that can wait find a limit before anything is shed; nobody may shed what must not be."""
         sizes: Counter[LineKey] = Counter()
         for piece in pieces:
@@ -183,7 +250,7 @@ class Outflow:
                 return False
         return True
 
-    def _stamped(self, pieces: list[Piece]) -> list[Kept]:
+    def _stamped(self, pieces: list[PartitionPiece]) -> list[SpooledBatch]:
         numbers: dict[LineKey, int] = {}
         kept = []
         for piece in pieces:
@@ -192,7 +259,7 @@ class Outflow:
             seq = numbers.get(key, line.next_seq if line is not None else 1)
             numbers[key] = seq + 1
             message = pack_batch(replace(piece.header, seq=seq), piece.payload)
-            kept.append(Kept(key[0], key[1], seq, message))
+            kept.append(SpooledBatch(key[0], key[1], seq, message))
         return kept
 
     def _line(self, source: int, partition: int, message: bytes) -> Sending:
@@ -212,14 +279,14 @@ class Outflow:
         self._lines[key] = line
 
     def _give_room_back(self, source: int, partition: int, line: Sending) -> None:
-        """What was shed takes no room in the file either: the gap stands in its place."""
+        """What was shed takes no room in the file either: the gap is in its place."""
         try:
             for gap, message in line.gaps():
                 self._spool.replace(source, partition, gap.first_seq, gap.last_seq, message)
         except HarchError:
             self.counters["spool_failures"] += 1  # it is sent again after a restart, and is no harm then
 
-    def _follow_watermarks(self, pieces: list[Piece]) -> None:
+    def _follow_watermarks(self, pieces: list[PartitionPiece]) -> None:
         """Partitions that got nothing of a message still hear how far its sender is."""
         for source, mark_ns in {piece.header.source: piece.header.watermark_ns for piece in pieces}.items():
             self.advance(source, mark_ns)
@@ -259,14 +326,14 @@ class SpoolIntake(Intake):
 def _hello(message: bytes) -> BatchHeader:
     header = unpack_header(message)
     if isinstance(header, Rejection):
-        raise HarchError("E0752", f"a kept batch cannot be read: {header.detail}", hint="remove the spool's file")
+        raise HarchError("E0752", f"a spooled batch cannot be read: {header.detail}", hint="remove the spool's file")
     return replace(header, watermark_ns=0)
 
 
 def _first_seq(message: bytes) -> int:
     header = _hello(message)
     gap = read_gap(header, message[HEADER_BYTES:]) if header.is_gap else None
-    return gap.first_seq if isinstance(gap, Gap) else header.seq
+    return gap.first_seq if isinstance(gap, SequenceGap) else header.seq
 
 
 def _blank(schema: EventSchema, permit: Permit, source: int) -> BatchHeader:

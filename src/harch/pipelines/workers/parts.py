@@ -19,15 +19,14 @@ from harch.pipelines.workers.config import (
     EngineAccess,
     LeaseSettings,
     SourceOptions,
-    StageName,
     ThinkOptions,
     WorkerConfig,
+    WorkerStage,
 )
 from harch.pipelines.workers.deployment import LaneSizes
-from harch.pipelines.workers.names import PipelineNames, names_of
-from harch.pipelines.workers.route import Route
+from harch.pipelines.workers.names import PipelineNames, StageRoute, names_of
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Site
 
 WORKERS_MAX = 64  # of one stage on one machine
 
@@ -39,13 +38,13 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
 
     name: str
     country: Annotated[str, Meta(pattern="^[A-Z]{2}$")]
-    site: Site
+    site: LegalSite
     policy: PolicyTable
     juris_mask: int
     sense: SenseSettings
     think: ThinkSettings | None = None  # without: rules of ACT read features, or features are the result
     act: ActSettings | None = None  # without: what the last stage makes goes to the lane of results
-    workers: dict[StageName, int] = field(default_factory=lambda: {"source": 1, "sense": 1, "think": 1, "act": 1})
+    workers: dict[WorkerStage, int] = field(default_factory=lambda: {"source": 1, "sense": 1, "think": 1, "act": 1})
     model_folder: str = "."
     model_tags: dict[str, Tag] = {}
     enrichment: dict[str, dict[str, float]] = {}
@@ -67,12 +66,12 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
         return names_of(self.country, self.name)
 
     @property
-    def route(self) -> Route:
+    def route(self) -> StageRoute:
         thinks = self.think is not None
-        return Route(thinks=thinks, acts=self.act is not None, is_hot=thinks and self.lane == "hot")
+        return StageRoute(thinks=thinks, acts=self.act is not None, is_hot=thinks and self.lane == "hot")
 
     @property
-    def sensing_stage(self) -> StageName:
+    def sensing_stage(self) -> WorkerStage:
         """Who holds the partitions."""
         return "fused" if self.workers.get("fused") else "sense"
 
@@ -83,7 +82,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
 
 def worker_config(
     parts: PipelineParts,
-    stage: StageName,
+    stage: WorkerStage,
     worker: str,
     *,
     engine: EngineAccess,

@@ -1,7 +1,6 @@
-"""How does a SENSE worker run? It holds partitions by lease, feeds each from its subject, and hands features on.
+"""How does a SENSE worker run?
 
-Several of them share the partitions of a pipeline. One that is killed is replaced by whoever takes its leases next:
-state comes from the checkpoint, events since then from the sources, which kept them.
+It holds partitions by lease, each with its subscription and its task, and hands features on.
 """
 
 from __future__ import annotations
@@ -14,21 +13,91 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from harch.base.errors import HarchError
+from harch.pipelines.client.bucket import Unreachable
 from harch.pipelines.client.errors import NatsError
-from harch.pipelines.sense.outcome import SideBatch, StageCounters
+from harch.pipelines.client.protocol import Message
+from harch.pipelines.sense.accounting import SideBatch, StageCounters
+from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
+from harch.pipelines.sense.flow_control import pack_credit
+from harch.pipelines.sense.gate import ResidencyGate
+from harch.pipelines.sense.stage import SenseStage
+from harch.pipelines.sense.state import StageIdentity
 from harch.pipelines.wire.columns import encode_columns
-from harch.pipelines.wire.credit import pack_credit
 from harch.pipelines.wire.header import pack_batch
-from harch.pipelines.workers.assignment import Assignment
-from harch.pipelines.workers.bucket import Unreachable
-from harch.pipelines.workers.held import Held, handler_of, learn_devices, stage_of
-from harch.pipelines.workers.known_devices import DeviceNews
-from harch.pipelines.workers.leases import Leases, Renewal
+from harch.pipelines.workers.config import WorkerConfig
 from harch.pipelines.workers.names import ASSIGNMENT_KEY
-from harch.pipelines.workers.partition import FeatureLane, Partition, PartitionLost, Undelivered
-from harch.pipelines.workers.policies import Policies
-from harch.pipelines.workers.shell import Report, Shell
-from harch.pipelines.workers.status import Latency
+from harch.pipelines.workers.partition import (
+    FeatureLane,
+    Leases,
+    Partition,
+    PartitionLost,
+    PartitionRenewal,
+    Undelivered,
+)
+from harch.pipelines.workers.scaling import PartitionAssignment
+from harch.pipelines.workers.shared_state import DeviceNews, Policies
+from harch.pipelines.workers.shell import Shell, StageReport
+from harch.pipelines.workers.telemetry import Latency
+
+
+class OwnedPartition:
+    """A partition with its subscription and its task."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.news = asyncio.Event()
+        self.sid = 0
+        self.lost = ""
+        self.is_leaving = False
+        self.task: asyncio.Task[None] | None = None
+
+
+def handler_of(held: OwnedPartition) -> Callable[[Message], None]:
+    def handle(message: Message) -> None:
+        if held.lost:
+            return
+        try:
+            held.partition.take(message.payload)
+        except PartitionLost as error:
+            held.lost = str(error)
+            return
+        if held.partition.unsent:
+            held.news.set()
+
+    return handle
+
+
+def stage_of(config: WorkerConfig, number: int, policies: Policies, known: tuple[str, ...] | None = None) -> SenseStage:
+    """`known`: devices that are known by now, if more than the settings name."""
+    settings = config.sense
+    devices = DeviceTable(known or settings.devices, settings.devices_max, settings.metrics)
+    gate = ResidencyGate(config.site.hub, policies.tables[0])
+    for table in policies.tables:
+        gate.learn(table)
+    stage = SenseStage(StageIdentity(config.pipeline, number), settings, devices, gate)
+    _join(config, stage)
+    return stage
+
+
+def learn_devices(config: WorkerConfig, stage: SenseStage, devices: tuple[str, ...]) -> None:
+    """From the next batch on; rows of the table that were waiting for them are joined from the next window on."""
+    for name in devices:
+        stage.state.devices.add(name)
+    _join(config, stage)
+
+
+def _join(config: WorkerConfig, stage: SenseStage) -> None:
+    settings, devices = config.sense.enrichment, stage.state.devices
+    if settings is not None and config.enrichment:
+        version = 1 + devices.version - len(config.sense.devices)
+        stage.learn_enrichment(EnrichmentTable.of(version, settings.columns, config.enrichment, devices))
+
+
+# How does a SENSE worker run? It holds partitions by lease, feeds each from its subject, and hands features on.
+#
+# Several of them share the partitions of a pipeline. One that is killed is replaced by whoever takes its leases next:
+# state comes from the checkpoint, events since then from the sources, which kept them.
+
 
 TICK_S = 0.02
 UNDELIVERED_PAUSE_S = 0.2
@@ -53,7 +122,7 @@ class SenseWorker:
             ttl_s=shell.config.leases.ttl_s,
             inherits=True,  # `claim_name` has shown that no other process of this name lives
         )
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, OwnedPartition] = {}
         self._policies = Policies(shell.config.policy)
         self._devices = DeviceNews(shell.config.sense.devices)
         self._wanted: tuple[int, ...] = shell.config.partitions
@@ -88,7 +157,7 @@ class SenseWorker:
     async def look(self) -> None:
         entry = await self._shell.state.get(ASSIGNMENT_KEY)
         if entry is not None:
-            assignment = msgspec.json.decode(entry.value, type=Assignment)
+            assignment = msgspec.json.decode(entry.value, type=PartitionAssignment)
             if assignment.version > self._wanted_version:
                 self._wanted, self._wanted_version = assignment.of(self._config.worker), assignment.version
         for table in await self._policies.look(self._shell.state):
@@ -99,7 +168,7 @@ class SenseWorker:
                 learn_devices(self._config, held.partition.stage, self._devices.devices)
         self._has_looked = True
 
-    def report(self) -> Report:
+    def report(self) -> StageReport:
         counters = {name: getattr(self._totals, name) for name in StageCounters.__struct_fields__}
         reasons: dict[str, int] = {}
         for held in self._held.values():
@@ -107,7 +176,7 @@ class SenseWorker:
                 counters[name] += getattr(held.partition.stage.counters, name)
             for reason, count in held.partition.stage.quarantine.counts.items():
                 reasons[f"aside_{reason}"] = reasons.get(f"aside_{reason}", 0) + count
-        untold = sum(held.partition.untold for held in self._held.values())
+        unsent = sum(held.partition.unsent for held in self._held.values())
         not_taken = sum(held.partition.not_taken for held in self._held.values())
         latency = Latency()
         for held in self._held.values():
@@ -115,8 +184,8 @@ class SenseWorker:
         missing = [number for number in self._wanted if number not in self._held]
         trouble = next(iter(self._refused.values()), "")
         if missing and not trouble and not self._stopping.is_set():
-            trouble = f"waits for partitions {', '.join(map(str, missing[:8]))}"
-        return Report(
+            trouble = f"waiting for partitions {', '.join(map(str, missing[:8]))}"
+        return StageReport(
             counters={
                 **counters,
                 **reasons,
@@ -124,9 +193,9 @@ class SenseWorker:
                 "aside_failed": self._aside_failed,
                 "not_taken": not_taken,
             },
-            gauges={"untold_windows": float(untold)},
+            gauges={"untold_windows": float(unsent)},
             partitions=tuple(sorted(self._held)),
-            lag=float(untold),
+            lag=float(unsent),
             done=float(counters["events_in"]),
             drained=float(counters["windows_closed"]),
             latency_ms=latency.summary(),
@@ -144,8 +213,8 @@ class SenseWorker:
             due = [held for held in self._held.values() if not held.lost and held.partition.lease.renew_s <= now_s]
             answers = await asyncio.gather(*(self._leases.renew(held.partition.lease) for held in due))
             for held, answer in zip(due, answers, strict=True):
-                if answer is Renewal.LOST:
-                    held.lost = "its lease ran out, or another worker took it"
+                if answer is PartitionRenewal.LOST:
+                    held.lost = "its lease expired, or another worker took it"
             await self._shell.clock.sleep(self._config.leases.ttl_s / 20)
 
     async def _arrange(self) -> None:
@@ -171,7 +240,7 @@ class SenseWorker:
         try:
             await partition.open()
         except (PartitionLost, Unreachable) as error:
-            log.warning("partition %d could not be opened: %s", number, error)
+            log.warning("could not open partition %d: %s", number, error)
             await self._leases.give_back(lease)
             return
         except HarchError as error:
@@ -179,11 +248,11 @@ class SenseWorker:
             await self._leases.give_back(lease)
             return
         self._refused.pop(number, None)
-        held = Held(partition)
+        held = OwnedPartition(partition)
         held.sid = self._shell.client.subscribe(self._shell.names.events(number), handler_of(held))
         held.task = asyncio.create_task(self._settle(held), name=f"settle-{number}")
         self._held[number] = held
-        log.info("partition %d is ours, epoch %d", number, lease.epoch)
+        log.info("acquired partition %d, epoch %d", number, lease.epoch)
 
     def _refuse(self, number: int, error: HarchError) -> None:
         """Tells it once, and lets some time pass before the next attempt."""
@@ -192,16 +261,16 @@ class SenseWorker:
             self._shell.alert("checkpoint", f"partition {number}: {error.message}")
         self._refused_s[number] = self._shell.clock.monotonic_s()
 
-    async def _drop(self, held: Held) -> None:
+    async def _drop(self, held: OwnedPartition) -> None:
         """Lost: nothing is saved or given back. What we did since the last checkpoint did not happen."""
         self._forget(held)
         if held.task is not None:
             held.task.cancel()
             await asyncio.gather(held.task, return_exceptions=True)
         self._lost += 1
-        log.warning("partition %d is lost: %s", held.partition.number, held.lost or "its task ended")
+        log.warning("lost partition %d: %s", held.partition.number, held.lost or "its task ended")
 
-    async def _give_back(self, held: Held) -> None:
+    async def _give_back(self, held: OwnedPartition) -> None:
         """At the border between two batches: save, deliver, let go."""
         self._forget(held)
         held.is_leaving = True
@@ -211,14 +280,14 @@ class SenseWorker:
         try:
             await held.partition.close()
         except (PartitionLost, Undelivered) as error:
-            log.warning("partition %d ends without delivering all: %s", held.partition.number, error)
+            log.warning("partition %d closed before delivering all: %s", held.partition.number, error)
         counters = held.partition.stage.counters
         self._totals = StageCounters(
             *(getattr(self._totals, name) + getattr(counters, name) for name in StageCounters.__struct_fields__)
         )
         await self._leases.give_back(held.partition.lease)
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: OwnedPartition) -> None:
         self._held.pop(held.partition.number, None)
         with contextlib.suppress(NatsError):  # the connection is away, and so is the subscription
             self._shell.client.unsubscribe(held.sid)
@@ -233,41 +302,41 @@ class SenseWorker:
                     self._tick_one(held)
             await self._shell.clock.sleep(TICK_S)
 
-    def _tick_one(self, held: Held) -> None:
+    def _tick_one(self, held: OwnedPartition) -> None:
         partition = held.partition
         try:
             partition.tick()
         except PartitionLost as error:
             held.lost = str(error)
             return
-        if partition.untold:
+        if partition.unsent:
             held.news.set()
         try:
             for credit in partition.credits():
                 self._shell.client.publish(self._shell.names.credit(partition.number), pack_credit(credit))
             while partition.aside:
-                self._tell_aside(partition.number, partition.aside.popleft())
+                self._publish_aside(partition.number, partition.aside.popleft())
         except NatsError:
             self._aside_failed += 1  # credit is told again, and what was set aside is counted
         while partition.alerts:
             alert = partition.alerts.popleft()
             self._shell.alert(alert.rule, alert.detail, alert.count)
 
-    def _tell_aside(self, number: int, side: SideBatch) -> None:
+    def _publish_aside(self, number: int, side: SideBatch) -> None:
         payload = encode_columns(self._settings.event_schema, side.columns)
         header = msgspec.structs.replace(side.header, n=side.columns.n, payload_len=len(payload))
         identity = f"late/{self._config.pipeline}/{number}/{header.source}/{header.seq}"
         message = pack_batch(header, payload)
         self._shell.client.publish(self._shell.names.late(number), message, headers={"Nats-Msg-Id": identity})
 
-    async def _settle(self, held: Held) -> None:
+    async def _settle(self, held: OwnedPartition) -> None:
         """Until it is lost or given back. A step that is storing is never cut off, so that we know what is stored."""
         partition = held.partition
         exact = self._config.lane == "durable"
         steps = (partition.settle,) if exact else (partition.deliver, partition.save)
         await asyncio.gather(*(self._repeat(held, step) for step in steps))
 
-    async def _repeat(self, held: Held, step: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, held: OwnedPartition, step: Callable[[], Awaitable[None]]) -> None:
         while not held.lost and not held.is_leaving:
             try:
                 await step()
@@ -279,7 +348,7 @@ class SenseWorker:
                 self._refuse(held.partition.number, error)
                 return
             except Undelivered as error:
-                log.warning("partition %d: features wait: %s", held.partition.number, error)
+                log.warning("partition %d: features delayed: %s", held.partition.number, error)
                 await self._shell.clock.sleep(UNDELIVERED_PAUSE_S)
                 continue
             try:

@@ -1,7 +1,7 @@
-"""What do all workers have in common? Connections, signals, a status each second, alerts, and an orderly end.
+"""What do all workers have in common?
 
-SIGTERM means drain: finish what is there, save it, give leases back. A worker whose supervisor is gone drains too, so
-that nothing runs unattended. A second process of the same name is refused by a lock on a file.
+Connections, signals, a status each second, alerts, an HTTP server on loopback for those that listen, and an orderly
+end.
 """
 
 from __future__ import annotations
@@ -13,37 +13,45 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, field
 
-from harch.base.clock import Clock, SystemClock
-from harch.base.egress import Guard
+from harch.base.clock import Clock, SteadyClock, SystemClock
+from harch.base.egress import EgressGuard
 from harch.base.errors import HarchError
-from harch.base.steady import SteadyClock
+from harch.base.listen.gate import ConnectionGate
+from harch.base.listen.http_server import BACKLOG, http_server
 from harch.pipelines.client.aio import AioClient
+from harch.pipelines.client.bucket import Conflict, NatsBucket, Unreachable
 from harch.pipelines.client.errors import AuthorizationFailed, NatsError, as_harch_error
 from harch.pipelines.client.protocol import Message
-from harch.pipelines.workers.bucket import Conflict, NatsBucket, Unreachable
+from harch.pipelines.listener_keys import LOOPBACK, check_headers
 from harch.pipelines.workers.config import TOKEN, WorkerConfig
 from harch.pipelines.workers.local_engine import connect
-from harch.pipelines.workers.status import Alert, Meter, WorkerStatus, memory_bytes
-from harch.pipelines.workers.window_spans import WindowSpans
-from harch.sovereignty.places import EgressRule
+from harch.pipelines.workers.telemetry import StatusMeter, WindowSpans, WorkerAlert, WorkerStatus, memory_bytes
+from harch.sovereignty.jurisdictions import EgressRule
+
+# What do all workers have in common? Connections, signals, a status each second, alerts, and an orderly end.
+#
+# SIGTERM means drain: finish what is there, save it, give leases back. A worker whose supervisor is gone drains too, so
+# that nothing runs unattended. A second process of the same name is refused by a lock on a file.
+
 
 CONNECT_TIMEOUT_S = 60.0
 DRAIN_S_MAX = 25.0  # below the grace of the supervisor
 ORPHAN_POLL_S = 1.0
 WANTED_POLL_S = 0.5  # what is wanted is looked at so often, and at once when the control subject says so
-REFUSALS_TOLD_EVERY_S = 10.0
+REFUSALS_REPORTED_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
 
 
-class Report(Struct, kw_only=True):
+class StageReport(Struct, kw_only=True):
     """What a stage tells about itself for the next status."""
 
     counters: dict[str, int] = field(default_factory=dict)
@@ -70,7 +78,7 @@ class StageBody(Protocol):
         """Something that is wanted may have changed: assignment, models, policy."""
         ...
 
-    def report(self) -> Report: ...
+    def report(self) -> StageReport: ...
 
 
 class Shell:
@@ -85,15 +93,15 @@ class Shell:
         self.act_client = AioClient(config.act_engine.options(config.worker), clock=self.clock)
         self.state = NatsBucket(self.client, self.names.state_bucket)
         self.folder = Path(config.state_folder)
-        self.spans = WindowSpans(config, self.clock, self._tell_spans) if config.trace_share else None
+        self.spans = WindowSpans(config, self.clock, self._publish_spans) if config.trace_share else None
         self._statuses = NatsBucket(self.client, self.names.status_bucket)
-        self._meter = Meter()
+        self._meter = StatusMeter()
         self._lock: int | None = None
         self._draining = False
         self._refused: dict[str, int] = {}  # connections, by what wanted them
-        self._refusals_told_s: dict[str, float] = {}
+        self._refusals_reported_s: dict[str, float] = {}
         self.is_orphan = False  # all others end now, too: nobody takes what we would still send
-        self._looking = asyncio.Event()
+        self._control_received = asyncio.Event()
 
     @property
     def speaks_to_act(self) -> bool:
@@ -108,7 +116,7 @@ class Shell:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise HarchError(
-                "E0750", f"a worker `{self.config.worker}` runs already", hint="stop it, or give this one another name"
+                "E0750", f"a worker `{self.config.worker}` is already running", hint="stop it, or use another name"
             ) from None
 
     async def run(self, make: Callable[[Shell], StageBody]) -> None:
@@ -116,11 +124,11 @@ class Shell:
         await connect(self.client, self.clock, CONNECT_TIMEOUT_S)
         if self.speaks_to_act:
             await connect(self.act_client, self.clock, CONNECT_TIMEOUT_S)
-        self.client.subscribe(self.names.control, self._told)
+        self.client.subscribe(self.names.control, self._on_control)
         try:
             body = make(self)
             helpers = [
-                asyncio.create_task(self._tell_status(body), name="status"),
+                asyncio.create_task(self._publish_status(body), name="status"),
                 asyncio.create_task(self._watch_wanted(body), name="wanted"),
             ]
             self._on_signal(body)
@@ -131,7 +139,7 @@ class Shell:
                 await asyncio.wait((running, *helpers), return_when=asyncio.FIRST_COMPLETED)
                 if not running.done():
                     raise next(task for task in helpers if task.done()).exception() or HarchError(
-                        "E1001", "a part of the worker ended by itself"
+                        "E1001", "a task of the worker ended unexpectedly"
                     )
                 await running
             finally:
@@ -145,7 +153,7 @@ class Shell:
     def alert(self, rule: str, detail: str, count: int = 1) -> None:
         """Tells whoever listens; also in the log, since nobody may."""
         log.warning("alert %s: %s (%d)", rule, detail, count)
-        alert = Alert(
+        alert = WorkerAlert(
             pipeline=self.config.pipeline,
             worker=self.config.worker,
             stage=self.config.stage,
@@ -157,24 +165,24 @@ class Shell:
         with contextlib.suppress(NatsError):  # the log has it
             self.client.publish(self.names.alerts, msgspec.json.encode(alert))
 
-    def guard(self, what: str, rule: EgressRule) -> Guard:
+    def guard(self, what: str, rule: EgressRule) -> EgressGuard:
         """Judges every address that this sink or source would connect to. Threads may ask it."""
         loop = asyncio.get_running_loop()
 
         def refused(detail: str) -> None:
             loop.call_soon_threadsafe(self._connection_refused, what, detail)
 
-        return Guard(rule.refusal, on_refused=refused)
+        return EgressGuard(rule.refusal, on_refused=refused)
 
     def _connection_refused(self, what: str, detail: str) -> None:
         """Counted always; told now and then, because whoever was refused tries again."""
         self._refused[what] = self._refused.get(what, 0) + 1
         now_s = self.clock.monotonic_s()
-        if now_s - self._refusals_told_s.get(what, -REFUSALS_TOLD_EVERY_S) >= REFUSALS_TOLD_EVERY_S:
-            self._refusals_told_s[what] = now_s
+        if now_s - self._refusals_reported_s.get(what, -REFUSALS_REPORTED_EVERY_S) >= REFUSALS_REPORTED_EVERY_S:
+            self._refusals_reported_s[what] = now_s
             self.alert("egress", f"{what} was not connected: {detail}", self._refused[what])
 
-    def _tell_spans(self, message: bytes) -> None:
+    def _publish_spans(self, message: bytes) -> None:
         with contextlib.suppress(NatsError):  # whoever is cut off has other worries
             self.client.publish(self.names.spans, message)
 
@@ -209,34 +217,34 @@ class Shell:
                 if isinstance(error, AuthorizationFailed):
                     raise as_harch_error(error, f"connecting again to {client.options.servers[0]}")
 
-    def _told(self, message: Message) -> None:
-        self._looking.set()
+    def _on_control(self, message: Message) -> None:
+        self._control_received.set()
 
     async def _watch_wanted(self, body: StageBody) -> None:
         while True:
             try:
                 await body.look()
             except (Unreachable, NatsError, msgspec.MsgspecError) as error:
-                log.warning("what is wanted could not be read: %s", error)
+                log.warning("could not read the desired state: %s", error)
             try:
                 async with asyncio.timeout(WANTED_POLL_S):
-                    await self._looking.wait()
+                    await self._control_received.wait()
             except TimeoutError:
                 pass
-            self._looking.clear()
+            self._control_received.clear()
 
-    async def _tell_status(self, body: StageBody) -> None:
+    async def _publish_status(self, body: StageBody) -> None:
         while True:
             status = self._status(body.report())
             try:
                 await self._statuses.put(self.config.worker, msgspec.json.encode(status))
             except (Unreachable, Conflict) as error:
-                log.warning("the status could not be told: %s", error)
+                log.warning("could not report the status: %s", error)
             if self.spans is not None:
                 self.spans.flush()
             await self.clock.sleep(self.config.status_every_s)
 
-    def _status(self, report: Report) -> WorkerStatus:
+    def _status(self, report: StageReport) -> WorkerStatus:
         self._meter.look(self.clock.monotonic_s(), report.done, report.drained)
         health = "draining" if self._draining else "trouble" if report.trouble else "ok"
         config = self.config
@@ -262,3 +270,40 @@ class Shell:
             endpoints=report.endpoints,
             details=report.details,
         )
+
+
+# How does a worker serve HTTP? One application on loopback, until its caller is done.
+
+
+_STOP_S = 1.0
+
+
+@contextlib.asynccontextmanager
+async def serve(app: Any, port: int) -> AsyncIterator[str]:
+    """Yields the address, with the port that it got, while the application is served. The application asks for a key
+    itself, or is `keyed`."""
+    listener = socket.create_server((LOOPBACK, port), backlog=BACKLOG, reuse_port=False)
+    try:
+        gate = ConnectionGate(f"worker on port {port}")
+        async with http_server(app, listener, gate, graceful_stop_s=_STOP_S):
+            yield f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+def keyed(app: Any, key_sha256: str) -> Any:
+    """The same application, for those who show the key of this digest; of others nothing is read."""
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        try:
+            check_headers(headers, key_sha256)
+        except HarchError as error:
+            refusal = {"code": error.code, "message": error.message, "hint": error.hint}
+            named = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+            await send({"type": "http.response.start", "status": error.kind.status, "headers": named})
+            await send({"type": "http.response.body", "body": msgspec.json.encode(refusal)})
+            return
+        await app(scope, receive, send)
+
+    return guarded

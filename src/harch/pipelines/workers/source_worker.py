@@ -8,26 +8,22 @@ import logging
 from pathlib import Path
 
 from harch.base.rejection import Rejection
-from harch.pipelines.act.sinks.environment import variable
+from harch.pipelines.act.sinks.base import variable
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.protocol import Message
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.edge import Edge, Permit, source_number
+from harch.pipelines.sense.edge import EdgeBatcher, Permit, source_number
+from harch.pipelines.sense.flow_control import unpack_credit
+from harch.pipelines.sense.inputs.batches import NatsInput, TcpInput
 from harch.pipelines.sense.inputs.file import FileInput
 from harch.pipelines.sense.inputs.http import HttpInput
 from harch.pipelines.sense.inputs.mqtt import MqttInput
-from harch.pipelines.sense.inputs.nats import NatsInput
-from harch.pipelines.sense.inputs.tcp import TcpInput
-from harch.pipelines.sense.settings import NS_PER_S
-from harch.pipelines.sense.source_settings import FileSource, HttpSource, MqttSource, NatsSource, Source, TcpSource
-from harch.pipelines.wire.credit import unpack_credit
+from harch.pipelines.sense.settings import NS_PER_S, FileSource, HttpSource, MqttSource, NatsSource, Source, TcpSource
 from harch.pipelines.wire.rows import RowReader
-from harch.pipelines.workers.history import History
-from harch.pipelines.workers.known_devices import DeviceNews
 from harch.pipelines.workers.outflow import Outflow, SpoolIntake
-from harch.pipelines.workers.shell import Report, Shell
-from harch.pipelines.workers.spool import Spool
-from harch.pipelines.workers.web import serve
+from harch.pipelines.workers.shared_state import DeviceNews
+from harch.pipelines.workers.shell import Shell, StageReport, serve
+from harch.pipelines.workers.source_storage import SourceHistory, SourceSpool
 
 SEND_POLL_S = 0.02
 TIDY_S = 1.0
@@ -40,7 +36,7 @@ log = logging.getLogger(__name__)
 class _Way:
     """One source of the pipeline, as this worker runs it."""
 
-    def __init__(self, source: Source, outflow: Outflow, spool: Spool, history: History | None) -> None:
+    def __init__(self, source: Source, outflow: Outflow, spool: SourceSpool, history: SourceHistory | None) -> None:
         self.source = source
         self.outflow = outflow
         self.spool = spool
@@ -64,7 +60,7 @@ class SourceWorker:
         self._stopping = asyncio.Event()
         self._ready = False
         self._send_failures = 0
-        self._told: dict[str, int] = {}  # counts by rule that an alert has told
+        self._alerted: dict[str, int] = {}  # counts by rule that an alert has told
 
     async def run(self) -> None:
         sid = self._shell.client.subscribe(self._shell.names.credit("*"), self._credited)
@@ -109,7 +105,7 @@ class SourceWorker:
                 for name in self._devices.devices:
                     table.add(name)
 
-    def report(self) -> Report:
+    def report(self) -> StageReport:
         counters: dict[str, int] = {}
         buffered = 0
         for way in self._ways:
@@ -118,28 +114,30 @@ class SourceWorker:
             for reason, count in way.outflow.quarantine.counts.items():
                 counters[f"aside_{reason}"] = counters.get(f"aside_{reason}", 0) + count
             buffered += way.outflow.buffered_bytes
-        self._tell_growth("shed", counters.get("events_shed", 0), "events were shed: no credit and no room")
-        self._tell_growth(
-            "forgotten", counters.get("batches_forgotten", 0), "confirmed batches are not in SENSE's state"
+        self._alert_growth("shed", counters.get("events_shed", 0), "events were shed: no credit and no room")
+        self._alert_growth(
+            "forgotten", counters.get("batches_forgotten", 0), "confirmed batches are missing in SENSE's state"
         )
-        self._tell_growth("unauthorised", counters.get("aside_unauthorised", 0), "senders did not show a source's key")
-        return Report(
+        self._alert_growth(
+            "unauthorised", counters.get("aside_unauthorised", 0), "senders did not present a source's key"
+        )
+        return StageReport(
             counters={**counters, "send_failures": self._send_failures},
             gauges={"buffered_bytes": float(buffered)},
             lag=float(buffered),
             done=float(counters.get("events_accepted", 0)),
             endpoints={way.source.name: way.address for way in self._ways if way.address},
-            trouble="" if self._ready else "opens its sources",
+            trouble="" if self._ready else "opening its sources",
         )
 
-    def _tell_growth(self, rule: str, count: int, what: str) -> None:
-        if (grown := count - self._told.get(rule, 0)) > 0:
+    def _alert_growth(self, rule: str, count: int, what: str) -> None:
+        if (grown := count - self._alerted.get(rule, 0)) > 0:
             self._shell.alert(rule, f"{grown} {what}", grown)
-            self._told[rule] = count
+            self._alerted[rule] = count
 
     def _way(self, source: Source) -> _Way:
         options = self._config.source
-        spool = Spool(self._shell.folder / f"{source.name}.db", synced=options.synced)
+        spool = SourceSpool(self._shell.folder / f"{source.name}.db", synced=options.synced)
         history = self._history(source, spool)
         outflow = Outflow(
             spool,
@@ -152,11 +150,11 @@ class SourceWorker:
         )
         return _Way(source, outflow, spool, history)
 
-    def _history(self, source: Source, spool: Spool) -> History | None:
+    def _history(self, source: Source, spool: SourceSpool) -> SourceHistory | None:
         options, folder = self._config.source, self._config.kept_folder
         if not folder or not options.kept_s:
             return None
-        return History(
+        return SourceHistory(
             Path(folder) / source.name,
             age_s_max=options.kept_s,
             bytes_max=options.kept_bytes_max // len(self._settings.sources),
@@ -184,7 +182,7 @@ class SourceWorker:
             return
         name = self._name_of(source)
         accepted = way.outflow.last_seq(source_number(name))
-        edge = Edge(
+        edge = EdgeBatcher(
             name,
             settings,
             self._permit,
@@ -205,7 +203,9 @@ class SourceWorker:
         else:
             await self._serve(way, source, edge, reader, intake)
 
-    async def _serve(self, way: _Way, source: HttpSource, edge: Edge, reader: RowReader, intake: SpoolIntake) -> None:
+    async def _serve(
+        self, way: _Way, source: HttpSource, edge: EdgeBatcher, reader: RowReader, intake: SpoolIntake
+    ) -> None:
         app = HttpInput(
             edge,
             reader,
@@ -247,7 +247,7 @@ class SourceWorker:
         if not isinstance(way.source, HttpSource | MqttSource):
             return
         source, idle_s = source_number(self._name_of(way.source)), self._settings.source_idle_s
-        quiet_s = self._shell.clock.monotonic_s() - way.outflow.heard_s(source)
+        quiet_s = self._shell.clock.monotonic_s() - way.outflow.last_message_s(source)
         if idle_s < quiet_s < self._silent_s(way.source):
             now_ns = round(self._shell.clock.now().timestamp() * NS_PER_S)
             way.outflow.advance(source, now_ns - round((idle_s + way.source.disorder_s) * NS_PER_S))

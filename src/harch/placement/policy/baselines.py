@@ -4,6 +4,8 @@ Fragmentation gradient descent (FGD), best fit, dot product, packing and random,
 whole-number scores of 0 to 100, ties to the first node. Nothing is cached: every node is looked at for every request.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ import numpy as np
 from harch.base.errors import InvariantBroken
 from harch.placement.policy.compiled import borrowed, inner_kernel, kernel
 from harch.placement.policy.lessons import common_kinds
-from harch.placement.policy.occupancy import change
+from harch.placement.policy.node_values import change
 from harch.placement.policy.shapes import (
     GIVE_BACK,
     GPU_MILLI,
@@ -23,7 +25,7 @@ from harch.placement.policy.shapes import (
     Ints,
     NodeArrays,
     NodeShape,
-    Request,
+    ShapeRequest,
     canonical,
     empty_nodes,
 )
@@ -36,7 +38,7 @@ _NOWHERE = -1
 _BY_RULE = -1
 
 
-class Rule(IntEnum):
+class BaselineRule(IntEnum):
     FGD = 0
     BESTFIT = 1
     DOTPROD = 2
@@ -44,7 +46,7 @@ class Rule(IntEnum):
     RANDOM = 4
 
 
-class Placed(NamedTuple):
+class BaselinePlacement(NamedTuple):
     node: int
     devices: tuple[int, ...]
 
@@ -53,7 +55,13 @@ class BaselinePolicy:
     """One published rule over its own copy of the fleet. `history` matters to FGD, `seed` to random."""
 
     def __init__(
-        self, shapes: Sequence[NodeShape], *, models: int, rule: Rule, history: Ints | None = None, seed: int = 0
+        self,
+        shapes: Sequence[NodeShape],
+        *,
+        models: int,
+        rule: BaselineRule,
+        history: Ints | None = None,
+        seed: int = 0,
     ) -> None:
         self.nodes = empty_nodes(shapes)
         self.models = models
@@ -63,17 +71,17 @@ class BaselinePolicy:
         self._partial = np.zeros(width, np.int64)
         self._chosen = np.zeros(width, np.int64)
         rows = np.zeros((0, 5), np.int64) if history is None else history
-        canonical_rows = [canonical(Request(*row), models) for row in rows.tolist()]
+        canonical_rows = [canonical(ShapeRequest(*row), models) for row in rows.tolist()]
         self._kinds, self._kind_counts = common_kinds(
             np.array(canonical_rows, dtype=np.int64).reshape(-1, 5), FGD_COVERAGE
         )
 
-    def place(self, request: Request) -> Placed | None:
+    def place(self, request: ShapeRequest) -> BaselinePlacement | None:
         """Decides and takes; None when no node has room."""
         request = canonical(request, self.models)
-        if self._rule is Rule.FGD:
+        if self._rule is BaselineRule.FGD:
             node, device = _fgd(*request, self.nodes, self._kinds, self._kind_counts, self._partial)
-        elif self._rule is Rule.RANDOM:
+        elif self._rule is BaselineRule.RANDOM:
             node, device = _random(*request, self.nodes, self._random.random(), self._random.random())
         else:
             node, device = _simple(*request, int(self._rule), self.nodes, self._partial), _BY_RULE
@@ -81,12 +89,12 @@ class BaselinePolicy:
             return None
         devices = self._devices(request, node, device)
         self._change(request, node, devices, TAKE)
-        return Placed(node, devices)
+        return BaselinePlacement(node, devices)
 
-    def release(self, request: Request, node: int, devices: Sequence[int]) -> None:
+    def release(self, request: ShapeRequest, node: int, devices: Sequence[int]) -> None:
         self._change(canonical(request, self.models), node, devices, GIVE_BACK)
 
-    def _devices(self, request: Request, node: int, device: int) -> tuple[int, ...]:
+    def _devices(self, request: ShapeRequest, node: int, device: int) -> tuple[int, ...]:
         if request.gpus == 0:
             return ()
         if device != _BY_RULE:
@@ -94,7 +102,7 @@ class BaselinePolicy:
         choose_devices(self.nodes, node, request.gpus, request.gpu_milli, self._chosen)
         return tuple(self._chosen[: request.gpus].tolist())
 
-    def _change(self, request: Request, node: int, devices: Sequence[int], direction: int) -> None:
+    def _change(self, request: ShapeRequest, node: int, devices: Sequence[int], direction: int) -> None:
         chosen = np.array(devices, dtype=np.int64)
         if not change(self.nodes, node, request.cpu_milli, request.memory_mib, request.gpu_milli, chosen, direction):
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
@@ -189,12 +197,12 @@ def _simple(
             continue
         cpu_free = nodes.cpu_milli_free[node] / _CPU_MILLI_SCALE
         gpu_free = nodes.gpu_milli_free_sum[node] / _GPU_MILLI_SCALE
-        cpu_asked = cpu_milli / _CPU_MILLI_SCALE
-        gpu_asked = gpus * gpu_milli / _GPU_MILLI_SCALE
-        if rule == Rule.BESTFIT:
-            score = int(100.0 * (1.0 - 0.5 * (cpu_free - cpu_asked) - 0.5 * (gpu_free - gpu_asked)))
-        elif rule == Rule.DOTPROD:
-            score = int(100.0 * (1.0 - 0.5 * (cpu_free * cpu_asked + gpu_free * gpu_asked)))
+        cpu_requested = cpu_milli / _CPU_MILLI_SCALE
+        gpu_requested = gpus * gpu_milli / _GPU_MILLI_SCALE
+        if rule == BaselineRule.BESTFIT:
+            score = int(100.0 * (1.0 - 0.5 * (cpu_free - cpu_requested) - 0.5 * (gpu_free - gpu_requested)))
+        elif rule == BaselineRule.DOTPROD:
+            score = int(100.0 * (1.0 - 0.5 * (cpu_free * cpu_requested + gpu_free * gpu_requested)))
         else:
             score = _packing_score(gpus, gpu_milli, nodes, node, partial)
         if score > best:

@@ -1,5 +1,7 @@
 """How are the policy's kernels compiled? As all others, and with arrays that are lent instead of counted."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,25 +1,38 @@
-"""Where does this request go? The policy as one stateful value: arrays in, decisions out, no I/O and no clock.
+"""Where does this request go?
 
-The engine follows every change of the fleet (`take`, `release`, `set_node_available`) and remembers what was asked for.
-It learns when told: `relearn()` does it at once; a hub calls `prepare()` on a snapshot in a thread and then `adopt()`.
+The policy as one stateful value: arrays in, decisions out, no I/O and no clock; kernels by flat arrays, new lessons
+swapped in as one value.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import node_values, scan
-from harch.placement.policy.entry import SCORED_FROM, Decided, State, decide, flat, occupy
-from harch.placement.policy.history import History
-from harch.placement.policy.learning import Prepared, Snapshot, prepare
-from harch.placement.policy.lessons import Lessons
-from harch.placement.policy.prices import REFRESH_EVENTS, Prices, no_prices, refresh
+from harch.placement.policy.compiled import borrowed, kernel
+from harch.placement.policy.lessons import Lessons, RequestHistory, learn
+from harch.placement.policy.node_values import (
+    REFRESH_EVENTS,
+    KernelScratch,
+    NodeValues,
+    Prices,
+    ScoreCache,
+    change_node,
+    new_scratch,
+    new_values,
+    no_prices,
+    refresh,
+    revalue_all,
+)
+from harch.placement.policy.scan import BY_RULE, NOWHERE, best_node
 from harch.placement.policy.shapes import (
     GIVE_BACK,
     LOOK,
@@ -27,13 +40,170 @@ from harch.placement.policy.shapes import (
     Bools,
     Floats,
     Ints,
+    NodeArrays,
     NodeShape,
-    Request,
+    ShapeRequest,
+    SmallInts,
     canonical,
     copied,
     empty_nodes,
 )
-from harch.placement.policy.value import ValueMemo
+from harch.placement.policy.value import ValueMemo, choose_devices, new_memo
+
+# How does Python reach the kernels quickly? Two doors that take all arrays flat.
+#
+# Numba sorts out the types of plain arrays several times faster than those of named tuples of arrays, and a decision is
+# short enough for that to count. Inside, the arrays are put back under their names.
+
+
+State = tuple[Any, ...]
+
+# Where each group starts in the flat state.
+_VALUES = len(NodeArrays._fields)
+_LESSONS = _VALUES + len(NodeValues._fields)
+_MEMO = _LESSONS + len(Lessons._fields)
+_SCRATCH = _MEMO + len(ValueMemo._fields)
+_CACHE = SCORED_FROM = _SCRATCH + len(KernelScratch._fields)  # cache and prices are for `decide` only
+_PRICES = _CACHE + len(ScoreCache._fields)
+
+
+class KernelDecision(NamedTuple):
+    """What `decide` found; the devices stand in the scratch's `chosen`."""
+
+    node: int  # `NOWHERE` when no allowed node has room
+    score: float
+    score_before_prices: float
+    cpu_milli_left: int
+    gpu_milli_left: int
+    model_price: float  # per milli-GPU
+    balanced: bool  # False: what was decided could not be taken, and was not
+
+
+def flat(
+    nodes: NodeArrays,
+    values: NodeValues,
+    lessons: Lessons,
+    memo: ValueMemo,
+    scratch: KernelScratch,
+    cache: ScoreCache,
+    prices: Prices,
+) -> State:
+    """Everything a decision reads, in the order that the doors expect."""
+    return (*nodes, *values, *lessons, *memo, *scratch, *cache, *prices)
+
+
+@kernel
+def decide(
+    direction: int,
+    slot: int,
+    cpu_milli: int,
+    memory_mib: int,
+    gpus: int,
+    gpu_milli: int,
+    models: int,
+    allowed: Bools,
+    *state: Any,
+) -> KernelDecision:
+    """The best node and its devices for a flat state; takes them at once if told to (`TAKE`, not `LOOK`)."""
+    state = borrowed(state)
+    nodes = NodeArrays(*state[0:_VALUES])
+    values = NodeValues(*state[_VALUES:_LESSONS])
+    lessons = Lessons(*state[_LESSONS:_MEMO])
+    memo = ValueMemo(*state[_MEMO:_SCRATCH])
+    scratch = KernelScratch(*state[_SCRATCH:_CACHE])
+    cache = ScoreCache(*state[_CACHE:_PRICES])
+    prices = Prices(*state[_PRICES:])
+    node, score = best_node(
+        slot,
+        cpu_milli,
+        memory_mib,
+        gpus,
+        gpu_milli,
+        models,
+        allowed,
+        nodes,
+        values,
+        cache,
+        prices,
+        lessons,
+        memo,
+        scratch,
+    )
+    if node == NOWHERE:
+        return KernelDecision(node, score, 0.0, 0, 0, 0.0, True)
+    device = cache.device[slot, node]
+    if device != BY_RULE:
+        scratch.chosen[0] = device
+    elif gpus > 0:
+        choose_devices(nodes, node, gpus, gpu_milli, scratch.chosen)
+    before_prices = cache.score[slot, node]
+    cpu_left = nodes.cpu_milli_free[node] - cpu_milli
+    gpu_left = nodes.gpu_milli_free_sum[node] - gpus * gpu_milli
+    balanced = True
+    if direction == TAKE:
+        devices = scratch.chosen[:gpus]
+        balanced = change_node(
+            node, cpu_milli, memory_mib, gpu_milli, devices, direction, nodes, values, lessons, memo, scratch
+        )
+    return KernelDecision(node, score, before_prices, cpu_left, gpu_left, prices.model[nodes.model[node]], balanced)
+
+
+@kernel
+def occupy(
+    node: int, cpu_milli: int, memory_mib: int, gpu_milli: int, devices: Ints, direction: int, *state: Any
+) -> bool:
+    """`change_node` for a flat state up to `SCORED_FROM`."""
+    state = borrowed(state)
+    nodes = NodeArrays(*state[0:_VALUES])
+    values = NodeValues(*state[_VALUES:_LESSONS])
+    lessons = Lessons(*state[_LESSONS:_MEMO])
+    memo = ValueMemo(*state[_MEMO:_SCRATCH])
+    scratch = KernelScratch(*state[_SCRATCH:_CACHE])
+    return change_node(
+        node, cpu_milli, memory_mib, gpu_milli, devices, direction, nodes, values, lessons, memo, scratch
+    )
+
+
+# How do new lessons reach a running engine? They are built aside, from a copy, and swapped in as one value.
+
+
+class EngineSnapshot(NamedTuple):
+    """What learning needs, copied: later changes of the engine do not reach it."""
+
+    nodes: NodeArrays
+    versions: SmallInts
+    history: Ints
+    models: int
+    arrivals: int
+    turnover: float
+
+
+class PreparedLessons(NamedTuple):
+    """New lessons and what they make of the snapshot's nodes, ready to be adopted."""
+
+    lessons: Lessons
+    values: NodeValues
+    memo: ValueMemo
+    versions: SmallInts
+    arrivals: int
+
+
+def prepare(snapshot: EngineSnapshot) -> PreparedLessons:
+    """Learns from a snapshot. Pure and slow (tens of milliseconds): safe to run in a thread."""
+    lessons = learn(snapshot.history, snapshot.nodes, snapshot.models, snapshot.turnover)
+    values = new_values(snapshot.nodes.size)
+    memo = new_memo(snapshot.nodes.size)
+    revalue_all(snapshot.nodes, values, lessons, memo, new_scratch(snapshot.nodes))
+    return PreparedLessons(lessons, values, memo, snapshot.versions, snapshot.arrivals)
+
+
+# Where does this request go? The policy as one stateful value: arrays in, decisions out, no I/O and no clock.
+#
+# The engine follows every change of the fleet (`take`, `release`, `set_node_available`) and remembers what was asked
+# for.
+# It learns when told: `relearn()` does it at once; a hub calls `prepare()` on a snapshot in a thread and then
+# `adopt()`.
+
 
 KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
 _KIND_SLOTS_FIRST = 32
@@ -49,7 +219,7 @@ class ScoreParts(NamedTuple):
     block_price: float  # room for scarce multi-GPU shapes is lost
 
 
-class Decision(NamedTuple):
+class PlacementDecision(NamedTuple):
     """One node, the devices on it, and the reasons."""
 
     node: int
@@ -66,7 +236,7 @@ class PlacementEngine:
         shapes: Sequence[NodeShape],
         *,
         models: int,
-        history: History | None = None,
+        history: RequestHistory | None = None,
         kind_slots_max: int = KIND_SLOTS_MAX,
     ) -> None:
         self.nodes = empty_nodes(shapes)
@@ -75,9 +245,9 @@ class PlacementEngine:
         if kind_slots_max < 1:
             raise ValueError("the engine needs at least one kind slot")
         self.models = models
-        self.history = history if history is not None else History()
+        self.history = history if history is not None else RequestHistory()
         self._kind_slots_max = kind_slots_max
-        self._slot_of_kind: OrderedDict[Request, int] = OrderedDict()
+        self._slot_of_kind: OrderedDict[ShapeRequest, int] = OrderedDict()
         self._refused_slots: set[int] = set()
         self._everywhere = np.ones(self.nodes.size, dtype=np.bool_)
         self._scratch = node_values.new_scratch(self.nodes)
@@ -105,7 +275,7 @@ class PlacementEngine:
 
     # Deciding
 
-    def place(self, request: Request, allowed: Bools | None = None) -> Decision | None:
+    def place(self, request: ShapeRequest, allowed: Bools | None = None) -> PlacementDecision | None:
         """Remembers the request, decides, and takes what was decided; None when no allowed node has room."""
         request = canonical(request, self.models)
         self._observe(request)
@@ -117,17 +287,17 @@ class PlacementEngine:
         self.history.moved(TAKE)
         return self._decision(request, decided)
 
-    def observe(self, request: Request) -> None:
+    def observe(self, request: ShapeRequest) -> None:
         """Counts one arrival for learning and prices. A retry of the same request is no new arrival."""
         self._observe(canonical(request, self.models))
 
-    def choose(self, request: Request, allowed: Bools | None = None) -> Decision | None:
+    def choose(self, request: ShapeRequest, allowed: Bools | None = None) -> PlacementDecision | None:
         """The best node with room among those that the hard checks allow; takes nothing."""
         request = canonical(request, self.models)
         decided = self._decide(LOOK, request, allowed)
         return None if decided is None else self._decision(request, decided)
 
-    def top_candidates(self, request: Request, k: int, allowed: Bools | None = None) -> list[Decision]:
+    def top_candidates(self, request: ShapeRequest, k: int, allowed: Bools | None = None) -> list[PlacementDecision]:
         """The k best nodes, best first, with the parts of their scores. Looks at every node: for explanations."""
         request = canonical(request, self.models)
         scores = self.node_scores(request, allowed)
@@ -141,7 +311,7 @@ class PlacementEngine:
             only[node] = False
         return found
 
-    def node_scores(self, request: Request, allowed: Bools | None = None) -> Floats:
+    def node_scores(self, request: ShapeRequest, allowed: Bools | None = None) -> Floats:
         """The score of every node for this request, -inf where it has no room; for gangs, which weigh whole domains."""
         request = canonical(request, self.models)
         scores: Floats = np.empty(self.nodes.size)
@@ -162,11 +332,11 @@ class PlacementEngine:
 
     # Following the fleet
 
-    def take(self, request: Request, node: int, devices: Sequence[int]) -> None:
+    def take(self, request: ShapeRequest, node: int, devices: Sequence[int]) -> None:
         """Gives the node's CPU, memory and these devices to the request; also for devices chosen elsewhere."""
         self._change(request, node, devices, TAKE)
 
-    def release(self, request: Request, node: int, devices: Sequence[int]) -> None:
+    def release(self, request: ShapeRequest, node: int, devices: Sequence[int]) -> None:
         """Takes back what the request held."""
         self._change(request, node, devices, GIVE_BACK)
         self._refused_slots.clear()
@@ -189,16 +359,16 @@ class PlacementEngine:
 
     def learn_from(self, requests: Ints) -> None:
         """Learns from given rows of requests instead of the own history, e.g. from a trace."""
-        rows = np.array([canonical(Request(*row), self.models) for row in requests.tolist()], dtype=np.int64)
+        rows = np.array([canonical(ShapeRequest(*row), self.models) for row in requests.tolist()], dtype=np.int64)
         self.adopt(prepare(self.snapshot()._replace(history=rows.reshape(-1, 5))))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         """What `prepare` needs; cheap."""
         versions = self._values.version.copy()
         past = self.history
-        return Snapshot(copied(self.nodes), versions, past.rows(), self.models, past.arrivals, past.turnover)
+        return EngineSnapshot(copied(self.nodes), versions, past.rows(), self.models, past.arrivals, past.turnover)
 
-    def adopt(self, prepared: Prepared) -> None:
+    def adopt(self, prepared: PreparedLessons) -> None:
         """Swaps new lessons in; nodes that changed since the snapshot are valued again."""
         for node in np.flatnonzero(prepared.versions != self._values.version).tolist():
             node_values.revalue(self.nodes, node, prepared.values, prepared.lessons, prepared.memo, self._scratch)
@@ -223,7 +393,7 @@ class PlacementEngine:
 
     # Inside
 
-    def _decide(self, direction: int, kind: Request, allowed: Bools | None) -> Decided | None:
+    def _decide(self, direction: int, kind: ShapeRequest, allowed: Bools | None) -> KernelDecision | None:
         """Asks the kernel, unless nothing came free since this kind was refused everywhere."""
         slot = self._slot(kind)
         if slot in self._refused_slots:
@@ -235,16 +405,16 @@ class PlacementEngine:
             self._refused_slots.add(slot)
         return None
 
-    def _observe(self, kind: Request) -> None:
+    def _observe(self, kind: ShapeRequest) -> None:
         if self._events_since_refresh >= REFRESH_EVENTS:
             self.refresh_prices()
         self._events_since_refresh += 1
         self.history.add(kind)
 
-    def _change(self, request: Request, node: int, devices: Sequence[int], direction: int) -> None:
+    def _change(self, request: ShapeRequest, node: int, devices: Sequence[int], direction: int) -> None:
         request = canonical(request, self.models)
         if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
-            raise InvariantBroken("a request holds as many devices of one node as it asked for", request, node, devices)
+            raise InvariantBroken("a request holds as many devices of one node as it requested", request, node, devices)
         cpu_milli, memory_mib, _, gpu_milli, _ = request
         chosen = np.array(devices, dtype=np.int64)
         changed = occupy(node, cpu_milli, memory_mib, gpu_milli, chosen, direction, *self._state[:SCORED_FROM])
@@ -252,7 +422,7 @@ class PlacementEngine:
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
         self.history.moved(direction)
 
-    def _slot(self, kind: Request) -> int:
+    def _slot(self, kind: ShapeRequest) -> int:
         slot = self._slot_of_kind.get(kind)
         if slot is not None:
             self._slot_of_kind.move_to_end(kind)
@@ -291,7 +461,7 @@ class PlacementEngine:
             raise ValueError(f"`allowed` must hold {self.nodes.size} booleans, one per node")
         return np.ascontiguousarray(allowed)
 
-    def _decision(self, request: Request, decided: Decided) -> Decision:
+    def _decision(self, request: ShapeRequest, decided: KernelDecision) -> PlacementDecision:
         cpu_left = -node_values.CPU_LEFT_WEIGHT * decided.cpu_milli_left
         gpu_left = -node_values.GPU_LEFT_WEIGHT * decided.gpu_milli_left
         model_price = -request.gpu_milli_total * decided.model_price
@@ -304,14 +474,14 @@ class PlacementEngine:
             block_price=decided.score - (before_prices + model_price),
         )
         devices = tuple(self._scratch.chosen[: request.gpus].tolist())
-        return Decision(decided.node, devices, decided.score, parts)
+        return PlacementDecision(decided.node, devices, decided.score, parts)
 
 
 def warm() -> None:
     """Compiles every kernel, or loads it from disk: seconds once, so a hub does it before its first decision."""
     engine = PlacementEngine([NodeShape(8000, 8192, 4, 0), NodeShape(8000, 8192, 2, 1)], models=2)
     requests = [
-        Request(1000, 1024, gpus, gpu_milli, 0b01) for gpus, gpu_milli in ((0, 0), (1, 300), (2, 1000), (2, 100))
+        ShapeRequest(1000, 1024, gpus, gpu_milli, 0b01) for gpus, gpu_milli in ((0, 0), (1, 300), (2, 1000), (2, 100))
     ]
     engine.learn_from(np.array(requests, dtype=np.int64))
     for request in requests:

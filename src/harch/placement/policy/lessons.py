@@ -1,15 +1,32 @@
-"""What does the history teach? Typical sequences, kinds, model shares and scarce shapes, as arrays for the kernels.
+"""What was requested lately, and what does it teach?
 
-Learning is a pure function: it is run aside, and the engine swaps the result in as one value.
+A bounded memory of requests; typical sequences, kinds, model shares and scarce shapes, as arrays.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from harch.placement.policy.shapes import AMOUNT_MAX, GPU_MILLI, Floats, Ints, NodeArrays, SmallInts
+from harch.placement.policy.shapes import (
+    AMOUNT_MAX,
+    GIVE_BACK,
+    GPU_MILLI,
+    Floats,
+    Ints,
+    NodeArrays,
+    ShapeRequest,
+    SmallInts,
+)
+
+# What does the history teach? Typical sequences, kinds, model shares and scarce shapes, as arrays for the kernels.
+#
+# Learning is a pure function: it is run aside, and the engine swaps the result in as one value.
+
 
 SEQUENCES = 64  # fewer are faster and follow chance more; twice as many gained nothing
 SEQUENCE_LENGTH = 32
@@ -126,8 +143,8 @@ def _sequences(history: Ints, models: int) -> SmallInts:
 
 def _with_outlook(drawn: Ints) -> Ints:
     """Rows of a sequence with all their fields."""
-    asked = np.where(drawn[:, [_GPUS]] > 0, drawn[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
-    ahead = np.minimum.accumulate(asked[::-1], axis=0)[::-1]
+    requested = np.where(drawn[:, [_GPUS]] > 0, drawn[:, [_GPU_MILLI, _CPU]], AMOUNT_MAX)
+    ahead = np.minimum.accumulate(requested[::-1], axis=0)[::-1]
     demand = drawn[:, [_GPUS]] * drawn[:, [_GPU_MILLI]]
     rows: Ints = np.concatenate([drawn[:, [_CPU, _MEMORY, _GPUS, _GPU_MILLI]], demand, ahead], axis=1)
     return rows
@@ -202,3 +219,75 @@ class _SplitMix:
             other = self.below(last + 1)
             order[last], order[other] = order[other], order[last]
         return order
+
+
+# What has been asked for lately, and when is it time to learn from it again? A bounded memory of requests.
+
+
+@dataclass(frozen=True, slots=True)
+class LearningSchedule:
+    """Arrivals after which lessons are built anew: at doubling counts first, then steadily.
+
+    Waiting for the first 200 arrivals cost a full point of allocation on a public trace: plain best fit had spoilt
+    nodes that no later lesson could mend. A picture from eight requests is poor, but better than none.
+    """
+
+    first_arrivals: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
+    every_arrivals: int = 2000
+
+    def due(self, arrivals: int, learned_at: int) -> bool:
+        """True when a learning point lies in (learned_at, arrivals]."""
+        if any(learned_at < point <= arrivals for point in self.first_arrivals):
+            return True
+        last_early = max(self.first_arrivals, default=0)
+        return arrivals > last_early and arrivals - max(learned_at, last_early) >= self.every_arrivals
+
+
+@dataclass(slots=True)
+class RequestHistory:
+    """The last `limit` requests, refused ones too: a ring buffer, so a drifting mix replaces the old one."""
+
+    limit: int = 8192
+    schedule: LearningSchedule = field(default_factory=LearningSchedule)
+    arrivals: int = 0
+    learned_at: int = 0
+    taken: float = 0.0  # placements, older ones fading
+    departed: float = 0.0
+    _rows: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError("history needs room for at least one request")
+        self._rows = np.zeros((self.limit, 5), dtype=np.int64)
+
+    def add(self, request: ShapeRequest) -> None:
+        self._rows[self.arrivals % self.limit] = request
+        self.arrivals += 1
+
+    @property
+    def turnover(self) -> float:
+        """Departures per placement lately, from 0 (nothing leaves) to 1 (as much leaves as comes, or more)."""
+        return min(1.0, self.departed / self.taken) if self.taken > 0 else 0.0
+
+    def moved(self, direction: int) -> None:
+        """Work was placed, or it left."""
+        if direction == GIVE_BACK:
+            self.departed += 1.0
+        else:
+            self.taken += 1.0
+
+    def learned(self, arrivals: int) -> None:
+        """Lessons were built from the first `arrivals`; counts halve, so that turnover follows the present."""
+        self.learned_at = arrivals
+        self.taken /= 2
+        self.departed /= 2
+
+    @property
+    def learning_due(self) -> bool:
+        return self.schedule.due(self.arrivals, self.learned_at)
+
+    def rows(self) -> Ints:
+        """A copy of the remembered requests, oldest first."""
+        if self.arrivals <= self.limit:
+            return self._rows[: self.arrivals].copy()
+        return np.roll(self._rows, -(self.arrivals % self.limit), axis=0)

@@ -5,6 +5,8 @@ Prices move with the whole fleet and stay outside. They are never negative, and 
 without block prices, or a node's value before the placement, is a bound that lets most nodes be skipped unseen.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,11 +16,12 @@ from harch.placement.policy.lessons import Lessons
 from harch.placement.policy.node_values import (
     CPU_LEFT_WEIGHT,
     GPU_LEFT_WEIGHT,
+    KernelScratch,
     NodeValues,
+    Prices,
     ScoreCache,
-    Scratch,
+    count_blocks,
 )
-from harch.placement.policy.prices import Prices, count_blocks
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints, NodeArrays
 from harch.placement.policy.value import (
     ValueMemo,
@@ -48,7 +51,7 @@ def rescore(
     cache: ScoreCache,
     lessons: Lessons,
     memo: ValueMemo,
-    scratch: Scratch,
+    scratch: KernelScratch,
 ) -> None:
     """Fills one cache entry of a request that fits the node."""
     cpu_after = nodes.cpu_milli_free[node] - cpu_milli
@@ -148,7 +151,7 @@ def best_node(
     prices: Prices,
     lessons: Lessons,
     memo: ValueMemo,
-    scratch: Scratch,
+    scratch: KernelScratch,
 ) -> tuple[int, float]:
     """The node with the highest score, the first of equals; `NOWHERE` when no allowed node has room."""
     demand_milli = gpus * gpu_milli
@@ -246,7 +249,7 @@ def score_nodes(
     prices: Prices,
     lessons: Lessons,
     memo: ValueMemo,
-    scratch: Scratch,
+    scratch: KernelScratch,
     scores: Floats,
 ) -> None:
     """Writes the full score of every allowed node, minus infinity where there is no room. Skips nothing."""

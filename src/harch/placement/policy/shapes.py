@@ -1,8 +1,11 @@
 """What is asked for, and what is there? Requests and nodes as plain integers and arrays, in written units."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +24,10 @@ AMOUNT_MAX = 2**31 - 1  # rollouts keep CPU and memory in 32 bits, so that all o
 TAKE = -1  # what happens to free amounts
 GIVE_BACK = 1
 LOOK = 0
+KINDS_KEPT_MAX = 4096  # in their canonical form: each placement asks for it four times
 
 
-class Request(NamedTuple):
+class ShapeRequest(NamedTuple):
     """One request for one node: a gang is as many requests as it has nodes."""
 
     cpu_milli: int
@@ -37,7 +41,8 @@ class Request(NamedTuple):
         return self.gpus * self.gpu_milli
 
 
-def canonical(request: Request, models: int) -> Request:
+@lru_cache(maxsize=KINDS_KEPT_MAX)
+def canonical(request: ShapeRequest, models: int) -> ShapeRequest:
     """The same request in the one form that makes equal kinds equal; refuses what no fleet could mean.
 
     `models` is the number of models in the fleet.
@@ -49,13 +54,13 @@ def canonical(request: Request, models: int) -> Request:
         raise ValueError(f"gpus must be in 0..{DEVICES_MAX} on one node: {request}")
     every = (1 << models) - 1
     if gpus == 0:
-        return Request(cpu_milli, memory_mib, 0, 0, every)
+        return ShapeRequest(cpu_milli, memory_mib, 0, 0, every)
     if not 1 <= gpu_milli <= GPU_MILLI:
         raise ValueError(f"gpu_milli must be in 1..{GPU_MILLI}: {request}")
-    return Request(cpu_milli, memory_mib, gpus, gpu_milli, mask & every)
+    return ShapeRequest(cpu_milli, memory_mib, gpus, gpu_milli, mask & every)
 
 
-def request_rows(requests: Iterable[Request]) -> Ints:
+def request_rows(requests: Iterable[ShapeRequest]) -> Ints:
     """Requests as an array of rows (cpu_milli, memory_mib, gpus, gpu_milli, models)."""
     rows = np.array([tuple(request) for request in requests], dtype=np.int64)
     return rows.reshape(-1, 5)

@@ -19,13 +19,13 @@ import msgspec
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.sentinel.alerts.alert import Alert
-from harch.sentinel.alerts.api_times import shown_time
+from harch.sentinel.alerts.api import format_time
+from harch.sentinel.collect.scrape.client import credentials_of, trust_of
 from harch.sentinel.collect.scrape.config import AlertingConfig, AlertmanagerConfig, StaticConfig
-from harch.sentinel.collect.scrape.discovery import discover, refresh_s
 from harch.sentinel.collect.scrape.relabel import Relabel, relabelled
-from harch.sentinel.collect.scrape.request import credentials_of, trust_of
+from harch.sentinel.collect.scrape.targets import discover, refresh_s
 from harch.sentinel.model.labels import labels
-from harch.sentinel.rules.figures import Figure
+from harch.sentinel.rules.views import SelfMetric
 
 QUEUE_MAX = 10_000  # alerts for one Alertmanager; the oldest give way, since the newest say how things are
 BATCH_MAX = 256
@@ -67,14 +67,14 @@ class Alertmanagers:
         self._tasks.clear()
         self._sections.clear()
 
-    def figures(self) -> list[Figure]:
+    def self_metrics(self) -> list[SelfMetric]:
         """How they are doing, under Prometheus' names."""
         urls = sorted({url for _, section in self._sections for url in section.urls})
-        found = [Figure("prometheus_notifications_alertmanagers_discovered", float(len(urls)))]
+        found = [SelfMetric("prometheus_notifications_alertmanagers_discovered", float(len(urls)))]
         for url in urls:
             own = (("alertmanager", url),)
             found += [
-                Figure(f"prometheus_notifications_{what}_total", float(self.counts[url, what]), own)
+                SelfMetric(f"prometheus_notifications_{what}_total", float(self.counts[url, what]), own)
                 for what in _COUNTED
             ]
         return found
@@ -107,7 +107,7 @@ class _Section:
         try:
             trust = await asyncio.to_thread(trust_of, self._config, self._base)
         except OSError as problem:
-            _log.error("no alerts are sent: the TLS files of `alertmanagers` cannot be read: %s", problem)
+            _log.error("alerts are not sent: cannot read the TLS files of `alertmanagers`: %s", problem)
             return
         async with httpx.AsyncClient(verify=trust, timeout=self._config.timeout_s, trust_env=False) as client:
             try:
@@ -122,7 +122,7 @@ class _Section:
         try:
             urls = alertmanager_urls(self._config, await discover(self._config, self._base))
         except (HarchError, httpx.HTTPError, httpx.InvalidURL) as problem:
-            _log.warning("Alertmanagers stay as they were: %s", problem)
+            _log.warning("keeping the previous Alertmanagers: %s", problem)
             return
         for url in [url for url in self._senders if url not in urls]:
             await self._stop(url)
@@ -152,7 +152,7 @@ class _Section:
                 self._counts[url, "sent"] += len(batch)
                 if reason := await self._post(url, client, batch):
                     self._counts[url, "errors"] += len(batch)
-                    _log.warning("%d alerts did not reach %s: %s", len(batch), url, reason)
+                    _log.warning("could not send %d alerts to %s: %s", len(batch), url, reason)
 
     async def _post(self, url: str, client: httpx.AsyncClient, batch: Sequence[Alert]) -> str:
         """Why it failed; empty if it did not."""
@@ -161,7 +161,7 @@ class _Section:
             answer = await client.post(url, content=alerts_body(batch), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeDecodeError) as problem:
             return f"{type(problem).__name__}: {problem}"[:200]
-        return "" if answer.is_success else f"it answered {answer.status_code}"
+        return "" if answer.is_success else f"it returned {answer.status_code}"
 
 
 def alertmanager_urls(config: AlertmanagerConfig, groups: Iterable[StaticConfig]) -> list[str]:
@@ -193,8 +193,8 @@ def alerts_body(alerts: Sequence[Alert]) -> bytes:
             {
                 "labels": dict(alert.labels),
                 "annotations": alert.annotations,
-                "startsAt": shown_time(alert.starts_at_ms),
-                "endsAt": shown_time(alert.ends_at_ms),
+                "startsAt": format_time(alert.starts_at_ms),
+                "endsAt": format_time(alert.ends_at_ms),
                 "generatorURL": alert.generator_url,
             }
             for alert in alerts

@@ -1,25 +1,26 @@
 """What does the API answer about silences? The shapes of Alertmanager's `/api/v2/silences` and `/silence/{id}`."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from harch.base.errors import HarchError
-from harch.sentinel.alerts.api import Json, matches_filter
-from harch.sentinel.alerts.api_times import read_time_ms, shown_time
-from harch.sentinel.alerts.desk import Desk
+from harch.sentinel.alerts.api import Json, format_time, matches_filter, read_time_ms
+from harch.sentinel.alerts.machine import AlertMachine
 from harch.sentinel.alerts.matchers import matcher, parse_matcher
-from harch.sentinel.alerts.records import Match, Silence, SilenceState
-from harch.sentinel.alerts.silencing import expire_silence, not_known, of_tenant, set_silence
-from harch.sentinel.model.matchers import MatchKind
+from harch.sentinel.alerts.shared_state import Match, Silence, SilenceState
+from harch.sentinel.alerts.silences import expire_silence, not_known, of_tenant, set_silence
+from harch.sentinel.model.labels import MatchKind
 
 
-def get_silences(desk: Desk, filters: Sequence[str] = (), *, now_ms: int, tenant: str | None = None) -> Json:
+def get_silences(machine: AlertMachine, filters: Sequence[str] = (), *, now_ms: int, tenant: str | None = None) -> Json:
     """Active ones first, by their end; then pending ones, by their start; then expired ones. Raises E0644."""
     matchers = [parse_matcher(text) for text in filters]
     found = [
         silence
-        for silence in desk.shared.silences()
+        for silence in machine.shared.silences()
         if is_visible(silence, tenant)
         and matches_filter(matchers, {match.name: match.value for match in silence.matches})
     ]
@@ -30,25 +31,25 @@ def is_visible(silence: Silence, tenant: str | None) -> bool:
     return tenant is None or silence.tenant == tenant
 
 
-def get_silence(desk: Desk, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
+def get_silence(machine: AlertMachine, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
     """Raises E0646."""
-    return silence_view(_found(desk, silence_id, tenant), now_ms)
+    return silence_view(_found(machine, silence_id, tenant), now_ms)
 
 
-def _found(desk: Desk, silence_id: str, tenant: str | None) -> Silence:
+def _found(machine: AlertMachine, silence_id: str, tenant: str | None) -> Silence:
     """A silence of somebody else is as good as none. Raises E0646."""
-    silence = desk.shared.silence(silence_id)
+    silence = machine.shared.silence(silence_id)
     if silence is None or not is_visible(silence, tenant):
         raise not_known(silence_id)
     return silence
 
 
 def post_silence(
-    desk: Desk, body: Json, *, new_id: str, now_ms: int, tenant: str | None = None, author: str = ""
+    machine: AlertMachine, body: Json, *, new_id: str, now_ms: int, tenant: str | None = None, author: str = ""
 ) -> Json:
     """Creates or changes one. Raises E0644, E0645, E0646 and E0649."""
     if not isinstance(body, dict):
-        raise HarchError("E0645", "a silence is an object", hint="see Alertmanager's API v2")
+        raise HarchError("E0645", "a silence must be an object", hint="see Alertmanager's API v2")
     matchers = body.get("matchers")
     if not isinstance(matchers, list):
         raise HarchError("E0645", "`matchers` is not a list", hint="a silence needs at least one matcher")
@@ -62,22 +63,22 @@ def post_silence(
         comment=str(body.get("comment") or ""),
     )
     if wanted.id:
-        _found(desk, wanted.id, tenant)
+        _found(machine, wanted.id, tenant)
     if tenant is not None:
         wanted = of_tenant(wanted, tenant)
-    return {"silenceID": set_silence(desk.shared, wanted, new_id=new_id, now_ms=now_ms).id}
+    return {"silenceID": set_silence(machine.shared, wanted, new_id=new_id, now_ms=now_ms).id}
 
 
-def delete_silence(desk: Desk, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
+def delete_silence(machine: AlertMachine, silence_id: str, *, now_ms: int, tenant: str | None = None) -> Json:
     """Ends it; it is still shown for five days. Raises E0645 and E0646."""
-    _found(desk, silence_id, tenant)
-    expire_silence(desk.shared, silence_id, now_ms=now_ms)
+    _found(machine, silence_id, tenant)
+    expire_silence(machine.shared, silence_id, now_ms=now_ms)
     return None
 
 
 def _match(item: Json) -> Match:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not isinstance(item.get("value"), str):
-        raise HarchError("E0644", "a matcher needs a name and a value", hint="both are texts")
+        raise HarchError("E0644", "a matcher needs a name and a value", hint="both are strings")
     is_regex, is_equal = item.get("isRegex") is True, item.get("isEqual") is not False
     made = matcher(item["name"], item["value"], is_regex=is_regex, is_equal=is_equal)
     return Match(made.name, made.value, made.kind.value)
@@ -87,10 +88,10 @@ def silence_view(silence: Silence, now_ms: int) -> dict[str, Json]:
     return {
         "id": silence.id,
         "status": {"state": silence.state(now_ms)},
-        "updatedAt": shown_time(silence.updated_at_ms),
+        "updatedAt": format_time(silence.updated_at_ms),
         "comment": silence.comment,
         "createdBy": silence.created_by,
-        "endsAt": shown_time(silence.ends_at_ms),
+        "endsAt": format_time(silence.ends_at_ms),
         "matchers": [
             {
                 "isEqual": one.kind in (MatchKind.EQUAL, MatchKind.REGEX),
@@ -100,7 +101,7 @@ def silence_view(silence: Silence, now_ms: int) -> dict[str, Json]:
             }
             for one in silence.matchers
         ],
-        "startsAt": shown_time(silence.starts_at_ms),
+        "startsAt": format_time(silence.starts_at_ms),
     }
 
 

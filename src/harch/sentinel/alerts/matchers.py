@@ -1,13 +1,14 @@
 """Which alerts are meant? Matchers as Alertmanager writes them: `a="b"`, `{a="b", c=~"d.*"}`, `"a name"!="x"`."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.labels import is_plain_label_name
-from harch.sentinel.model.matchers import Matcher, MatchKind, whole_text_pattern
+from harch.sentinel.model.labels import Matcher, MatchKind, is_plain_label_name, whole_text_pattern
 
 MATCHERS_MAX = 64
 PATTERN_CHARS_MAX = 4_096
@@ -49,7 +50,7 @@ def parse_matcher(text: str) -> Matcher:
 def matcher(name: str, value: str, *, is_regex: bool = False, is_equal: bool = True) -> Matcher:
     """A matcher from its parts, checked. Raises E0644."""
     if not name:
-        raise HarchError("E0644", "a matcher has no name", hint="name the label that it looks at")
+        raise HarchError("E0644", "a matcher has no name", hint="name the label to match")
     if len(value) > PATTERN_CHARS_MAX:
         raise HarchError("E0644", f"the value of `{name}` is longer than {PATTERN_CHARS_MAX}", hint="shorten it")
     if is_regex:
@@ -67,12 +68,12 @@ def all_match(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
     return all(one.matches(labels.get(one.name, "")) for one in matchers)
 
 
-def shown(matchers: Iterable[Matcher]) -> str:
+def format_matchers(matchers: Iterable[Matcher]) -> str:
     """`{a="b",c=~"d"}`, as keys of routes and groups have it."""
-    return "{" + ",".join(_one_shown(one) for one in matchers) + "}"
+    return "{" + ",".join(_format_matcher(one) for one in matchers) + "}"
 
 
-def _one_shown(one: Matcher) -> str:
+def _format_matcher(one: Matcher) -> str:
     """Names that are not plain are quoted, so that they can be read again."""
     if is_plain_label_name(one.name):
         return str(one)
@@ -83,7 +84,7 @@ def _one_shown(one: Matcher) -> str:
 def _one(text: str, inner: str, at: int) -> tuple[Matcher, int]:
     head = _NAME.match(inner, at)
     if head is None:
-        raise wrong(text, f"`{inner[at : at + 20]}` does not begin with a name and one of = != =~ !~")
+        raise wrong(text, f"`{inner[at : at + 20]}` does not start with a name and one of = != =~ !~")
     quoted = _QUOTED.match(inner, head.end())
     if quoted is not None:
         value, at = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), quoted[1]), quoted.end()

@@ -19,14 +19,12 @@ from harch.sentinel.alerts import api, api_silences
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config import AlertConfig
 from harch.sentinel.alerts.delivery import Delivery
-from harch.sentinel.alerts.desk import Desk
-from harch.sentinel.alerts.notify.courier import Courier, Sends
-from harch.sentinel.alerts.records import Record, SilenceState, encode_record
-from harch.sentinel.alerts.saving import Offload, Saver
-from harch.sentinel.alerts.shared_state import SharedState
-from harch.sentinel.alerts.store import ALERT, RULE, Address, AlertStore, Kept
-from harch.sentinel.rules.figures import Figure
-from harch.sentinel.rules.restoring import OUTAGE_MS_MAX, KeptRule
+from harch.sentinel.alerts.machine import AlertMachine
+from harch.sentinel.alerts.notify.delivery_queue import DeliveryQueue, Sends
+from harch.sentinel.alerts.shared_state import Record, SharedState, SilenceState, encode_record
+from harch.sentinel.alerts.store import ALERT, RULE, Address, AlertStore, LoadedState, Offload, Saver
+from harch.sentinel.rules.alert_state import OUTAGE_MS_MAX, KeptRule
+from harch.sentinel.rules.views import SelfMetric
 
 log = logging.getLogger(__name__)
 
@@ -52,20 +50,20 @@ class AlertService:
     ) -> None:
         self._clock, self._position, self._version = clock, position, version
         self._started_ms = self.now_ms()
-        self.desk = Desk(config, SharedState(), external_url=external_url)
+        self.machine = AlertMachine(config, SharedState(), external_url=external_url)
         self.saver = Saver(store, offload=offload)
-        self.courier = Courier(sender, clock, done=self._done)
+        self.delivery_queue = DeliveryQueue(sender, clock, done=self._done)
         self._wake = asyncio.Event()
         kept = store.load()
         self.kept_rules = kept.rules
         self._restore(kept)
 
-    def _restore(self, kept: Kept) -> None:
+    def _restore(self, kept: LoadedState) -> None:
         now_ms = self.now_ms()
         if kept.unreadable:
-            log.warning("%d rows of the state of alerts could not be read and were left out", kept.unreadable)
-        self.desk.shared.load(kept.records, now_ms=now_ms)
-        self.desk.restore(kept.alerts, now_ms=now_ms)
+            log.warning("skipped %d unreadable rows of the alert state", kept.unreadable)
+        self.machine.shared.load(kept.records, now_ms=now_ms)
+        self.machine.restore(kept.alerts, now_ms=now_ms)
         old = (one for one in kept.rules if now_ms - one.evaluated_at_ms > OUTAGE_MS_MAX)
         self.saver.add({_rule_address(one): None for one in old})
 
@@ -77,7 +75,7 @@ class AlertService:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.courier.run())
+            group.create_task(self.delivery_queue.run())
             group.create_task(self._look_again_and_again())
 
     async def _look_again_and_again(self) -> None:
@@ -87,22 +85,22 @@ class AlertService:
             except HarchError as error:
                 log.error("%s", error.message)
             except Exception:  # the edge: one alert that nobody thought of must not end all notifications
-                log.exception("a look at the groups")
+                log.exception("checking the alert groups failed")
                 await self._clock.sleep(FAULT_PAUSE_S)
             await self._until_next()
 
     async def _look(self) -> None:
         """One look at all groups that are due. That something is about to be told is on disk first, if there is one."""
-        deliveries = self.desk.tick(self.now_ms(), position=self._position())
+        deliveries = self.machine.tick(self.now_ms(), position=self._position())
         try:
             await self._save()
         finally:
             for delivery in deliveries:
-                self.courier.offer(delivery)
+                self.delivery_queue.offer(delivery)
 
     async def _until_next(self) -> None:
         self._wake.clear()
-        next_ms = self.desk.next_ms()
+        next_ms = self.machine.next_ms()
         idle_s = IDLE_S_MAX if next_ms is None else min(IDLE_S_MAX, max(0.0, (next_ms - self.now_ms()) / 1000))
         woken = asyncio.ensure_future(self._wake.wait())
         slept = asyncio.ensure_future(self._clock.sleep(idle_s))
@@ -114,47 +112,49 @@ class AlertService:
 
     def _done(self, delivery: Delivery, error: HarchError | None) -> None:
         if error is None:
-            self.desk.delivered(delivery, now_ms=self.now_ms())
+            self.machine.delivered(delivery, now_ms=self.now_ms())
         else:
-            self.desk.not_delivered(delivery)
+            self.machine.not_delivered(delivery)
         self._wake.set()
 
     async def _save(self) -> None:
         changes: dict[Address, bytes | None] = {
             address: None if record is None else encode_record(record)
-            for address, record in self.desk.shared.take_unsaved().items()
+            for address, record in self.machine.shared.take_unsaved().items()
         }
-        for fingerprint, alert in self.desk.take_unsaved().items():
+        for fingerprint, alert in self.machine.take_unsaved().items():
             changes[ALERT, fingerprint] = None if alert is None else msgspec.json.encode(alert)
         self.saver.add(changes)
         await self.saver.save()
 
-    def figures(self) -> list[Figure]:
+    def self_metrics(self) -> list[SelfMetric]:
         """How notifications are doing, under Alertmanager's names."""
-        now_ms, found = self.now_ms(), list[Figure]()
+        now_ms, found = self.now_ms(), list[SelfMetric]()
         names = {
             "attempts": "alertmanager_notification_requests_total",
             "sent": "alertmanager_notifications_total",
             "failed": "alertmanager_notifications_failed_total",
             "refused": "alertmanager_notifications_refused_total",
         }
-        for receiver in self.desk.receiver_keys():
+        for receiver in self.machine.receiver_keys():
             own = (("integration", receiver),)
-            found += [Figure(name, float(self.courier.counts[receiver, what]), own) for what, name in names.items()]
-        firing = sum(not alert.is_resolved(now_ms) for alert in self.desk.alerts.values())
-        silenced = sum(one.state(now_ms) is SilenceState.ACTIVE for one in self.desk.shared.silences())
+            found += [
+                SelfMetric(name, float(self.delivery_queue.counts[receiver, what]), own) for what, name in names.items()
+            ]
+        firing = sum(not alert.is_resolved(now_ms) for alert in self.machine.alerts.values())
+        silenced = sum(one.state(now_ms) is SilenceState.ACTIVE for one in self.machine.shared.silences())
         return [
             *found,
-            Figure("alertmanager_alerts", float(firing), (("state", "firing"),)),
-            Figure("alertmanager_silences", float(silenced), (("state", "active"),)),
-            Figure("alertmanager_state_write_failures_total", float(self.saver.failures)),
+            SelfMetric("alertmanager_alerts", float(firing), (("state", "firing"),)),
+            SelfMetric("alertmanager_silences", float(silenced), (("state", "active"),)),
+            SelfMetric("alertmanager_state_write_failures_total", float(self.saver.failures)),
         ]
 
     # What comes in
 
     async def put_alerts(self, alerts: Iterable[Alert]) -> None:
         """Alerts of this hub's own rules. Raises E0652; they are known and told anyway."""
-        for problem in self.desk.put(alerts, now_ms=self.now_ms()):
+        for problem in self.machine.put(alerts, now_ms=self.now_ms()):
             log.warning("%s", problem.message)
         self._wake.set()
         await self._save()
@@ -164,18 +164,18 @@ class AlertService:
         await self.saver.save()
 
     async def reconfigure(self, config: AlertConfig) -> None:
-        self.desk.reconfigure(config, now_ms=self.now_ms())
+        self.machine.reconfigure(config, now_ms=self.now_ms())
         self._wake.set()
 
     # Peers
 
     def export_changes(self, after: int = 0) -> tuple[list[Record], int]:
         """What changed since, and the number to ask with next time."""
-        return self.desk.shared.export_changes(after)
+        return self.machine.shared.export_changes(after)
 
     async def merge(self, records: Iterable[Record]) -> list[Record]:
         """What peers told; answers what was new, to be told on. It is on disk then."""
-        accepted = self.desk.shared.merge(records, now_ms=self.now_ms())
+        accepted = self.machine.shared.merge(records, now_ms=self.now_ms())
         if accepted:
             await self._save()
         return accepted
@@ -183,48 +183,50 @@ class AlertService:
     # Alertmanager's API v2
 
     def get_alerts(self, query: api.AlertFilter, tenant: str | None = None) -> Answer:
-        return api.answered(lambda: api.get_alerts(self.desk, query, now_ms=self.now_ms(), tenant=tenant))
+        return api.answered(lambda: api.get_alerts(self.machine, query, now_ms=self.now_ms(), tenant=tenant))
 
     def get_alert_groups(self, query: api.AlertFilter, tenant: str | None = None) -> Answer:
-        return api.answered(lambda: api.get_alert_groups(self.desk, query, now_ms=self.now_ms(), tenant=tenant))
+        return api.answered(lambda: api.get_alert_groups(self.machine, query, now_ms=self.now_ms(), tenant=tenant))
 
     def get_silences(self, filters: Sequence[str] = (), tenant: str | None = None) -> Answer:
-        return api.answered(lambda: api_silences.get_silences(self.desk, filters, now_ms=self.now_ms(), tenant=tenant))
+        return api.answered(
+            lambda: api_silences.get_silences(self.machine, filters, now_ms=self.now_ms(), tenant=tenant)
+        )
 
     def get_silence(self, silence_id: str, tenant: str | None = None) -> Answer:
         return api.answered(
-            lambda: api_silences.get_silence(self.desk, silence_id, now_ms=self.now_ms(), tenant=tenant)
+            lambda: api_silences.get_silence(self.machine, silence_id, now_ms=self.now_ms(), tenant=tenant)
         )
 
     def get_receivers(self) -> Answer:
-        return api.answered(lambda: api.get_receivers(self.desk))
+        return api.answered(lambda: api.get_receivers(self.machine))
 
     def get_status(self, *, name: str = "", peers: Sequence[tuple[str, str]] = ()) -> Answer:
         return api.answered(
             lambda: api.get_status(
-                self.desk, started_at_ms=self._started_ms, version=self._version, name=name, peers=peers
+                self.machine, started_at_ms=self._started_ms, version=self._version, name=name, peers=peers
             )
         )
 
     async def post_alerts(self, body: object) -> Answer:
-        return await self._changed(lambda: api.post_alerts(self.desk, body, now_ms=self.now_ms()))
+        return await self._changed(lambda: api.post_alerts(self.machine, body, now_ms=self.now_ms()))
 
     async def post_silence(self, body: object, tenant: str | None = None, author: str = "") -> Answer:
         fresh = str(uuid.uuid4())  # as Alertmanager's clients expect it
         return await self._changed(
             lambda: api_silences.post_silence(
-                self.desk, body, new_id=fresh, now_ms=self.now_ms(), tenant=tenant, author=author
+                self.machine, body, new_id=fresh, now_ms=self.now_ms(), tenant=tenant, author=author
             )
         )
 
     async def delete_silence(self, silence_id: str, tenant: str | None = None) -> Answer:
         return await self._changed(
-            lambda: api_silences.delete_silence(self.desk, silence_id, now_ms=self.now_ms(), tenant=tenant)
+            lambda: api_silences.delete_silence(self.machine, silence_id, now_ms=self.now_ms(), tenant=tenant)
         )
 
     async def post_ack(self, fingerprint: str, body: object, tenant: str | None = None, author: str = "") -> Answer:
         return await self._changed(
-            lambda: api.post_ack(self.desk, fingerprint, body, now_ms=self.now_ms(), tenant=tenant, author=author)
+            lambda: api.post_ack(self.machine, fingerprint, body, now_ms=self.now_ms(), tenant=tenant, author=author)
         )
 
     async def _changed(self, handle: Callable[[], object]) -> Answer:

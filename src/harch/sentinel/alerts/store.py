@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from harch.base.errors import HarchError
-from harch.base.set_aside import set_aside
 from harch.base.sqlite_guard import SqliteGuard
+from harch.base.state_files import set_aside
 from harch.sentinel.alerts.alert import Alert
-from harch.sentinel.alerts.records import Record, decode_record
-from harch.sentinel.rules.restoring import KeptRule
+from harch.sentinel.alerts.shared_state import Record, decode_record
+from harch.sentinel.rules.alert_state import KeptRule
 
 BUSY_TIMEOUT_S = 5.0
 SCHEMA_VERSION = 1
@@ -32,7 +34,7 @@ _alerts = msgspec.json.Decoder(Alert)
 _rules = msgspec.json.Decoder(KeptRule)
 
 
-class Kept(Struct):
+class LoadedState(Struct):
     """What the file held. Rows that this release cannot read are left alone and counted."""
 
     records: list[Record]
@@ -88,8 +90,8 @@ class AlertStore:
             raise
         self._connection = connection
 
-    def load(self) -> Kept:
-        kept = Kept(records=[], alerts=[], rules=[])
+    def load(self) -> LoadedState:
+        kept = LoadedState(records=[], alerts=[], rules=[])
         try:
             with self._lock:
                 rows = self._connection.execute("SELECT kind, body FROM kept").fetchall()
@@ -135,3 +137,50 @@ class AlertStore:
             hint=f"check that {self.path.parent} is writable and has room",
             retry_after_s=5,
         )
+
+
+# When is a change on disk? Callers wait for one write that takes along what others changed meanwhile.
+
+
+UNWRITTEN_MAX = 200_000
+
+
+class RecordWriter(Protocol):
+    def write(self, changes: Mapping[Address, bytes | None], /) -> None: ...
+
+
+Offload = Callable[..., Awaitable[None]]
+
+
+class Saver:
+    """Collects changes and writes them in a thread. What could not be written is tried again with the next change."""
+
+    def __init__(self, store: RecordWriter, *, offload: Offload = asyncio.to_thread) -> None:
+        self._store, self._offload = store, offload
+        self._lock = asyncio.Lock()
+        self._unwritten: dict[Address, bytes | None] = {}
+        self.failures = 0
+
+    def add(self, changes: Mapping[Address, bytes | None]) -> None:
+        self._unwritten.update(changes)
+        if len(self._unwritten) > UNWRITTEN_MAX:
+            raise HarchError(
+                "E0652", f"{UNWRITTEN_MAX} changes could not be written", hint="check the disk", retry_after_s=5
+            )
+
+    @property
+    def is_clean(self) -> bool:
+        return not self._unwritten and not self._lock.locked()
+
+    async def save(self) -> None:
+        """Returns when everything that was added before is on disk. Raises E0652."""
+        async with self._lock:
+            if not self._unwritten:
+                return
+            writing, self._unwritten = self._unwritten, {}
+            try:
+                await self._offload(self._store.write, writing)
+            except BaseException:
+                self._unwritten = {**writing, **self._unwritten}
+                self.failures += 1
+                raise

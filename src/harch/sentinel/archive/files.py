@@ -1,30 +1,139 @@
-"""How do files come and go? Written under new names, named by one list that is replaced as a whole, then removed."""
+"""How do files come and go?
+
+Written under new names, named by one list that is replaced as a whole, removed when no reader pins them, set aside
+when damaged.
+"""
 
 from __future__ import annotations
 
 import logging
+import mmap
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Generic
 
 import msgspec
 import numpy as np
 
-from harch.sentinel.archive.damage import QUARANTINE
-from harch.sentinel.archive.entries import Erasure, FileEntry, Manifest
-from harch.sentinel.archive.kinds import Kind, R
-from harch.sentinel.archive.manifest import read_manifest, write_manifest
-from harch.sentinel.archive.pins import Pins
-from harch.sentinel.archive.planning import HOUR_NS
-from harch.sentinel.store.blocks.disk import Disk
+from harch.base.errors import HarchError
+from harch.base.seal import LINE, DamagedContent
+from harch.base.state_files import put_right
+from harch.sentinel.archive.planning import HOUR_NS, ArchiveManifest, Erasure, FileEntry
+from harch.sentinel.archive.row_storage import R, RowStorage
+from harch.sentinel.store.disk import FileSystem, write_file
+
+MANIFEST = "files.json"
+_NEW = "files.new"
+
+
+def read_manifest(folder: Path, disk: FileSystem) -> ArchiveManifest:
+    """Raises E0613 for a list that was changed: it also says what must not be answered."""
+    if (folder / _NEW).exists():
+        disk.remove_file(folder / _NEW)
+    path = folder / MANIFEST
+    if not path.exists():
+        return ArchiveManifest()
+    raw = path.read_bytes()
+    try:
+        line, is_mended = LINE.open(raw)
+    except DamagedContent as damage:
+        raise HarchError("E0613", f"{MANIFEST} is damaged: {damage}", hint=f"see {path}") from damage
+    if is_mended:
+        put_right(path, raw, line)
+    try:
+        found = msgspec.json.decode(line, type=ArchiveManifest)
+    except msgspec.MsgspecError as broken:
+        raise HarchError("E0613", f"{MANIFEST} is malformed", hint=f"see {path}") from broken
+    if found.version != 1:
+        raise HarchError("E0614", f"{MANIFEST} is of version {found.version}", hint=f"see {path}")
+    return found
+
+
+def write_manifest(folder: Path, manifest: ArchiveManifest, disk: FileSystem) -> None:
+    """Durable on return: the old list or the new one is there, never a part."""
+    if (folder / _NEW).exists():
+        disk.remove_file(folder / _NEW)
+    write_file(disk, folder / _NEW, LINE.seal(msgspec.json.encode(manifest)))
+    disk.rename(folder / _NEW, folder / MANIFEST)
+    disk.sync_folder(folder)
+
+
+# When may a file be removed? When nobody reads it any more: readers pin what they have in hand.
+
+
+_WAIT_S = 30.0
+
+
+class Pins:
+    def __init__(self, remove: Callable[[str], None]) -> None:
+        self._remove = remove
+        self._readers: Counter[str] = Counter()
+        self._doomed: set[str] = set()
+        self._changed = threading.Condition()
+
+    def pin(self, names: Iterable[str]) -> None:
+        with self._changed:
+            self._readers.update(names)
+
+    def unpin(self, names: Iterable[str]) -> None:
+        with self._changed:
+            self._readers.subtract(names)
+            self._readers += Counter()  # drops what nobody reads
+            free = {name for name in self._doomed if not self._readers[name]}
+            self._doomed -= free
+            self._changed.notify_all()
+        for name in free:
+            self._remove(name)
+
+    def doom(self, names: Iterable[str]) -> None:
+        """Files that are in no list any more: removed now, or by their last reader."""
+        with self._changed:
+            free = [name for name in names if not self._readers[name]]
+            self._doomed.update(name for name in names if self._readers[name])
+        for name in free:
+            self._remove(name)
+
+    def wait(self) -> bool:
+        """Waits until all doomed files are gone; False where readers take too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._doomed, _WAIT_S)
+
+
+# What if bytes on disk are not those that were written? The file is set aside, and all others go on.
+
+
+QUARANTINE = "quarantine"
+
+
+class DamagedFile(HarchError):
+    """A file that cannot be trusted. Who meets it fails; who asks after that is answered without it."""
+
+    def __init__(self, stem: Path, reason: str) -> None:
+        hint = f"it was moved to `{QUARANTINE}`; other files are unaffected; check the disk under {stem.parent}"
+        super().__init__("E0613", f"file {stem.name}: {reason}", hint=hint)
+        self.name = stem.name
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """The bytes of a file. Raises DamagedFile where it is missing or empty."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as problem:
+        raise DamagedFile(path.with_suffix(""), f"{path.name}: {problem}") from problem
+
+
+# How do files come and go? Written under new names, named by one list that is replaced as a whole, then removed.
+
 
 _WINDOWS_MAX = 64  # of one flush: rows spread wider than that share files
 
 _log = logging.getLogger(__name__)
 
 
-def windows_of(kind: Kind[R], rows: R) -> list[R]:
+def windows_of(kind: RowStorage[R], rows: R) -> list[R]:
     """The rows of each hour, in their order."""
     hours = kind.times(rows) // HOUR_NS
     known = np.unique(hours)
@@ -37,11 +146,11 @@ def windows_of(kind: Kind[R], rows: R) -> list[R]:
 class Files(Generic[R]):
     """The files of one table. All methods that change something are called by one thread at a time."""
 
-    def __init__(self, folder: Path, kind: Kind[R], disk: Disk) -> None:
+    def __init__(self, folder: Path, kind: RowStorage[R], disk: FileSystem) -> None:
         self._table_folder, self._kind, self._disk = folder, kind, disk
         self.folder = folder / "files"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.manifest: Manifest = read_manifest(folder, disk)
+        self.manifest: ArchiveManifest = read_manifest(folder, disk)
         self.pins = Pins(self._remove)
         self._remove_strays()
 
@@ -124,7 +233,7 @@ class Files(Generic[R]):
         for suffix in self._kind.suffixes:
             if (path := self.folder / f"{name}{suffix}").exists():
                 self._disk.rename(path, kept / path.name)
-        _log.error("E0613: file %s is damaged and was moved to %s", name, kept)
+        _log.error("E0613: file %s is damaged, moved to %s", name, kept)
 
     @property
     def quarantine(self) -> Path:
@@ -173,4 +282,4 @@ class Files(Generic[R]):
             try:
                 self._disk.remove_file(self.folder / f"{name}{suffix}")
             except OSError as problem:
-                _log.error("%s%s cannot be removed: %s", name, suffix, problem)
+                _log.error("cannot remove %s%s: %s", name, suffix, problem)

@@ -12,8 +12,8 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.sentinel.archive.limits import ArchiveSettings
 from harch.sentinel.archive.logs.store import LogArchive
-from harch.sentinel.archive.memory import SharedMemory
 from harch.sentinel.archive.spans.store import SpanArchive
+from harch.sentinel.archive.table import SharedMemory
 from harch.sentinel.store.tenants import TENANTS_MAX, check_tenant
 
 LOGS, SPANS = "logs", "spans"
@@ -50,7 +50,7 @@ class ArchiveFolder:
                 if tenant not in self._logs:
                     folder = self._tenants_folder / tenant / LOGS
                     self._logs[tenant] = LogArchive(
-                        folder, self._settings.logs, self._settings.logs_keeping, self._clock, memory=self._memory
+                        folder, self._settings.logs, self._settings.logs_policy, self._clock, memory=self._memory
                     )
                 found = self._logs[tenant]
         return found
@@ -63,7 +63,7 @@ class ArchiveFolder:
                 if tenant not in self._spans:
                     folder = self._tenants_folder / tenant / SPANS
                     self._spans[tenant] = SpanArchive(
-                        folder, self._settings.spans, self._settings.spans_keeping, self._clock, memory=self._memory
+                        folder, self._settings.spans, self._settings.spans_policy, self._clock, memory=self._memory
                     )
                 found = self._spans[tenant]
         return found
@@ -85,7 +85,7 @@ class ArchiveFolder:
             if damage.code != "E0613":
                 raise
             self._refused[what] += 1
-            _log.error("%s: %s of tenant %s are not served: %s", damage.code, what, tenant, damage.message)
+            _log.error("%s: %s of tenant %s are unavailable: %s", damage.code, what, tenant, damage.message)
 
     def maintain(self, tenant: str) -> None:
         """Upkeep of one tenant, for the process to call now and then."""
@@ -106,4 +106,4 @@ class ArchiveFolder:
         check_tenant(tenant)
         known = {*self._logs, *self._spans}
         if tenant not in known and len(known) >= TENANTS_MAX:
-            raise HarchError("E0618", f"{TENANTS_MAX} tenants are kept; `{tenant}` would be one too many")
+            raise HarchError("E0618", f"{TENANTS_MAX} tenants exist; no room for `{tenant}`")

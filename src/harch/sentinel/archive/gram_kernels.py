@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.store.bytes_kernels import Array
 
 GRAM, WINDOW = 6, 3

@@ -1,5 +1,7 @@
 """How many lines and spans may a tenant send, keep and read? What an operator decides; every limit has its code."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ArchivePolicy:
     """How long files are kept, and when they are written and merged."""
 
     keep_ns: int | None = 15 * 86_400 * 10**9  # None: for ever
@@ -56,7 +58,7 @@ class SpanLimits:
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
     logs: LogLimits = LogLimits()
-    logs_keeping: Keeping = Keeping()
+    logs_policy: ArchivePolicy = ArchivePolicy()
     spans: SpanLimits = SpanLimits()
-    spans_keeping: Keeping = Keeping()
+    spans_policy: ArchivePolicy = ArchivePolicy()
     memory_bytes_max: int = 1024 * MIB  # of all tenants' lines and spans together

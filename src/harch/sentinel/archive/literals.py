@@ -4,6 +4,8 @@ Only plain runs of characters outside of groups, classes and alternatives are ta
 a run. An empty answer is always right.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 _ENDS = frozenset("+.^$)]}")

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harch.sentinel.archive.damage import DamagedFile, mapped
-from harch.sentinel.store.checksum import crc32c
+from harch.sentinel.archive.files import DamagedFile, mapped
+from harch.sentinel.store.disk import crc32c
 
 _IDLE_MAX = 4  # readers that are kept for the next one who asks
 
@@ -113,9 +113,9 @@ class GroupReader:
             return
         found = mapped(self._path)
         if len(found) != self._sums.size:
-            raise self._damaged(f"it has {len(found)} bytes, {self._sums.size} were written")
+            raise self._damaged(f"it has {len(found)} bytes, {self._sums.size} expected")
         if crc32c(memoryview(found)[self._sums.footer_begin :]) != self._sums.footer_checksum:
-            raise self._damaged("its footer is not what was written")
+            raise self._damaged("its footer does not match its checksum")
         self._map = found
 
     def _check(self, group: int, columns: list[str] | None) -> None:
@@ -126,7 +126,7 @@ class GroupReader:
             if columns is None or name in columns:
                 begin, length, checksum = self._chunks[group, place].tolist()
                 if crc32c(view[begin : begin + length]) != checksum:
-                    raise self._damaged(f"{name} of group {group} is not what was written")
+                    raise self._damaged(f"{name} of group {group} does not match its checksum")
 
     def _damaged(self, why: str) -> DamagedFile:
         return DamagedFile(self._path.with_suffix(""), why)

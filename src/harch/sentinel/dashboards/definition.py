@@ -16,7 +16,7 @@ _SUFFIX = ".yaml"
 _HINT = "docs/sentinel/dashboards.md shows the fields"
 
 
-class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DashboardPanel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One picture. `legend` names a curve from its labels: `{{hub_name}}`."""
 
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
@@ -29,7 +29,7 @@ class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Dashboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
-    panels: Annotated[tuple[Panel, ...], msgspec.Meta(min_length=1, max_length=50)]
+    panels: Annotated[tuple[DashboardPanel, ...], msgspec.Meta(min_length=1, max_length=50)]
     description: str = ""
     range: str = "1h"
     refresh: str = "15s"
@@ -43,7 +43,7 @@ def shipped_names() -> list[str]:
 def shipped(name: str) -> Dashboard:
     if name not in shipped_names():
         known = ", ".join(shipped_names())
-        raise HarchError("E0679", f"no dashboard is called `{name}`", hint=f"shipped are {known}; or use --file")
+        raise HarchError("E0679", f"no dashboard named `{name}`", hint=f"built-in: {known}; or use --file")
     text = (files("harch.sentinel.dashboards") / "shipped" / f"{name}{_SUFFIX}").read_text("utf-8")
     return parse_dashboard(text, name)
 

@@ -1,5 +1,7 @@
 """How long is `1h30m`? Durations as Prometheus writes them, in milliseconds."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re

@@ -25,7 +25,7 @@ class ResetHint(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BucketSpan:
     """`length` buckets in a row; `offset` counts from the end of the span before, the first one from bucket 0."""
 
     offset: int
@@ -33,7 +33,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class NativeHistogram:
     """One histogram sample. Bucket counts are absolute, one for each bucket of the spans."""
 
     count: float
@@ -41,9 +41,9 @@ class Histogram:
     schema: int = 0
     zero_threshold: float = 0.0
     zero_count: float = 0.0
-    positive_spans: tuple[Span, ...] = ()
+    positive_spans: tuple[BucketSpan, ...] = ()
     positive_counts: tuple[float, ...] = ()
-    negative_spans: tuple[Span, ...] = ()
+    negative_spans: tuple[BucketSpan, ...] = ()
     negative_counts: tuple[float, ...] = ()
     custom_bounds: tuple[float, ...] = ()  # upper bounds without +Inf; only with CUSTOM_BUCKETS_SCHEMA
     reset_hint: ResetHint = ResetHint.UNKNOWN

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.labels import Labels, Matcher
 from harch.sentinel.model.selection import Codes, Ints
 
 # Structured metadata with a meaning of its own: links to traces, and how bad it is.
@@ -28,7 +27,7 @@ class LogBatch:
 
     labels: Labels
     times_ns: Sequence[int]
-    texts: Sequence[str]
+    bodies: Sequence[str]
     metadata: Sequence[Labels] = ()
 
 
@@ -58,7 +57,7 @@ class LineFilter:
     text: str
 
 
-class Order(Enum):
+class LineOrder(Enum):
     ANY = "any"  # for counting: the store gives what is cheapest
     NEWEST_FIRST = "backward"
     OLDEST_FIRST = "forward"
@@ -76,15 +75,15 @@ class LogRequest:
     end_ns: int
     filters: tuple[LineFilter, ...] = ()
     metadata: tuple[Matcher, ...] = ()
-    order: Order = Order.NEWEST_FIRST
+    order: LineOrder = LineOrder.NEWEST_FIRST
     limit: int | None = None  # lines; None: all of them
-    with_texts: bool = True
+    with_bodies: bool = True
     with_metadata: bool = True
     scanned_bytes_max: int = 64 << 30  # raw bytes of lines that may be looked at; beyond it E0624
 
 
 @dataclass(frozen=True, slots=True)
-class LogChunk:
+class LineChunk:
     """Lines of an answer, in the order that was asked for. Line i is of stream `streams[stream_at[i]]`.
 
     `texts` and `metadata` are empty where they were not asked for; `metadata` also where no line has any.
@@ -95,23 +94,23 @@ class LogChunk:
     stream_at: Codes
     times_ns: Ints
     text_bytes: Ints
-    texts: Sequence[str] = ()
+    bodies: Sequence[str] = ()
     metadata: Sequence[Labels] = ()
 
     def __len__(self) -> int:
         return len(self.times_ns)
 
 
-def chunk_of(lines: Sequence[tuple[Labels, int, str, Labels]]) -> LogChunk:
+def chunk_of(lines: Sequence[tuple[Labels, int, str, Labels]]) -> LineChunk:
     """A chunk of (stream, time, text, metadata), as given. For small answers and tests."""
     streams: dict[Labels, int] = {}
     places = [streams.setdefault(line[0], len(streams)) for line in lines]
-    return LogChunk(
+    return LineChunk(
         streams=tuple(streams),
         stream_at=np.array(places, np.int32),
         times_ns=np.array([line[1] for line in lines], np.int64),
         text_bytes=np.array([len(line[2].encode()) for line in lines], np.int64),
-        texts=[line[2] for line in lines],
+        bodies=[line[2] for line in lines],
         metadata=[line[3] for line in lines] if any(line[3] for line in lines) else (),
     )
 
@@ -119,7 +118,7 @@ def chunk_of(lines: Sequence[tuple[Labels, int, str, Labels]]) -> LogChunk:
 class LogReadable(Protocol):
     """What LogQL asks of a store, for one tenant."""
 
-    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LogChunk]:
+    def scan(self, request: LogRequest, stopped: Callable[[], bool]) -> Iterator[LineChunk]:
         """Matching lines, chunk by chunk, at most `limit` in all; ends early once `stopped()` says so.
 
         Lines of the same time are in the order of their streams' labels, then of their arrival.
@@ -138,7 +137,7 @@ class LogStore(LogReadable, Protocol):
         """Returning means that the lines that were taken are on disk."""
         ...
 
-    def watch(self, heard: Callable[[Sequence[LogBatch]], None]) -> Callable[[], None]:
+    def watch(self, callback: Callable[[Sequence[LogBatch]], None]) -> Callable[[], None]:
         """`heard` is told of what was taken, in the writer's thread, so it must be quick. Returns how to end it."""
         ...
 

@@ -9,9 +9,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harch.sentinel.model.histograms import Histogram
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.histograms import NativeHistogram
+from harch.sentinel.model.labels import Labels, Matcher
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -71,7 +70,7 @@ class Samples:
     values: Floats  # stale markers are NaNs of the bits STALE_BITS; histogram samples hold their sum here
     starts: Ints | None = None  # since when the counter counts, milliseconds; 0 = not known
     histogram_at: Codes | None = None  # place in `histograms`, -1 for a float sample; None: floats only
-    histograms: Sequence[Histogram] = ()
+    histograms: Sequence[NativeHistogram] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class SeriesBatch:
 
     labels: Labels
     timestamps: Sequence[int]
-    values: Sequence[float | Histogram]
+    values: Sequence[float | NativeHistogram]
     starts: Sequence[int] = ()
     exemplars: Sequence[Exemplar] = field(default=())
 

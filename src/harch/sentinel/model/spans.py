@@ -85,7 +85,7 @@ class Comparison(Enum):
     AT_MOST = "<="
 
 
-class Field(Enum):
+class SpanField(Enum):
     """What a condition looks at. `ATTRIBUTE` takes the span's own, then the resource's."""
 
     SERVICE = "service"
@@ -101,7 +101,7 @@ class SpanCondition:
     """Numbers are compared as numbers, all else as text. A span without the attribute satisfies no condition on it,
     except `NOT_EQUAL` and `NOT_REGEX`."""
 
-    field: Field
+    field: SpanField
     comparison: Comparison
     value: AttributeValue
     attribute: str = ""
@@ -162,7 +162,7 @@ class SpanReadable(Protocol):
         """All spans of a trace, by start, then id; none if it is not here."""
         ...
 
-    def statistics(self, query: SpanQuery, by: Sequence[Field]) -> Sequence[SpanGroup]:
+    def statistics(self, query: SpanQuery, by: Sequence[SpanField]) -> Sequence[SpanGroup]:
         """Matching spans by service, name, status or kind; sorted by key. `query.limit` is not looked at."""
         ...
 
@@ -170,7 +170,7 @@ class SpanReadable(Protocol):
         """Names of attributes, of spans and of resources, sorted."""
         ...
 
-    def tag_values(self, field: Field, attribute: str, start_ns: int, end_ns: int, limit: int) -> Sequence[str]: ...
+    def tag_values(self, field: SpanField, attribute: str, start_ns: int, end_ns: int, limit: int) -> Sequence[str]: ...
 
 
 class SpanStore(SpanReadable, Protocol):

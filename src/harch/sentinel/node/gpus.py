@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.node.readings import Reading, series
+from harch.sentinel.node.sensors import SensorReading, series
 
 _MILLI = 1000.0
 
@@ -15,7 +15,7 @@ _MILLI = 1000.0
 class Sensors(Protocol):
     """Reads some figures of the machine; leaves out what it cannot read."""
 
-    def read(self) -> Iterator[Reading]: ...
+    def read(self) -> Iterator[SensorReading]: ...
 
 
 class NvidiaGpus:
@@ -36,15 +36,15 @@ class NvidiaGpus:
             )
             self._gpus.append((handle, pairs))
 
-    def read(self) -> Iterator[Reading]:
+    def read(self) -> Iterator[SensorReading]:
         for handle, pairs in self._gpus:
             for sensor in self._sensors():
                 try:
-                    figures = sensor(handle)
+                    measured = sensor(handle)
                 except self._nvml.NVMLError:
                     continue  # not every card has every sensor
-                for name, value in figures.items():
-                    yield Reading(_of_gpu(name, pairs), value)
+                for name, value in measured.items():
+                    yield SensorReading(_of_gpu(name, pairs), value)
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from itertools import chain
 from urllib.parse import urlsplit
@@ -11,10 +12,72 @@ from urllib.parse import urlsplit
 import cramjam
 
 from harch.base.clock import Clock, epoch_ms
-from harch.sentinel.node.frame import Frame
+from harch.sentinel.model.labels import Labels
 from harch.sentinel.node.gpus import Sensors
-from harch.sentinel.node.readings import Reading, series
-from harch.sentinel.node.spool import Spool
+from harch.sentinel.node.sensors import SensorReading, series
+from harch.sentinel.node.spool import RequestSpool
+
+_VALUE = struct.Struct("<d")
+_TIME_BYTES = 6  # a varint of 6 bytes holds milliseconds from 1971 to 2109
+_TIME_RANGE = (1 << 35, 1 << 42)
+_SAMPLE_BYTES = 1 + 8 + 1 + _TIME_BYTES
+
+
+class Frame:
+    """One request that is sent again and again with new figures."""
+
+    def __init__(self, common: Sequence[tuple[str, str]]) -> None:
+        self._common = tuple(common)  # what every series of the node carries; a reading's own labels win
+        self._series: tuple[Labels, ...] = ()
+        self._body = bytearray()
+        self._values: list[int] = []  # where the values stand; the time follows one byte after the value's end
+
+    def filled(self, readings: Sequence[SensorReading], at_ms: int) -> bytearray:
+        """The request's bytes, not yet compressed. They change with the next call."""
+        if not _TIME_RANGE[0] <= at_ms < _TIME_RANGE[1]:
+            raise ValueError(f"the clock reads {at_ms} ms since 1970, which is before 1971 or after 2109")
+        layout = tuple(reading.labels for reading in readings)
+        if layout != self._series:
+            self._lay_out(layout)
+        time = _varint(at_ms)
+        body = self._body
+        for place, reading in zip(self._values, readings, strict=True):
+            _VALUE.pack_into(body, place, reading.value)
+            body[place + 9 : place + 9 + _TIME_BYTES] = time
+        return body
+
+    def _lay_out(self, layout: tuple[Labels, ...]) -> None:
+        self._series = layout
+        self._body = bytearray()
+        self._values = []
+        for labels in layout:
+            own = dict(self._common)
+            own.update(labels)
+            encoded = b"".join(_label(name, value) for name, value in sorted(own.items()))
+            self._body += b"\x0a" + _varint(len(encoded) + 2 + _SAMPLE_BYTES) + encoded
+            self._body += bytes((0x12, _SAMPLE_BYTES, 0x09))
+            self._values.append(len(self._body))
+            self._body += bytes(8) + b"\x10" + bytes(_TIME_BYTES)
+
+
+def _label(name: str, value: str) -> bytes:
+    pair = _text(0x0A, name) + _text(0x12, value)
+    return b"\x0a" + _varint(len(pair)) + pair
+
+
+def _text(tag: int, text: str) -> bytes:
+    encoded = text.encode()
+    return bytes((tag,)) + _varint(len(encoded)) + encoded
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
 
 INTERVAL_S = 15.0
 _TIMEOUT_S = 10.0
@@ -24,7 +87,7 @@ _ANSWER_BYTES_MAX = 64 * 1024
 _log = logging.getLogger("harch.sentinel.node")
 
 
-class Sender:
+class MetricSender:
     """Reads the sensors and sends what they say, for as long as the agent runs."""
 
     def __init__(
@@ -33,7 +96,7 @@ class Sender:
         token: Callable[[], str],
         common: Sequence[tuple[str, str]],
         sensors: Sequence[Sensors],
-        spool: Spool,
+        spool: RequestSpool,
         clock: Clock,
         *,
         interval_s: float = INTERVAL_S,
@@ -72,10 +135,10 @@ class Sender:
                 return
             self._spool.take()
 
-    def _own(self) -> list[Reading]:
+    def _own(self) -> list[SensorReading]:
         return [
-            Reading(series("harchos_agent_spool_bytes"), float(self._spool.held_bytes)),
-            Reading(series("harchos_agent_spool_dropped_total"), float(self._spool.dropped + self._refused)),
+            SensorReading(series("harchos_agent_spool_bytes"), float(self._spool.held_bytes)),
+            SensorReading(series("harchos_agent_spool_dropped_total"), float(self._spool.dropped + self._refused)),
         ]
 
     async def _sent(self, body: bytes) -> bool:
@@ -87,14 +150,14 @@ class Sender:
             self._note(f"SENTINEL is not reachable: {problem}")
             return False
         if status in {401, 403, 429} or status >= 500:
-            self._note(f"SENTINEL answers with status {status}")
+            self._note(f"SENTINEL returned status {status}")
             return False
         if status >= 400:
             self._refused += 1
-            self._note(f"SENTINEL refused a request with status {status}; it is not sent again")
+            self._note(f"SENTINEL refused a request with status {status}; it will not be resent")
             return True
         if self._failing:
-            _log.info("telemetry is taken again; %d requests wait", len(self._spool))
+            _log.info("SENTINEL accepts telemetry again; %d requests queued", len(self._spool))
             self._failing = False
         return True
 
@@ -114,7 +177,7 @@ class Sender:
             answer = await reader.readline()
             words = answer[:_ANSWER_BYTES_MAX].split()
             if len(words) < 2 or not words[1].isdigit():
-                raise ValueError("the answer is no HTTP")
+                raise ValueError("the answer is not HTTP")
             return int(words[1])
         finally:
             writer.close()
@@ -122,5 +185,5 @@ class Sender:
     def _note(self, text: str) -> None:
         """Once per trouble: a line every 15 seconds would bury the others."""
         if not self._failing:
-            _log.warning("%s; %d requests wait in the spool", text, len(self._spool))
+            _log.warning("%s; %d requests queued in the spool", text, len(self._spool))
             self._failing = True

@@ -11,14 +11,14 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from harch.base.set_aside import set_aside
+from harch.base.state_files import set_aside
 
 BYTES_MAX = 64 * 1024 * 1024
 _SUFFIX = ".rw"
 _NAME = re.compile(r"(\d+)(?:-([0-9a-f]{8}))?\.rw")  # of an older release: without a checksum
 
 
-class Spool:
+class RequestSpool:
     """A queue of request bodies on disk. One process owns the folder."""
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
@@ -70,7 +70,7 @@ class Spool:
                 body = path.read_bytes()
                 if _is_sound(path.name, body):
                     return body
-                set_aside(path, "is not what was written", code="E1030")
+                set_aside(path, "does not match its checksum", code="E1030")
             except OSError:
                 pass
             self.take()

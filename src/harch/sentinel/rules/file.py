@@ -1,15 +1,16 @@
 """Which rules does a file hold? Prometheus rule files, with every mistake and its place."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from harch.base.errors import HarchError, Problems
 from harch.sentinel.model.labels import METRIC_NAME, is_plain_label_name, is_plain_metric_name
-from harch.sentinel.rules.definitions import Rule, RuleFile, RuleGroup, RuleKind
-from harch.sentinel.rules.ports import CheckExpression
-from harch.sentinel.rules.templates.alert_text import check_alert_text
-from harch.sentinel.rules.yaml_places import Value, read_yaml
+from harch.sentinel.rules.definitions import CheckExpression, Rule, RuleFile, RuleGroup, RuleKind
+from harch.sentinel.rules.templates.expansion import check_alert_text
+from harch.sentinel.rules.yaml_positions import YamlValue, read_yaml
 
 GROUPS_MAX = 2_000
 RULES_PER_GROUP_MAX = 1_000
@@ -38,9 +39,7 @@ def parse_rules(
     reader = _Reader(name, check_expression, interval_ms_default, root.reading.problems)
     groups = reader.groups(root)
     if reader.problems:
-        raise HarchError(
-            "E0640", f"{name}: {reader.problems}", hint="mend these places; nothing of the file was loaded"
-        )
+        raise HarchError("E0640", f"{name}: {reader.problems}", hint="fix these places; nothing of the file was loaded")
     return RuleFile(name=name, groups=groups, remarks=tuple(reader.remarks))
 
 
@@ -49,20 +48,20 @@ class _Reader:
         self.name, self.check, self.interval_ms, self.problems = name, check, interval_ms, problems
         self.remarks: list[str] = []
 
-    def groups(self, root: Value) -> tuple[RuleGroup, ...]:
+    def groups(self, root: YamlValue) -> tuple[RuleGroup, ...]:
         fields = root.mapping(("groups",))
         found: dict[str, RuleGroup] = {}
         for value in fields["groups"].sequence() if "groups" in fields else ():
             group = self.group(value)
             if group.name in found:
-                value.wrong(f"group `{group.name}` is there twice")
+                value.wrong(f"group `{group.name}` occurs twice")
             if len(found) >= GROUPS_MAX:
                 value.wrong(f"more than {GROUPS_MAX} groups")
                 break
             found[group.name] = group
         return tuple(found.values())
 
-    def group(self, value: Value) -> RuleGroup:
+    def group(self, value: YamlValue) -> RuleGroup:
         fields = value.mapping(_GROUP_FIELDS)
         name = _text(fields, "name")
         if not name:
@@ -85,7 +84,7 @@ class _Reader:
             query_offset_ms=fields["query_offset"].duration_ms() if "query_offset" in fields else 0,
         )
 
-    def rule(self, value: Value, shared: dict[str, str]) -> Rule:
+    def rule(self, value: YamlValue, shared: dict[str, str]) -> Rule:
         fields = value.mapping(_RULE_FIELDS)
         record, alert, expression = _text(fields, "record"), _text(fields, "alert"), _text(fields, "expr")
         if record and alert:
@@ -96,7 +95,7 @@ class _Reader:
         if record:
             for alert_field in _ALERT_ONLY:
                 if alert_field in fields and _is_set(fields[alert_field]):
-                    fields[alert_field].wrong(f"`{alert_field}` belongs to alerts, and `{record}` is recorded")
+                    fields[alert_field].wrong(f"`{alert_field}` belongs to alerts, but `{record}` is a recording rule")
             if not is_plain_metric_name(record):
                 fields["record"].wrong(f"`{record}` is not the name of a metric")
         if len(record or alert) > NAME_CHARS_MAX:
@@ -113,14 +112,14 @@ class _Reader:
             line=value.line,
         )
 
-    def expression(self, rule: Value, fields: dict[str, Value], expression: str) -> None:
+    def expression(self, rule: YamlValue, fields: dict[str, YamlValue], expression: str) -> None:
         if not expression.strip():
             rule.wrong("`expr` must be set")
         elif self.check is not None:
             check = self.check
             fields["expr"].parsed(check, None)
 
-    def labels(self, fields: dict[str, Value], *, is_template: bool) -> dict[str, str]:
+    def labels(self, fields: dict[str, YamlValue], *, is_template: bool) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in fields["labels"].text_map().items() if "labels" in fields else ():
             if not is_plain_label_name(name) or name == METRIC_NAME:
@@ -130,7 +129,7 @@ class _Reader:
             found[name] = value.text()
         return found
 
-    def annotations(self, fields: dict[str, Value]) -> dict[str, str]:
+    def annotations(self, fields: dict[str, YamlValue]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in fields["annotations"].text_map().items() if "annotations" in fields else ():
             if not is_plain_label_name(name):
@@ -151,13 +150,13 @@ class _Reader:
             seen.setdefault(key, rule.line)
 
 
-def _text(fields: dict[str, Value], name: str) -> str:
+def _text(fields: dict[str, YamlValue], name: str) -> str:
     return fields[name].text() if name in fields else ""
 
 
-def _is_set(value: Value) -> bool:
+def _is_set(value: YamlValue) -> bool:
     return not value.is_null and getattr(value.node, "value", None) not in ("", "0", "0s", [])
 
 
-def _check(value: Value, check: Callable[[str], object]) -> None:
+def _check(value: YamlValue, check: Callable[[str], object]) -> None:
     value.parsed(check, None)

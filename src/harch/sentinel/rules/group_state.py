@@ -1,5 +1,7 @@
 """What is known of a group between two evaluations? Alerts, health, and the series that were written last."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from collections import Counter
@@ -8,12 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.rules.alerting import ActiveAlert
+from harch.sentinel.rules.alert_state import ActiveAlert, KeptRule, restored_from_state
 from harch.sentinel.rules.definitions import RuleGroup
-from harch.sentinel.rules.restoring import KeptRule, restored_from_state
 
 
-class Health(StrEnum):
+class RuleHealth(StrEnum):
     UNKNOWN = "unknown"
     GOOD = "ok"
     BAD = "err"
@@ -23,7 +24,7 @@ class Health(StrEnum):
 class RuleState:
     alerts: Mapping[Labels, ActiveAlert] = field(default_factory=dict)
     series: frozenset[Labels] = frozenset()  # written by the last evaluation; what vanishes gets a stale marker
-    health: Health = Health.UNKNOWN
+    health: RuleHealth = RuleHealth.UNKNOWN
     last_error: str = ""
     evaluated_at_ms: int = 0
     evaluation_s: float = 0.0

@@ -4,6 +4,8 @@ Input series are given at steps of `interval`, groups are evaluated every `evalu
 after each time of interest the firing alerts and the values of expressions are compared with what is expected.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
@@ -19,12 +21,10 @@ from harch.base.errors import HarchError
 from harch.sentinel.model.durations import parse_duration_ms
 from harch.sentinel.model.histograms import STALE
 from harch.sentinel.model.labels import METRIC_NAME, Labels, labels
-from harch.sentinel.rules.alerting import ALERT_NAME, AlertState
-from harch.sentinel.rules.definitions import RuleGroup
-from harch.sentinel.rules.evaluation import Tools, evaluate_group
+from harch.sentinel.rules.alert_state import ALERT_NAME, AlertState
+from harch.sentinel.rules.definitions import Evaluate, RuleGroup, RuleSample
+from harch.sentinel.rules.evaluation import ScheduledEvaluation, Tools, evaluate_group
 from harch.sentinel.rules.group_state import GroupState, fresh
-from harch.sentinel.rules.ports import Append, Evaluate, Sample
-from harch.sentinel.rules.schedule import Turn
 
 SAMPLES_PER_SERIES_MAX = 100_000
 TURNS_MAX = 100_000
@@ -38,10 +38,10 @@ _SERIES = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?\s*(?:\{(?P<inner>.*)\})?", re
 _PAIR = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 
 
-class Store(Evaluate, Protocol):
+class TestStore(Evaluate, Protocol):
     """An evaluator over samples that are given to it."""
 
-    append: Append
+    def append(self, samples: Sequence[RuleSample], /) -> None: ...
 
 
 class InputSeries(Struct):
@@ -85,6 +85,12 @@ class RuleTestFile(Struct):
     tests: list[RuleTest]
     rule_files: list[str] = field(default_factory=list)
     evaluation_interval: str = "1m"
+    group_eval_order: list[str] = field(default_factory=list)
+
+    def in_order(self, groups: Iterable[RuleGroup]) -> list[RuleGroup]:
+        """Groups that `group_eval_order` names first, in that order; the others as they stand in their files."""
+        places = {name: place for place, name in enumerate(self.group_eval_order)}
+        return sorted(groups, key=lambda group: places.get(group.name, len(places)))
 
 
 def parse_rule_tests(text: str, *, name: str) -> RuleTestFile:
@@ -96,7 +102,7 @@ def parse_rule_tests(text: str, *, name: str) -> RuleTestFile:
 
 
 def run_rule_test(
-    test: RuleTest, groups: Iterable[RuleGroup], new_store: Callable[[], Store], *, evaluation_interval: str = "1m"
+    test: RuleTest, groups: Iterable[RuleGroup], new_store: Callable[[], TestStore], *, evaluation_interval: str = "1m"
 ) -> Iterator[str]:
     """What is not as expected, in words; nothing if all is well."""
     interval_ms = parse_duration_ms(evaluation_interval)
@@ -116,7 +122,7 @@ def run_rule_test(
     )
     for at_ms in range(0, last_ms + 1, interval_ms):
         for group, state in running:
-            for rule, reason in evaluate_group(group, state, Turn(at_ms), tools).failures:
+            for rule, reason in evaluate_group(group, state, ScheduledEvaluation(at_ms), tools).failures:
                 yield f"{test.name}: {rule} at {at_ms // 1000}s failed: {reason}"
         until_ms = at_ms + interval_ms
         for one in test.alert_rule_test:
@@ -138,15 +144,15 @@ def _compared_alerts(test: RuleTest, one: AlertTest, states: Sequence[GroupState
     wanted = {labels({ALERT_NAME: one.alertname, **want.exp_labels}): want.exp_annotations for want in one.exp_alerts}
     where = f"{test.name}: {one.alertname} at {one.eval_time}"
     for key in wanted.keys() - found.keys():
-        yield f"{where}: expected {dict(key)}, firing are {[dict(other) for other in found]}"
+        yield f"{where}: expected {dict(key)}, firing: {[dict(other) for other in found]}"
     for key in found.keys() - wanted.keys():
         yield f"{where}: unexpected {dict(key)}"
     for key in wanted.keys() & found.keys():
         if wanted[key] != found[key]:
-            yield f"{where}: expected texts {wanted[key]}, got {found[key]}"
+            yield f"{where}: expected annotations {wanted[key]}, got {found[key]}"
 
 
-def _compared_values(test: RuleTest, one: ExpressionTest, store: Store) -> Iterator[str]:
+def _compared_values(test: RuleTest, one: ExpressionTest, store: TestStore) -> Iterator[str]:
     found: Mapping[Labels, float] = {
         labels(pairs): value for pairs, value in store(one.expr, parse_duration_ms(one.eval_time))
     }
@@ -161,13 +167,13 @@ def _compared_values(test: RuleTest, one: ExpressionTest, store: Store) -> Itera
             yield f"{where}: expected {value} for {dict(key)}, got {found[key]}"
 
 
-def _samples(test: RuleTest) -> Iterator[Sample]:
+def _samples(test: RuleTest) -> Iterator[RuleSample]:
     interval_ms = parse_duration_ms(test.interval)
     for given in test.input_series:
         key = parse_series(given.series)
         for step, value in enumerate(expanded(given.values)):
             if value is not None:
-                yield Sample(key, step * interval_ms, value)
+                yield RuleSample(key, step * interval_ms, value)
 
 
 def expanded(text: str) -> list[float | None]:
@@ -177,7 +183,7 @@ def expanded(text: str) -> list[float | None]:
         match = _STEP.fullmatch(word)
         if match is None or len(found) > SAMPLES_PER_SERIES_MAX:
             raise HarchError(
-                "E0640", f"`{word[:40]}` are no sample values", hint="write e.g. `0+1x10`, `_x5` or `stale`"
+                "E0640", f"`{word[:40]}` are not sample values", hint="write e.g. `0+1x10`, `_x5` or `stale`"
             )
         times = int(match["times"] or 0)
         if match["start"] == "_":

@@ -10,19 +10,25 @@ from typing import Any
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
+from harch.sentinel.rules.alert_state import KeptRule
 from harch.sentinel.rules.definitions import RuleFile, RuleGroup
-from harch.sentinel.rules.evaluation import SentAlert, Tools, evaluate_group
-from harch.sentinel.rules.figures import Figure, group_figures
+from harch.sentinel.rules.evaluation import (
+    ScheduledEvaluation,
+    SentAlert,
+    Tools,
+    evaluate_group,
+    first_turn_ms,
+    next_turn,
+)
 from harch.sentinel.rules.group_state import GroupState, carried_over, kept_rules, restored
-from harch.sentinel.rules.restoring import KeptRule
-from harch.sentinel.rules.schedule import Turn, first_turn_ms, next_turn
+from harch.sentinel.rules.views import SelfMetric, group_metrics
 
 log = logging.getLogger(__name__)
 
 GROUPS_AT_ONCE_MAX = 4
 SLEEP_S_MAX = 60.0  # so that a clock that was set is noticed
 FAILURES_LOGGED_MAX = 5  # of one turn
-FIGURES_EVERY_S = 15.0
+METRICS_EVERY_S = 15.0
 BUSY_S = 0.1  # how often a group looks whether its predecessor is done
 
 Offload = Callable[..., Awaitable[Any]]
@@ -65,12 +71,12 @@ class RuleRunner:
         notify: Notify,
         keep: Keep,
         kept: Iterable[KeptRule] = (),
-        figures: Callable[[], Iterable[Figure]] = tuple,
+        self_metrics: Callable[[], Iterable[SelfMetric]] = tuple,
         offload: Offload = asyncio.to_thread,
     ) -> None:
         self._tools, self._clock, self._notify, self._keep, self._offload = tools, clock, notify, keep, offload
         self._kept = list(kept)
-        self._figures = figures
+        self._self_metrics = self_metrics
         self._running: dict[str, RunningGroup] = {}
         self._few = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
         self._changed = asyncio.Event()
@@ -102,7 +108,7 @@ class RuleRunner:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tell_figures())
+            tasks.create_task(self._write_self_metrics())
             while True:
                 self._changed.clear()
                 for one in self._running.values():
@@ -113,7 +119,7 @@ class RuleRunner:
     async def _run_group(self, one: RunningGroup) -> None:
         at_ms = first_turn_ms(one.group, self._now_ms())
         await self._sleep_until(at_ms)
-        turn: Turn | None = Turn(at_ms)
+        turn: ScheduledEvaluation | None = ScheduledEvaluation(at_ms)
         while not one.is_ended:
             if turn is not None:
                 await self._take_turn(one, turn)
@@ -121,7 +127,7 @@ class RuleRunner:
             await self._sleep_until(at_ms + one.group.interval_ms)
             turn = next_turn(one.group, at_ms, self._now_ms())
 
-    async def _take_turn(self, one: RunningGroup, turn: Turn) -> None:
+    async def _take_turn(self, one: RunningGroup, turn: ScheduledEvaluation) -> None:
         while one.before is not None and one.before.is_busy:
             await self._clock.sleep(BUSY_S)
         one.before = None
@@ -148,16 +154,16 @@ class RuleRunner:
         except HarchError as error:  # the disk is full: the alerts are known and told, and the next turn tries again
             log.error("%s: %s", one.group.key, error.message)
 
-    async def _tell_figures(self) -> None:
+    async def _write_self_metrics(self) -> None:
         """Writes how rules and, through `figures`, notifications are doing."""
         while True:
-            await self._clock.sleep(FIGURES_EVERY_S)
+            await self._clock.sleep(METRICS_EVERY_S)
             at_ms = self._now_ms()
-            told = [one.at(at_ms) for one in (*group_figures(self.groups), *self._figures())]
+            samples = [one.at(at_ms) for one in (*group_metrics(self.groups), *self._self_metrics())]
             try:
-                await self._offload(self._tools.append, told)
+                await self._offload(self._tools.append, samples)
             except HarchError as error:
-                log.warning("own figures: %s", error.message)
+                log.warning("could not store own metrics: %s", error.message)
 
     async def _sleep_until(self, at_ms: int) -> None:
         while (left_ms := at_ms - self._now_ms()) > 0:
@@ -176,7 +182,7 @@ class RuleRunner:
         """A group that left the files leaves no series that look alive."""
         empty = RuleGroup(file=gone.group.file, name=gone.group.name, interval_ms=gone.group.interval_ms, rules=())
         state = carried_over(gone.group, gone.state, empty)
-        outcome = evaluate_group(empty, state, Turn(self._now_ms()), self._tools)
+        outcome = evaluate_group(empty, state, ScheduledEvaluation(self._now_ms()), self._tools)
         for _, reason in outcome.failures:
             log.warning("%s: %s", gone.group.key, reason)
 

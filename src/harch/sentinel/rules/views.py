@@ -1,18 +1,26 @@
-"""What do `/api/v1/rules` and `/api/v1/alerts` answer? The shapes of Prometheus."""
+"""How do rules look from outside?
+
+The shapes of Prometheus for `/api/v1/rules` and `/api/v1/alerts`, and their counters as series under Prometheus'
+names.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
-from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.rules.alerting import ActiveAlert, AlertState
-from harch.sentinel.rules.definitions import Rule, RuleGroup
-from harch.sentinel.rules.group_state import GroupState, RuleState
-from harch.sentinel.rules.templates.go_format import show_float
+from msgspec import Struct
 
-Shown = dict[str, object]
+from harch.base.errors import HarchError
+from harch.sentinel.model.labels import METRIC_NAME, Matcher, labels
+from harch.sentinel.rules.alert_state import ActiveAlert, AlertState
+from harch.sentinel.rules.definitions import Rule, RuleGroup, RuleSample
+from harch.sentinel.rules.group_state import GroupState, RuleState
+from harch.sentinel.rules.templates.values import show_float
+
+JsonView = dict[str, object]
 RULE_TYPES = {"alert": True, "record": False}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = "0001-01-01T00:00:00Z"  # Go's zero time
@@ -29,11 +37,11 @@ def rules_view(
     without_alerts: bool = False,
     group_limit: int = 0,
     group_next_token: str = "",
-) -> Shown:
+) -> JsonView:
     """The `data` of the answer. Groups without rules that were asked for are left out. Raises E0201: a bad filter."""
     if kind and kind not in RULE_TYPES:
-        raise HarchError("E0201", f"`{kind}` is not a type of rules", hint="ask for `alert` or `record`", field="type")
-    shown: list[Shown] = []
+        raise HarchError("E0201", f"`{kind}` is not a type of rules", hint="use `alert` or `record`", field="type")
+    views: list[JsonView] = []
     found = sorted(groups, key=lambda pair: (pair[0].file, pair[0].name))
     filtered = bool(kind or rule_names or matchers)
     for group, state in found:
@@ -41,20 +49,20 @@ def rules_view(
             continue
         if group_next_token and group.key <= group_next_token:
             continue
-        if group_limit and len(shown) >= group_limit:
-            return {"groups": shown, "groupNextToken": _last_key(shown)}
+        if group_limit and len(views) >= group_limit:
+            return {"groups": views, "groupNextToken": _last_key(views)}
         rules = [
             _rule_view(rule, rule_state, without_alerts=without_alerts)
             for rule, rule_state in zip(group.rules, state.rules, strict=True)
             if _is_wanted(rule, kind, rule_names, matchers)
         ]
         if rules or not filtered:
-            shown.append(_group_view(group, state, rules))
-    return {"groups": shown}
+            views.append(_group_view(group, state, rules))
+    return {"groups": views}
 
 
-def _last_key(shown: list[Shown]) -> str:
-    return f"{shown[-1]['file']};{shown[-1]['name']}"
+def _last_key(views: list[JsonView]) -> str:
+    return f"{views[-1]['file']};{views[-1]['name']}"
 
 
 def _is_wanted(rule: Rule, kind: str, rule_names: Collection[str], matchers: Collection[Collection[Matcher]]) -> bool:
@@ -67,7 +75,7 @@ def _is_wanted(rule: Rule, kind: str, rule_names: Collection[str], matchers: Col
     return any(all(one.matches(rule.labels.get(one.name, "")) for one in together) for together in matchers)
 
 
-def _group_view(group: RuleGroup, state: GroupState, rules: list[Shown]) -> Shown:
+def _group_view(group: RuleGroup, state: GroupState, rules: list[JsonView]) -> JsonView:
     return {
         "name": group.name,
         "file": group.file,
@@ -79,8 +87,8 @@ def _group_view(group: RuleGroup, state: GroupState, rules: list[Shown]) -> Show
     }
 
 
-def _rule_view(rule: Rule, state: RuleState, *, without_alerts: bool) -> Shown:
-    common: Shown = {
+def _rule_view(rule: Rule, state: RuleState, *, without_alerts: bool) -> JsonView:
+    common: JsonView = {
         "name": rule.name,
         "query": rule.expression,
         "labels": rule.labels,
@@ -117,13 +125,13 @@ def _active(state: RuleState) -> list[ActiveAlert]:
 
 def alerts_view(
     groups: Iterable[tuple[RuleGroup, GroupState]], wanted: Callable[[ActiveAlert], bool] = lambda _: True
-) -> Shown:
+) -> JsonView:
     active = (alert for _, state in groups for rule in state.rules for alert in _active(rule))
     return {"alerts": [alert_view(alert) for alert in active if wanted(alert)]}
 
 
-def alert_view(alert: ActiveAlert) -> Shown:
-    shown: Shown = {
+def alert_view(alert: ActiveAlert) -> JsonView:
+    views: JsonView = {
         "labels": dict(alert.labels),
         "annotations": alert.annotations,
         "state": alert.state,
@@ -131,8 +139,8 @@ def alert_view(alert: ActiveAlert) -> Shown:
         "value": show_float(alert.value, "e"),
     }
     if alert.keep_firing_since_ms:
-        shown["keepFiringSince"] = rfc3339(alert.keep_firing_since_ms)
-    return shown
+        views["keepFiringSince"] = rfc3339(alert.keep_firing_since_ms)
+    return views
 
 
 def rfc3339(at_ms: int) -> str:
@@ -142,3 +150,33 @@ def rfc3339(at_ms: int) -> str:
     moment = _EPOCH + timedelta(milliseconds=at_ms)
     fraction = f".{moment.microsecond // 1000:03d}".rstrip("0").rstrip(".")
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+# How are the rules themselves? Their counters as series, under Prometheus' names, so that rules can watch rules.
+
+
+class SelfMetric(Struct, frozen=True):
+    """A number of SENTINEL about itself."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def at(self, at_ms: int) -> RuleSample:
+        return RuleSample(labels([(METRIC_NAME, self.name), *self.labels]), at_ms, self.value)
+
+
+def group_metrics(groups: Iterable[tuple[RuleGroup, GroupState]]) -> list[SelfMetric]:
+    found: list[SelfMetric] = []
+    for group, state in groups:
+        own = (("rule_group", group.key),)
+        found += [
+            SelfMetric("prometheus_rule_evaluations_total", float(state.evaluations * len(group.rules)), own),
+            SelfMetric("prometheus_rule_evaluation_failures_total", float(state.failures), own),
+            SelfMetric("prometheus_rule_group_iterations_total", float(state.evaluations), own),
+            SelfMetric("prometheus_rule_group_iterations_missed_total", float(state.missed), own),
+            SelfMetric("prometheus_rule_group_last_duration_seconds", state.evaluation_s, own),
+            SelfMetric("prometheus_rule_group_interval_seconds", group.interval_ms / 1000, own),
+            SelfMetric("prometheus_rule_group_rules", float(len(group.rules)), own),
+        ]
+    return found

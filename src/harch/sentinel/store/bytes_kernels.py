@@ -9,7 +9,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 
 Array = Any
 Number = Any  # kernels mix widths on purpose, which type checkers cannot follow

@@ -1,10 +1,14 @@
-"""Where are the series of one tenant? The newest in the head, others in blocks; this is both as one."""
+"""Where are the series of one tenant?
+
+The newest in the head, others in blocks; this is both as one, and decides when samples move from memory into blocks.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -12,29 +16,69 @@ import numpy as np
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.model.metadata import Metadata
+from harch.sentinel.model.labels import Matcher, MetricMetadata
 from harch.sentinel.model.selection import Selection, SeriesBatch, SeriesExemplars, SeriesTable
-from harch.sentinel.store.blocks.merging import merge_selections, merge_tables
-from harch.sentinel.store.flushing import FlushPolicy, flush_until, windows_of
+from harch.sentinel.store.blocks.merge import merge_selections, merge_tables
 from harch.sentinel.store.head.head import Head
 from harch.sentinel.store.head.journal import NoJournal
-from harch.sentinel.store.ingest.judging import Judge, judge_rows
-from harch.sentinel.store.ingest.reading import BodyReader
-from harch.sentinel.store.limits import Limits
-from harch.sentinel.store.rate import sample_rate
-from harch.sentinel.store.request import Receipt, Request, request_of
-from harch.sentinel.store.wal.disk import Disk, SystemDisk
+from harch.sentinel.store.ingest.remote_write import BodyReader
+from harch.sentinel.store.limits import TenantLimits, sample_rate
 from harch.sentinel.store.wal.journal import LogJournal
 from harch.sentinel.store.wal.log import Log
 from harch.sentinel.store.wal.replay import Replayed, replay
 from harch.sentinel.store.wal.salvage import damaged_files
+from harch.sentinel.store.wal.segments import LogDisk, SystemDisk
+from harch.sentinel.store.write_request import Receipt, WriteAuthorizer, WriteRequest, authorize_rows, request_of
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    block_ms: int = 7_200_000  # what one block of the head spans at most
+    kept_ms: int = 7_200_000  # newer samples stay in memory, where queries are fastest
+    idle_ms: int = 3_600_000  # series without samples for as long are forgotten after a flush
+    log_bytes_max: int = 4 << 30  # a larger log is emptied, even if that takes samples out of memory early
+    blocks_max: int = 64  # of one flush; samples spread wider than that share blocks
+
+
+def flush_until(head: Head, log_bytes: int, now_ms: int, policy: FlushPolicy) -> int | None:
+    """Up to which time should samples be written into blocks now? None: not yet.
+
+    Measured on the samples, not on the clock, which may be wrong; but one sample far in the future, which would drag
+    all others along, is held back by it.
+    """
+    if head.cut_until is not None:  # a flush that failed
+        return head.cut_until
+    if log_bytes > policy.log_bytes_max:
+        return _FOREVER
+    span = head.time_range()
+    if span is None:
+        return None
+    oldest, newest = span
+    if head.is_nearly_full:
+        return oldest + (newest - oldest) // 2  # half of it: what is cut is copied for its block
+    until = (min(newest, now_ms) - policy.kept_ms) // policy.block_ms * policy.block_ms - 1
+    return until if oldest <= until else None
+
+
+def windows_of(selection: Selection, policy: FlushPolicy) -> Iterator[tuple[int, int]]:
+    """The times (first one, and the one behind the last) of the blocks that a cut becomes."""
+    samples = selection.samples
+    if not len(samples.timestamps):
+        return
+    windows = np.unique(samples.timestamps // policy.block_ms)
+    groups = np.array_split(windows, min(len(windows), policy.blocks_max))
+    for group in groups:
+        yield int(group[0]) * policy.block_ms, (int(group[-1]) + 1) * policy.block_ms
+
+
+# Where are the series of one tenant? The newest in the head, others in blocks; this is both as one.
+
 
 _log = logging.getLogger(__name__)
 _FOREVER = int(np.iinfo(np.int64).max)
 
 
-class Blocks(Protocol):
+class BlockStore(Protocol):
     """What is asked of the blocks of a tenant: see `harch.sentinel.store.blocks`. Ends of blocks are not included."""
 
     def write(self, selection: Selection, start_ms: int, end_ms: int, *, now_ms: int) -> object: ...
@@ -58,24 +102,24 @@ class Blocks(Protocol):
     def close(self) -> None: ...
 
 
-class Database:
+class TenantDatabase:
     """One tenant's series, for any number of threads. A write that returns is on disk."""
 
     def __init__(
         self,
         folder: Path,
-        blocks: Blocks,
+        blocks: BlockStore,
         clock: Clock,
         *,
-        limits: Limits | None = None,
+        limits: TenantLimits | None = None,
         flushing: FlushPolicy | None = None,
-        disk: Disk | None = None,
+        disk: LogDisk | None = None,
     ) -> None:
         """Opens the store in this folder, which the caller has locked. Reads the log, so it may take a while."""
         self._clock = clock
         self._blocks = blocks
         self._flushing = flushing or FlushPolicy()
-        self.limits = limits or Limits()
+        self.limits = limits or TenantLimits()
         self._log_folder = log_folder = folder / "wal"
         log_folder.mkdir(parents=True, exist_ok=True)
         self.head = Head(self.limits, NoJournal())
@@ -92,18 +136,18 @@ class Database:
         self._counting = threading.Lock()
         self._taken, self._refused = 0, 0  # samples, since the store was opened
 
-    def write_v1(self, body: bytes, judge: Judge | None = None) -> Receipt:
+    def write_v1(self, body: bytes, judge: WriteAuthorizer | None = None) -> Receipt:
         """A remote-write 1 request as it came, snappy and protobuf. Raises HarchError for what cannot be read."""
         self._log.check_writable()
         with self._bodies.read_v1(body) as request:
-            judge_rows(request, judge, self.limits)
+            authorize_rows(request, judge, self.limits)
             return self._take(request)
 
-    def write_v2(self, body: bytes, judge: Judge | None = None) -> Receipt:
+    def write_v2(self, body: bytes, judge: WriteAuthorizer | None = None) -> Receipt:
         """The same for remote-write 2."""
         self._log.check_writable()
         with self._bodies.read_v2(body) as request:
-            judge_rows(request, judge, self.limits)
+            authorize_rows(request, judge, self.limits)
             return self._take(request)
 
     def append(self, batches: Sequence[SeriesBatch]) -> Receipt:
@@ -135,10 +179,10 @@ class Database:
     def exemplars(self, matchers: Sequence[Matcher], start: int, end: int) -> Sequence[SeriesExemplars]:
         return self.head.exemplars(matchers, start, end)
 
-    def metadata(self) -> Mapping[str, Metadata]:
+    def metadata(self) -> Mapping[str, MetricMetadata]:
         return self.head.metadata()
 
-    def describe(self, metadata: Mapping[str, Metadata]) -> None:
+    def describe(self, metadata: Mapping[str, MetricMetadata]) -> None:
         """Notes what metrics mean. Durable with the next write: senders say it again and again."""
         with self.head.lock:
             for metric, known in metadata.items():
@@ -212,7 +256,7 @@ class Database:
         end = self._blocks.end_ms()
         return end is not None and end > start
 
-    def _take(self, request: Request) -> Receipt:
+    def _take(self, request: WriteRequest) -> Receipt:
         self._rate.take(len(request.rows) + len(request.histograms))
         receipt = self.head.append(request, now_ms=self._now_ms())
         if self.head.is_nearly_full:
@@ -235,7 +279,7 @@ class Database:
             try:
                 self.maintain()
             except (HarchError, OSError) as problem:
-                _log.error("no room can be made in memory, and it is tried again: %s", problem)
+                _log.error("could not free memory, will retry: %s", problem)
             finally:
                 self._making_room.release()
 

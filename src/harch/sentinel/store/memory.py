@@ -22,7 +22,7 @@ def reserved(length: int, kind: type[np.generic]) -> npt.NDArray[Any]:
     except OSError as problem:
         raise HarchError(
             "E0612",
-            f"addresses for {size} bytes cannot be set aside: {problem.strerror}",
+            f"cannot reserve {size} bytes of address space: {problem.strerror}",
             hint="lower `samples_in_memory_max` and `series_max`, or allow overcommitted memory",
         ) from problem
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a page of 2 MiB for every touched place would defeat the purpose

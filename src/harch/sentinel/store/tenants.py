@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.blocks.tenant import Blocks
-from harch.sentinel.store.database import Database
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.blocks.tenant import TenantBlocks
+from harch.sentinel.store.database import TenantDatabase
+from harch.sentinel.store.limits import TenantLimits
 
 TENANTS_MAX = 10_000
 LOCK = "sentinel.lock"
@@ -31,12 +31,12 @@ class StoreFolder:
     A tenant whose store is damaged where nobody may read around it is refused, each time it is asked for; others go on.
     """
 
-    def __init__(self, folder: Path, clock: Clock, limits: Limits, policy: BlockPolicy) -> None:
+    def __init__(self, folder: Path, clock: Clock, limits: TenantLimits, policy: BlockPolicy) -> None:
         """Raises E1005 if the folder cannot be used or another process has it. Reads every log, which may take long."""
         self._folder, self._clock, self._limits, self._policy = folder, clock, limits, policy
         self._lock = _locked(folder)
         self._opening = threading.Lock()
-        self._open: dict[str, Database] = {}
+        self._open: dict[str, TenantDatabase] = {}
         self._refused: set[str] = set()
         try:
             for path in sorted(self._tenants_folder.iterdir()):
@@ -46,7 +46,7 @@ class StoreFolder:
             self.close()
             raise
 
-    def store(self, tenant: str) -> Database:
+    def store(self, tenant: str) -> TenantDatabase:
         """The store of a tenant. Raises E0618 for a name that is none, or one tenant too many."""
         found = self._open.get(tenant)
         if found is not None:
@@ -55,10 +55,10 @@ class StoreFolder:
         with self._opening:
             if tenant not in self._open:
                 if len(self._open) >= TENANTS_MAX:
-                    raise HarchError("E0618", f"{TENANTS_MAX} tenants are kept; `{tenant}` would be one too many")
+                    raise HarchError("E0618", f"{TENANTS_MAX} tenants exist; no room for `{tenant}`")
                 folder = self._tenants_folder / tenant
-                blocks = Blocks.open(folder / "blocks", self._policy)
-                self._open[tenant] = Database(folder, blocks, self._clock, limits=self._limits)
+                blocks = TenantBlocks.open(folder / "blocks", self._policy)
+                self._open[tenant] = TenantDatabase(folder, blocks, self._clock, limits=self._limits)
                 self._refused.discard(tenant)
             return self._open[tenant]
 
@@ -74,7 +74,7 @@ class StoreFolder:
             if damage.code != "E0613":
                 raise
             self._refused.add(tenant)
-            _log.error("%s: the series of tenant %s are not served: %s", damage.code, tenant, damage.message)
+            _log.error("%s: series of tenant %s are unavailable: %s", damage.code, tenant, damage.message)
 
     def __contains__(self, tenant: object) -> bool:
         return tenant in self._open
@@ -101,7 +101,7 @@ class StoreFolder:
 def check_tenant(tenant: str) -> None:
     """Raises E0618 for a name that is none: it becomes the name of a folder."""
     if not _NAME.fullmatch(tenant) or tenant in (".", ".."):
-        raise HarchError("E0618", f"`{tenant[:150]}` is no tenant's name")
+        raise HarchError("E0618", f"`{tenant[:150]}` is not a tenant name")
 
 
 def _locked(folder: Path) -> int:
@@ -115,5 +115,7 @@ def _locked(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise HarchError("E1005", f"another SENTINEL has {folder}", hint="stop it, or choose another --data") from error
+        raise HarchError(
+            "E1005", f"another SENTINEL uses {folder}", hint="stop it, or choose another --data"
+        ) from error
     return descriptor

@@ -1,5 +1,7 @@
 """How long is `1.5ms`? Durations as traces write them, in nanoseconds."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re

@@ -4,6 +4,8 @@ Tempo writes the JSON of protobuf: ids in base64 and the names of enums. OTLP's 
 numbers; what is written so can be sent to `/v1/traces` again.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 import base64
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harch.sentinel.model.spans import Attributes, AttributeValue, Span, SpanKind, SpanStatus
-from harch.sentinel.traces.fields import SERVICE_NAME
+from harch.sentinel.traces.query import SERVICE_NAME
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -78,7 +80,7 @@ def _grouped(spans: Iterable[Span]) -> dict[_Group, dict[str, list[Span]]]:
 
 
 def _span_json(span: Span, dialect: Dialect) -> Json:
-    shown: Json = {
+    view: Json = {
         "traceId": dialect.id_text(span.trace_id),
         "spanId": dialect.id_text(span.span_id),
         "name": span.name,
@@ -89,14 +91,14 @@ def _span_json(span: Span, dialect: Dialect) -> Json:
         "status": _status_json(span, dialect),
     }
     if span.parent_id:
-        shown["parentSpanId"] = dialect.id_text(span.parent_id)
+        view["parentSpanId"] = dialect.id_text(span.parent_id)
     if span.events:
-        shown["events"] = [
+        view["events"] = [
             {"timeUnixNano": str(one.time_ns), "name": one.name, "attributes": attributes_json(one.attributes)}
             for one in span.events
         ]
     if span.links:
-        shown["links"] = [
+        view["links"] = [
             {
                 "traceId": dialect.id_text(one.trace_id),
                 "spanId": dialect.id_text(one.span_id),
@@ -104,7 +106,7 @@ def _span_json(span: Span, dialect: Dialect) -> Json:
             }
             for one in span.links
         ]
-    return shown
+    return view
 
 
 def _status_json(span: Span, dialect: Dialect) -> Json:
@@ -142,20 +144,20 @@ def message_of(spans: Sequence[Span]) -> TracesData:
             part = batch.scope_spans.add()
             part.scope.name = scope
             for span in found:
-                told = part.spans.add()
-                told.trace_id, told.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-                told.parent_span_id = bytes.fromhex(span.parent_id)
-                told.name, told.kind = span.name, KIND_NUMBERS[span.kind]  # type: ignore[assignment]
-                told.start_time_unix_nano, told.end_time_unix_nano = span.start_ns, span.end_ns
-                told.status.code = STATUS_NUMBERS[span.status]  # type: ignore[assignment]
-                told.status.message = span.status_message
-                _fill(told.attributes.add, span.attributes)
+                exported = part.spans.add()
+                exported.trace_id, exported.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+                exported.parent_span_id = bytes.fromhex(span.parent_id)
+                exported.name, exported.kind = span.name, KIND_NUMBERS[span.kind]  # type: ignore[assignment]
+                exported.start_time_unix_nano, exported.end_time_unix_nano = span.start_ns, span.end_ns
+                exported.status.code = STATUS_NUMBERS[span.status]  # type: ignore[assignment]
+                exported.status.message = span.status_message
+                _fill(exported.attributes.add, span.attributes)
                 for event in span.events:
-                    noted = told.events.add()
+                    noted = exported.events.add()
                     noted.time_unix_nano, noted.name = event.time_ns, event.name
                     _fill(noted.attributes.add, event.attributes)
                 for link in span.links:
-                    linked = told.links.add()
+                    linked = exported.links.add()
                     linked.trace_id, linked.span_id = bytes.fromhex(link.trace_id), bytes.fromhex(link.span_id)
                     _fill(linked.attributes.add, link.attributes)
     return message

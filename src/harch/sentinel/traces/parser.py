@@ -9,29 +9,209 @@
 What comes out are alternatives of conditions that must all hold; parentheses are multiplied out, within a limit.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 
-from harch.sentinel.model.spans import Comparison, Field, SpanCondition, SpanStatus
-from harch.sentinel.traces.failures import NOT_SUPPORTED, TraceQueryError
-from harch.sentinel.traces.fields import (
+from harch.base.errors import HarchError
+from harch.sentinel.model.spans import AttributeValue, Comparison, SpanCondition, SpanField, SpanStatus
+from harch.sentinel.promql.syntax.literals import BadEscape, unquote
+from harch.sentinel.traces.durations import DURATION, parse_duration_ns
+from harch.sentinel.traces.query import (
+    EVERY_TRACE,
     INTRINSICS,
+    SCOPES,
     WORDS,
+    Alternative,
     Condition,
-    Literal,
-    Mismatch,
+    ConditionSubject,
+    FieldMismatch,
     NotSupported,
-    Subject,
+    QueryLiteral,
+    TraceCondition,
+    TraceField,
+    TraceQuery,
     attribute_named,
     attribute_subject,
     condition_of,
     subject_of,
     trace_id_of,
 )
-from harch.sentinel.traces.query import EVERY_TRACE, Alternative, TraceCondition, TraceField, TraceQuery
-from harch.sentinel.traces.reader import Reader
+
+SYNTAX = "E0690"
+NOT_SUPPORTED = "E0691"
+
+
+class TraceQueryError(HarchError):
+    """The text is no query for traces. `position` is `line:column`, both counted from 1 in characters."""
+
+    def __init__(self, query: str, offset: int, reason: str, *, code: str = SYNTAX, hint: str = "") -> None:
+        before = query[:offset]
+        self.offset = offset
+        self.position = f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+        self.reason = reason
+        super().__init__(code, f"{self.position}: {reason}", hint=hint)
+
+
+# Where does one part of a query for traces end and the next begin? A place in the text that moves forward.
+
+
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[^\s{}()=~!<>&|^,\"'`]+")
+_COMPARISON = re.compile(r"=~|!~|!=|>=|<=|=|>|<")
+_STRING = {
+    '"': re.compile(r'"(?:[^"\\\n]|\\[^\n])*"'),
+    "'": re.compile(r"'(?:[^'\\\n]|\\[^\n])*'"),
+    "`": re.compile(r"`[^`]*`"),
+}
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
+_VALUE = re.compile(r"[^\s{}()=~!<>&|^,\"'`]+")
+_WORD_VALUE = re.compile(r"\S+")
+_INT_MAX = 2**63 - 1
+_KEYWORDS: dict[str, AttributeValue | None] = {"true": True, "false": False, "nil": None}
+
+
+class QueryReader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at >= len(self._text)
+
+    def mark(self) -> int:
+        """The place where the next part begins, for messages."""
+        self.space()
+        return self._at
+
+    def rest(self, characters: int) -> str:
+        return self._text[self._at : self._at + characters]
+
+    def space(self) -> None:
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found is not None else self._at
+
+    def take(self, sign: str) -> bool:
+        self.space()
+        if not self._text.startswith(sign, self._at):
+            return False
+        self._at += len(sign)
+        return True
+
+    def expect(self, sign: str, expected: str = "") -> None:
+        if not self.take(sign):
+            raise self.failure(f"expected {expected or f'`{sign}`'}, found {self._found()}")
+
+    def name(self) -> tuple[str, bool]:
+        """The name of a field or attribute, and whether a part of it stood in quotes."""
+        self.space()
+        found = _NAME.match(self._text, self._at)
+        start, name = self._at, found[0] if found is not None else ""
+        after = self._at + len(name)
+        if name in SCOPES and self._text[after : after + 1] in _STRING:
+            self._at = after
+            attribute = self._string()
+            if not attribute:
+                raise self.failure("an attribute needs a name", at=start)
+            return name + attribute, True
+        if not name:
+            raise self.failure(f"expected a field, found {self._found()}", hint="e.g. `name`, `status` or `.gpus`")
+        self._at = after
+        return name, False
+
+    def comparison(self) -> Comparison:
+        self.space()
+        found = _COMPARISON.match(self._text, self._at)
+        if found is None:
+            known = ", ".join(f"`{one.value}`" for one in Comparison)
+            raise self.failure(f"expected a comparison, found {self._found()}", hint=f"one of {known}")
+        self._at = found.end()
+        return Comparison(found[0])
+
+    def value(self) -> QueryLiteral:
+        """A value inside of braces: texts are in quotes, words are those that TraceQL knows."""
+        self.space()
+        if self.rest(1) in _STRING:
+            return QueryLiteral(self._string())
+        found = _VALUE.match(self._text, self._at)
+        if found is None:
+            raise self.failure(f"expected a value, found {self._found()}")
+        start, text = self._at, found[0]
+        if text in _KEYWORDS:
+            literal = QueryLiteral(_KEYWORDS[text])
+        elif _NUMBER.fullmatch(text):
+            literal = QueryLiteral(self._number(text, start))
+        elif DURATION.fullmatch(text):
+            literal = self._duration(text, start)
+        elif text.isalpha():
+            literal = QueryLiteral(text)  # a status or a kind; where they are not meant, texts need quotes
+        else:
+            raise self.failure(f"`{text[:40]}` is not a value", hint="quote strings", at=start)
+        self._at = found.end()
+        return literal
+
+    def word_value(self) -> QueryLiteral:
+        """A value of plain words: up to the next space, or in quotes. Numbers are those that look like one."""
+        if self.rest(1) in _STRING:
+            return QueryLiteral(self._string())
+        found = _WORD_VALUE.match(self._text, self._at)
+        if found is None:
+            return QueryLiteral("")
+        self._at = found.end()
+        text = found[0]
+        if DURATION.fullmatch(text) and (duration_ns := parse_duration_ns(text)) is not None:
+            return QueryLiteral(duration_ns, is_duration=True, text=text)
+        return QueryLiteral(_plain_number(text), text=text)
+
+    def failure(self, reason: str, *, at: int | None = None, code: str = SYNTAX, hint: str = "") -> TraceQueryError:
+        return TraceQueryError(self._text, self._at if at is None else at, reason, code=code, hint=hint)
+
+    def _string(self) -> str:
+        found = _STRING[self.rest(1)].match(self._text, self._at)
+        if found is None:
+            raise self.failure("the quotes are not closed")
+        try:
+            text = unquote(found[0])
+            text.encode()
+        except BadEscape as bad:
+            raise self.failure(str(bad)) from bad
+        except UnicodeEncodeError:
+            raise self.failure("this string is not UTF-8") from None
+        self._at = found.end()
+        return text
+
+    def _number(self, text: str, start: int) -> int | float:
+        number: int | float = float(text)
+        with suppress(ValueError):
+            number = int(text) if len(text) <= 20 else number
+        if not math.isfinite(number) or (isinstance(number, int) and abs(number) > _INT_MAX):
+            raise self.failure(f"`{text[:40]}` is too large", at=start)
+        return number
+
+    def _duration(self, text: str, start: int) -> QueryLiteral:
+        duration_ns = parse_duration_ns(text)
+        if duration_ns is None:
+            raise self.failure(f"`{text[:40]}` is longer than 292 years", at=start)
+        return QueryLiteral(duration_ns, is_duration=True)
+
+    def _found(self) -> str:
+        return "the end" if self.at_end else f"`{self.rest(10)}`"
+
+
+def _plain_number(text: str) -> int | float | str:
+    """The number that the text is exactly; `08` and `1e3` stay texts, because ids look like this, too."""
+    if _NUMBER.fullmatch(text) is None:
+        return text
+    number: int | float = int(text) if text.lstrip("-").isdigit() and len(text) < 19 else float(text)
+    return number if math.isfinite(number) and str(number) == text else text
+
 
 QUERY_CHARS_MAX = 8192
 CONDITIONS_MAX = 64
@@ -40,7 +220,7 @@ DEPTH_MAX = 32
 _ID_DIGITS_MIN = 16  # shorter ones could be words
 
 Conjunctions = list[tuple[Condition, ...]]
-_ReadsValue = Callable[[], Literal]
+_ReadsValue = Callable[[], QueryLiteral]
 
 
 def parse_query(text: str) -> TraceQuery:
@@ -59,9 +239,11 @@ def parse_query(text: str) -> TraceQuery:
 def _query(text: str, conjunctions: Conjunctions) -> TraceQuery:
     alternatives = tuple(dict.fromkeys(_alternative(conditions) for conditions in conjunctions))
     query = TraceQuery(alternatives)
-    asks_for_more = len(alternatives) > 1 or len(alternatives[0].spans) + len(alternatives[0].traces) > 1
-    if query.trace_id and asks_for_more:
-        raise TraceQueryError(text, 0, "`trace:id` stands alone", hint="an id names one trace: leave the rest out")
+    has_more_conditions = len(alternatives) > 1 or len(alternatives[0].spans) + len(alternatives[0].traces) > 1
+    if query.trace_id and has_more_conditions:
+        raise TraceQueryError(
+            text, 0, "`trace:id` must be the only condition", hint="an id names one trace: remove the rest"
+        )
     return query
 
 
@@ -74,7 +256,7 @@ def _alternative(conditions: tuple[Condition, ...]) -> Alternative:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.read = Reader(text)
+        self.read = QueryReader(text)
         self.conditions = 0
 
     # Inside of braces
@@ -92,9 +274,9 @@ class _Parser:
         if not self.read.at_end:
             rest = self.read.rest(20)
             raise self.read.failure(
-                f"nothing may follow the braces, and `{rest}` does",
+                f"unexpected input after the braces: `{rest}`",
                 code=NOT_SUPPORTED,
-                hint="one span selector is served; pipelines and relations between selectors are not",
+                hint="one span selector is supported; pipelines and relations between selectors are not",
             )
         return found
 
@@ -141,7 +323,7 @@ class _Parser:
             return [()]
         return [(self._condition(start, self._subject(start, name, is_quoted), self.read.value),)]
 
-    def _subject(self, start: int, name: str, is_quoted: bool) -> Subject:
+    def _subject(self, start: int, name: str, is_quoted: bool) -> ConditionSubject:
         if is_quoted:  # `span."odd name"`: the scope stands before the quotes
             scope, _, attribute = name.partition(".")
             return attribute_subject(f"{scope}.", attribute)
@@ -150,8 +332,8 @@ class _Parser:
         except NotSupported as problem:
             raise self.read.failure(str(problem), at=start, code=NOT_SUPPORTED) from None
         if subject is None:
-            hint = f"an attribute is `.{name}`; fields are {', '.join(sorted(INTRINSICS))}"
-            raise self.read.failure(f"`{name[:100]}` is no field", at=start, hint=hint)
+            hint = f"attributes are written `.{name}`; fields are {', '.join(sorted(INTRINSICS))}"
+            raise self.read.failure(f"`{name[:100]}` is not a field", at=start, hint=hint)
         return subject
 
     # Plain words
@@ -176,7 +358,7 @@ class _Parser:
                 return self._error_flag(start)
         known = None if is_quoted else WORDS.get(name)
         if known is not None:
-            subject = Subject(known)
+            subject = ConditionSubject(known)
         elif is_quoted or name in INTRINSICS or name.startswith((".", "span.", "resource.")):
             subject = self._subject(start, name, is_quoted)
         else:
@@ -185,32 +367,32 @@ class _Parser:
 
     def _trace_duration(self, start: int, comparison: Comparison) -> Condition:
         self.read.expect("=")
-        return self._built(start, Subject(TraceField.DURATION), comparison, self.read.word_value())
+        return self._built(start, ConditionSubject(TraceField.DURATION), comparison, self.read.word_value())
 
     def _error_flag(self, start: int) -> Condition:
         """`error=true`, as Tempo's `tags` and Jaeger call a span that failed."""
         self.read.expect("=")
         flag = self.read.word_value().value
         if flag not in {"true", "false"}:
-            raise self.read.failure("`error` is true or false", at=start, hint="e.g. `error=true` or `status=error`")
+            raise self.read.failure("`error` takes true or false", at=start, hint="e.g. `error=true` or `status=error`")
         comparison = Comparison.EQUAL if flag == "true" else Comparison.NOT_EQUAL
-        return self._built(start, Subject(Field.STATUS), comparison, _ERROR)
+        return self._built(start, ConditionSubject(SpanField.STATUS), comparison, _ERROR)
 
     # Both
 
-    def _condition(self, start: int, subject: Subject, value: _ReadsValue) -> Condition:
+    def _condition(self, start: int, subject: ConditionSubject, value: _ReadsValue) -> Condition:
         comparison = self.read.comparison()
         return self._built(start, subject, comparison, value())
 
-    def _built(self, start: int, subject: Subject, comparison: Comparison, literal: Literal) -> Condition:
+    def _built(self, start: int, subject: ConditionSubject, comparison: Comparison, literal: QueryLiteral) -> Condition:
         self.conditions += 1
         if self.conditions > CONDITIONS_MAX:
             reason = f"there are more than {CONDITIONS_MAX} conditions"
             raise self.read.failure(reason, at=start, code=NOT_SUPPORTED)
         try:
             return condition_of(subject, comparison, literal)
-        except Mismatch as problem:
+        except FieldMismatch as problem:
             raise self.read.failure(str(problem), at=start, hint=problem.hint) from None
 
 
-_ERROR = Literal(SpanStatus.ERROR.value)
+_ERROR = QueryLiteral(SpanStatus.ERROR.value)

@@ -1,15 +1,21 @@
-"""Where was this data in that month, who answered for it, and by which rule? A report from verified audit chains."""
+"""Where was this data in that month, who answered for it, and by which rule?
+
+A report from verified audit chains, also as one HTML page that loads nothing.
+"""
+
+# harch: pure
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from html import escape
 
 from msgspec import Struct
 
 from harch.base.errors import HarchError
-from harch.sovereignty.audit.entry import (
+from harch.sovereignty.audit.chain import (
     ADMITTED,
     BORROWED,
     DATA_ADDED,
@@ -30,8 +36,8 @@ from harch.sovereignty.audit.entry import (
     VIOLATION,
     AuditEntry,
 )
-from harch.sovereignty.audit.losses import loss_in
-from harch.sovereignty.audit.verification import Outcome
+from harch.sovereignty.audit.verification import VerificationOutcome, loss_in
+from harch.sovereignty.jurisdictions import COUNTRIES
 
 _MONTH = re.compile(r"^(\d{4})-(0[1-9]|1[0-2])$")
 _DECISIONS = frozenset(
@@ -81,7 +87,7 @@ class Movement(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class ReportedDecision(Struct, frozen=True, kw_only=True):
     at: str
     hub: str
     kind: str
@@ -105,7 +111,7 @@ class ChainFacts(Struct, frozen=True, kw_only=True):
     begins: str = ""  # when its first entry was written; before that it says nothing
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class AuditReport(Struct, frozen=True, kw_only=True):
     ref: str  # the id
     month: str
     made_at: str
@@ -115,7 +121,7 @@ class Report(Struct, frozen=True, kw_only=True):
     policy_versions: list[str]
     processed: list[Processing]
     moved: list[Movement]
-    decisions: list[Decision]
+    decisions: list[ReportedDecision]
     name: str = ""  # what it was asked for by, if not by its id
     until: str = ""  # up to when it speaks: the end of the month, or `made_at` while the month goes on
     problems: list[str] = []  # why it proves nothing: chains that are missing, bad, or too young
@@ -140,7 +146,7 @@ class ReportBuilder:
         self._open: dict[tuple[str, str], AuditEntry] = {}
         self._processed: list[Processing] = []
         self._moved: list[Movement] = []
-        self._decisions: list[Decision] = []
+        self._decisions: list[ReportedDecision] = []
         self._chains: list[ChainFacts] = []
 
     def take(self, entry: AuditEntry) -> None:
@@ -171,7 +177,7 @@ class ReportBuilder:
         elif entry.kind in _DECISIONS:
             self._decisions.append(_decision(entry))
 
-    def take_outcome(self, outcome: Outcome) -> None:
+    def take_outcome(self, outcome: VerificationOutcome) -> None:
         """A chain has been read to its end."""
         finding = outcome.finding
         problem = f"entry {finding.seq}: {finding.kind}: {finding.detail}" if finding else ""
@@ -190,13 +196,13 @@ class ReportBuilder:
         """A chain that could not be read: the report says so instead of passing over it."""
         self._chains.append(ChainFacts(hub=hub, entries=0, head="", checkpoints=0, problem=f"not read: {why}"))
 
-    def build(self, *, made_at: str) -> Report:
+    def build(self, *, made_at: str) -> AuditReport:
         """Raises E0201 for a month that has not begun, E0351 for what no chain mentions: neither is an all-clear."""
         if made_at < self._first:
             raise HarchError(
                 "E0201",
                 f"{self.month} has not begun",
-                hint="ask for a month that has, e.g. the last one",
+                hint="choose a month that has, e.g. the last one",
                 field="month",
             )
         if not self._mentioned and not self._known_at:
@@ -207,9 +213,9 @@ class ReportBuilder:
         for one in processed:
             for country in one.countries:
                 countries[country] = countries.get(country, 0) + 1
-        facts: Iterable[Processing | Movement | Decision] = (*processed, *self._moved, *self._decisions)
+        facts: Iterable[Processing | Movement | ReportedDecision] = (*processed, *self._moved, *self._decisions)
         problems = self._problems()
-        return Report(
+        return AuditReport(
             ref=self.ref,
             month=self.month,
             made_at=made_at,
@@ -237,8 +243,8 @@ class ReportBuilder:
         unread = "; ".join(f"{chain.hub}: {chain.problem}" for chain in self._chains if chain.problem)
         return HarchError(
             "E0351",
-            f"no chain that was read mentions `{self.ref[:128]}`" + (f" ({unread})" if unread else ""),
-            hint="`harch data ls` and `harch ps --all-states` show ids; exports and other hubs' work know no names",
+            f"no chain read mentions `{self.ref[:128]}`" + (f" ({unread})" if unread else ""),
+            hint="`harch data ls` and `harch ps --all-states` show ids; exports and other hubs' work have no names",
             field="data",
         )
 
@@ -249,15 +255,15 @@ class ReportBuilder:
         found = [f"{chain.hub}: {chain.problem}" for chain in self._chains if chain.problem]
         read = {chain.hub for chain in self._chains}
         found += [
-            f"{hub}: not read, though the chain of {source} names it"
+            f"{hub}: not read, but the chain of {source} mentions it"
             for hub, source in self._named.items()
             if hub not in read
         ]
         if all(chain.begins >= self._next for chain in self._chains if not chain.problem):
             young = ", ".join(f"{chain.hub} on {chain.begins}" for chain in self._chains if chain.begins)
-            found.append(f"no chain reaches back to {self.month}: they begin at {young}" if young else "")
+            found.append(f"no chain goes back to {self.month}: the first begins at {young}" if young else "")
         found += [
-            f"{hub}: it knows `{self.ref}`, and its chain does not mention it"
+            f"{hub}: has `{self.ref}`, but its chain does not mention it"
             for hub in self._known_at
             if hub not in self._mentioned and hub in self._begins
         ]
@@ -317,8 +323,8 @@ def _movement(entry: AuditEntry) -> Movement:
     )
 
 
-def _decision(entry: AuditEntry) -> Decision:
-    return Decision(
+def _decision(entry: AuditEntry) -> ReportedDecision:
+    return ReportedDecision(
         at=entry.at,
         hub=entry.hub,
         kind=entry.kind,
@@ -330,3 +336,126 @@ def _decision(entry: AuditEntry) -> Decision:
         policy_version=entry.policy_version,
         seq=entry.seq,
     )
+
+
+# How does a report look on paper? One HTML page that loads nothing from anywhere, readable on screen and in print.
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
+  padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ccc; } th { border-bottom: 2px solid #1a1a1a; }
+td { overflow-wrap: anywhere; } code { font-size: .85em; }
+.verdict { padding: .6rem .9rem; border-left: .4rem solid; } .good { border-color: #1b7f3b; background: #eef8f0; }
+.bad { border-color: #b3261e; background: #fbeeee; } .quiet { color: #555; }
+@media print { body { font-size: 10pt; margin: 0; max-width: none; } tr { break-inside: avoid; }
+  thead { display: table-header-group; } }
+"""
+
+
+def render_html(report: AuditReport) -> str:
+    subject, month = escape(f"{report.name} ({report.ref})" if report.name else report.ref), escape(report.month)
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Audit report: {subject}, {month}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>Audit report: <code>{subject}</code></h1>",
+        f'<p class="quiet">{month}, times in UTC; generated {escape(report.made_at)}</p>',
+        _verdict(report),
+        "<h2>Where it was processed</h2>",
+        _sums(report),
+        _table(
+            ("Since", "Until", "Hub", "Country", "Workload", "Authority", "Policy", "Entry"),
+            (
+                (
+                    one.since,
+                    one.until or "ongoing",
+                    one.hub,
+                    _places(one.countries),
+                    one.workload,
+                    one.authority,
+                    one.policy_version,
+                    one.seq,
+                )
+                for one in report.processed
+            ),
+        ),
+        "<h2>Where it moved</h2>",
+        _table(
+            ("At", "From", "To", "Countries crossed", "Bytes", "By", "Authority", "Policy", "Entry"),
+            (
+                (
+                    one.at,
+                    one.origin,
+                    one.destination,
+                    _places(one.countries),
+                    one.bytes_count,
+                    one.actor,
+                    one.authority,
+                    one.policy_version,
+                    f"{one.hub} {one.seq}",
+                )
+                for one in report.moved
+            ),
+        ),
+        "<h2>What was decided</h2>",
+        _table(
+            ("At", "Hub", "Decision", "Subject", "Reason", "By", "Authority", "Policy", "Entry"),
+            (
+                (
+                    one.at,
+                    one.hub,
+                    f"{one.kind}: {one.verdict}",
+                    one.subject,
+                    one.reason,
+                    one.actor,
+                    one.authority,
+                    one.policy_version,
+                    one.seq,
+                )
+                for one in report.decisions
+            ),
+        ),
+        "<h2>Evidence</h2>",
+        _table(
+            ("Hub", "Since", "Entries verified", "Matching stored checkpoints", "Hash of the last entry", "Problem"),
+            (
+                (one.hub, one.begins, one.entries, one.checkpoints, one.head, one.problem or "none")
+                for one in report.chains
+            ),
+        ),
+        '<p class="quiet">Every hub links its entries by SHA-256 and signs the end of the chain with Ed25519. '
+        "<code>harch audit verify</code> repeats the check.</p></body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _verdict(report: AuditReport) -> str:
+    if report.complete:
+        text = f"Complete: the chains of {len(report.chains)} hub(s) were read and verified from their first entry."
+        if report.until >= report.made_at:
+            text += f" The month is not over: this covers it up to {escape(report.until)}."
+        return f'<p class="verdict good">{text}</p>'
+    return f'<p class="verdict bad">Incomplete, so not a proof: {escape("; ".join(report.problems))}.</p>'
+
+
+def _sums(report: AuditReport) -> str:
+    if not report.countries:
+        return ""
+    sums = ", ".join(f"{_places((country,))}: {count}" for country, count in report.countries.items())
+    policies = ", ".join(report.policy_versions)
+    return f"<p>By country: {escape(sums)}. Policy versions: {escape(policies)}.</p>"
+
+
+def _places(codes: Iterable[str]) -> str:
+    return " → ".join(COUNTRIES.get(code, code) for code in codes)
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in rows)
+    if not body:
+        return '<p class="quiet">Nothing in this month.</p>'
+    head = "".join(f"<th>{escape(name)}</th>" for name in headers)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

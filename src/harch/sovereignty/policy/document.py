@@ -4,6 +4,8 @@ The same document is answered by the compiled rules and by Rego, which is what m
 times of workloads are left out: a policy is about what is asked, and equal questions can share an answer.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from typing import Literal
@@ -12,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from harch.sovereignty.compiled import Rules
-from harch.sovereignty.gates import WorkAsk, eligible_mask
+from harch.sovereignty.gates import AccessRequest, eligible_mask
+from harch.sovereignty.geography import Terrain
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tags import DataObject, Tag
-from harch.sovereignty.terrain import Terrain
 from harch.workloads.spec import WorkloadSpec
 
 Document = dict[str, object]
@@ -61,7 +63,7 @@ def document_of(question: Question) -> Document:
     return found
 
 
-def work_question(spec: WorkloadSpec, ask: WorkAsk, *, hub: str, tenant: str) -> WorkQuestion:
+def work_question(spec: WorkloadSpec, access: AccessRequest, *, hub: str, tenant: str) -> WorkQuestion:
     """Commands and environments stay out: they may hold what nobody wants in a table of decisions."""
     resources = spec.resources
     return WorkQuestion(
@@ -74,14 +76,14 @@ def work_question(spec: WorkloadSpec, ask: WorkAsk, *, hub: str, tenant: str) ->
             "gpus": resources.gpus,
             "gpus_total": spec.gpus_total,
             "gpu_model": resources.gpu_model,
-            "countries_allowed": list(ask.countries_allowed),
+            "countries_allowed": list(access.countries_allowed),
             "image": spec.image,
             "labels": spec.labels,
             "secrets": list(spec.secrets),
             "max_duration_s": spec.max_duration_s,
         },
-        data=ask.reads,
-        not_found=ask.not_found,
+        data=access.reads,
+        not_found=access.not_found,
     )
 
 
@@ -106,13 +108,13 @@ def compiled_answer(rules: Rules, question: DataQuestion | WorkQuestion) -> bool
     """What the masks say to the same question."""
     if isinstance(question, WorkQuestion):
         countries = question.workload.get("countries_allowed")
-        ask = WorkAsk(
+        access = AccessRequest(
             id="",
             countries_allowed=tuple(countries) if isinstance(countries, list) else (),
             reads=question.data,
             not_found=question.not_found,
         )
-        return bool(eligible_mask(rules, ask) & rules.mask_of((question.hub,)))
+        return bool(eligible_mask(rules, access) & rules.mask_of((question.hub,)))
     match question.action:
         case "process":
             return rules.may_process(question.tag, question.hub)

@@ -23,14 +23,13 @@ from msgspec import Struct
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError, Problems
 from harch.sovereignty.policy import worker
-from harch.sovereignty.policy.bundle import not_valid
-from harch.sovereignty.policy.lint import check_plan
-from harch.sovereignty.policy.verdict import Answer, Ground
+from harch.sovereignty.policy.bundle import check_plan, not_valid
+from harch.sovereignty.policy.verdict import PolicyAnswer, VerdictGround
 
 _HEADER = struct.Struct(">I")
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class WorkerLimits(Struct, frozen=True, kw_only=True):
     """What a worker may use. `waiting_max` bounds the questions in line; more are answered no at once."""
 
     start_s: float = 20.0
@@ -45,7 +44,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     restarts_within_s: float = 60.0
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class WorkerProgram(Struct, frozen=True, kw_only=True):
     """What the child gets: Rego by file name, the data document, and the rules that will be asked for."""
 
     modules: dict[str, str]
@@ -56,9 +55,11 @@ class Program(Struct, frozen=True, kw_only=True):
 class PolicyWorker:
     """One bundle in one process. `ask` never raises for what the policy does; only cancellation passes through."""
 
-    def __init__(self, program: Program, *, limits: Limits | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, program: WorkerProgram, *, limits: WorkerLimits | None = None, clock: Clock | None = None
+    ) -> None:
         self._program = program
-        self._limits = limits or Limits()
+        self._limits = limits or WorkerLimits()
         self._clock = clock or SystemClock()
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
@@ -73,13 +74,13 @@ class PolicyWorker:
         async with self._turn:
             await self._start()
 
-    async def ask(self, entrypoint: str, value: object) -> Answer:
-        return (await self.ask_many(entrypoint, [value]))[0]
+    async def evaluate(self, entrypoint: str, value: object) -> PolicyAnswer:
+        return (await self.evaluate_many(entrypoint, [value]))[0]
 
-    async def ask_many(self, entrypoint: str, values: Sequence[object]) -> list[Answer]:
+    async def evaluate_many(self, entrypoint: str, values: Sequence[object]) -> list[PolicyAnswer]:
         """One answer per input. They share a frame and a deadline, and so a fault: for tests and comparisons."""
         if self._waiting >= self._limits.waiting_max:
-            return [Answer(fault=Ground.OVERLOADED)] * len(values)
+            return [PolicyAnswer(fault=VerdictGround.OVERLOADED)] * len(values)
         self._waiting += 1
         try:
             async with self._turn:
@@ -100,20 +101,20 @@ class PolicyWorker:
     ) -> None:
         await self.close()
 
-    async def _answered(self, entrypoint: str, values: Sequence[object]) -> list[Answer]:
+    async def _answered(self, entrypoint: str, values: Sequence[object]) -> list[PolicyAnswer]:
         if self._process is None and (fault := await self._restarted()) is not None:
             return [fault] * len(values)
-        fault = Answer(fault=Ground.CRASHED)
+        fault = PolicyAnswer(fault=VerdictGround.CRASHED)
         try:
             async with asyncio.timeout(self._limits.answer_s):
                 await self._send({"entrypoint": entrypoint, "inputs": values})
                 return _answers(await self._receive(), len(values))
         except TimeoutError:
-            fault = Answer(fault=Ground.TIMED_OUT, detail=f"no answer within {self._limits.answer_s:g} s")
+            fault = PolicyAnswer(fault=VerdictGround.TIMED_OUT, detail=f"no answer within {self._limits.answer_s:g} s")
         except ValueError as error:
-            fault = Answer(fault=Ground.UNREADABLE, detail=str(error))
+            fault = PolicyAnswer(fault=VerdictGround.UNREADABLE, detail=str(error))
         except (OSError, EOFError) as error:
-            fault = Answer(fault=Ground.CRASHED, detail=await self._how_it_ended() or str(error))
+            fault = PolicyAnswer(fault=VerdictGround.CRASHED, detail=await self._how_it_ended() or str(error))
         except asyncio.CancelledError:
             # Its answer would be taken for that of the next question.
             self._abandon()
@@ -121,18 +122,18 @@ class PolicyWorker:
         await self._ended()
         return [fault] * len(values)
 
-    async def _restarted(self) -> Answer | None:
+    async def _restarted(self) -> PolicyAnswer | None:
         """None when a worker runs again, else the fault to answer with."""
         now_s = self._clock.monotonic_s()
         if self._closed:
-            return Answer(fault=Ground.UNAVAILABLE, detail="it was stopped")
+            return PolicyAnswer(fault=VerdictGround.UNAVAILABLE, detail="stopped")
         if now_s < self._not_before_s:
-            return Answer(fault=Ground.UNAVAILABLE, detail="it crashed a moment ago and is started again soon")
+            return PolicyAnswer(fault=VerdictGround.UNAVAILABLE, detail="crashed, restarting soon")
         try:
             await self._start()
         except HarchError as error:
             await self._ended()
-            return Answer(fault=Ground.UNAVAILABLE, detail=error.message)
+            return PolicyAnswer(fault=VerdictGround.UNAVAILABLE, detail=error.message)
         return None
 
     async def _ended(self) -> None:
@@ -199,8 +200,8 @@ class PolicyWorker:
         await self._kill()
         if isinstance(reply, dict) and "missing" in reply:
             raise HarchError("E0934", "the package `regopy` is not installed", hint="pip install 'harch[policy]'")
-        said = reply.get("refused", "it said nothing") if isinstance(reply, dict) else "it said nothing"
-        raise HarchError("E0930", f"the bundle does not compile: {said}", hint="`harch policy check BUNDLE`")
+        reason = reply.get("refused", "no details") if isinstance(reply, dict) else "no details"
+        raise HarchError("E0930", f"the bundle does not compile: {reason}", hint="`harch policy check BUNDLE`")
 
     async def _send(self, message: object) -> None:
         process = self._process
@@ -208,7 +209,7 @@ class PolicyWorker:
             raise EOFError("no worker")
         body = json.dumps(message).encode()
         if len(body) > worker.FRAME_BYTES_MAX:
-            raise ValueError("the question is too large")
+            raise ValueError("the request is too large")
         process.stdin.write(_HEADER.pack(len(body)) + body)
         await process.stdin.drain()
 
@@ -218,7 +219,7 @@ class PolicyWorker:
             raise EOFError("no worker")
         (length,) = _HEADER.unpack(await process.stdout.readexactly(_HEADER.size))
         if length > self._limits.answer_bytes:
-            raise ValueError("the answer is too large")
+            raise ValueError("the response is too large")
         return json.loads(await process.stdout.readexactly(length))
 
     async def _how_it_ended(self) -> str:
@@ -250,17 +251,17 @@ class PolicyWorker:
                 process.kill()
 
 
-def _answers(reply: Any, count: int) -> list[Answer]:
+def _answers(reply: Any, count: int) -> list[PolicyAnswer]:
     """Raises ValueError for anything but one `[ok, text]` per input."""
     if not isinstance(reply, list) or len(reply) != count:
-        raise ValueError("the worker's answer has the wrong shape")
+        raise ValueError("the worker's response is malformed")
     answers = []
     for entry in reply:
         match entry:
             case [True, str(text)]:
-                answers.append(Answer(text=text))
+                answers.append(PolicyAnswer(text=text))
             case [False, str(text)]:
-                answers.append(Answer(fault=Ground.ENGINE_ERROR, detail=text))
+                answers.append(PolicyAnswer(fault=VerdictGround.ENGINE_ERROR, detail=text))
             case _:
-                raise ValueError("the worker's answer has the wrong shape")
+                raise ValueError("the worker's response is malformed")
     return answers

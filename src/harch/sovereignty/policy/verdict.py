@@ -1,5 +1,7 @@
 """What counts as a yes? The engine's answers become verdicts, and anything but exactly `true` is a no with a reason."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from enum import StrEnum
@@ -13,7 +15,7 @@ REASONS_MAX = 20
 DETAIL_CHARS_MAX = 300
 
 
-class Ground(StrEnum):
+class VerdictGround(StrEnum):
     """Why the verdict is what it is. Only `allowed` and `denied` are words of the policy; the rest are faults."""
 
     ALLOWED = "allowed"
@@ -29,34 +31,44 @@ class Ground(StrEnum):
     DISAGREEMENT = "disagreement"
 
 
-_BY_INPUT = frozenset({Ground.ALLOWED, Ground.DENIED, Ground.UNDEFINED, Ground.NOT_BOOLEAN, Ground.ENGINE_ERROR})
-_BY_CHANCE = frozenset({Ground.CRASHED, Ground.TIMED_OUT, Ground.UNREADABLE, Ground.DISAGREEMENT})
+_BY_INPUT = frozenset(
+    {
+        VerdictGround.ALLOWED,
+        VerdictGround.DENIED,
+        VerdictGround.UNDEFINED,
+        VerdictGround.NOT_BOOLEAN,
+        VerdictGround.ENGINE_ERROR,
+    }
+)
+_BY_CHANCE = frozenset(
+    {VerdictGround.CRASHED, VerdictGround.TIMED_OUT, VerdictGround.UNREADABLE, VerdictGround.DISAGREEMENT}
+)
 
 
-class Answer(Struct, frozen=True):
+class PolicyAnswer(Struct, frozen=True):
     """What came back for one question: the engine's own words, or the fault that kept it from speaking."""
 
     text: str = ""
-    fault: Ground | None = None
+    fault: VerdictGround | None = None
     detail: str = ""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class PolicyVerdict(Struct, frozen=True, kw_only=True):
     """One decision of one policy. `policy` is the digest of the bundle that was asked."""
 
-    ground: Ground
+    ground: VerdictGround
     detail: str = ""
     reasons: tuple[str, ...] = ()
     policy: str = ""
 
     @property
     def allowed(self) -> bool:
-        return self.ground is Ground.ALLOWED
+        return self.ground is VerdictGround.ALLOWED
 
     @property
     def is_fault(self) -> bool:
         """The policy did not speak: somebody should look at it."""
-        return self.ground not in (Ground.ALLOWED, Ground.DENIED)
+        return self.ground not in (VerdictGround.ALLOWED, VerdictGround.DENIED)
 
     @property
     def follows_from_input(self) -> bool:
@@ -76,21 +88,21 @@ class _Result(Struct, forbid_unknown_fields=True):
 _decode_result = msgspec.json.Decoder(_Result).decode
 
 
-def read_verdict(answer: Answer, *, policy: str = "", reasons: Answer | None = None) -> Verdict:
+def read_verdict(answer: PolicyAnswer, *, policy: str = "", reasons: PolicyAnswer | None = None) -> PolicyVerdict:
     """The verdict behind an answer; `reasons` is what the policy said about why not, if it says anything."""
     if answer.fault is not None:
-        return Verdict(ground=answer.fault, detail=answer.detail[:DETAIL_CHARS_MAX], policy=policy)
+        return PolicyVerdict(ground=answer.fault, detail=answer.detail[:DETAIL_CHARS_MAX], policy=policy)
     ground, value = _value_of(answer.text)
     if ground is not None:
-        return Verdict(ground=ground, detail=_shown(answer.text), policy=policy)
+        return PolicyVerdict(ground=ground, detail=_excerpt(answer.text), policy=policy)
     if value is True:
-        return Verdict(ground=Ground.ALLOWED, policy=policy)
+        return PolicyVerdict(ground=VerdictGround.ALLOWED, policy=policy)
     if value is False:
-        return Verdict(ground=Ground.DENIED, reasons=read_reasons(reasons), policy=policy)
-    return Verdict(ground=Ground.NOT_BOOLEAN, detail=f"it answered {_shown(answer.text)}", policy=policy)
+        return PolicyVerdict(ground=VerdictGround.DENIED, reasons=read_reasons(reasons), policy=policy)
+    return PolicyVerdict(ground=VerdictGround.NOT_BOOLEAN, detail=f"it returned {_excerpt(answer.text)}", policy=policy)
 
 
-def read_reasons(answer: Answer | None) -> tuple[str, ...]:
+def read_reasons(answer: PolicyAnswer | None) -> tuple[str, ...]:
     """The strings of a `deny` set. A policy that explains badly is still obeyed, so nothing here is an error."""
     if answer is None or answer.fault is not None:
         return ()
@@ -100,54 +112,54 @@ def read_reasons(answer: Answer | None) -> tuple[str, ...]:
     return tuple(str(item)[:DETAIL_CHARS_MAX] for item in value[:REASONS_MAX])
 
 
-def refusal(verdict: Verdict, what: str) -> HarchError:
+def refusal(verdict: PolicyVerdict, what: str) -> HarchError:
     """The error for people. A no of the policy and a policy that failed are different codes: the fixes differ."""
     meta: dict[str, object] = {"rule": "policy", "ground": verdict.ground.value, "policy": verdict.policy}
-    if verdict.ground is Ground.DISAGREEMENT:
+    if verdict.ground is VerdictGround.DISAGREEMENT:
         return HarchError(
-            "E0933", f"{what}: {verdict.detail}", hint="`harch events` has the case; report it", meta=meta
+            "E0933", f"{what}: {verdict.detail}", hint="`harch events` has the case; report it as a bug", meta=meta
         )
-    if verdict.ground is Ground.DENIED:
-        why = "; ".join(verdict.reasons) or "it gives no reason"
+    if verdict.ground is VerdictGround.DENIED:
+        why = "; ".join(verdict.reasons) or "no reason given"
         return HarchError(
-            "E0931", f"{what}: the policy says no: {why}", hint="`harch policy explain` shows every rule", meta=meta
+            "E0931", f"{what}: denied by policy: {why}", hint="`harch policy explain` shows every rule", meta=meta
         )
-    said = f" ({verdict.detail})" if verdict.detail else ""
-    passing = verdict.ground in (Ground.OVERLOADED, Ground.UNAVAILABLE)
+    detail = f" ({verdict.detail})" if verdict.detail else ""
+    passing = verdict.ground in (VerdictGround.OVERLOADED, VerdictGround.UNAVAILABLE)
     return HarchError(
         "E0932",
-        f"{what}: {_FAULTS[verdict.ground]}{said}, and what is not a clear yes is a no",
-        hint="try again in a moment" if passing else "`harch policy test BUNDLE` helps to find the rule",
+        f"{what}: {_FAULTS[verdict.ground]}{detail}, and anything but a clear yes is denied",
+        hint="try again in a moment" if passing else "find the rule with `harch policy test BUNDLE`",
         meta=meta,
         retry_after_s=2 if passing else None,
     )
 
 
 _FAULTS = {
-    Ground.UNDEFINED: "the policy is undefined for this input",
-    Ground.NOT_BOOLEAN: "the policy answered neither true nor false",
-    Ground.ENGINE_ERROR: "a rule of the policy ended in an error",
-    Ground.UNREADABLE: "the policy's answer could not be read",
-    Ground.CRASHED: "the policy crashed its worker",
-    Ground.TIMED_OUT: "the policy took too long",
-    Ground.OVERLOADED: "too many questions wait for the policy",
-    Ground.UNAVAILABLE: "the policy worker is not running",
+    VerdictGround.UNDEFINED: "the policy is undefined for this input",
+    VerdictGround.NOT_BOOLEAN: "the policy returned neither true nor false",
+    VerdictGround.ENGINE_ERROR: "a policy rule failed",
+    VerdictGround.UNREADABLE: "the policy's response could not be read",
+    VerdictGround.CRASHED: "the policy crashed its worker",
+    VerdictGround.TIMED_OUT: "the policy took too long",
+    VerdictGround.OVERLOADED: "the policy queue is full",
+    VerdictGround.UNAVAILABLE: "the policy worker is not running",
 }
 
 
-def _value_of(text: str) -> tuple[Ground | None, object]:
+def _value_of(text: str) -> tuple[VerdictGround | None, object]:
     if text == "undefined":
-        return Ground.UNDEFINED, None
+        return VerdictGround.UNDEFINED, None
     if text.startswith(("<error>", "error")):
-        return Ground.ENGINE_ERROR, None
+        return VerdictGround.ENGINE_ERROR, None
     try:
         found = _decode_result(text)
     except (msgspec.DecodeError, RecursionError):
-        return Ground.UNREADABLE, None
+        return VerdictGround.UNREADABLE, None
     if len(found.expressions) != 1:
-        return Ground.UNREADABLE, None
+        return VerdictGround.UNREADABLE, None
     return None, found.expressions[0]
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     return text if len(text) <= DETAIL_CHARS_MAX else f"{text[:DETAIL_CHARS_MAX]}…"

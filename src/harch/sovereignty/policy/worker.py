@@ -60,7 +60,7 @@ class Channel:
         return bytes(parts)
 
 
-class Engine:
+class RegoEngine:
     """One compiled bundle."""
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def main(memory_bytes_max: int, cpu_s_max: int) -> None:
     _limit_memory(memory_bytes_max)
     _allow_cpu(cpu_s_max)
     try:
-        engine = Engine(order)
+        engine = RegoEngine(order)
         found = engine.builtins(order["scratch"])
     except Exception as error:  # noqa: BLE001 (the edge of the process: the reason goes to the hub)
         channel.send({"refused": f"{type(error).__name__}: {error}"[:4000]})

@@ -13,45 +13,52 @@ from math import prod
 
 from msgspec import Struct
 
-from harch.sovereignty.proof.book import Book, Box, Choice
-from harch.sovereignty.proof.model import Dataset, Kind, Node, Pipeline, Policy, Workload
-from harch.sovereignty.proof.step import Step, StepKind
-from harch.sovereignty.proof.steps import Judge
-from harch.sovereignty.proof.unknowns import Stance
-from harch.sovereignty.proof.view import View, may_select
+from harch.sovereignty.proof.model import (
+    Box,
+    ChangeTracks,
+    Choice,
+    Dataset,
+    NodeResource,
+    PipelineResource,
+    Policy,
+    ResourceKind,
+    WorkloadResource,
+)
+from harch.sovereignty.proof.steps import ProofStep, ProofStepKind, StepChecker
+from harch.sovereignty.proof.view import Stance, WorldView, may_select
 
 BOXES_MAX = 20_000
 FOUND_MAX = 100  # violations that are followed to the end; more of them would tell nobody more
-ACTORS = (Kind.DATASET, Kind.WORKLOAD, Kind.PIPELINE, Kind.EXPORT)
+ACTORS = (ResourceKind.DATASET, ResourceKind.WORKLOAD, ResourceKind.PIPELINE, ResourceKind.EXPORT)
 # In this order a box is split: what decides most comes first, so that boxes are discarded early.
 _ORDER = (
-    Kind.DATASET,
-    Kind.POLICY,
-    Kind.WORKLOAD,
-    Kind.PIPELINE,
-    Kind.EXPORT,
-    Kind.CLUSTER,
-    Kind.NODE,
-    Kind.LINK,
-    Kind.SPILL_OVER,
-    Kind.HUB,
+    ResourceKind.DATASET,
+    ResourceKind.POLICY,
+    ResourceKind.WORKLOAD,
+    ResourceKind.PIPELINE,
+    ResourceKind.EXPORT,
+    ResourceKind.CLUSTER,
+    ResourceKind.NODE,
+    ResourceKind.LINK,
+    ResourceKind.OVERFLOW,
+    ResourceKind.HUB,
 )
 Progress = Callable[[str, int, int], None]
 
 
-class Found(Struct, frozen=True):
+class FoundViolation(Struct, frozen=True):
     """A violation, and the choice of stages under which it happens."""
 
-    step: Step
+    step: ProofStep
     choice: Choice
 
 
 class Findings(Struct, frozen=True, kw_only=True):
     """`depends`: happen for some values that are not known; `undecided`: too many combinations to tell."""
 
-    violations: tuple[Found, ...]
-    depends: tuple[Found, ...]
-    undecided: tuple[Step, ...]
+    violations: tuple[FoundViolation, ...]
+    depends: tuple[FoundViolation, ...]
+    undecided: tuple[ProofStep, ...]
     suspects: int  # breaches in the hull
     boxes: int
     is_complete: bool  # false: more violations were left unfollowed
@@ -61,12 +68,12 @@ def no_progress(_what: str, _done: int, _total: int) -> None:
     """For callers that do not want to know."""
 
 
-def enumerate_violations(book: Book, progress: Progress = no_progress) -> Findings:
+def enumerate_violations(book: ChangeTracks, progress: Progress = no_progress) -> Findings:
     """All breaches, each with its first witness. Deterministic: equal books give equal findings."""
     suspects = _suspects(book, progress)
-    violations: list[Found] = []
-    depends: list[Found] = []
-    undecided: list[Step] = []
+    violations: list[FoundViolation] = []
+    depends: list[FoundViolation] = []
+    undecided: list[ProofStep] = []
     boxes = 0
     is_complete = True
     for number, steps in enumerate(suspects.values()):
@@ -91,17 +98,17 @@ def enumerate_violations(book: Book, progress: Progress = no_progress) -> Findin
     )
 
 
-def combinations(book: Book) -> int:
+def combinations(book: ChangeTracks) -> int:
     """How many different states the pending changes can leave the world in."""
     return prod(len(track.stages) for track in book.tracks)
 
 
-def _suspects(book: Book, progress: Progress) -> dict[tuple[str, ...], list[Step]]:
+def _suspects(book: ChangeTracks, progress: Progress) -> dict[tuple[str, ...], list[ProofStep]]:
     """What the hull of everything can do wrong, by breach."""
-    view = View(book, book.box_of_all())
-    judge = Judge(view)
+    view = WorldView(book, book.box_of_all())
+    judge = StepChecker(view)
     actors = [(kind, key) for kind in ACTORS for key in view.all(kind)]
-    found: dict[tuple[str, ...], dict[Step, None]] = {}
+    found: dict[tuple[str, ...], dict[ProofStep, None]] = {}
     for number, (kind, key) in enumerate(actors):
         if number % 64 == 0:
             progress("judging", number, len(actors))
@@ -113,13 +120,13 @@ def _suspects(book: Book, progress: Progress) -> dict[tuple[str, ...], list[Step
 class _Search:
     """Looks for one choice under which one of some steps happens."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ChangeTracks) -> None:
         self._book = book
         self.boxes = 0
         self.is_certain = True  # whatever the values are that are not known
         self.is_exhausted = False
 
-    def first(self, steps: list[Step]) -> Found | None:
+    def first(self, steps: list[ProofStep]) -> FoundViolation | None:
         stances = (Stance.FAVOURABLE, Stance.ADVERSE) if self._book.has_unknowns else (Stance.ADVERSE,)
         for stance in stances:
             self.is_certain = stance is stances[0]
@@ -128,10 +135,10 @@ class _Search:
                 box = {number: tuple(range(len(self._book.tracks[number].stages))) for number in tracks}
                 choice = self._split(step, box, list(tracks), stance)
                 if choice is not None:
-                    return Found(step, self._shrink(step, choice, stance))
+                    return FoundViolation(step, self._shrink(step, choice, stance))
         return None
 
-    def _split(self, step: Step, box: Box, free: list[int], stance: Stance) -> Choice | None:
+    def _split(self, step: ProofStep, box: Box, free: list[int], stance: Stance) -> Choice | None:
         if self.boxes >= BOXES_MAX:
             self.is_exhausted = True
             return None
@@ -147,7 +154,7 @@ class _Search:
                 return choice
         return None
 
-    def _shrink(self, step: Step, choice: Choice, stance: Stance) -> Choice:
+    def _shrink(self, step: ProofStep, choice: Choice, stance: Stance) -> Choice:
         """Takes back every change that the step does not need, so that the story names no bystanders."""
         kept = {number: stage for number, stage in choice.items() if stage}
         for number in list(kept):
@@ -159,65 +166,65 @@ class _Search:
         return {number: stage for number, stage in kept.items() if stage}
 
 
-def happens(book: Book, box: Box, step: Step, stance: Stance = Stance.ADVERSE) -> bool:
+def happens(book: ChangeTracks, box: Box, step: ProofStep, stance: Stance = Stance.ADVERSE) -> bool:
     """Whether this very step is found in a box of choices."""
-    judge = Judge(View(book, box, stance), only=step)
+    judge = StepChecker(WorldView(book, box, stance), only=step)
     return any(found == step for found in judge.of(step.actor_kind, step.actor))
 
 
-def support(book: Book, step: Step) -> tuple[int, ...]:
+def support(book: ChangeTracks, step: ProofStep) -> tuple[int, ...]:
     """The tracks that can make a difference to a step, those that decide most first; all others may stand anywhere."""
     data, clusters = _touched(book, step)
-    keys = {(step.actor_kind, step.actor), (Kind.HUB, step.hub)}
-    keys.update((Kind.DATASET, key) for key in data)
-    keys.update((Kind.CLUSTER, key) for key in clusters)
-    keys.update((Kind.NODE, key) for key in _nodes_of(book, clusters))
-    keys.update((Kind.POLICY, key) for key in _policies_of(book, data))
-    kinds: set[Kind] = set()
+    keys = {(step.actor_kind, step.actor), (ResourceKind.HUB, step.hub)}
+    keys.update((ResourceKind.DATASET, key) for key in data)
+    keys.update((ResourceKind.CLUSTER, key) for key in clusters)
+    keys.update((ResourceKind.NODE, key) for key in _nodes_of(book, clusters))
+    keys.update((ResourceKind.POLICY, key) for key in _policies_of(book, data))
+    kinds: set[ResourceKind] = set()
     if step.cluster or step.link or step.failed:
-        kinds.add(Kind.HUB)  # a hub speaks for its clusters, stands at the ends of links, and can fail
+        kinds.add(ResourceKind.HUB)  # a hub speaks for its clusters, stands at the ends of links, and can fail
     if step.link:
-        kinds.add(Kind.LINK)
-    if step.actor_kind is Kind.WORKLOAD:
-        kinds.add(Kind.SPILL_OVER)
+        kinds.add(ResourceKind.LINK)
+    if step.actor_kind is ResourceKind.WORKLOAD:
+        kinds.add(ResourceKind.OVERFLOW)
     return tuple(sorted(book.tracks_among(keys, kinds), key=lambda n: (_ORDER.index(book.tracks[n].key[0]), n)))
 
 
-def _touched(book: Book, step: Step) -> tuple[set[str], set[str]]:
+def _touched(book: ChangeTracks, step: ProofStep) -> tuple[set[str], set[str]]:
     """The data and the clusters that the step's actor can have to do with."""
     data = {step.data} - {""}
     clusters = {step.cluster} - {""}
     for actor in _stages(book, step.actor_kind, step.actor):
-        if isinstance(actor, Workload | Pipeline):
-            data.update(book.everything(Kind.DATASET) if "reads" in actor.unknown else actor.reads)
-        if isinstance(actor, Workload):
+        if isinstance(actor, WorkloadResource | PipelineResource):
+            data.update(book.everything(ResourceKind.DATASET) if "reads" in actor.unknown else actor.reads)
+        if isinstance(actor, WorkloadResource):
             clusters.update(actor.clusters)
-        elif isinstance(actor, Pipeline) and step.kind is StepKind.EDGE:
+        elif isinstance(actor, PipelineResource) and step.kind is ProofStepKind.EDGE:
             for stage in actor.stages:
-                clusters.update(stage.clusters or book.everything(Kind.CLUSTER))
+                clusters.update(stage.clusters or book.everything(ResourceKind.CLUSTER))
     return data, clusters
 
 
-def _policies_of(book: Book, data: set[str]) -> set[str]:
+def _policies_of(book: ChangeTracks, data: set[str]) -> set[str]:
     """The changing policies that select any of the data at any of its stages."""
-    datasets = [one for key in data for one in _stages(book, Kind.DATASET, key) if isinstance(one, Dataset)]
+    datasets = [one for key in data for one in _stages(book, ResourceKind.DATASET, key) if isinstance(one, Dataset)]
     found = set()
     for kind, key in book.track_of:
         policies = (one for one in _stages(book, kind, key) if isinstance(one, Policy))
-        if kind is Kind.POLICY and any(may_select(policy, one) for policy in policies for one in datasets):
+        if kind is ResourceKind.POLICY and any(may_select(policy, one) for policy in policies for one in datasets):
             found.add(key)
     return found
 
 
-def _nodes_of(book: Book, clusters: set[str]) -> set[str]:
+def _nodes_of(book: ChangeTracks, clusters: set[str]) -> set[str]:
     return {
         key
         for kind, key in book.track_of
-        if kind is Kind.NODE
-        and any(isinstance(node, Node) and node.cluster in clusters for node in _stages(book, kind, key))
+        if kind is ResourceKind.NODE
+        and any(isinstance(node, NodeResource) and node.cluster in clusters for node in _stages(book, kind, key))
     }
 
 
-def _stages(book: Book, kind: Kind, key: str) -> Iterator[object]:
+def _stages(book: ChangeTracks, kind: ResourceKind, key: str) -> Iterator[object]:
     track = book.track_of.get((kind, key))
     yield from book.tracks[track].stages if track is not None else (book.world.of(kind).get(key),)

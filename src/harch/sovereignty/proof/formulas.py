@@ -1,6 +1,6 @@
-"""How does a world read as formulas? One truth value per country, choice and unknown; no tags, no hulls, no graphs.
+"""How does a world read as formulas?
 
-Written apart from `view` and `steps`, pointwise from the definitions, so that the two can be held against each other.
+One truth value per country, choice and unknown; what binds data: its tag, narrowed by every policy.
 """
 
 from __future__ import annotations
@@ -8,22 +8,121 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harch.sovereignty.proof.book import Book
 from harch.sovereignty.proof.model import (
     NOT_A_COUNTRY,
-    Cluster,
+    ChangeTracks,
+    ClusterResource,
     Dataset,
-    Hub,
-    Kind,
-    Link,
+    HubResource,
+    LinkResource,
     Names,
-    Node,
+    NodeResource,
     Policy,
     Resource,
-    Workload,
+    ResourceKind,
+    WorkloadResource,
 )
-from harch.sovereignty.proof.rule_formulas import Formula, Rule, read_rule, rule_of_tag
 from harch.sovereignty.proof.view import floor_of
+from harch.sovereignty.tags import Classification, Tag
+
+# What binds data, as formulas: its tag, known or not, narrowed by every policy that applies to it.
+
+
+Formula = Any  # z3's types are not known without the package
+Rule = dict[str, Any]  # a formula per word, and per country or framework
+
+
+def read_rule(f: Formulas, data: str) -> Rule:
+    """What gates read of the data now."""
+    z3 = f.z3
+    datasets = [(when, one) for when, one in f.variants(ResourceKind.DATASET, data) if isinstance(one, Dataset)]
+    rules = [
+        (when, _unknown_tag(f, data) if "tag" in one.unknown else rule_of_tag(f, one.tag)) for when, one in datasets
+    ]
+    rule: Rule = {
+        name: z3.Or([z3.And(when, one[name]) for when, one in rules])
+        for name in ("tagged", "cross", "restricted", "lock", "wire")
+    }
+    for name in ("process", "rest", "transit", "keys"):
+        rule[name] = {c: z3.Or([z3.And(when, one[name][c]) for when, one in rules]) for c in f.countries}
+    rule["laws"] = {w: z3.Or([z3.And(when, one["laws"][w]) for when, one in rules]) for w in f.laws}
+    for number, (there, policy) in enumerate(f.all(ResourceKind.POLICY)):
+        if isinstance(policy, Policy):
+            active = z3.And(there, _applies(f, policy, number, data, datasets))
+            _narrow(f, rule, policy, number, active)
+    return rule
+
+
+def _applies(f: Formulas, policy: Policy, number: int, data: str, datasets: list[tuple[Formula, Dataset]]) -> Formula:
+    z3 = f.z3
+    is_on = (
+        f.value(f"enforced of {policy.id}:{number}", "true")
+        if "enforced" in policy.unknown
+        else z3.BoolVal(policy.enforced)
+    )
+    if "selector" in policy.unknown:
+        return z3.And(is_on, f.value(f"selector of {policy.id}:{number}", data))
+    wanted = policy.selector.items()
+    return z3.And(is_on, f.any((when, wanted <= one.labels.items()) for when, one in datasets))
+
+
+def _narrow(f: Formulas, rule: Rule, policy: Policy, number: int, active: Formula) -> None:
+    z3 = f.z3
+    crosses = (
+        f.value(f"may_cross_borders of {policy.id}:{number}", "true")
+        if "may_cross_borders" in policy.unknown
+        else z3.BoolVal(policy.may_cross_borders)
+    )
+    for code in f.countries:
+        if "countries" in policy.unknown:
+            allowed = f.value(f"countries of {policy.id}:{number}", code)
+        else:
+            allowed = z3.BoolVal(policy.countries is None or code in policy.countries)
+        for name in ("process", "rest"):
+            rule[name][code] = z3.And(rule[name][code], z3.Implies(active, allowed))
+        rule["transit"][code] = z3.And(rule["transit"][code], z3.Implies(z3.And(active, z3.Not(crosses)), allowed))
+    rule["cross"] = z3.And(rule["cross"], z3.Implies(active, crosses))
+    for law in f.laws:
+        rule["laws"][law] = z3.Or(rule["laws"][law], z3.And(active, z3.BoolVal(law in policy.frameworks)))
+
+
+def rule_of_tag(f: Formulas, tag: Tag | None) -> Rule:
+    value = f.z3.BoolVal
+    lists = {
+        "process": tag.process_in if tag else (),
+        "rest": tag.rest_in if tag else (),
+        "transit": tag.transit_in if tag else (),
+        "keys": tag.key_in if tag else (),
+    }
+    rule: Rule = {name: {code: value(code in codes) for code in f.countries} for name, codes in lists.items()}
+    return rule | {
+        "tagged": value(tag is not None),
+        "cross": value(tag is not None and tag.may_cross_borders),
+        "restricted": value(tag is None or tag.classification is Classification.RESTRICTED),
+        "lock": value(tag is None or tag.encrypt_at_rest),
+        "wire": value(tag is None or tag.encrypt_in_transit),
+        "laws": {law: value(tag is not None and law in tag.frameworks) for law in f.laws},
+    }
+
+
+def _unknown_tag(f: Formulas, data: str) -> Rule:
+    rule: Rule = {
+        name: {code: f.value(f"{name} of {data}", code) for code in f.countries}
+        for name in ("process", "rest", "transit", "keys")
+    }
+    for code in f.countries:
+        inside = f.z3.Or(rule["process"][code], rule["rest"][code])
+        f.constraints.append(f.z3.Implies(inside, rule["transit"][code]))
+    for name in ("tagged", "cross", "restricted", "lock", "wire"):
+        rule[name] = f.value(f"{name} of {data}", "true")
+    rule["laws"] = {law: f.value(f"frameworks of {data}", law) for law in f.laws}
+    return rule
+
+
+# How does a world read as formulas? One truth value per country, choice and unknown; no tags, no hulls, no graphs.
+#
+# Written apart from `view` and `steps`, pointwise from the definitions, so that the two can be held against each other.
+
 
 Place = dict[str, Any]
 
@@ -31,7 +130,7 @@ Place = dict[str, Any]
 class Formulas:
     """A book as formulas of one z3 context. `constraints` must hold; `unknowns` are the values that nobody knows."""
 
-    def __init__(self, book: Book, z3: Any) -> None:
+    def __init__(self, book: ChangeTracks, z3: Any) -> None:
         self.book, self.z3 = book, z3
         self.constraints: list[Formula] = []
         self.unknowns: dict[str, Formula] = {}
@@ -45,21 +144,21 @@ class Formulas:
         self._rules: dict[tuple[str, bool], Rule] = {}
         self._places: dict[str, Place] = {}
         self._crossed: dict[tuple[str, int, bool], dict[str, Formula]] = {}
-        self._expanded: dict[tuple[Kind, str], list[tuple[Formula, Resource]]] = {}
+        self._expanded: dict[tuple[ResourceKind, str], list[tuple[Formula, Resource]]] = {}
         self._fails = {hub: z3.Bool(f"fails:{hub}") for hub in sorted(book.hubs_known)}
         self._failed: dict[str, Formula] = {}
         self._recovered = z3.Bool("recovered")
         self.constraints.append(z3.PbLe([(fails, 1) for fails in self._fails.values()] or [(z3.BoolVal(False), 1)], 1))
         self.constraints += [z3.Implies(fails, self.place(hub)["there"]) for hub, fails in self._fails.items()]
 
-    def variants(self, kind: Kind, key: str) -> list[tuple[Formula, Resource]]:
+    def variants(self, kind: ResourceKind, key: str) -> list[tuple[Formula, Resource]]:
         """What it may be, each with the condition for it."""
         found = self._expanded.get((kind, key))
         if found is None:
             found = self._expanded[kind, key] = list(self._variants(kind, key))
         return found
 
-    def all(self, kind: Kind) -> list[tuple[Formula, Resource]]:
+    def all(self, kind: ResourceKind) -> list[tuple[Formula, Resource]]:
         return [variant for key in sorted(self.book.everything(kind)) for variant in self.variants(kind, key)]
 
     def place(self, hub: str) -> Place:
@@ -67,7 +166,7 @@ class Formulas:
         found = self._places.get(hub)
         if found is not None:
             return found
-        hubs = [(when, one) for when, one in self.variants(Kind.HUB, hub) if isinstance(one, Hub)]
+        hubs = [(when, one) for when, one in self.variants(ResourceKind.HUB, hub) if isinstance(one, HubResource)]
         country: dict[str, Formula] = {}
         for code in self.countries:
             options = []
@@ -103,7 +202,7 @@ class Formulas:
             self._failed[hub] = found
         return found
 
-    def declared(self, cluster: Cluster) -> Place:
+    def declared(self, cluster: ClusterResource) -> Place:
         """The cluster as a gate reads it. Several countries may hold at once."""
         place = dict(self.place(cluster.hub))
         if cluster.hub not in self.book.hubs_known and cluster.countries is not None:
@@ -116,11 +215,11 @@ class Formulas:
             place["laws"] = {law: self.z3.BoolVal(law in cluster.frameworks) for law in self.laws}
         return place
 
-    def standing(self, cluster: Cluster) -> list[tuple[Formula, str]]:
+    def standing(self, cluster: ClusterResource) -> list[tuple[Formula, str]]:
         """The hubs where hardware of the cluster is, each with the condition for it."""
         found = [(self.z3.BoolVal(True), cluster.hub)]
-        for when, node in self.all(Kind.NODE):
-            if isinstance(node, Node) and node.cluster == cluster.id and node.hub is not None:
+        for when, node in self.all(ResourceKind.NODE):
+            if isinstance(node, NodeResource) and node.cluster == cluster.id and node.hub is not None:
                 found.append((when, node.hub))
         return found
 
@@ -160,7 +259,7 @@ class Formulas:
     def lawful(self, rule: Rule, place: Place) -> Formula:
         return self.z3.And([self.z3.Implies(rule["laws"][law], place["laws"][law]) for law in self.laws])
 
-    def takes(self, rule: Rule, link: Link, number: int, *, truly: bool) -> Formula:
+    def takes(self, rule: Rule, link: LinkResource, number: int, *, truly: bool) -> Formula:
         """Whether the rule lets data take the link: as it declares itself or, truly, as it is."""
         z3 = self.z3
         one, other = (self.place(end)["country"] for end in link.ends)
@@ -182,7 +281,7 @@ class Formulas:
             self.unknowns[name] = self.z3.Bool(name)
         return self.unknowns[name]
 
-    def _variants(self, kind: Kind, key: str) -> Iterable[tuple[Formula, Resource]]:
+    def _variants(self, kind: ResourceKind, key: str) -> Iterable[tuple[Formula, Resource]]:
         number = self.book.track_of.get((kind, key))
         if number is None:
             stages: tuple[Resource | None, ...] = (self.book.world.of(kind).get(key),)
@@ -192,11 +291,11 @@ class Formulas:
         for when, resource in zip(guards, stages, strict=True):
             if resource is None:
                 continue
-            if isinstance(resource, Cluster) and "hub" in resource.unknown:
+            if isinstance(resource, ClusterResource) and "hub" in resource.unknown:
                 options = [self.value(f"hub of {key}", hub) for hub in sorted(self.book.hubs_known)]
                 self._exactly_one(options)
                 for hub, option in zip(sorted(self.book.hubs_known), options, strict=True):
-                    moved = Cluster(
+                    moved = ClusterResource(
                         id=key,
                         hub=hub,
                         countries=resource.countries,
@@ -208,7 +307,7 @@ class Formulas:
                 yield when, resource
 
     def _crosses(
-        self, link: Link, number: int, truly: bool, one: dict[str, Formula], other: dict[str, Formula]
+        self, link: LinkResource, number: int, truly: bool, one: dict[str, Formula], other: dict[str, Formula]
     ) -> dict[str, Formula]:
         key = (link.id, number, truly)
         if key not in self._crossed:
@@ -236,24 +335,24 @@ class Formulas:
         self.constraints.append(self.z3.PbEq([(option, 1) for option in options], 1))
 
 
-def _words(book: Book) -> tuple[Names, Names]:
+def _words(book: ChangeTracks) -> tuple[Names, Names]:
     """The countries that places, links and work name, and the frameworks; no others can make a difference."""
     countries, laws = {NOT_A_COUNTRY}, set[str]()
-    for kind in Kind:
+    for kind in ResourceKind:
         for key in book.everything(kind):
             number = book.track_of.get((kind, key))
             stages = book.tracks[number].stages if number is not None else (book.world.of(kind).get(key),)
             for one in stages:
                 match one:
-                    case Hub():
+                    case HubResource():
                         countries.update((one.country,) if one.country else (), one.keys_in)
                         laws.update(one.frameworks)
-                    case Cluster():
+                    case ClusterResource():
                         countries.update(one.countries or ())
                         laws.update(one.frameworks or ())
-                    case Link():
+                    case LinkResource():
                         countries.update(one.transit, one.transit_true or ())
-                    case Workload():
+                    case WorkloadResource():
                         countries.update(one.countries or ())
                     case Policy():
                         laws.update(one.frameworks)

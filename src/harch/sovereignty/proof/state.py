@@ -15,27 +15,29 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError
 from harch.fleet.model import Fleet
+from harch.sovereignty.geography import Safeguards, terrain_of
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.proof.model import (
     CHANGES_MAX,
     RESOURCES_MAX,
     TYPES,
-    Change,
-    Cluster,
+    ClusterResource,
     Dataset,
-    Hub,
-    Kind,
-    Link,
+    HubResource,
+    LinkResource,
+    PendingChange,
+    ProofWorld,
     Resource,
-    Workload,
-    World,
+    ResourceKind,
+    WorkloadResource,
     world_of,
 )
 from harch.sovereignty.tags import DataObject, Tag
-from harch.sovereignty.terrain import Safeguards, terrain_of
 
 VERSION = 1
-LISTS: dict[Kind, str] = {kind: "policies" if kind is Kind.POLICY else f"{kind}s" for kind in Kind}
+LISTS: dict[ResourceKind, str] = {
+    kind: "policies" if kind is ResourceKind.POLICY else f"{kind}s" for kind in ResourceKind
+}
 _HINT = "docs/guides/proof.md describes the document"
 
 
@@ -48,7 +50,7 @@ class WorkloadNeeds(Struct, frozen=True, kw_only=True):
     countries: tuple[str, ...] | None = None
 
 
-def read_state(raw: object, jurisdictions: Jurisdictions) -> tuple[World, tuple[Change, ...]]:
+def read_state(raw: object, jurisdictions: Jurisdictions) -> tuple[ProofWorld, tuple[PendingChange, ...]]:
     """A parsed document as a world and its pending changes. Raises E0201 with the place of the first mistake."""
     if not isinstance(raw, Mapping) or raw.get("version") != VERSION:
         raise HarchError("E0201", f"a state document is a JSON object with `version: {VERSION}`", hint=_HINT)
@@ -73,7 +75,7 @@ def read_state(raw: object, jurisdictions: Jurisdictions) -> tuple[World, tuple[
     return world, tuple(changes)
 
 
-def write_state(world: World, changes: Iterable[Change] = ()) -> dict[str, object]:
+def write_state(world: ProofWorld, changes: Iterable[PendingChange] = ()) -> dict[str, object]:
     """The document of a world; `read_state` reads it back."""
     document: dict[str, object] = {"version": VERSION}
     for kind, name in LISTS.items():
@@ -100,12 +102,12 @@ def state_of(
     data: Iterable[DataObject] = (),
     workloads: Iterable[WorkloadNeeds] = (),
     failed: Iterable[str] = (),
-) -> World:
+) -> ProofWorld:
     """The world of a running fleet: its terrain, a snapshot of its catalog, and its work. One cluster per hub."""
     down = set(failed)
     terrain = terrain_of(fleet, jurisdictions, safeguards)
     resources: list[Resource] = [
-        Hub(
+        HubResource(
             id=site.hub,
             country=site.country,
             frameworks=site.frameworks,
@@ -115,11 +117,11 @@ def state_of(
         )
         for site in terrain.sites
     ]
-    resources += (Cluster(id=f"{site.hub}-gpus", hub=site.hub) for site in terrain.sites)
+    resources += (ClusterResource(id=f"{site.hub}-gpus", hub=site.hub) for site in terrain.sites)
     for passage in terrain.passages:
         ends = [site.country for site in terrain.sites if site.hub in passage.ends]
         resources.append(
-            Link(
+            LinkResource(
                 id="-".join(passage.ends),
                 ends=passage.ends,
                 transit=tuple(code for code in passage.countries_crossed if code not in ends),
@@ -129,7 +131,7 @@ def state_of(
             )
         )
     resources += (Dataset(id=one.id, tag=one.tag, hubs=one.hubs, labels={"tenant": one.tenant}) for one in data)
-    resources += (Workload(id=w.id, reads=w.reads, hubs=w.hubs, countries=w.countries) for w in workloads)
+    resources += (WorkloadResource(id=w.id, reads=w.reads, hubs=w.hubs, countries=w.countries) for w in workloads)
     return world_of(*resources)
 
 
@@ -140,14 +142,14 @@ def _list(raw: Mapping[Any, object], name: str, most: int) -> list[object]:
     return found
 
 
-def _resource(kind: Kind, raw: object, where: str, jurisdictions: Jurisdictions) -> Resource:
+def _resource(kind: ResourceKind, raw: object, where: str, jurisdictions: Jurisdictions) -> Resource:
     resource: Resource = _convert(raw, TYPES[kind], where)
-    if isinstance(resource, Hub) and resource.country not in jurisdictions.countries:
+    if isinstance(resource, HubResource) and resource.country not in jurisdictions.countries:
         return replace(resource, country=None)  # a country that the registry does not know permits nothing
     return resource
 
 
-def _change(raw: object, where: str, jurisdictions: Jurisdictions) -> Change:
+def _change(raw: object, where: str, jurisdictions: Jurisdictions) -> PendingChange:
     head = _convert(raw, _RawChange, where)
     passes = tuple(
         None if one is None else _resource(head.kind, one, f"{where}.passes[{index}]", jurisdictions)
@@ -156,12 +158,12 @@ def _change(raw: object, where: str, jurisdictions: Jurisdictions) -> Change:
     for one in passes:
         if one is not None and one.id != head.key:
             raise HarchError("E0201", f"{where}: the resource is called `{one.id}`, the key `{head.key}`", hint=_HINT)
-    return Change(id=head.id, kind=head.kind, key=head.key, passes=passes, label=head.label)
+    return PendingChange(id=head.id, kind=head.kind, key=head.key, passes=passes, label=head.label)
 
 
 class _RawChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
-    kind: Kind
+    kind: ResourceKind
     key: str
     passes: list[Any]
     label: str = ""

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harch.testing.promqltest.report import as_json, as_table
-from harch.testing.promqltest.results import Target
-from harch.testing.promqltest.runner import FileOutcome, run_file
+from harch.testing.promqltest.commands import QueryTarget
+from harch.testing.promqltest.runner import FileOutcome, as_json, as_table, run_file
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,8 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--store", choices=("memory", "head", "blocks"), default="memory", help="where samples are kept"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--only", default="", help="run files whose names contain this")
-    parser.add_argument("--failures", type=int, default=20, help="how many failures to print per file (20)")
+    parser.add_argument("--only", default="", help="run only files with this in their name")
+    parser.add_argument("--failures", type=int, default=20, help="maximum failures to print per file (20)")
     chosen = parser.parse_args(arguments)
     files = sorted(chosen.folder.glob("*.test")) if chosen.folder.is_dir() else [chosen.folder]
     files = [path for path in files if chosen.only in path.name and path.exists()]
@@ -44,13 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if all(outcome.counts()[0] == outcome.counts()[1] and not outcome.broken for outcome in outcomes) else 1
 
 
-def _target(url: str | None, store: str, folder: Path) -> Target:
+def _target(url: str | None, store: str, folder: Path) -> QueryTarget:
     if url:
         from harch.testing.promqltest.server import ServerTarget
 
         return ServerTarget(url)
     if store != "memory":
-        from harch.testing.promqltest.store import StoreTarget
+        from harch.testing.promqltest.engine import StoreTarget
 
         return StoreTarget(folder, in_blocks=store == "blocks")
     from harch.testing.promqltest.engine import EngineTarget

@@ -6,61 +6,69 @@ import math
 import re
 import sys
 
-from harch.sentinel.model.histograms import Histogram
+from harch.sentinel.model.histograms import NativeHistogram
 from harch.sentinel.model.labels import METRIC_NAME, Labels
-from harch.sentinel.promql.histograms.buckets import bucket_rows, indexed
-from harch.sentinel.promql.histograms.layout import compacted
+from harch.sentinel.promql.histograms.buckets import bucket_rows, compacted, indexed
 from harch.sentinel.promql.histograms.notation import write_histogram
-from harch.sentinel.promql.syntax.numbers import format_number
-from harch.sentinel.promql.syntax.quoting import quote
-from harch.testing.promqltest.commands import Eval, Expectation, ExpectedSeries, Grid, Subject, Value
-from harch.testing.promqltest.results import Answer, Point, ResultSeries, ShownHistogram
+from harch.sentinel.promql.syntax.literals import format_number, quote
+from harch.testing.promqltest.commands import (
+    DisplayedHistogram,
+    Eval,
+    EvaluationGrid,
+    EvaluationResult,
+    Expectation,
+    ExpectedSeries,
+    ExpectedValue,
+    ExpectSubject,
+    Point,
+    ResultSeries,
+)
 
 TOLERANCE = 1e-6
 _POSITION = re.compile(r" \(\d+:\d+\)$")
 
 
-class Mismatch(Exception):
+class ResultMismatch(Exception):
     """The sentence says what was expected and what came."""
 
 
-def check_answer(command: Eval, answer: Answer, grid: Grid, *, positions: bool = True) -> None:
+def check_answer(command: Eval, answer: EvaluationResult, grid: EvaluationGrid, *, positions: bool = True) -> None:
     """Raises Mismatch. `grid` is when it was asked; without `positions`, those in annotations are not compared."""
     check_annotations(command, answer, positions=positions)
     if command.text is not None:
         if answer.kind != "string" or answer.value != command.text:
-            raise Mismatch(f"expected the string {command.text!r}, got {answer.kind} {answer.value!r}")
+            raise ResultMismatch(f"expected the string {command.text!r}, got {answer.kind} {answer.value!r}")
         return
     if command.scalar is not None:
         if answer.kind != "scalar" or not isinstance(answer.value, float) or not close(command.scalar, answer.value):
-            raise Mismatch(f"expected the scalar {command.scalar}, got {answer.kind} {answer.value}")
+            raise ResultMismatch(f"expected the scalar {command.scalar}, got {answer.kind} {answer.value}")
         return
     if command.range_vector is not None:
         _check_series(command, answer.series, command.range_vector)
     elif answer.kind == ("vector" if grid.is_instant else "matrix"):
         _check_series(command, answer.series, grid)
     elif command.series or answer.kind in ("scalar", "string"):
-        raise Mismatch(f"expected {len(command.series)} series, got a {answer.kind}")
+        raise ResultMismatch(f"expected {len(command.series)} series, got a {answer.kind}")
     elif answer.series:
-        raise Mismatch(f"expected nothing, got a {answer.kind} of {len(answer.series)} series")
+        raise ResultMismatch(f"expected nothing, got a {answer.kind} of {len(answer.series)} series")
 
 
-def check_annotations(command: Eval, answer: Answer, *, positions: bool = True) -> None:
+def check_annotations(command: Eval, answer: EvaluationResult, *, positions: bool = True) -> None:
     for expected, forbidden, actual in (
-        (Subject.WARN, Subject.NO_WARN, answer.warnings),
-        (Subject.INFO, Subject.NO_INFO, answer.infos),
+        (ExpectSubject.WARN, ExpectSubject.NO_WARN, answer.warnings),
+        (ExpectSubject.INFO, ExpectSubject.NO_INFO, answer.infos),
     ):
         if command.expected(forbidden) and actual:
-            raise Mismatch(f"expected {forbidden.value}, got {'; '.join(actual)}")
+            raise ResultMismatch(f"expected {forbidden.value}, got {'; '.join(actual)}")
         wanted = command.expected(expected)
         if not wanted:
             continue
         for expectation in wanted:
             if not any(matches(expectation, text, positions=positions) for text in actual):
-                raise Mismatch(f"expected {_described(expectation)}, got {'; '.join(actual) or 'none'}")
+                raise ResultMismatch(f"expected {_described(expectation)}, got {'; '.join(actual) or 'none'}")
         for text in actual:
             if not any(matches(expectation, text, positions=positions) for expectation in wanted):
-                raise Mismatch(f"unexpected {expected.value}: {text}")
+                raise ResultMismatch(f"unexpected {expected.value}: {text}")
 
 
 def _described(expectation: Expectation) -> str:
@@ -88,53 +96,53 @@ def close(expected: float, actual: float) -> bool:
     return difference / min(total, sys.float_info.max) < TOLERANCE
 
 
-def _check_series(command: Eval, actual: tuple[ResultSeries, ...], grid: Grid) -> None:
+def _check_series(command: Eval, actual: tuple[ResultSeries, ...], grid: EvaluationGrid) -> None:
     expected = {series.labels: (place, series) for place, series in enumerate(command.series)}
     wanted = {labels for labels, (_, series) in expected.items() if any(value is not None for value in series.values)}
     seen: set[Labels] = set()
     for place, series in enumerate(actual):
         if series.labels in seen:
-            raise Mismatch(f"{shown_labels(series.labels)} is in the result twice")
+            raise ResultMismatch(f"{format_labels(series.labels)} is in the result twice")
         seen.add(series.labels)
         if series.labels not in expected:
-            raise Mismatch(f"unexpected {shown_labels(series.labels)} {_shown_points(series.points)}")
+            raise ResultMismatch(f"unexpected {format_labels(series.labels)} {_format_points(series.points)}")
         at, wanted_series = expected[series.labels]
         if command.is_ordered and at != place:
-            raise Mismatch(f"{shown_labels(series.labels)} is at place {place}, expected at {at}")
+            raise ResultMismatch(f"{format_labels(series.labels)} is at place {place}, expected at {at}")
         _check_points(wanted_series, series, grid)
     for labels in wanted - seen:
-        raise Mismatch(f"{shown_labels(labels)} is missing in the result of {len(actual)} series")
+        raise ResultMismatch(f"{format_labels(labels)} is missing in the result of {len(actual)} series")
 
 
-def _check_points(expected: ExpectedSeries, actual: ResultSeries, grid: Grid) -> None:
+def _check_points(expected: ExpectedSeries, actual: ResultSeries, grid: EvaluationGrid) -> None:
     wanted = {
         time_ms: value for time_ms, value in zip(grid.times(), expected.values, strict=False) if value is not None
     }
     got = dict(actual.points)
     if wanted.keys() != got.keys():
-        got_text = _shown_points(actual.points)
-        raise Mismatch(f"{shown_labels(expected.labels)}: expected {_shown_times(wanted)}, got {got_text}")
+        got_text = _format_points(actual.points)
+        raise ResultMismatch(f"{format_labels(expected.labels)}: expected {_format_times(wanted)}, got {got_text}")
     for time_ms, value in wanted.items():
         point = got[time_ms]
         if not same_point(value, point):
-            where = f"{shown_labels(expected.labels)} at {time_ms} ms"
-            raise Mismatch(f"{where}: expected {_shown_point(value.content)}, got {_shown_point(point)}")
+            where = f"{format_labels(expected.labels)} at {time_ms} ms"
+            raise ResultMismatch(f"{where}: expected {_format_point(value.content)}, got {_format_point(point)}")
 
 
-def same_point(expected: Value, actual: Point) -> bool:
+def same_point(expected: ExpectedValue, actual: Point) -> bool:
     wanted = expected.content
     if isinstance(wanted, float):
         return isinstance(actual, float) and close(wanted, actual)
     if isinstance(actual, float):
         return False
-    if isinstance(actual, ShownHistogram):
-        return _same_shown(shown(wanted), actual)
+    if isinstance(actual, DisplayedHistogram):
+        return _same_displayed(displayed(wanted), actual)
     if expected.names_hint and wanted.reset_hint is not actual.reset_hint:
         return False
     return _same_histogram(compacted(wanted), compacted(actual))
 
 
-def _same_histogram(expected: Histogram, actual: Histogram) -> bool:
+def _same_histogram(expected: NativeHistogram, actual: NativeHistogram) -> bool:
     same_layout = (
         expected.schema == actual.schema
         and expected.zero_threshold == actual.zero_threshold
@@ -160,12 +168,12 @@ def _same_counts(expected: dict[int, float], actual: dict[int, float]) -> bool:
     return expected.keys() == actual.keys() and all(close(count, actual[index]) for index, count in expected.items())
 
 
-def shown(histogram: Histogram) -> ShownHistogram:
+def displayed(histogram: NativeHistogram) -> DisplayedHistogram:
     """What JSON keeps of a histogram: its populated buckets with bounds."""
-    return ShownHistogram(histogram.count, histogram.sum, tuple(bucket_rows(histogram)))
+    return DisplayedHistogram(histogram.count, histogram.sum, tuple(bucket_rows(histogram)))
 
 
-def _same_shown(expected: ShownHistogram, actual: ShownHistogram) -> bool:
+def _same_displayed(expected: DisplayedHistogram, actual: DisplayedHistogram) -> bool:
     return (
         close(expected.count, actual.count)
         and close(expected.sum, actual.sum)
@@ -177,23 +185,23 @@ def _same_shown(expected: ShownHistogram, actual: ShownHistogram) -> bool:
     )
 
 
-def shown_labels(labels: Labels) -> str:
+def format_labels(labels: Labels) -> str:
     name = dict(labels).get(METRIC_NAME, "")
     rest = ", ".join(f"{label}={quote(value)}" for label, value in labels if label != METRIC_NAME)
     return f"{name}{{{rest}}}"
 
 
-def _shown_point(point: Point) -> str:
+def _format_point(point: Point) -> str:
     if isinstance(point, float):
         return format_number(point)
-    return write_histogram(point) if isinstance(point, Histogram) else str(point)
+    return write_histogram(point) if isinstance(point, NativeHistogram) else str(point)
 
 
-def _shown_points(points: tuple[tuple[int, Point], ...]) -> str:
-    return " ".join(f"{_shown_point(point)}@{time_ms}" for time_ms, point in points[:12]) or "no values"
+def _format_points(points: tuple[tuple[int, Point], ...]) -> str:
+    return " ".join(f"{_format_point(point)}@{time_ms}" for time_ms, point in points[:12]) or "no values"
 
 
-def _shown_times(wanted: dict[int, Value]) -> str:
+def _format_times(wanted: dict[int, ExpectedValue]) -> str:
     return (
-        " ".join(f"{_shown_point(value.content)}@{time_ms}" for time_ms, value in list(wanted.items())[:12]) or "none"
+        " ".join(f"{_format_point(value.content)}@{time_ms}" for time_ms, value in list(wanted.items())[:12]) or "none"
     )

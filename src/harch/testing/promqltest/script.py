@@ -5,23 +5,131 @@ from __future__ import annotations
 import re
 
 from harch.base.errors import HarchError
+from harch.sentinel.model.histograms import STALE
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.promql.syntax.numbers import duration_ms
+from harch.sentinel.promql.histograms.arithmetic import add, subtract
+from harch.sentinel.promql.histograms.notation import WrittenHistogram, read_histogram
+from harch.sentinel.promql.syntax.literals import duration_ms, unquote
 from harch.sentinel.promql.syntax.parser import parse_labels
-from harch.sentinel.promql.syntax.quoting import unquote
 from harch.testing.promqltest.commands import (
     Clear,
     Command,
     Eval,
+    EvaluationGrid,
     Expectation,
     ExpectedSeries,
-    Grid,
+    ExpectedValue,
+    ExpectSubject,
     Load,
     ScriptError,
+    Sequence,
     SeriesSamples,
-    Subject,
 )
-from harch.testing.promqltest.sequences import read_start_offsets, read_values
+
+VALUES_MAX = 1_000_000  # of one series; a mistyped repetition must not fill the memory
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF]|[nN][aA][nN]"
+_FLOATS = re.compile(rf"(?P<first>[+-]?(?:{_NUMBER}|stale))(?:(?P<step>[+-](?:{_NUMBER})))?(?:x(?P<times>[0-9]+))?")
+_GAP = re.compile(r"_(?:x(?P<times>[0-9]+))?")
+_HISTOGRAMS = re.compile(
+    r"(?P<first>\{\{.*?\}\})(?:(?P<sign>[+-])(?P<step>\{\{.*?\}\}))?(?:x(?P<times>[0-9]+))?", re.DOTALL
+)
+_DURATION = r"[0-9]+(?:ms|[smhdwy])(?:[0-9]+(?:ms|[smhdwy]))*|0"
+_STARTS = re.compile(rf"(?P<first>[+-]?(?:{_DURATION}))(?:(?P<step>[+-](?:{_DURATION})))?(?:x(?P<times>[0-9]+))?")
+
+
+def read_values(text: str) -> Sequence:
+    """The values of a series, in order. Raises ValueError with the word that is none."""
+    values: list[ExpectedValue | None] = []
+    for word in _words(text):
+        if gap := _GAP.fullmatch(word):
+            values.extend([None] * _times(gap["times"], 1))
+        elif word.startswith("{{"):
+            values.extend(_read_histograms(word))
+        elif floats := _FLOATS.fullmatch(word):
+            values.extend(_read_floats(floats))
+        else:
+            raise ValueError(f"{word!r} is not a value")
+        if len(values) > VALUES_MAX:
+            raise ValueError(f"a series may have {VALUES_MAX} values")
+    return tuple(values)
+
+
+def _words(text: str) -> list[str]:
+    """Split at spaces, except inside of `{{…}}`."""
+    return re.findall(r"(?:\{\{.*?\}\}|[^\s{])+|\S+", text.strip())
+
+
+def _times(written: str | None, default: int) -> int:
+    times = default if written is None else int(written)
+    if times > VALUES_MAX:
+        raise ValueError(f"a series may have {VALUES_MAX} values")
+    return times
+
+
+def _read_floats(found: re.Match[str]) -> list[ExpectedValue | None]:
+    first = STALE if found["first"] == "stale" else float(found["first"])
+    if found["times"] is None:
+        if found["step"] is not None:
+            raise ValueError(f"{found[0]!r} lacks its repetition")
+        return [ExpectedValue(first)]
+    step = float(found["step"] or 0.0)
+    values: list[ExpectedValue | None] = []
+    current = first
+    for _ in range(_times(found["times"], 0) + 1):
+        values.append(ExpectedValue(current))
+        current = current if found["step"] is None else current + step
+    return values
+
+
+def _read_histograms(word: str) -> list[ExpectedValue | None]:
+    found = _HISTOGRAMS.fullmatch(word)
+    if found is None:
+        raise ValueError(f"{word!r} is not a histogram")
+    try:
+        first = read_histogram(found["first"])
+        step = None if found["step"] is None else read_histogram(found["step"])
+    except HarchError as broken:
+        raise ValueError(broken.message) from broken
+    if found["times"] is None:
+        return [ExpectedValue(first.histogram, first.names_hint)]
+    return _repeated(first, step, found["sign"], _times(found["times"], 0))
+
+
+def _repeated(
+    first: WrittenHistogram, step: WrittenHistogram | None, sign: str, times: int
+) -> list[ExpectedValue | None]:
+    names_hint = first.names_hint if step is None else step.names_hint
+    values: list[ExpectedValue | None] = [ExpectedValue(first.histogram, names_hint)]
+    current = first.histogram
+    for _ in range(times):
+        if step is not None:
+            combine = add if sign == "+" else subtract
+            current = combine(current, step.histogram).histogram
+        values.append(ExpectedValue(current, names_hint))
+    return values
+
+
+def read_start_offsets(text: str) -> tuple[int | None, ...]:
+    """Start times relative to their samples: `_ -30s-1mx2` is none, then 30 s, 90 s and 150 s before."""
+    offsets: list[int | None] = []
+    for word in text.split():
+        if gap := _GAP.fullmatch(word):
+            offsets.extend([None] * _times(gap["times"], 1))
+            continue
+        found = _STARTS.fullmatch(word)
+        if found is None:
+            raise ValueError(f"{word!r} is not a start time")
+        current, step = _signed_ms(found["first"]), _signed_ms(found["step"] or "0")
+        for _ in range(_times(found["times"], 0) + 1):
+            offsets.append(current)
+            current += step
+    return tuple(offsets)
+
+
+def _signed_ms(text: str) -> int:
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    return sign * (0 if digits == "0" else duration_ms(digits) or 0)
+
 
 _LOAD = re.compile(r"load(?P<nhcb>_with_nhcb)?\s+(?P<step>\S+)")
 _INSTANT = re.compile(r"eval(?:_(?P<kind>fail|warn|info|ordered))?\s+instant\s+(?:at\s+(?P<time>\S+))?\s*(?P<query>.*)")
@@ -115,18 +223,18 @@ def _duration(number: int, text: str) -> int:
         try:
             ms = round(float(unsigned) * 1000)
         except ValueError as wrong:
-            raise ScriptError(number, f"{text!r} is no duration") from wrong
+            raise ScriptError(number, f"{text!r} is not a duration") from wrong
     return sign * ms
 
 
 def _read_eval(number: int, line: str, block: list[tuple[int, str]]) -> Eval:
     if instant := _INSTANT.fullmatch(line):
         time_ms = _duration(number, instant["time"] or "0")
-        command = Eval(number, instant["query"].strip(), Grid(time_ms, time_ms))
+        command = Eval(number, instant["query"].strip(), EvaluationGrid(time_ms, time_ms))
         kind = instant["kind"]
     elif found := _RANGE.fullmatch(line):
         start, end, step = (_duration(number, found[name]) for name in ("start", "end", "step"))
-        command = Eval(number, found["query"].strip(), Grid(start, end, step))
+        command = Eval(number, found["query"].strip(), EvaluationGrid(start, end, step))
         kind = found["kind"]
     else:
         raise ScriptError(number, "expected `eval instant at TIME QUERY` or `eval range from … to … step … QUERY`")
@@ -134,7 +242,7 @@ def _read_eval(number: int, line: str, block: list[tuple[int, str]]) -> Eval:
 
 
 def _with_expectations(command: Eval, kind: str | None, block: list[tuple[int, str]]) -> Eval:
-    expectations = [Expectation(Subject(kind))] if kind in ("fail", "warn", "info") else []
+    expectations = [Expectation(ExpectSubject(kind))] if kind in ("fail", "warn", "info") else []
     is_ordered, scalar, text, range_vector = kind == "ordered", None, None, None
     series = []
     for number, line in block:
@@ -142,14 +250,14 @@ def _with_expectations(command: Eval, kind: str | None, block: list[tuple[int, s
             if found["subject"] == "ordered":
                 is_ordered = True
             else:
-                expectations.append(_expectation(Subject(found["subject"]), found["how"], found["what"]))
+                expectations.append(_expectation(ExpectSubject(found["subject"]), found["how"], found["what"]))
         elif found := _EXPECT_STRING.fullmatch(line):
             text = unquote(found["text"].strip())
         elif found := _EXPECT_RANGE.fullmatch(line):
-            range_vector = Grid(*(_duration(number, found[name]) for name in ("start", "end", "step")))
+            range_vector = EvaluationGrid(*(_duration(number, found[name]) for name in ("start", "end", "step")))
         elif found := _OLD_MESSAGE.fullmatch(line):
             how = "msg" if found["how"] == "message" else "regex"
-            expectations = [_expectation(Subject.FAIL, how, found["what"].strip())]
+            expectations = [_expectation(ExpectSubject.FAIL, how, found["what"].strip())]
         elif (value := _number(line)) is not None:
             scalar = value
         else:
@@ -167,7 +275,7 @@ def _with_expectations(command: Eval, kind: str | None, block: list[tuple[int, s
     )
 
 
-def _expectation(subject: Subject, how: str | None, what: str | None) -> Expectation:
+def _expectation(subject: ExpectSubject, how: str | None, what: str | None) -> Expectation:
     return Expectation(subject, what if how == "msg" else None, what if how == "regex" else None)
 
 

@@ -1,17 +1,117 @@
-"""How is a server asked? Remote-write for loading, the Prometheus HTTP API for queries, a tenant of its own per run."""
+"""How does a server answer?
+
+Remote-write 2.0 for loading, the Prometheus HTTP API for queries, a tenant of its own per run.
+"""
 
 from __future__ import annotations
 
 import itertools
 import secrets
+import struct
+from collections.abc import Iterable
 
 import httpx
 
 from harch.base.errors import HarchError
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram
 from harch.sentinel.model.labels import Labels, labels
-from harch.testing.promqltest.commands import Grid, SeriesSamples
-from harch.testing.promqltest.remote_write import CONTENT_TYPE, VERSION, TimedSample, encode
-from harch.testing.promqltest.results import Answer, Point, QueryFailed, ResultSeries, ShownHistogram
+from harch.sentinel.promql.histograms.buckets import compacted
+from harch.testing.promqltest.commands import (
+    DisplayedHistogram,
+    EvaluationGrid,
+    EvaluationResult,
+    Point,
+    QueryFailed,
+    ResultSeries,
+    SeriesSamples,
+)
+
+CONTENT_TYPE = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+VERSION = "2.0.0"
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+TimedSample = tuple[int, float | NativeHistogram, int]  # time, value, start time or 0
+
+
+def encode(series: Iterable[tuple[Labels, list[TimedSample]]]) -> bytes:
+    """The protobuf body, not yet compressed."""
+    symbols: dict[str, int] = {"": 0}
+    encoded: list[bytes] = []
+    for series_labels, samples in series:
+        refs = b"".join(
+            _varint(symbols.setdefault(text, len(symbols))) for name, value in series_labels for text in (name, value)
+        )
+        body = _field(1, refs)
+        for time_ms, value, start_ms in samples:
+            if isinstance(value, NativeHistogram):
+                body += _field(3, _histogram(value, time_ms, start_ms))
+            else:
+                body += _field(2, _double(1, value) + _integer(2, time_ms) + _integer(3, start_ms))
+        encoded.append(_field(5, body))
+    table = b"".join(_field(4, text.encode("utf-8", "surrogateescape")) for text in symbols)
+    return table + b"".join(encoded)
+
+
+def _histogram(histogram: NativeHistogram, time_ms: int, start_ms: int) -> bytes:
+    whole = compacted(histogram)
+    return b"".join(
+        (
+            _double(2, whole.count),
+            _double(3, whole.sum),
+            _tag(4, _VARINT) + _varint(_zigzag(whole.schema)),
+            _double(5, whole.zero_threshold),
+            _double(7, whole.zero_count),
+            *(_field(8, _span(span)) for span in whole.negative_spans),
+            _doubles(10, whole.negative_counts),
+            *(_field(11, _span(span)) for span in whole.positive_spans),
+            _doubles(13, whole.positive_counts),
+            _integer(14, int(whole.reset_hint)),
+            _integer(15, time_ms),
+            _doubles(16, whole.custom_bounds),
+            _integer(17, start_ms),
+        )
+    )
+
+
+def _span(span: BucketSpan) -> bytes:
+    return _tag(1, _VARINT) + _varint(_zigzag(span.offset)) + _integer(2, span.length)
+
+
+def _tag(number: int, kind: int) -> bytes:
+    return _varint(number << 3 | kind)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _tag(number, _BYTES) + _varint(len(content)) + content
+
+
+def _integer(number: int, value: int) -> bytes:
+    return b"" if value == 0 else _tag(number, _VARINT) + _varint(value & (1 << 64) - 1)
+
+
+def _double(number: int, value: float) -> bytes:
+    return _tag(number, _FIXED64) + struct.pack("<d", value)
+
+
+def _doubles(number: int, values: tuple[float, ...]) -> bytes:
+    return _field(number, struct.pack(f"<{len(values)}d", *values)) if values else b""
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# How is a server asked? Remote-write for loading, the Prometheus HTTP API for queries, a tenant of its own per run.
+
 
 SAMPLES_PER_REQUEST = 20_000
 _TIMEOUT_S = 60.0
@@ -61,7 +161,7 @@ class ServerTarget:
         if reply.status_code // 100 != 2:
             raise HarchError("E0620", f"remote-write was answered {reply.status_code}: {reply.text[:300]}")
 
-    def query(self, text: str, grid: Grid) -> Answer:
+    def query(self, text: str, grid: EvaluationGrid) -> EvaluationResult:
         headers = {"X-Scope-OrgID": self._tenant}
         if grid.is_instant:
             form = {"query": text, "time": _seconds(grid.start_ms)}
@@ -97,7 +197,7 @@ def _seconds(ms: int) -> str:
     return f"{sign}{ms // 1000}.{ms % 1000:03d}"
 
 
-def read_reply(status: int, body: dict[str, object]) -> Answer:
+def read_reply(status: int, body: dict[str, object]) -> EvaluationResult:
     """The answer in the JSON of Prometheus' API. Raises QueryFailed with the error's text."""
     if status // 100 != 2 or body.get("status") != "success":
         raise QueryFailed(str(body.get("error", f"status {status}")))
@@ -110,9 +210,9 @@ def read_reply(status: int, body: dict[str, object]) -> Answer:
     infos = tuple(note for note in notes if note.startswith(_INFO_MARK))
     if kind in ("scalar", "string"):
         text = str(_list(result)[1])
-        return Answer(kind, value=text if kind == "string" else float(text), warnings=warnings, infos=infos)
+        return EvaluationResult(kind, value=text if kind == "string" else float(text), warnings=warnings, infos=infos)
     series = tuple(_read_series(one) for one in _list(result) if isinstance(one, dict))
-    return Answer(kind, series, warnings=warnings, infos=infos)
+    return EvaluationResult(kind, series, warnings=warnings, infos=infos)
 
 
 def _list(value: object) -> list[object]:
@@ -137,10 +237,10 @@ def _ms(seconds: float) -> int:
     return round(float(seconds) * 1000)
 
 
-def _read_histogram(shown: dict[str, object]) -> ShownHistogram:
+def _read_histogram(raw: dict[str, object]) -> DisplayedHistogram:
     buckets = tuple(
         (int(bucket[0]), float(bucket[1]), float(bucket[2]), float(bucket[3]))
-        for bucket in _list(shown.get("buckets"))
+        for bucket in _list(raw.get("buckets"))
         if isinstance(bucket, list)
     )
-    return ShownHistogram(float(str(shown.get("count"))), float(str(shown.get("sum"))), buckets)
+    return DisplayedHistogram(float(str(raw.get("count"))), float(str(raw.get("sum"))), buckets)

@@ -18,21 +18,21 @@ from enum import StrEnum
 from pathlib import Path
 
 from harch.base.errors import HarchError
-from harch.base.set_aside import set_aside_files
+from harch.base.state_files import set_aside_files
 
 FLIPS = 0.7  # of all faults; the others cut a file off
 KEEPS_TIME = 0.5  # of all faults: a disk that forgets does not change when a file was written, a program does
 _NO_CONTENT = (".lock", "-shm", "lock")
 
 
-class Verdict(StrEnum):
+class FaultVerdict(StrEnum):
     HARMLESS = "harmless"
     FOUND = "found"
     SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class FaultyStore:
     """A kind of store. `make` fills a folder as a killed process leaves it; `read` opens it as a start does, and gives
     back all that is in it as a value that can be compared. HarchError and sqlite3.Error from `read` are refusals."""
 
@@ -42,7 +42,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StoreFault:
     file: str
     size: int
     place: int  # of the byte with the flipped bit, or where the file ends now
@@ -71,9 +71,9 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Tried:
     store: str
-    fault: Fault
-    verdict: Verdict
-    said: str  # the first thing that the product said
+    fault: StoreFault
+    verdict: FaultVerdict
+    reported: str  # the first thing that the product said
 
 
 def as_killed(folder: Path, fill: Callable[[Path], Callable[[], None]]) -> None:
@@ -92,18 +92,18 @@ def as_killed(folder: Path, fill: Callable[[Path], Callable[[], None]]) -> None:
 class StoreBench:
     """One store, made once; each fault hits a copy of it."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
+    def __init__(self, store: FaultyStore, folder: Path) -> None:
         self.store = store
         self._made, self._copy = folder / "made", folder / "copy"
         self._made.mkdir(parents=True)
         store.make(self._made)
         self._copy_anew()
-        with _listening() as said:
+        with _listening() as reported:
             self._expected = store.read(self._copy)
             self._copy_anew()
             is_same = store.read(self._copy) == self._expected
-        if said or not is_same:
-            raise AssertionError(f"{store.name} is not read twice alike before anything is damaged: {said[:1]}")
+        if reported or not is_same:
+            raise AssertionError(f"{store.name} is not read twice alike before anything is damaged: {reported[:1]}")
 
     def files(self) -> list[Path]:
         found = (path.relative_to(self._made) for path in self._made.rglob("*") if path.is_file())
@@ -111,29 +111,29 @@ class StoreBench:
             path for path in found if not path.name.endswith(_NO_CONTENT) and (self._made / path).stat().st_size
         )
 
-    def random_fault(self, rng: random.Random) -> Fault:
+    def random_fault(self, rng: random.Random) -> StoreFault:
         """Any file is as likely as any other, so that small ones are not forgotten beside large ones."""
         path = rng.choice(self.files())
         size = (self._made / path).stat().st_size
         keeps_time = rng.random() < KEEPS_TIME
         if rng.random() < FLIPS:
-            return Fault(str(path), size, rng.randrange(size), rng.randrange(8), keeps_time)
-        return Fault(str(path), size, rng.randrange(size), None, keeps_time)
+            return StoreFault(str(path), size, rng.randrange(size), rng.randrange(8), keeps_time)
+        return StoreFault(str(path), size, rng.randrange(size), None, keeps_time)
 
-    def attempt(self, fault: Fault) -> Tried:
+    def attempt(self, fault: StoreFault) -> Tried:
         self._copy_anew()
         fault.inject(self._copy)
-        with _listening() as said:
+        with _listening() as reported:
             try:
                 found: object = self.store.read(self._copy)
             except (HarchError, sqlite3.Error) as refused:
-                said.append(str(refused))
+                reported.append(str(refused))
                 found = None
-        said += [f"set aside: {path.name}" for path in set_aside_files(self._copy)]
-        if said:
-            return Tried(self.store.name, fault, Verdict.FOUND, said[0])
+        reported += [f"set aside: {path.name}" for path in set_aside_files(self._copy)]
+        if reported:
+            return Tried(self.store.name, fault, FaultVerdict.FOUND, reported[0])
         is_equal = found == self._expected
-        return Tried(self.store.name, fault, Verdict.HARMLESS if is_equal else Verdict.SILENT, "")
+        return Tried(self.store.name, fault, FaultVerdict.HARMLESS if is_equal else FaultVerdict.SILENT, "")
 
     def _copy_anew(self) -> None:
         shutil.rmtree(self._copy, ignore_errors=True)
@@ -150,23 +150,23 @@ def attempts(benches: Sequence[StoreBench], rng: random.Random, count: int) -> I
 
 
 class _Ear(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, messages: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._heard = heard
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.append(record.getMessage())
+        self._messages.append(record.getMessage())
 
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
     """What the product logs as an error meanwhile, and no warning: those tell of what crashes leave."""
-    heard: list[str] = []
-    ear, root = _Ear(heard), logging.getLogger("harch")
+    messages: list[str] = []
+    ear, root = _Ear(messages), logging.getLogger("harch")
     root.addHandler(ear)
     propagates, root.propagate = root.propagate, False
     try:
-        yield heard
+        yield messages
     finally:
         root.removeHandler(ear)
         root.propagate = propagates

@@ -9,22 +9,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from harch.base.clock import iso
-from harch.federation.identity.authority import Authority, found
+from harch.federation.identity.authority import FederationAuthority, found
 from harch.federation.identity.folder import IdentityFolder
-from harch.federation.identity.identity import HubIdentity
-from harch.federation.identity.members import Address
-from harch.federation.identity.names import HubName
+from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.identity.members import Address, HubName
 from harch.hub.audit import table as audit_table
-from harch.hub.audit.trail import AuditTrail
-from harch.hub.happenings import IdempotencyEntry
-from harch.hub.keys import KeyRing
-from harch.hub.secretbox import SecretBox
+from harch.hub.audit.table import AuditTrail
+from harch.hub.keys import KeyRing, SecretBox
 from harch.hub.store import rows
 from harch.hub.store.database import Database
-from harch.hub.views import EventRecord, Role
-from harch.sovereignty.audit.entry import PLACED, Draft
+from harch.hub.store.records import IdempotencyEntry
+from harch.hub.views import Role
+from harch.sovereignty.audit.chain import PLACED, Draft
 from harch.testing.clock import SimClock
-from harch.testing.store_faults.faults import Store, as_killed
+from harch.testing.store_faults.faults import FaultyStore, as_killed
+from harch.wire.events import EventRecord
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -101,7 +100,7 @@ def make_identity(folder: Path) -> None:
 def read_identity(folder: Path) -> object:
     identity = HubIdentity(IdentityFolder(folder))
     identity.server_context()  # loads the hub's own key
-    Authority(identity)
+    FederationAuthority(identity)
     return (
         identity.authority,
         identity.folder.certificate(),
@@ -110,4 +109,4 @@ def read_identity(folder: Path) -> object:
     )
 
 
-HUB_STORES = (Store("hub", make_hub, read_hub), Store("identity", make_identity, read_identity))
+HUB_STORES = (FaultyStore("hub", make_hub, read_hub), FaultyStore("identity", make_identity, read_identity))

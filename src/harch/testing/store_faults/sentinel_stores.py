@@ -11,27 +11,25 @@ import msgspec
 import numpy as np
 
 from harch.sentinel.alerts.alert import Alert
-from harch.sentinel.alerts.records import Match, Silence, encode_record
+from harch.sentinel.alerts.shared_state import Match, Silence, encode_record
 from harch.sentinel.alerts.store import ALERT, AlertStore
 from harch.sentinel.archive.folder import ArchiveFolder
-from harch.sentinel.federated.memory_file import MemoryFile
-from harch.sentinel.model.labels import labels
+from harch.sentinel.federated.disclosure.ledger_file import MemoryFile
+from harch.sentinel.model.labels import Matcher, MatchKind, MetricMetadata, MetricType, labels
 from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.model.metadata import Metadata, MetricType
 from harch.sentinel.model.selection import SeriesBatch
 from harch.sentinel.model.spans import Span, SpanQuery
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.blocks.planning import BlockPolicy
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.tenants import StoreFolder
 from harch.testing.clock import SimClock
-from harch.testing.store_faults.faults import Store, as_killed
+from harch.testing.store_faults.faults import FaultyStore, as_killed
 
 NOW_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
 NOW_NS = NOW_MS * 1_000_000
 HOUR_MS = 3_600_000
 ALWAYS = (-(1 << 63), (1 << 63) - 1)
-SMALL = Limits(out_of_order_ms=None, samples_in_memory_max=1 << 16, series_max=1 << 10)
+SMALL = TenantLimits(out_of_order_ms=None, samples_in_memory_max=1 << 16, series_max=1 << 10)
 TENANT = "default"
 
 
@@ -49,7 +47,7 @@ def make_series(folder: Path) -> None:
                 ]
             )
             if step == 20:
-                store.describe({"m1": Metadata(MetricType.COUNTER, "s", "Help.")})
+                store.describe({"m1": MetricMetadata(MetricType.COUNTER, "s", "Help.")})
                 store.flush()
                 store.delete([_equal("__name__", "m3")], NOW_MS - 8 * HOUR_MS, NOW_MS - 7 * HOUR_MS)
         return stores.close
@@ -84,9 +82,9 @@ def make_archive(folder: Path) -> None:
         rng = random.Random(3)  # noqa: S311 - repeatable content
         logs, spans = archive.logs(TENANT), archive.spans(TENANT)
         for step in range(12):
-            texts = [f"request-{step:03d}{number:03d}-done in {rng.random():.6f} s" for number in range(60)]
+            bodies = [f"request-{step:03d}{number:03d}-done in {rng.random():.6f} s" for number in range(60)]
             times = [NOW_NS - 10**12 + step * 10**9 + number for number in range(60)]
-            logs.append([LogBatch(labels({"app": rng.choice("ab")}), times, texts)])
+            logs.append([LogBatch(labels({"app": rng.choice("ab")}), times, bodies)])
             spans.append([_span(step * 20 + number, rng) for number in range(20)])
             if step in (3, 7):
                 logs.table.flush()
@@ -120,7 +118,7 @@ def read_archive(folder: Path) -> object:
                 codes, times = chunk.stream_at.tolist(), chunk.times_ns.tolist()
                 lines += [
                     (chunk.streams[code], at, text)
-                    for code, at, text in zip(codes, times, chunk.texts or [], strict=True)
+                    for code, at, text in zip(codes, times, chunk.bodies or [], strict=True)
                 ]
         summaries = spans.search(SpanQuery(0, NOW_NS, limit=1000))
         traces = [repr(spans.trace(one.trace_id)) for one in summaries]
@@ -167,21 +165,21 @@ def read_alerts(folder: Path) -> object:
         store.close()
 
 
-def make_told(folder: Path) -> None:
+def make_disclosures(folder: Path) -> None:
     def fill(live: Path) -> Callable[[], None]:
         file = MemoryFile(live / "told.log")
         for number in range(40):
             ledger = f"tenant/m{number % 4}"
             series = [(bytes([one, number]) * 8, bytes([one, number]) * 8) for one in range(6)]
             bits = file.memory.bits(ledger, series) or []
-            file.memory.tell(ledger, {number: sum(1 << bit for bit in bits)}, least=5, now_s=0.0)
+            file.memory.admit(ledger, {number: sum(1 << bit for bit in bits)}, least=5, now_s=0.0)
             file.keep()
         return file.close
 
     as_killed(folder, fill)
 
 
-def read_told(folder: Path) -> object:
+def read_disclosures(folder: Path) -> object:
     file = MemoryFile(folder / "told.log")
     try:
         return file.memory.dump()
@@ -190,8 +188,8 @@ def read_told(folder: Path) -> object:
 
 
 SENTINEL_STORES = (
-    Store("series", make_series, read_series),
-    Store("lines and spans", make_archive, read_archive),
-    Store("alerts", make_alerts, read_alerts),
-    Store("what was told abroad", make_told, read_told),
+    FaultyStore("series", make_series, read_series),
+    FaultyStore("lines and spans", make_archive, read_archive),
+    FaultyStore("alerts", make_alerts, read_alerts),
+    FaultyStore("disclosures to other countries", make_disclosures, read_disclosures),
 )

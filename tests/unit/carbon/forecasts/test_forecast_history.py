@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from harch.carbon.forecasts.history import DAYS_MAX, Fuel, History, NothingKnown, filled_causally, panel
-from harch.carbon.forecasts.lags import ahead, calendar_inputs, lag, mean_before, row_weights
+from harch.carbon.forecasts.history import DAYS_MAX, Fuel, NothingKnown, SeriesHistory, filled_causally, panel
+from harch.carbon.forecasts.models import ahead, calendar_inputs, lag, mean_before, row_weights
 from unit.carbon.forecasts.zones import START, zone
 
 
@@ -24,29 +24,29 @@ from unit.carbon.forecasts.zones import START, zone
 )
 def test_a_history_starts_at_a_full_hour_in_utc(start: datetime) -> None:
     with pytest.raises(ValueError, match="a full hour in UTC"):
-        History(start, np.ones(24))
+        SeriesHistory(start, np.ones(24))
 
 
 def test_every_fuel_needs_every_hour() -> None:
     with pytest.raises(ValueError, match="one number per hour"):
-        History(START, np.ones(24), (Fuel("gas", np.ones(23), 490),))
+        SeriesHistory(START, np.ones(24), (Fuel("gas", np.ones(23), 490),))
 
 
 def test_nothing_usable_is_an_error_of_its_own() -> None:
     for values in (np.zeros(0), np.full(30, np.nan), np.full(30, -1.0), np.full(30, np.inf), np.full(30, 1e30)):
         with pytest.raises(NothingKnown):
-            panel(History(START, values))
+            panel(SeriesHistory(START, values))
 
 
 def test_days_end_with_the_history_and_the_rest_of_the_first_day_is_left_out() -> None:
-    known = panel(History(START, np.arange(53.0)))
+    known = panel(SeriesHistory(START, np.arange(53.0)))
     assert known.days == 2
     assert known.day[0, 0] == 5.0
     assert known.day[-1, -1] == 52.0
 
 
 def test_only_the_last_three_years_are_used() -> None:
-    assert panel(History(START, np.ones((DAYS_MAX + 40) * 24))).days == DAYS_MAX
+    assert panel(SeriesHistory(START, np.ones((DAYS_MAX + 40) * 24))).days == DAYS_MAX
 
 
 def test_a_gap_gets_yesterdays_shape_from_where_the_series_stood() -> None:
@@ -70,7 +70,7 @@ def test_gaps_are_filled_from_the_past_alone() -> None:
 def test_impossible_values_count_as_gaps_and_are_told() -> None:
     values = zone(10).values.copy()
     values[50], values[51], values[-1] = -5.0, np.inf, np.nan
-    known = panel(History(START, values))
+    known = panel(SeriesHistory(START, values))
     assert (~known.observed).sum() == 3
     assert known.day.min() > 0
     assert "3 of 240 hours" in known.notes[0]
@@ -97,7 +97,7 @@ def test_a_row_teaches_only_when_its_four_days_are_over_and_were_seen() -> None:
     assert np.flatnonzero(row_weights(known, 30)).tolist() == list(range(14, 27))
     values = zone(40).values.copy()
     values[20 * 24 : 22 * 24] = np.nan
-    holes = np.flatnonzero(row_weights(panel(History(START, values)), 30))
+    holes = np.flatnonzero(row_weights(panel(SeriesHistory(START, values)), 30))
     assert not {18, 19, 20} & set(holes)
     assert {14, 15, 16, 22} <= set(holes)
 

@@ -7,18 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harch.carbon.forecasts.backtest import back_test, back_test_days, weights_by_error
-from harch.carbon.forecasts.history import Panel, panel
-from harch.carbon.forecasts.models import Climatology, Model, Persistence
-from harch.carbon.forecasts.ridge import fit_ridge, fit_robust_ridge
-from harch.carbon.forecasts.training import ALWAYS, FROM_MIX, FROM_VALUES
+from harch.carbon.forecasts.history import HourPanel, panel
+from harch.carbon.forecasts.models import Climatology, ForecastModel, Persistence, fit_ridge, fit_robust_ridge
+from harch.carbon.forecasts.training import ALWAYS, FROM_MIX, FROM_VALUES, back_test, back_test_days, weights_by_error
 from unit.carbon.forecasts.zones import zone
 
 EVERY_MODEL = ALWAYS + FROM_VALUES + FROM_MIX
 each_model = pytest.mark.parametrize("model", EVERY_MODEL, ids=lambda model: model.name)
 
 
-def with_another_future(known: Panel, row: int) -> Panel:
+def with_another_future(known: HourPanel, row: int) -> HourPanel:
     """The same past; everything from this row on is different."""
     day, fuel_mw, observed = known.day.copy(), known.fuel_mw.copy(), known.observed.copy()
     day[row:] = 7.0 * day[row:] + 13.0
@@ -28,7 +26,7 @@ def with_another_future(known: Panel, row: int) -> Panel:
 
 
 @each_model
-def test_changing_the_future_does_not_change_a_forecast(model: Model) -> None:
+def test_changing_the_future_does_not_change_a_forecast(model: ForecastModel) -> None:
     known = panel(zone(120, mix=True))
     changed = with_another_future(known, 90)
     row = slice(90, 91)
@@ -51,7 +49,7 @@ def test_the_naive_models_are_always_among_the_candidates(days: int) -> None:
 
 
 @each_model
-def test_no_model_says_less_than_nothing(model: Model) -> None:
+def test_no_model_says_less_than_nothing(model: ForecastModel) -> None:
     known = panel(zone(80, mix=True))
     falling = replace(known, day=np.maximum(known.day - np.linspace(0, 420, 80)[:, None], 0.0))
     said = model.fit(falling, 80).predict(falling, slice(70, 81))

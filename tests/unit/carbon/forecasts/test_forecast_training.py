@@ -8,14 +8,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from harch.carbon.forecasts.forecast import QUANTILES, Forecast
-from harch.carbon.forecasts.history import HORIZON_H, HOUR, Fuel, History, NothingKnown
-from harch.carbon.forecasts.intervals import guessed_spread, spread_of_errors
+from harch.carbon.forecasts.forecast import QUANTILES, CarbonForecast, guessed_spread, spread_of_errors
+from harch.carbon.forecasts.history import HORIZON_H, HOUR, Fuel, NothingKnown, SeriesHistory
 from harch.carbon.forecasts.training import due, forecast, train, train_and_forecast
 from unit.carbon.forecasts.zones import START, zone
 
 
-def check_sane(said: Forecast) -> None:
+def check_sane(said: CarbonForecast) -> None:
     """What holds for every forecast, from whatever history."""
     low, lower, upper, high = (said.quantiles[level] for level in QUANTILES)
     for values in (said.mean, low, lower, upper, high):
@@ -29,7 +28,7 @@ def check_sane(said: Forecast) -> None:
         assert sum(weight[day] for weight in said.weights.values()) == pytest.approx(1.0)
 
 
-def width(said: Forecast) -> float:
+def width(said: CarbonForecast) -> float:
     return float(np.mean((said.quantiles[0.95] - said.quantiles[0.05]) / said.mean))
 
 
@@ -74,7 +73,7 @@ def test_naive_models_win_where_they_are_right() -> None:
     shape = 300 + 100 * np.sin(np.arange(24) / 24 * 2 * np.pi)
     rng = np.random.default_rng(4)
     steps = np.repeat(np.cumsum(rng.choice([-30.0, 30.0], 100)) + 2000, 24)  # every day is a new level: a random walk
-    said = train_and_forecast(History(START, np.tile(shape, 100) + steps))
+    said = train_and_forecast(SeriesHistory(START, np.tile(shape, 100) + steps))
     assert said.weights["persistence"][0] > 5 * said.weights.get("climatology", (0.0,))[0]
 
 
@@ -87,7 +86,7 @@ def test_a_short_history_still_gives_a_forecast_and_says_that_it_is_short(days: 
 
 def test_the_less_is_known_the_wider_the_intervals() -> None:
     history = zone(400, seed=6)
-    known = {days: History(history.end - days * 24 * HOUR, history.values[-24 * days :]) for days in (1, 3, 400)}
+    known = {days: SeriesHistory(history.end - days * 24 * HOUR, history.values[-24 * days :]) for days in (1, 3, 400)}
     one, three, many = (width(train_and_forecast(past)) for past in known.values())
     assert one > three > many
 
@@ -109,12 +108,12 @@ def test_less_than_a_day_gives_one_level() -> None:
 
 def test_nothing_known_gives_nothing() -> None:
     with pytest.raises(NothingKnown):
-        train_and_forecast(History(START, np.full(500, np.nan)))
+        train_and_forecast(SeriesHistory(START, np.full(500, np.nan)))
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-6, 24.0, 1e6])
 def test_a_constant_stays_constant(level: float) -> None:
-    said = train_and_forecast(History(START, np.full(100 * 24, level)))
+    said = train_and_forecast(SeriesHistory(START, np.full(100 * 24, level)))
     check_sane(said)
     assert said.mean == pytest.approx(np.full(96, level), rel=1e-6)
 
@@ -126,7 +125,7 @@ def test_gaps_everywhere_are_survived_and_told() -> None:
     values[2000:2600] = np.nan
     values[-5:] = -1.0
     mix = tuple(replace(fuel, mw=np.where(rng.random(150 * 24) < 0.2, np.nan, fuel.mw)) for fuel in history.mix)
-    said = train_and_forecast(History(START, values, mix))
+    said = train_and_forecast(SeriesHistory(START, values, mix))
     check_sane(said)
     assert "of the last 24 hours" in said.notes[1]
     assert np.abs(said.mean / history.values.mean() - 1).max() < 1.0
@@ -136,7 +135,7 @@ def test_gaps_everywhere_are_survived_and_told() -> None:
 def test_a_feed_that_speaks_rarely_is_survived(every_h: int) -> None:
     values = zone(80).values
     values = np.where(np.arange(len(values)) % every_h == 0, values, np.nan)
-    said = train_and_forecast(History(START, values))
+    said = train_and_forecast(SeriesHistory(START, values))
     check_sane(said)
     assert 100 < said.mean.mean() < 600
 
@@ -147,15 +146,15 @@ def test_a_feed_that_fell_silent_makes_the_intervals_wider(silent_h: int) -> Non
     trained = train(history)
     values = history.values.copy()
     values[-silent_h:] = np.nan
-    said, fresh = forecast(trained, History(START, values)), forecast(trained, history)
+    said, fresh = forecast(trained, SeriesHistory(START, values)), forecast(trained, history)
     check_sane(said)
     assert width(said) > width(fresh)
-    assert any("of the last 24 hours are not known" in note for note in said.notes)
+    assert any("of the last 24 hours are missing" in note for note in said.notes)
 
 
 def test_hours_without_any_emissions_are_no_trouble() -> None:
     values = np.where(np.arange(120 * 24) % 24 < 8, 0.0, zone(120).values)
-    said = train_and_forecast(History(START, values))
+    said = train_and_forecast(SeriesHistory(START, values))
     check_sane(said)
     assert said.mean[:6].max() < 0.1 * said.mean.max()
 
@@ -202,7 +201,7 @@ def test_a_training_holds_for_one_hour_of_the_day() -> None:
 def test_a_history_that_lost_its_past_falls_back_to_the_naive_models() -> None:
     trained = train(zone(100))
     whole = zone(100)
-    said = forecast(trained, History(whole.end - 5 * 24 * HOUR, whole.values[-5 * 24 :]))
+    said = forecast(trained, SeriesHistory(whole.end - 5 * 24 * HOUR, whole.values[-5 * 24 :]))
     check_sane(said)
     assert set(said.weights) <= {"persistence", "climatology"}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harch.carbon.forecasts.nowcast import onsite_nowcast
-from harch.carbon.forecasts.weather_power import PvPlant, WindPlant, pv_power_kw, wind_power_kw
+from harch.carbon.forecasts.site_generation import PvPlant, WindPlant, onsite_nowcast, pv_power_kw, wind_power_kw
 
 DAY = np.maximum(np.sin((np.arange(24) - 6) / 24 * 2 * np.pi), 0.0) * 100
 
@@ -86,5 +85,5 @@ def test_unknown_weather_gives_unknown_power() -> None:
 
 
 def test_a_curve_that_does_not_rise_is_refused() -> None:
-    with pytest.raises(ValueError, match="must rise"):
+    with pytest.raises(ValueError, match="must increase"):
         WindPlant(1.0, cut_in_m_s=13.0)

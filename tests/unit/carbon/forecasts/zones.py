@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from harch.carbon.forecasts.history import Floats, Fuel, History
+from harch.carbon.forecasts.history import Floats, Fuel, SeriesHistory
 
 START = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday
 
@@ -23,7 +23,7 @@ def weather(hours: int, seed: int, *, memory_h: float = 30.0) -> Floats:
     return values
 
 
-def zone(days: float, seed: int = 1, *, mix: bool = False) -> History:
+def zone(days: float, seed: int = 1, *, mix: bool = False) -> SeriesHistory:
     """A grid of gas and wind with some sun: about 200 to 450 g/kWh."""
     hours = np.arange(int(days * 24))
     load = 10_000 + 2_000 * np.sin((hours - 9) % 24 / 24 * 2 * np.pi) - 1_500 * ((hours // 24) % 7 >= 5)
@@ -32,4 +32,4 @@ def zone(days: float, seed: int = 1, *, mix: bool = False) -> History:
     gas = load - sun - wind
     fuels = (Fuel("nat_gas", gas, 490.0), Fuel("wind", wind, 11.0), Fuel("solar", sun, 45.0))
     grams = sum((fuel.mw * fuel.g_per_kwh for fuel in fuels), np.zeros(len(hours)))
-    return History(START, grams / load, fuels if mix else ())
+    return SeriesHistory(START, grams / load, fuels if mix else ())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from harch.carbon.ledger.accounting import Allocation, HubEnergy, account
-from harch.carbon.ledger.chain import Booked, LedgerHead, LinkedRow, book
+from harch.carbon.ledger.accounting import Allocation, HomeConditions, HubEnergyUse, account
+from harch.carbon.ledger.chain import BookedCharges, LedgerHead, LinkedRow, book
 from harch.carbon.ledger.charge import Charge, Factor, Factors, Interval
-from harch.carbon.ledger.naive import HomeConditions
-from harch.carbon.values import Basis, Evidence, Method, Scope
+from harch.carbon.values import Basis, EmissionScope, Evidence, Method
+from harch.hub.store import ledger_rows
+from harch.hub.store.database import Database
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -19,7 +20,9 @@ def hour(number: int = 0) -> Interval:
     return Interval(START + number * HOUR, START + (number + 1) * HOUR)
 
 
-def factor(g_per_kwh: float, method: Method, *, scope: Scope = Scope.LIFECYCLE, basis: Basis = Basis.AVERAGE) -> Factor:
+def factor(
+    g_per_kwh: float, method: Method, *, scope: EmissionScope = EmissionScope.LIFECYCLE, basis: Basis = Basis.AVERAGE
+) -> Factor:
     return Factor(
         g_per_kwh=g_per_kwh,
         basis=basis,
@@ -37,7 +40,7 @@ def factors(
     residual: float = 650,
     contract: float = 11,
     onsite: float = 20,
-    scope: Scope = Scope.LIFECYCLE,
+    scope: EmissionScope = EmissionScope.LIFECYCLE,
 ) -> Factors:
     return Factors(
         grid=factor(grid, Method.LOCATION, scope=scope),
@@ -55,8 +58,8 @@ def energy(
     ppa: float = 0,
     pue: float = 1.25,
     loss: float = 0,
-) -> HubEnergy:
-    return HubEnergy(
+) -> HubEnergyUse:
+    return HubEnergyUse(
         kwh=kwh,
         onsite_kwh=onsite,
         onsite_available_kwh=onsite if made is None else made,
@@ -98,7 +101,7 @@ def job(
 
 
 def charges_of(
-    jobs: Sequence[Allocation], *, number: int = 0, hub: str = "dakhla", of: HubEnergy | None = None
+    jobs: Sequence[Allocation], *, number: int = 0, hub: str = "dakhla", of: HubEnergyUse | None = None
 ) -> tuple[Charge, ...]:
     return account(hour(number), hub, of or energy(), jobs, factors())
 
@@ -108,7 +111,13 @@ def booked_hours(hours: int, jobs: Sequence[Allocation] = (job(),)) -> tuple[lis
     rows: list[LinkedRow] = []
     head = LedgerHead()
     for number in range(hours):
-        booked: Booked = book(head, charges_of(jobs, number=number), booked_at=hour(number).end)
+        booked: BookedCharges = book(head, charges_of(jobs, number=number), booked_at=hour(number).end)
         rows += booked.rows
         head = booked.head
     return rows, head
+
+
+def ledger_lines(database: Database) -> list[bytes]:
+    """The whole ledger, as an export has it."""
+    last = ledger_rows.head(database).seq
+    return [line for _, line in ledger_rows.lines(database, after=0, upto=last, limit=last)]

@@ -10,7 +10,7 @@ import pytest
 from harch.base.errors import InvariantBroken
 from harch.carbon.ledger.accounting import account
 from harch.carbon.ledger.charge import Activity, Interval, intervals
-from harch.carbon.ledger.power_model import HOST_IDLE_SHARE, IDLE_SHARE, Held
+from harch.carbon.ledger.meter import HOST_IDLE_SHARE, IDLE_SHARE, HeldDevices
 from unit.carbon.ledger.charges import HOUR, START, charges_of, energy, factors, hour, job
 
 
@@ -91,13 +91,13 @@ def test_intervals_are_cut_at_full_hours() -> None:
 
 
 def test_an_interval_never_crosses_a_full_hour_and_so_no_month() -> None:
-    with pytest.raises(ValueError, match="inside one hour"):
+    with pytest.raises(ValueError, match="within one hour"):
         Interval(START - timedelta(minutes=1), START + timedelta(minutes=1))
     with pytest.raises(ValueError, match="whole second"):
         Interval(START, START + timedelta(microseconds=5))
 
 
 def test_idle_gpus_take_less_than_running_ones() -> None:
-    held = Held(gpu_power_w=2800, host_power_w=1200)
+    held = HeldDevices(gpu_power_w=2800, host_power_w=1200)
     assert held.running_it_kwh(HOUR) == pytest.approx(4.0)
     assert held.idle_it_kwh(HOUR) == pytest.approx(2.8 * IDLE_SHARE + 1.2 * HOST_IDLE_SHARE)

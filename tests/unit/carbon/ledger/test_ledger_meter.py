@@ -111,7 +111,7 @@ def test_the_grid_stands_in_where_no_contract_is_known_and_says_so() -> None:
 
 
 def test_nothing_is_charged_on_an_intensity_that_nobody_knows() -> None:
-    with pytest.raises(HarchError, match="nothing is charged yet"):
+    with pytest.raises(HarchError, match="nothing charged"):
         observed_factors(hour(), [sample(HALF, {Signal.GRID_MARGINAL_DIRECT: 600})])
     with pytest.raises(HarchError, match="no signals"):
         observed_factors(hour(), [])

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from harch.carbon.ledger.accounting import account
+from harch.carbon.ledger.accounting import AS_IT_RAN, HELD, MODELLED, HomeConditions, account, conditions_of
 from harch.carbon.ledger.charge import Factors
-from harch.carbon.ledger.naive import AS_IT_RAN, HELD, MODELLED, HomeConditions, conditions_of
-from harch.carbon.ledger.totals import totals
-from harch.carbon.values import Evidence, Method, Scope
+from harch.carbon.ledger.report import totals
+from harch.carbon.values import EmissionScope, Evidence, Method
 from unit.carbon.ledger.charges import HOUR, START, booked_hours, charges_of, energy, factors, hour, job
 
 NIGHT = HomeConditions(
@@ -76,13 +75,13 @@ def test_without_knowledge_of_the_home_hub_there_is_no_counterfactual_and_a_reas
 
 
 def test_conditions_of_another_kind_give_no_counterfactual() -> None:
-    direct: Factors = factors(scope=Scope.DIRECT)
+    direct: Factors = factors(scope=EmissionScope.DIRECT)
     conditions = HomeConditions(
         own_load_kwh=1, onsite_available_kwh=0, ppa_share=0, pue=1, transmission_loss=0, factors=direct
     )
     train, _ = charges_of([job(home="dakar", conditions=conditions)])
     assert train.naive is None
-    assert "other kinds" in train.naive_missing
+    assert "differ in kind" in train.naive_missing
 
 
 def test_power_held_while_suspended_counts_against_the_saving() -> None:

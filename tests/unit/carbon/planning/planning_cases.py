@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harch.carbon.planning.outlook import Aims, HubHours, Outlook, Pool
+from harch.carbon.planning.outlook import Aims, HubHours, Pool, PowerOutlook
 from harch.carbon.planning.work import FlexibleWork
 
 HOURS = 8
@@ -24,9 +24,9 @@ def hub(name: str, grid: float, onsite_kw: Sequence[float] = (), **more: object)
     )
 
 
-def outlook(*hubs: HubHours, gpus: int = 16, aims: Aims | None = None, kept: int = 0) -> Outlook:
+def outlook(*hubs: HubHours, gpus: int = 16, aims: Aims | None = None, kept: int = 0) -> PowerOutlook:
     """One pool of GPUs of one kW at each hub."""
-    return Outlook(tuple(hubs), tuple(Pool(one.hub, "gpu", gpus, 1.0, kept) for one in hubs), aims or Aims())
+    return PowerOutlook(tuple(hubs), tuple(Pool(one.hub, "gpu", gpus, 1.0, kept) for one in hubs), aims or Aims())
 
 
 def job(name: str, hubs: Sequence[str], gpus: int = 4, hours: float = 2.0, **more: object) -> FlexibleWork:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from planning_cases import HOURS, hub, job, outlook
 
-from harch.carbon.planning.outlook import Outlook
+from harch.carbon.planning.outlook import PowerOutlook
 from harch.carbon.planning.plan import booked
-from harch.carbon.planning.program import LATE_G_PER_GPU_HOUR, ClassPlan, plan_classes, steps_of
-from harch.carbon.planning.work import ClassKey, Demand, Expected, FlexibleWork, classes_of
+from harch.carbon.planning.program import LATE_G_PER_GPU_HOUR, ClassPlan, plan_classes, spans_of
+from harch.carbon.planning.work import ClassKey, ExpectedWork, FlexibleWork, WorkDemand, classes_of
 
 
-def solved(view: Outlook, *works: FlexibleWork, running: tuple[FlexibleWork, ...] = ()) -> ClassPlan:
+def solved(view: PowerOutlook, *works: FlexibleWork, running: tuple[FlexibleWork, ...] = ()) -> ClassPlan:
     busy_kw, free = booked(view, running)
-    return plan_classes(view, classes_of(Demand(works), view.hours), busy_kw=busy_kw, gpus_free=free)
+    return plan_classes(view, classes_of(WorkDemand(works), view.steps), busy_kw=busy_kw, gpus_free=free)
 
 
 def test_deferrable_work_waits_for_the_hours_with_own_power() -> None:
@@ -66,18 +66,18 @@ def test_work_that_does_not_fit_when_due_is_late_at_a_reported_penalty() -> None
 
 
 def test_due_work_rises_only_after_the_slack_has_ended() -> None:
-    (one,) = classes_of(Demand((job("one", ["a"], gpus=4, hours=2, wait_h_max=3),)), HOURS)
+    (one,) = classes_of(WorkDemand((job("one", ["a"], gpus=4, hours=2, wait_h_max=3),)), HOURS)
     assert one.due.tolist() == [0, 0, 0, 4, 8, 8, 8, 8]
     assert one.available.tolist() == [4, 8, 8, 8, 8, 8, 8, 8]
 
 
 def test_expected_urgent_work_is_due_as_it_comes() -> None:
     key = ClassKey(frozenset("a"), "gpu", False)
-    (one,) = classes_of(Demand((), {key: Expected(6.0, 2.0)}), HOURS)
+    (one,) = classes_of(WorkDemand((), {key: ExpectedWork(6.0, 2.0)}), HOURS)
     assert np.allclose(one.due, one.available)
     assert (np.diff(one.due) > 0).all()
 
 
 @pytest.mark.parametrize("hours", [1, 12, 13, 36, 48, 96, 100])
 def test_steps_cover_all_hours(hours: int) -> None:
-    assert steps_of(hours).sum() == hours
+    assert spans_of(hours).sum() == hours

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning_cases import job
 
-from harch.carbon.planning.crowding import GPUS_LOST, SHARE_LOST, crowd_of
 from harch.carbon.planning.outlook import Pool
-from harch.carbon.planning.work import ClassKey, Demand, Expected, FlexibleWork
+from harch.carbon.planning.slack import GPUS_LOST, SHARE_LOST, crowd_of
+from harch.carbon.planning.work import ClassKey, ExpectedWork, FlexibleWork, WorkDemand
 
 POOLS = (Pool("a", "gpu", 100, 1.0), Pool("b", "gpu", 1000, 1.0))
 ONLY_A, BOTH = (frozenset("a"), "gpu"), (frozenset("ab"), "gpu")
 USABLE_A = 100 * (1 - SHARE_LOST) - GPUS_LOST
 
 
-def coming(hubs: str, rate: float, *, deferrable: bool) -> dict[ClassKey, Expected]:
-    return {ClassKey(frozenset(hubs), "gpu", deferrable): Expected(rate, 2.0, 24.0 if deferrable else 0.0)}
+def coming(hubs: str, rate: float, *, deferrable: bool) -> dict[ClassKey, ExpectedWork]:
+    return {ClassKey(frozenset(hubs), "gpu", deferrable): ExpectedWork(rate, 2.0, 24.0 if deferrable else 0.0)}
 
 
 def many(count: int, hubs: str = "a") -> tuple[FlexibleWork, ...]:
@@ -25,7 +25,7 @@ def many(count: int, hubs: str = "a") -> tuple[FlexibleWork, ...]:
 
 
 def test_in_an_idle_fleet_everything_may_wait() -> None:
-    crowd = crowd_of(POOLS, Demand(many(1)), ())
+    crowd = crowd_of(POOLS, WorkDemand(many(1)), ())
     assert not crowd.due
     assert not crowd.tight
     assert not crowd.full
@@ -34,37 +34,37 @@ def test_in_an_idle_fleet_everything_may_wait() -> None:
 def test_only_the_excess_starts_now_and_least_slack_first() -> None:
     """A hundred jobs of the same slack, 4,000 GPU-hours; 11 h of the hub hold fewer."""
     works = tuple(job(f"job-{n:03d}", ["a"], gpus=8, hours=5.0, wait_h_max=6.0) for n in range(100))
-    due = crowd_of(POOLS, Demand(works), ()).due
+    due = crowd_of(POOLS, WorkDemand(works), ()).due
     excess = 100 * 40 - 11 * USABLE_A
     assert excess <= 40 * len(due) < excess + 40
     sooner = job("soon", ["a"], gpus=8, hours=5.0, wait_h_max=1.0)
-    assert "soon" in crowd_of(POOLS, Demand((*works, sooner)), ()).due
+    assert "soon" in crowd_of(POOLS, WorkDemand((*works, sooner)), ()).due
 
 
 def test_running_work_leaves_less_room_for_what_waits() -> None:
     busy = job("busy", ["a"], gpus=80, hours=40.0, running_at="a")
-    assert not crowd_of(POOLS, Demand(many(10)), ()).due
-    assert crowd_of(POOLS, Demand(many(10)), (busy,)).due
+    assert not crowd_of(POOLS, WorkDemand(many(10)), ()).due
+    assert crowd_of(POOLS, WorkDemand(many(10)), (busy,)).due
 
 
 def test_work_to_come_that_cannot_wait_leaves_less_room_too() -> None:
-    assert crowd_of(POOLS, Demand(many(10), coming("a", 85.0, deferrable=False)), ()).due
+    assert crowd_of(POOLS, WorkDemand(many(10), coming("a", 85.0, deferrable=False)), ()).due
 
 
 def test_where_all_gpus_are_needed_for_what_comes_nothing_waits() -> None:
-    crowd = crowd_of(POOLS, Demand(many(1), coming("a", 90.0, deferrable=True)), ())
+    crowd = crowd_of(POOLS, WorkDemand(many(1), coming("a", 90.0, deferrable=True)), ())
     assert crowd.tight == {ONLY_A}
     assert crowd.full == {ONLY_A}
 
 
 def test_work_with_a_choice_is_bound_by_all_its_hubs_together() -> None:
-    demand = Demand((*many(1), *many(1, "ab")), coming("ab", 1100.0, deferrable=True))
+    demand = WorkDemand((*many(1), *many(1, "ab")), coming("ab", 1100.0, deferrable=True))
     assert crowd_of(POOLS, demand, ()).tight == {ONLY_A, BOTH}
 
 
 def test_before_work_is_due_what_runs_is_no_longer_put_off() -> None:
     works = tuple(job(f"job-{n:03d}", ["a"], gpus=8, hours=5.0, wait_h_max=6.0) for n in range(22))
-    crowd = crowd_of(POOLS, Demand(works), ())
+    crowd = crowd_of(POOLS, WorkDemand(works), ())
     assert not crowd.due
     assert crowd.full == {ONLY_A}
 
@@ -78,7 +78,7 @@ def test_what_may_go_on_waiting_fits_in_later(jobs: list[tuple[int, float, float
         job(f"job-{n:03d}", ["a"], gpus=gpus, hours=hours, wait_h_max=wait_h)
         for n, (gpus, hours, wait_h) in enumerate(jobs)
     )
-    due = crowd_of(POOLS, Demand(works, coming("a", rate, deferrable=False)), ()).due
+    due = crowd_of(POOLS, WorkDemand(works, coming("a", rate, deferrable=False)), ()).due
     left = sorted((work for work in works if work.id not in due), key=lambda work: work.wait_h_max)
     if len(due) < len(works):
         asked = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.carbon.planning.yielding import GPUS_STOPPED_PER_GPU_MAX, Holder, who_yields
+from harch.carbon.planning.slack import GPUS_STOPPED_PER_GPU_MAX, Holder, who_yields
 
 
 def test_nobody_stops_where_there_is_room() -> None:

@@ -11,16 +11,14 @@ import pytest
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.carbon.signals.board import SignalBoard, SourcePlan
 from harch.carbon.signals.choice import Quality, SignalState
-from harch.carbon.signals.feed import Pace
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.restraint import RequestLimit
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.circuit_breaker import RequestLimit
+from harch.carbon.signals.registry import Pace, SignalRegistry, SourcePlan
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.sources.electricity_maps import ElectricityMaps
 from harch.carbon.signals.sources.manual import Manual, manual_value
 from harch.carbon.signals.sources.modelled import modelled
-from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.signals.web import ApiKey, WebLimits, WebReader
 from harch.carbon.values import Quantity, Reading, Signal
 from harch.testing.clock import START, SimClock
 from unit.carbon.signals.carbon_apis import ElectricityMapsDouble, Fault, body, status, timeout
@@ -42,10 +40,10 @@ class World:
             limits=WebLimits(tries_max=1),  # further tries are tested with the web reader; here they would sleep
             requests=RequestLimit(600, HOUR_S),
         )
-        maps = ElectricityMaps(web=web, key=Key(self.double.TOKEN), url="http://maps.test/v3", name="maps")
+        maps = ElectricityMaps(web=web, key=ApiKey(self.double.TOKEN), url="http://maps.test/v3", name="maps")
         plans = [SourcePlan(source=maps, pace=Pace(every_s=300.0)), SourcePlan(source=modelled(), is_model=True)]
         orders = {hub: {GRID: ("maps", "modelled")} for hub in hubs}
-        self.board = SignalBoard([site(hub) for hub in hubs], plans, orders, self.clock)
+        self.board = SignalRegistry([site(hub) for hub in hubs], plans, orders, self.clock)
 
     async def go_on(self, seconds: float, *, step_s: float = 300.0) -> None:
         """Lets time pass in steps of the pace: a day costs milliseconds. `run` has tests of its own."""
@@ -153,7 +151,7 @@ class _Plugin:
         self.delay_s = 0.0
         self.answer: list[Reading[Quantity]] = []
 
-    async def fetch(self, _site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, _site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         self.calls += 1
         if self.delay_s:
             await clock.sleep(self.delay_s)
@@ -162,9 +160,9 @@ class _Plugin:
         return self.answer
 
 
-def with_plugin(plugin: _Plugin, clock: SimClock) -> SignalBoard:
+def with_plugin(plugin: _Plugin, clock: SimClock) -> SignalRegistry:
     plans = [SourcePlan(source=plugin), SourcePlan(source=modelled(), is_model=True)]
-    return SignalBoard([site()], plans, {"dakhla": {GRID: ("plugin", "modelled")}}, clock)
+    return SignalRegistry([site()], plans, {"dakhla": {GRID: ("plugin", "modelled")}}, clock)
 
 
 async def test_a_fault_in_a_plug_in_is_logged_and_silences_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -176,7 +174,7 @@ async def test_a_fault_in_a_plug_in_is_logged_and_silences_nobody_else(caplog: p
     state = board.now("dakhla").states[GRID]
     assert state.reading is not None
     assert (state.reading.source, state.quality) == ("modelled", Quality.FALLBACK)
-    assert "fault in the plug-in (ZeroDivisionError)" in state.not_used[0].detail
+    assert "plug-in error (ZeroDivisionError)" in state.not_used[0].detail
     assert "a bug" in caplog.text
 
 
@@ -214,7 +212,7 @@ async def test_signals_that_a_source_did_not_promise_are_not_taken_from_it() -> 
     plugin, clock = _Plugin(), SimClock()
     plugin.answer = [reading(1.0, signal=Signal.PRICE, source="plugin"), reading(600.0, source="plugin")]
     plans = [SourcePlan(source=plugin), SourcePlan(source=Manual())]
-    board = SignalBoard([site()], plans, {"dakhla": {Signal.PRICE: ("plugin", "manual")}}, clock)
+    board = SignalRegistry([site()], plans, {"dakhla": {Signal.PRICE: ("plugin", "manual")}}, clock)
     await board.refresh("dakhla")
     assert board.now("dakhla").states[Signal.PRICE].reading is None
 
@@ -222,7 +220,7 @@ async def test_signals_that_a_source_did_not_promise_are_not_taken_from_it() -> 
 async def test_an_operator_can_overrule_a_source_and_take_it_back() -> None:
     clock, operator = SimClock(), Manual()
     plans = [SourcePlan(source=operator), SourcePlan(source=modelled(), is_model=True)]
-    board = SignalBoard([site()], plans, {"dakhla": {GRID: ("manual", "modelled")}}, clock)
+    board = SignalRegistry([site()], plans, {"dakhla": {GRID: ("manual", "modelled")}}, clock)
     operator.set(
         manual_value("dakhla", GRID, 412.0, "g/kWh", set_at=START, valid_until=START + timedelta(hours=5), note="audit")
     )
@@ -248,7 +246,7 @@ async def test_a_snapshot_is_a_value_with_everything_that_json_needs() -> None:
     assert grid["reading"]["kind"] == ["average, lifecycle, location"]
     assert grid["reading"]["evidence"] == "estimated"
     assert grid["not_used"] == [
-        {"source": "modelled", "rule": "order", "detail": "comes after maps", "nearest_fix": ""}
+        {"source": "modelled", "rule": "order", "detail": "ranked after maps", "nearest_fix": ""}
     ]
     assert before.reading(Signal.PRICE) is None
 
@@ -256,7 +254,7 @@ async def test_a_snapshot_is_a_value_with_everything_that_json_needs() -> None:
 async def test_the_outlook_is_the_best_sources_and_begins_now() -> None:
     clock = SimClock()
     order = {"dakhla": {Signal.IRRADIANCE: ("modelled",)}}
-    board = SignalBoard([site()], [SourcePlan(source=modelled(), is_model=True)], order, clock)
+    board = SignalRegistry([site()], [SourcePlan(source=modelled(), is_model=True)], order, clock)
     await board.refresh("dakhla")
     clock.jump(10 * HOUR_S)
     ahead = board.outlook("dakhla", Signal.IRRADIANCE)
@@ -274,11 +272,11 @@ def test_a_hub_that_is_not_on_the_board_is_an_error_for_people() -> None:
 
 async def test_nothing_outside_is_asked_by_the_default_board() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
-        raise AssertionError(f"asked {request.url}")
+        raise AssertionError(f"queried {request.url}")
 
     clock = SimClock()
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)):
-        board = SignalBoard(
+        board = SignalRegistry(
             [site()], [SourcePlan(source=modelled(), is_model=True)], {"dakhla": {GRID: ("modelled",)}}, clock
         )
         await board.refresh("dakhla")

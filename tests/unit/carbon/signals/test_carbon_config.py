@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from harch.base.errors import HarchError
-from harch.carbon.signals.assembly import Surroundings, build_board
-from harch.carbon.signals.board import SignalBoard
+from harch.carbon.signals.assembly import SourceContext, build_registry
 from harch.carbon.signals.choice import Quality
 from harch.carbon.signals.config import EMPTY, load_config, parse_config
+from harch.carbon.signals.registry import SignalRegistry
 from harch.carbon.values import Signal
 from harch.fleet.file import shipped_fleet
 from harch.testing.clock import SimClock
@@ -21,19 +21,19 @@ FLEET = shipped_fleet("five-hubs")
 ENVIRONMENT = {"ELECTRICITYMAPS_TOKEN": "one", "WATTTIME_USER": "two", "WATTTIME_PASSWORD": "three"}
 
 
-def board(text: str, *, environment: dict[str, str] | None = None, folder: Path = Path()) -> SignalBoard:
+def board(text: str, *, environment: dict[str, str] | None = None, folder: Path = Path()) -> SignalRegistry:
     client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _request: httpx.Response(500)))
-    world = Surroundings(
+    world = SourceContext(
         client=client,
         clock=SimClock(),
         jitter=lambda: 0.0,
         environment=ENVIRONMENT if environment is None else environment,
         folder=folder,
     )
-    return build_board(parse_config(text), FLEET, world)
+    return build_registry(parse_config(text), FLEET, world)
 
 
-def order(of: SignalBoard, hub: str, signal: Signal) -> list[str]:
+def order(of: SignalRegistry, hub: str, signal: Signal) -> list[str]:
     """The sources in order, as the snapshot before the first answer names them."""
     return [no.subject for no in of.now(hub).states[signal].not_used]
 
@@ -108,21 +108,21 @@ async def test_plants_of_a_hub_are_modelled_until_a_meter_is_there() -> None:
         ("[sources.a]\ntype = 'oracle'", "sources.a: Invalid value 'oracle'"),
         ("[sources.a]\ntype = 'csv'\npath = 'x'", "sources.a: Object missing required field"),
         ("[sources.a]\ntype = 'manual'\nevery = 5", "sources.a: Object contains unknown field `every`"),
-        ("[sources.modelled]\ntype = 'manual'", "sources.modelled: is the name of the shipped model"),
-        ("[order]\nprice = ['nobody']", "order.price: no source is called `nobody`"),
+        ("[sources.modelled]\ntype = 'manual'", "sources.modelled: is reserved for the built-in model"),
+        ("[order]\nprice = ['nobody']", "order.price: no source named `nobody`"),
         ("[order]\ncolour = []", "order: Invalid"),
         ("[order]\nprice = ['modelled']", "`modelled` does not provide `price`"),
-        ("[limits.colour]\nhigh = 3", "limits.colour: is no signal"),
-        ("[hubs.atlantis.onsite]\nwind_kw = 3", "hubs.atlantis: the fleet has no such hub"),
+        ("[limits.colour]\nhigh = 3", "limits.colour: not a signal"),
+        ("[hubs.atlantis.onsite]\nwind_kw = 3", "hubs.atlantis: no such hub in the fleet"),
         ("[hubs.dakhla.onsite]\nclearness = 3", "hubs.dakhla: Expected `float` <= 1"),
         ("[sources.a]\ntype = 'electricity-maps'\nkey_env = 'NONE'", "environment variable NONE holds no key"),
         ("[sources.a]\ntype = 'electricity-maps'\nkey_file = 'none'", "cannot be read"),
-        ("[sources.a]\ntype = 'electricity-maps'", "a: no key is named"),
-        (SOURCES.replace("lbs/MWh", "kW"), "sources.replay: `kW` is no unit of"),
+        ("[sources.a]\ntype = 'electricity-maps'", "a: no key given"),
+        (SOURCES.replace("lbs/MWh", "kW"), "sources.replay: `kW` is not a unit of"),
         (
             "[sources.a]\ntype = 'prometheus'\nurl = 'http://me:secret@host'\n"
             "queries = { pv-power = { query = 'x', unit = 'W' } }",
-            "without user and password",
+            "not contain user and password",
         ),
         ("[sources", "not valid TOML"),
     ],

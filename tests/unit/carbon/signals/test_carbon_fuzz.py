@@ -14,16 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harch.carbon.signals.feed import Feed, Pace
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.limits import DEFAULT_LIMITS
-from harch.carbon.signals.restraint import RequestLimit
-from harch.carbon.signals.source import Source
+from harch.carbon.signals.circuit_breaker import RequestLimit
+from harch.carbon.signals.quality import DEFAULT_LIMITS
+from harch.carbon.signals.registry import Feed, Pace
+from harch.carbon.signals.source import SignalSource
 from harch.carbon.signals.sources.electricity_maps import PROVIDES, ElectricityMaps
 from harch.carbon.signals.sources.open_meteo import OpenMeteo
-from harch.carbon.signals.sources.prometheus import Prometheus, Query
+from harch.carbon.signals.sources.prometheus import Prometheus, PrometheusQuery
 from harch.carbon.signals.sources.watttime import WattTime
-from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.signals.web import ApiKey, WebLimits, WebReader
 from harch.carbon.values import Signal
 from harch.testing.clock import SimClock
 from unit.carbon.signals.carbon_apis import recorded
@@ -47,7 +46,7 @@ oddities: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-def _sources(answers: dict[str, bytes]) -> list[Source]:
+def _sources(answers: dict[str, bytes]) -> list[SignalSource]:
     client = httpx.AsyncClient(
         transport=httpx.MockTransport(lambda request: httpx.Response(200, content=answers[request.url.path]))
     )
@@ -58,12 +57,12 @@ def _sources(answers: dict[str, bytes]) -> list[Source]:
         limits=WebLimits(tries_max=1),
         requests=RequestLimit(1000, 60.0),
     )
-    url, key = "http://api.test", Key("key")
+    url, key = "http://api.test", ApiKey("key")
     return [
         ElectricityMaps(web=web, key=key, url=f"{url}/v3", provides=PROVIDES, with_forecast=True),
         WattTime(web=web, user=key, password=key, url=url, regions={"MA": "CAISO_NORTH"}),
         OpenMeteo(web=web, url=f"{url}/v1"),
-        Prometheus(web=web, name="meters", url=url, queries={Signal.PV_POWER: Query("pv", "W")}),
+        Prometheus(web=web, name="meters", url=url, queries={Signal.PV_POWER: PrometheusQuery("pv", "W")}),
     ]
 
 
@@ -101,7 +100,7 @@ async def _check(answers: dict[str, bytes]) -> None:
     for source in _sources(answers):
         feed = Feed(source=source, site=site(), pace=Pace(), limits=DEFAULT_LIMITS)
         await feed.refresh(clock)
-        assert "fault in the plug-in" not in feed.failure, feed.failure
+        assert "plug-in error" not in feed.failure, feed.failure
         for signal in source.provides:
             reading = feed.candidate(signal, 0.0).reading
             for entry in (*([reading] if reading else []), *feed.outlook(signal)):

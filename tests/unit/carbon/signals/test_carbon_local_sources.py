@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.carbon.signals.facts import shipped_facts
 from harch.carbon.signals.sites import OnSite, site_of
 from harch.carbon.signals.source import SourceFailed
-from harch.carbon.signals.sources.csv_file import Column, CsvFile
+from harch.carbon.signals.sources.csv_file import CsvColumn, CsvFile
 from harch.carbon.signals.sources.manual import Manual, manual_value
-from harch.carbon.signals.sources.modelled import PROVIDES, modelled
+from harch.carbon.signals.sources.modelled import PROVIDES, modelled, shipped_facts
 from harch.carbon.values import Evidence, KindsMixed, Signal
 from harch.fleet.file import shipped_fleet
 from harch.testing.clock import START, SimClock
@@ -36,8 +35,8 @@ def table(folder: Path, text: str = TABLE, **settings: object) -> CsvFile:
     path = folder / "replay.csv"
     path.write_text(text)
     columns = {
-        Signal.GRID_AVERAGE_DIRECT: Column("ci_direct", "g/kWh"),
-        Signal.GRID_AVERAGE_LIFECYCLE: Column("ci_lifecycle", "g/kWh"),
+        Signal.GRID_AVERAGE_DIRECT: CsvColumn("ci_direct", "g/kWh"),
+        Signal.GRID_AVERAGE_LIFECYCLE: CsvColumn("ci_lifecycle", "g/kWh"),
     }
     given: dict[str, object] = {"time_column": "utc", "place_column": "zone", "naive_is_utc": True}
     return CsvFile(name="replay", path=path, columns=columns, **(given | settings))  # type: ignore[arg-type]
@@ -70,11 +69,11 @@ async def test_a_table_that_grows_is_read_again_and_may_be_gzipped(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "settings", "reason"),
     [
-        (TABLE, {"naive_is_utc": False}, "line 2: the time has no zone"),
+        (TABLE, {"naive_is_utc": False}, "line 2: the time has no time zone"),
         (TABLE.replace("ci_direct", "direct"), {}, "has no column ci_direct"),
-        (TABLE.replace("2026-01-01T00", "yesterday"), {}, "is no time"),
+        (TABLE.replace("2026-01-01T00", "yesterday"), {}, "is not a time"),
         ("", {}, "has no column"),
-        ("utc,zone,ci_direct,ci_lifecycle\n", {}, "has no row"),
+        ("utc,zone,ci_direct,ci_lifecycle\n", {}, "no row"),
     ],
 )
 async def test_a_table_that_cannot_be_used_says_why(
@@ -123,7 +122,7 @@ async def test_a_word_that_is_taken_back_is_told_as_ended() -> None:
 
 @pytest.mark.parametrize("hours", [0, -1, 24 * 401])
 def test_a_word_without_a_near_end_is_refused(hours: int) -> None:
-    with pytest.raises(HarchError, match="must end within"):
+    with pytest.raises(HarchError, match="must expire within"):
         Manual().set(word("dakhla", 80.0, hours))  # type: ignore[arg-type]
 
 
@@ -144,7 +143,7 @@ def test_the_model_knows_every_country_of_the_shipped_fleets() -> None:
 def test_an_unknown_country_gets_the_mean_of_the_world_and_says_so() -> None:
     number, citation = shipped_facts().grid("XX", "XX")
     assert number == 486.0
-    assert "no figure for XX" in citation
+    assert "no value for XX" in citation
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.carbon.signals.history import SAMPLES_MAX, History, Sample
-from harch.carbon.signals.limits import DEFAULT_LIMITS
-from harch.carbon.signals.quality import arrival_rejections, forecast_rejections, remembered, staleness, stuckness
+from harch.carbon.signals.quality import (
+    DEFAULT_LIMITS,
+    SAMPLES_MAX,
+    SampleHistory,
+    SignalSample,
+    arrival_rejections,
+    forecast_rejections,
+    remembered,
+    staleness,
+    stuckness,
+)
 from harch.carbon.values import Evidence, Signal
 from harch.testing.clock import START
 from unit.carbon.signals.carbon_readings import GRID, hourly, reading, seen
@@ -38,13 +46,13 @@ def test_only_numbers_within_physical_limits_pass_and_every_no_has_its_reason(si
 def test_a_value_in_pounds_of_a_coal_grid_is_over_the_limit_and_the_fix_says_so() -> None:
     (no,) = arrival_rejections(reading(630 / 0.45359237), seen())
     assert no.rule == "limits"
-    assert "in lbs/MWh it would be 630 g/kWh" in no.nearest_fix
+    assert "as lbs/MWh it would be 630 g/kWh" in no.nearest_fix
 
 
 def test_a_value_in_kilograms_per_kwh_is_under_the_limit_and_the_fix_says_so() -> None:
     (no,) = arrival_rejections(reading(0.63), seen())
     assert no.rule == "limits"
-    assert "in kg/kWh it would be 630 g/kWh" in no.nearest_fix
+    assert "as kg/kWh it would be 630 g/kWh" in no.nearest_fix
 
 
 @given(st.floats(20, 500), st.integers(0, 40))
@@ -164,15 +172,15 @@ def test_a_source_that_says_how_long_a_value_holds_is_believed() -> None:
     ],
 )
 def test_a_meter_that_never_moves_is_stuck(number: float, evidence: Evidence, minutes: int, is_stuck: bool) -> None:
-    samples = tuple(Sample(START + timedelta(minutes=minute), number) for minute in range(minutes + 1))
+    samples = tuple(SignalSample(START + timedelta(minutes=minute), number) for minute in range(minutes + 1))
     last = reading(number, signal=Signal.PV_POWER, at=samples[-1].at, evidence=evidence)
-    found = stuckness(last, history=History(samples), limits=DEFAULT_LIMITS[Signal.PV_POWER])
+    found = stuckness(last, history=SampleHistory(samples), limits=DEFAULT_LIMITS[Signal.PV_POWER])
     assert (found is not None) == is_stuck
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=30))
 def test_nonsense_never_becomes_part_of_the_past(numbers: list[float]) -> None:
-    past = History()
+    past = SampleHistory()
     for hour, number in enumerate(numbers):
         past = remembered(reading(number, at=START + hour * HOUR), seen(past, now=START + hour * HOUR))
     limits = DEFAULT_LIMITS[GRID]
@@ -181,4 +189,4 @@ def test_nonsense_never_becomes_part_of_the_past(numbers: list[float]) -> None:
 
 def test_the_past_is_bounded() -> None:
     past = hourly([500.0] * SAMPLES_MAX)
-    assert len(past.with_sample(Sample(START, 501.0)).samples) == SAMPLES_MAX
+    assert len(past.with_sample(SignalSample(START, 501.0)).samples) == SAMPLES_MAX

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harch.carbon.signals.restraint import Breaker, RequestLimit
+from harch.carbon.signals.circuit_breaker import CircuitBreaker, RequestLimit
 
 
 @given(st.lists(st.floats(0, 20), max_size=200), st.integers(1, 5), st.floats(1, 60))
@@ -36,7 +36,7 @@ def test_a_full_window_opens_when_its_oldest_request_leaves_it_and_not_before(at
 
 
 def test_a_source_that_keeps_failing_is_asked_less_and_less_often_but_never_given_up() -> None:
-    breaker, now_s, tries = Breaker(), 0.0, 0
+    breaker, now_s, tries = CircuitBreaker(), 0.0, 0
     while now_s < 86_400:
         if breaker.wait_s(now_s) <= 0:
             tries += 1
@@ -46,7 +46,7 @@ def test_a_source_that_keeps_failing_is_asked_less_and_less_often_but_never_give
 
 
 def test_one_success_forgets_all_failures() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for _ in range(10):
         breaker.failed(0.0)
     assert breaker.wait_s(0.0) > 0
@@ -58,6 +58,6 @@ def test_one_success_forgets_all_failures() -> None:
 
 @given(st.floats(0, 1e9))
 def test_a_source_that_says_how_long_to_wait_is_obeyed_within_reason(retry_after_s: float) -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     breaker.failed(100.0, retry_after_s=retry_after_s)
     assert breaker.wait_s(100.0) == pytest.approx(min(retry_after_s, breaker.pause_s_max), abs=1e-9)

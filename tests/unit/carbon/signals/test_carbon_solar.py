@@ -8,7 +8,7 @@ import pandas as pd
 import pvlib
 import pytest
 
-from harch.carbon.signals.solar import clear_sky_w_per_m2, sun_elevation_deg
+from harch.carbon.signals.sites import clear_sky_w_per_m2, sun_elevation_deg
 from harch.fleet.file import shipped_fleet
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, about calls in pvlib

@@ -8,14 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.restraint import RequestLimit
-from harch.carbon.signals.source import AccessRefused, Source, SourceFailed
+from harch.carbon.signals.circuit_breaker import RequestLimit
+from harch.carbon.signals.source import AccessRefused, SignalSource, SourceFailed
 from harch.carbon.signals.sources.electricity_maps import PROVIDES, ElectricityMaps
 from harch.carbon.signals.sources.open_meteo import OpenMeteo
-from harch.carbon.signals.sources.prometheus import Prometheus, Query
+from harch.carbon.signals.sources.prometheus import Prometheus, PrometheusQuery
 from harch.carbon.signals.sources.watttime import WattTime
-from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.signals.web import ApiKey, WebLimits, WebReader
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 from harch.testing.clock import START, SimClock
 from unit.carbon.signals.carbon_apis import (
@@ -44,17 +43,17 @@ def web(double: Double) -> WebReader:
 
 
 def maps(double: ElectricityMapsDouble, **settings: object) -> ElectricityMaps:
-    return ElectricityMaps(web=web(double), key=Key(double.TOKEN), url="http://maps.test/v3", **settings)  # type: ignore[arg-type]
+    return ElectricityMaps(web=web(double), key=ApiKey(double.TOKEN), url="http://maps.test/v3", **settings)  # type: ignore[arg-type]
 
 
 def watt(double: WattTimeDouble) -> WattTime:
     regions = {"MA": "CAISO_NORTH"}
-    user, password = Key(double.USER), Key(double.PASSWORD)
+    user, password = ApiKey(double.USER), ApiKey(double.PASSWORD)
     return WattTime(web=web(double), user=user, password=password, url="http://watt.test", regions=regions)
 
 
 def meters(double: PrometheusDouble) -> Prometheus:
-    queries = {PV: Query('sum(pv_watts{site="$hub"})', "W"), GPU: Query("gpu_kw", "kW")}
+    queries = {PV: PrometheusQuery('sum(pv_watts{site="$hub"})', "W"), GPU: PrometheusQuery("gpu_kw", "kW")}
     return Prometheus(web=web(double), name="meters", url="http://prometheus.test", queries=queries)
 
 
@@ -88,9 +87,9 @@ async def test_electricity_maps_is_asked_with_its_own_name_of_the_zone_and_for_t
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        ({"zone_answered": "FR"}, "answers for FR"),
-        ({"factor_type_answered": "direct"}, "asked for lifecycle, answers direct"),
-        ({"g_per_kwh": None}, "has no value"),
+        ({"zone_answered": "FR"}, "received FR"),
+        ({"factor_type_answered": "direct"}, "requested lifecycle, received direct"),
+        ({"g_per_kwh": None}, "no value"),
     ],
 )
 async def test_an_answer_to_another_question_is_refused(lie: dict[str, object], reason: str) -> None:
@@ -187,7 +186,7 @@ async def test_a_meter_that_is_gone_does_not_take_the_others_with_it() -> None:
     clock = SimClock()
     double = PrometheusDouble(clock)
     double.samples = {"gpu_kw": "811.5"}
-    with pytest.raises(SourceFailed, match="pv-power yields 0 series") as failure:
+    with pytest.raises(SourceFailed, match="the query of pv-power returned 0 series") as failure:
         await meters(double).fetch(site(), clock)
     assert [str(reading.value) for reading in failure.value.readings] == ["811.5 kW"]
 
@@ -200,7 +199,7 @@ async def test_a_meter_that_shows_no_number_is_read_as_such_and_left_to_the_qual
     assert [str(reading.value) for reading in readings] == ["nan kW", "inf kW"]
 
 
-_SOURCES: dict[str, tuple[type[Double], Callable[..., Source]]] = {
+_SOURCES: dict[str, tuple[type[Double], Callable[..., SignalSource]]] = {
     "electricity-maps": (ElectricityMapsDouble, maps),
     "watttime": (WattTimeDouble, watt),
     "open-meteo": (OpenMeteoDouble, lambda double: OpenMeteo(web=web(double), url="http://meteo.test/v1")),

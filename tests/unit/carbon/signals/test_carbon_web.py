@@ -13,10 +13,9 @@ import httpx
 import pytest
 
 from harch.base.errors import HarchError
-from harch.carbon.signals.keys import Key, read_key
-from harch.carbon.signals.restraint import RequestLimit
+from harch.carbon.signals.circuit_breaker import RequestLimit
 from harch.carbon.signals.source import AccessRefused, SourceFailed
-from harch.carbon.signals.web import WebLimits, WebReader
+from harch.carbon.signals.web import ApiKey, WebLimits, WebReader, read_key
 from harch.testing.clock import START, SimClock
 from unit.carbon.signals.carbon_apis import Double, Fault, body, status, timeout
 
@@ -62,7 +61,7 @@ async def test_a_hiccup_is_bridged_by_trying_again_with_longer_and_longer_waits(
 
 async def test_tries_are_bounded_and_the_last_failure_is_told() -> None:
     asked = _Asked(*[status(503)] * 10)
-    with pytest.raises(SourceFailed, match=r"api\.test answers HTTP 503"):
+    with pytest.raises(SourceFailed, match=r"api\.test returned HTTP 503"):
         await asked.get()
     assert len(asked.double.requests) == 3
 
@@ -100,7 +99,7 @@ async def test_what_another_try_would_not_mend_is_not_tried_again(code: int) -> 
 
 @pytest.mark.parametrize("code", [401, 403])
 async def test_a_refused_key_is_an_error_of_its_own(code: int) -> None:
-    with pytest.raises(AccessRefused, match="refuses the key"):
+    with pytest.raises(AccessRefused, match="rejected the key"):
         await _Asked(status(code)).get()
 
 
@@ -120,7 +119,7 @@ async def test_an_endless_answer_is_cut_off() -> None:
 
 async def test_the_limit_of_requests_holds_for_tries_too() -> None:
     asked = _Asked(status(500), status(500), requests_max=2)
-    with pytest.raises(SourceFailed, match="limit of requests") as failure:
+    with pytest.raises(SourceFailed, match="rate limit reached") as failure:
         await asked.get()
     assert len(asked.double.requests) == 2
     assert failure.value.retry_after_s is not None
@@ -165,4 +164,4 @@ def test_a_file_without_a_key_is_refused_without_being_quoted(tmp_path: Path, co
         read_key("maps", path=str(file), environment={})
     assert failure.value.code == "E0220"
     assert "s3cret" not in str(failure.value)
-    assert Key("s3cret").reveal() not in repr(failure.value.__cause__)
+    assert ApiKey("s3cret").reveal() not in repr(failure.value.__cause__)

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from harch.pipelines.act.command import Command, Step, make_command
 from harch.pipelines.act.decisions import DecisionBatch
-from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.settings import ActSettings, Mode
-from harch.pipelines.act.settings_check import read_act
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared
-from harch.pipelines.act.store import Conflict, Stored
-from harch.sovereignty.audit.entry import Draft
+from harch.pipelines.act.ledger import ActionCommand, CommandState, CommandStep, LedgerEntry, make_command
+from harch.pipelines.act.settings import ActSettings, Mode, read_act
+from harch.pipelines.act.sinks.base import Effect, PreparedRequest, SendGate, SinkOutcome, SinkRequest
+from harch.pipelines.act.store import LedgerConflict, StoredEntry
+from harch.sovereignty.audit.chain import Draft
 
 MA, SN = 1, 2
 
@@ -24,28 +22,28 @@ class MemoryLedger:
     """A LedgerStore in memory, with the promises of the real ones."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Stored] = {}
-        self.history: list[tuple[str, State]] = []
+        self.rows: dict[str, StoredEntry] = {}
+        self.history: list[tuple[str, CommandState]] = []
         self.stop = ""
 
-    async def put(self, entry: Entry, *, revision: int, durable: bool = True) -> Stored:
+    async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
         current = self.rows.get(entry.cmd_id)
         if (current.revision if current else 0) != revision:
-            raise Conflict(entry.cmd_id)
-        self.rows[entry.cmd_id] = Stored(entry, revision + 1)
+            raise LedgerConflict(entry.cmd_id)
+        self.rows[entry.cmd_id] = StoredEntry(entry, revision + 1)
         self.history.append((entry.cmd_id, entry.state))
         return self.rows[entry.cmd_id]
 
-    async def get(self, cmd_id: str) -> Stored | None:
+    async def get(self, cmd_id: str) -> StoredEntry | None:
         return self.rows.get(cmd_id)
 
-    async def scan(self, states: Collection[State], limit: int = 1000) -> list[Stored]:
+    async def scan(self, states: Collection[CommandState], limit: int = 1000) -> list[StoredEntry]:
         found = [row for row in self.rows.values() if row.entry.state in states]
         found = [row for row in found if not row.entry.closed or row.entry.letter]
         return sorted(found, key=lambda row: row.entry.changed_ms)[:limit]
 
-    async def last_done(self, limit: int = 1000) -> list[Stored]:
-        return [row for row in self.rows.values() if row.entry.state is State.DONE][:limit]
+    async def last_done(self, limit: int = 1000) -> list[StoredEntry]:
+        return [row for row in self.rows.values() if row.entry.state is CommandState.DONE][:limit]
 
     async def prune(self, *, closed_before_ms: int, letters_max: int) -> int:
         return 0
@@ -66,24 +64,24 @@ class RecordingSink:
     keeps_keys: bool = True
     reads_back: bool = False
     timeout_s: float = 1.0
-    answers: list[Outcome] = field(default_factory=list)
-    probes: list[Outcome] = field(default_factory=list)
-    prepared: Prepared = field(default_factory=Prepared)
-    orders: list[Order] = field(default_factory=list)
-    probed: list[Order] = field(default_factory=list)
+    answers: list[SinkOutcome] = field(default_factory=list)
+    probes: list[SinkOutcome] = field(default_factory=list)
+    prepared: PreparedRequest = field(default_factory=PreparedRequest)
+    orders: list[SinkRequest] = field(default_factory=list)
+    probed: list[SinkRequest] = field(default_factory=list)
 
-    async def prepare(self, order: Order) -> Prepared:
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
         return self.prepared
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         if reason := gate():
-            return Outcome(Effect.NO, reason)
+            return SinkOutcome(Effect.NO, reason)
         self.orders.append(order)
-        return self.answers.pop(0) if self.answers else Outcome(Effect.YES)
+        return self.answers.pop(0) if self.answers else SinkOutcome(Effect.YES)
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         self.probed.append(order)
-        return self.probes.pop(0) if self.probes else Outcome(Effect.YES)
+        return self.probes.pop(0) if self.probes else SinkOutcome(Effect.YES)
 
     async def close(self) -> None: ...
 
@@ -127,12 +125,12 @@ def batch(
     )
 
 
-def command(number: int = 0, *, mode: Mode = Mode.TRANSACTIONAL, issued_ms: int = 0, **changes: Any) -> Command:
+def command(number: int = 0, *, mode: Mode = Mode.TRANSACTIONAL, issued_ms: int = 0, **changes: Any) -> ActionCommand:
     fields: dict[str, Any] = {
         "pipeline": "irrigation",
         "device": f"d{number}",
         "action": "open",
-        "steps": (Step("valve", {"value": 80.0}),),
+        "steps": (CommandStep("valve", {"value": 80.0}),),
         "window": 1,
         "mode": mode,
         "issued_ms": issued_ms,

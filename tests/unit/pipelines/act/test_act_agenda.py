@@ -7,20 +7,22 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harch.pipelines.act import ledger
-from harch.pipelines.act.agenda import Agenda
-from harch.pipelines.act.ledger import State
-from harch.pipelines.act.store import Stored
+from harch.pipelines.act.ledger import CommandState
+from harch.pipelines.act.stage import Agenda
+from harch.pipelines.act.store import StoredEntry
 from unit.pipelines.act.act_builders import command
 
 
-def stored(device: int, window: int = 1, *, due_ms: int = 0, priority: int = 5, state: State | None = None) -> Stored:
+def stored(
+    device: int, window: int = 1, *, due_ms: int = 0, priority: int = 5, state: CommandState | None = None
+) -> StoredEntry:
     one = structs.replace(command(device, window=window), priority=priority)
     entry = ledger.authorised(ledger.proposed(one, now_ms=0), now_ms=0)
-    return Stored(structs.replace(entry, due_ms=due_ms, state=state or entry.state), 1)
+    return StoredEntry(structs.replace(entry, due_ms=due_ms, state=state or entry.state), 1)
 
 
-def closed(one: Stored) -> Stored:
-    return Stored(structs.replace(one.entry, state=State.DONE, closed=True), 2)
+def closed(one: StoredEntry) -> StoredEntry:
+    return StoredEntry(structs.replace(one.entry, state=CommandState.DONE, closed=True), 2)
 
 
 def test_what_is_due_later_is_not_taken_now() -> None:
@@ -36,7 +38,7 @@ def test_what_is_due_later_is_not_taken_now() -> None:
 def test_a_device_in_doubt_after_a_restart_is_cleared_up_before_anything_new() -> None:
     agenda = Agenda(10)
     agenda.add(stored(1, window=2), now_ms=0)
-    doubt = stored(1, window=1, state=State.UNKNOWN, due_ms=100)
+    doubt = stored(1, window=1, state=CommandState.UNKNOWN, due_ms=100)
     agenda.add(doubt, now_ms=0)
     assert agenda.take() is None
     agenda.ripen(now_ms=100)
@@ -69,10 +71,10 @@ def test_everything_gets_its_turn_and_no_device_two_at_a_time(
 ) -> None:
     agenda = Agenda(100)
     for number, (device, priority, due_ms, in_doubt, _) in enumerate(jobs):
-        state = State.UNKNOWN if in_doubt else None
+        state = CommandState.UNKNOWN if in_doubt else None
         agenda.add(stored(device, number, due_ms=due_ms, priority=priority, state=state), now_ms=0)
     again = {number for number, job in enumerate(jobs) if job[4]}
-    working: list[Stored] = []
+    working: list[StoredEntry] = []
     now_ms, turns = 0, 0
     while len(agenda) and turns < 1000:
         turns += 1
@@ -88,7 +90,7 @@ def test_everything_gets_its_turn_and_no_device_two_at_a_time(
             if number in again:
                 again.discard(number)
                 later = structs.replace(one.entry, due_ms=now_ms + 50)
-                agenda.settle(Stored(later, one.revision), now_ms=now_ms)
+                agenda.settle(StoredEntry(later, one.revision), now_ms=now_ms)
             else:
                 agenda.settle(closed(one), now_ms=now_ms)
     assert len(agenda) == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from harch.pipelines.act.command import Step, command_id, digest, is_itself
+from harch.pipelines.act.ledger import CommandStep, command_id, digest, is_itself
 from harch.pipelines.act.settings import Mode
 from unit.pipelines.act.act_builders import command
 
@@ -24,13 +24,13 @@ ARGS = st.dictionaries(st.text(), SCALARS, max_size=6)
 def test_the_order_of_arguments_does_not_matter(args: dict[str, Any], seed: Any) -> None:
     shuffled = list(args.items())
     seed.shuffle(shuffled)
-    steps, other = (Step("s", args),), (Step("s", dict(shuffled)),)
+    steps, other = (CommandStep("s", args),), (CommandStep("s", dict(shuffled)),)
     assert command_id("p", "d", "a", steps, 1) == command_id("p", "d", "a", other, 1)
 
 
 def test_fields_do_not_run_into_each_other() -> None:
     ids = {
-        command_id(pipeline, device, action, (Step("s", {}),), window)
+        command_id(pipeline, device, action, (CommandStep("s", {}),), window)
         for pipeline, device, action, window in [
             ("a", "b", "c", 1),
             ("ab", "", "c", 1),
@@ -39,22 +39,22 @@ def test_fields_do_not_run_into_each_other() -> None:
         ]
     }
     assert len(ids) == 4
-    assert command_id("p", "d", "a", (Step("s", {"x": "1"}),), 1) != command_id(
-        "p", "d", "a", (Step("s", {"x": 1}),), 1
+    assert command_id("p", "d", "a", (CommandStep("s", {"x": "1"}),), 1) != command_id(
+        "p", "d", "a", (CommandStep("s", {"x": 1}),), 1
     )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_a_number_makes_no_command(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        command_id("p", "d", "a", (Step("s", {"x": value}),), 1)
+        command_id("p", "d", "a", (CommandStep("s", {"x": value}),), 1)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"steps": (Step("valve", {"value": 81.0}),)},
-        {"steps": (Step("other", {"value": 80.0}),)},
+        {"steps": (CommandStep("valve", {"value": 81.0}),)},
+        {"steps": (CommandStep("other", {"value": 80.0}),)},
         {"device": "d9"},
         {"window": 2},
         {"mode": Mode.FIRE_AND_FORGET},

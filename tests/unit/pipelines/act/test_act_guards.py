@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harch.base.rejection import Rejection
-from harch.pipelines.act.command import Step
-from harch.pipelines.act.guards import Guards, Wait
-from harch.pipelines.act.retries import delay_ms
-from harch.pipelines.act.settings import TTL_S_MAX, ActionSettings, Retries
+from harch.pipelines.act.guards import Guards, Wait, delay_ms
+from harch.pipelines.act.ledger import CommandStep
+from harch.pipelines.act.settings import TTL_S_MAX, ActionSettings, RetrySettings
 from unit.pipelines.act.act_builders import act, command
 
 
@@ -28,7 +27,7 @@ def admit(guards: Guards, settings: ActionSettings, now_ms: int, **changes: Any)
 @pytest.mark.parametrize("value", [-0.1, 100.1, float("nan"), "80"])
 def test_a_value_outside_its_range_is_refused_with_both_numbers(value: float | str) -> None:
     settings = action(interlocks={"ranges": {"value": [0, 100]}})
-    wrong = structs.replace(command(), steps=(Step("valve", {"value": value}),))
+    wrong = structs.replace(command(), steps=(CommandStep("valve", {"value": value}),))
     refusal = Guards().interlock(wrong, settings, now_ms=0, stopped="")
     assert refusal is not None
     assert refusal.rule == "range"
@@ -64,7 +63,7 @@ def test_an_older_decision_does_not_follow_a_newer_one() -> None:
     refusal = admit(guards, settings, 2_000, window=4)
     assert isinstance(refusal, Rejection)
     assert refusal.rule == "superseded"
-    other_value = {"steps": (Step("valve", {"value": 1.0}),), "window": 5}
+    other_value = {"steps": (CommandStep("valve", {"value": 1.0}),), "window": 5}
     assert isinstance(admit(guards, settings, 2_000, **other_value), Rejection), "decided again, differently"
     assert admit(guards, settings, 2_000, window=6) is None
 
@@ -108,7 +107,7 @@ def test_a_rate_however_small_is_a_wait_and_not_a_crash(per_s: float) -> None:
 
 @given(attempt=st.integers(1, 20), key=st.text(), seed=st.integers())
 def test_waits_grow_to_their_limit_and_follow_from_the_seed(attempt: int, key: str, seed: int) -> None:
-    retries = Retries(base_s=0.5, factor=2, max_s=30, jitter=0.2)
+    retries = RetrySettings(base_s=0.5, factor=2, max_s=30, jitter=0.2)
     wait = delay_ms(retries, attempt=attempt, key=key, seed=seed)
     plain = min(30_000, 500 * 2 ** (attempt - 1))
     assert 0.8 * plain - 1 <= wait <= 1.2 * plain + 1

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.pipelines.act.rules import NotUnderstood, read_condition, read_expression
-from harch.pipelines.act.templates import Unfillable, read_template
+from harch.pipelines.act.expressions import NotUnderstood, Unfillable, read_condition, read_expression, read_template
 
 NUMBERS = st.floats(-1e6, 1e6)
 

@@ -14,15 +14,14 @@ import pytest
 from msgspec import structs
 
 from harch.base.errors import HarchError
-from harch.pipelines.act import approvals, letters
-from harch.pipelines.act.command import Command, Step
+from harch.pipelines.act import review
 from harch.pipelines.act.decisions import DecisionBatch, decision_batch
-from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.runner import POLL_ROWS, ActStage
+from harch.pipelines.act.ledger import ActionCommand, CommandState, CommandStep, LedgerEntry
 from harch.pipelines.act.settings import ActSettings
-from harch.pipelines.act.sinks.base import Effect, Outcome, Prepared
-from harch.pipelines.act.store import Stored
-from harch.pipelines.think.messages import Decided, Origin
+from harch.pipelines.act.sinks.base import Effect, PreparedRequest, SinkOutcome
+from harch.pipelines.act.stage import POLL_ROWS, ActStage
+from harch.pipelines.act.store import StoredEntry
+from harch.pipelines.think.messages import DecodedOutputs, Origin
 from harch.pipelines.think.models import VersionRef
 from harch.testing.clock import SimClock
 from unit.pipelines.act.act_builders import MA, SN, Chain, MemoryLedger, RecordingSink, act, batch
@@ -58,10 +57,10 @@ class Field:
     def batch(self, *scores: float, **changes: Any) -> DecisionBatch:
         return batch(*scores, **{"at_ms": self.now_ms, **changes})
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         return [row.entry for row in self.store.rows.values()]
 
-    def states(self) -> list[State]:
+    def states(self) -> list[CommandState]:
         return [entry.state for entry in self.entries()]
 
     @asynccontextmanager
@@ -85,11 +84,11 @@ async def test_a_row_that_fits_the_rule_becomes_one_action() -> None:
         ("d0", {"value": 90.0}),
         ("d2", {"value": 60.0}),
     ]
-    assert field.states() == [State.DONE, State.DONE]
+    assert field.states() == [CommandState.DONE, CommandState.DONE]
     for entry in field.entries():
         assert field.chain.kinds(entry.cmd_id) == ["action.intent allowed", "action.outcome done"]
         told = [state for cmd_id, state in field.store.history if cmd_id == entry.cmd_id]
-        assert told == [State.AUTHORISED, State.INTENT, State.DONE]
+        assert told == [CommandState.AUTHORISED, CommandState.INTENT, CommandState.DONE]
 
 
 async def test_a_thousand_deliveries_of_one_batch_are_one_effect_each() -> None:
@@ -102,6 +101,40 @@ async def test_a_thousand_deliveries_of_one_batch_are_one_effect_each() -> None:
         await field.stage.submit(one)
     assert len(field.valve.orders) == 3
     assert field.stage.counters.duplicates == 3000
+
+
+class LosesTheLastAnswer(MemoryLedger):
+    """The end of a command is written, and nobody says so; then reads fail for a while, too."""
+
+    def __init__(self, reads_lost: int) -> None:
+        super().__init__()
+        self.reads_lost, self.is_lost = reads_lost, False
+
+    async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
+        stored = await super().put(entry, revision=revision, durable=durable)
+        if entry.closed and not self.is_lost:
+            self.is_lost = True
+            raise HarchError("E0775", "the ledger did not answer", hint="")
+        return stored
+
+    async def get(self, cmd_id: str) -> StoredEntry | None:
+        if self.is_lost and self.reads_lost:
+            self.reads_lost -= 1
+            raise HarchError("E0775", "the ledger did not answer", hint="")
+        return await super().get(cmd_id)
+
+
+@pytest.mark.parametrize("reads_lost", [0, 1, 2])
+async def test_an_end_whose_acknowledgement_was_lost_is_counted_once(reads_lost: int) -> None:
+    field = Field(act(), store=LosesTheLastAnswer(reads_lost))
+    async with field.running():
+        await field.stage.submit(field.batch(0.9))
+        draining = asyncio.create_task(field.stage.drain())
+        while not draining.done():
+            await field.clock.advance(1.0)
+        await draining
+    assert field.stage.counters.ends == {"done": 1}
+    assert len(field.valve.orders) == 1
 
 
 async def test_nothing_is_audited_with_its_arguments() -> None:
@@ -130,8 +163,8 @@ async def test_a_sink_abroad_is_refused_unless_the_data_may_go_there() -> None:
         await field.stage.submit(field.batch(0.9, mask=MA))
         await field.stage.submit(field.batch(0.9, mask=MA | SN, window=2))
         await field.stage.drain()
-    assert field.states() == [State.REJECTED, State.DONE]
-    assert "stands in SN" in field.entries()[0].reason
+    assert field.states() == [CommandState.REJECTED, CommandState.DONE]
+    assert "is in SN" in field.entries()[0].reason
 
 
 async def test_a_command_that_comes_too_late_never_fires() -> None:
@@ -140,17 +173,17 @@ async def test_a_command_that_comes_too_late_never_fires() -> None:
         await field.stage.submit(field.batch(0.9, at_ms=field.now_ms - 5_000))
         await field.clock.advance(3)
     assert field.valve.orders == []
-    assert field.states() == [State.EXPIRED]
+    assert field.states() == [CommandState.EXPIRED]
 
 
 async def test_a_command_that_expires_while_it_waits_for_a_retry_never_fires_again() -> None:
     field = Field(act(ttl_s=5, retries={"attempts": 10, "base_s": 3, "jitter": 0}))
-    field.valve.answers = [Outcome(Effect.NO, "busy")] * 10
+    field.valve.answers = [SinkOutcome(Effect.NO, "busy")] * 10
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(60)
     assert len(field.valve.orders) == 2, "at 0 s and 3 s; 9 s would be too late"
-    assert field.states() == [State.DEAD]
+    assert field.states() == [CommandState.DEAD]
 
 
 async def test_the_gate_is_closed_when_the_time_is_over_between_claim_and_request() -> None:
@@ -158,7 +191,7 @@ async def test_the_gate_is_closed_when_the_time_is_over_between_claim_and_reques
     field = Field(act(ttl_s=2))
 
     class SlowToConnect(RecordingSink):
-        async def execute(self, order: Any, gate: Any) -> Outcome:
+        async def execute(self, order: Any, gate: Any) -> SinkOutcome:
             field.clock.jump(3)
             return await super().execute(order, gate)
 
@@ -168,72 +201,72 @@ async def test_the_gate_is_closed_when_the_time_is_over_between_claim_and_reques
         await field.stage.submit(field.batch(0.9))
         await field.stage.drain()
     assert slow.orders == []
-    assert field.states() == [State.EXPIRED]
+    assert field.states() == [CommandState.EXPIRED]
 
 
 async def test_a_poisonous_command_becomes_one_letter_and_goes_no_further() -> None:
     field = Field(act(retries={"attempts": 3, "base_s": 1}))
-    field.valve.answers = [Outcome(Effect.NO, "no such valve")] * 10
+    field.valve.answers = [SinkOutcome(Effect.NO, "no such valve")] * 10
     async with field.running():
         for _ in range(20):
             await field.stage.submit(field.batch(0.9, at_ms=1_767_225_600_000))
             await field.clock.advance(1)
     assert len(field.valve.orders) == 3
-    found = await letters.letters(field.store)
+    found = await review.letters(field.store)
     assert [(letter.reason, letter.attempts, letter.juris_mask) for letter in found] == [("no such valve", 3, MA)]
     assert not found[0].maybe_sent
 
 
 async def test_a_letter_is_replayed_under_the_same_id_and_dropped() -> None:
     field = Field(act(retries={"attempts": 1}))
-    field.valve.answers = [Outcome(Effect.NO, "busy", retry=False)] * 2
+    field.valve.answers = [SinkOutcome(Effect.NO, "busy", retry=False)] * 2
     async with field.running():
         await field.stage.submit(field.batch(0.9, 0.8))
         await field.stage.drain()
-        first, second = await letters.letters(field.store)
-        await letters.replay(field.store, first.cmd_id, now=field.now)
-        await letters.drop(field.store, second.cmd_id, now=field.now)
+        first, second = await review.letters(field.store)
+        await review.replay(field.store, first.cmd_id, now=field.now)
+        await review.drop(field.store, second.cmd_id, now=field.now)
         field.stage.wake()
         await field.clock.advance(2)
-        assert await letters.letters(field.store) == []
-        assert sorted(field.states()) == [State.DEAD, State.DONE]
+        assert await review.letters(field.store) == []
+        assert sorted(field.states()) == [CommandState.DEAD, CommandState.DONE]
         assert field.valve.orders[-1].cmd_id == first.cmd_id
         await field.stage.submit(field.batch(0.9, 0.8, at_ms=field.now_ms - 2_000))
         with pytest.raises(HarchError) as caught:
-            await letters.drop(field.store, second.cmd_id, now=field.now)
+            await review.drop(field.store, second.cmd_id, now=field.now)
         assert caught.value.code == "E0772"
     assert len(field.valve.orders) == 3, "the dropped one is still known"
 
 
 async def test_a_letter_whose_time_is_over_is_not_replayed() -> None:
     field = Field(act(ttl_s=5, retries={"attempts": 1}))
-    field.valve.answers = [Outcome(Effect.NO, "busy")]
+    field.valve.answers = [SinkOutcome(Effect.NO, "busy")]
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.stage.drain()
-        (letter,) = await letters.letters(field.store)
+        (letter,) = await review.letters(field.store)
         await field.clock.advance(5)
         with pytest.raises(HarchError) as caught:
-            await letters.replay(field.store, letter.cmd_id, now=field.now)
+            await review.replay(field.store, letter.cmd_id, now=field.now)
     assert caught.value.code == "E0772"
     assert len(field.valve.orders) == 1
 
 
 async def test_a_letter_of_unknown_outcome_needs_a_person_who_looked() -> None:
     field = Field(act(mode="fire-and-forget"), valve=RecordingSink(keeps_keys=False))
-    field.valve.answers = [Outcome(Effect.MAYBE, "no answer")]
+    field.valve.answers = [SinkOutcome(Effect.MAYBE, "no answer")]
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(10)
-        (letter,) = await letters.letters(field.store)
+        (letter,) = await review.letters(field.store)
         assert letter.maybe_sent
         with pytest.raises(HarchError) as caught:
-            await letters.replay(field.store, letter.cmd_id, now=field.now)
+            await review.replay(field.store, letter.cmd_id, now=field.now)
         assert caught.value.code == "E0774"
-        await letters.replay(field.store, letter.cmd_id, now=field.now, not_carried_out=True)
+        await review.replay(field.store, letter.cmd_id, now=field.now, not_carried_out=True)
         await field.clock.advance(3)
     assert len(field.valve.orders) == 2
-    assert field.states() == [State.DONE]
+    assert field.states() == [CommandState.DONE]
 
 
 async def test_a_row_without_its_argument_becomes_a_letter_once() -> None:
@@ -241,17 +274,17 @@ async def test_a_row_without_its_argument_becomes_a_letter_once() -> None:
     async with field.running():
         for _ in range(3):
             await field.stage.submit(field.batch(0.9))
-    (letter,) = await letters.letters(field.store)
+    (letter,) = await review.letters(field.store)
     assert "no output `level`" in letter.reason
     with pytest.raises(HarchError):
-        await letters.replay(field.store, letter.cmd_id, now=field.now)
+        await review.replay(field.store, letter.cmd_id, now=field.now)
 
 
 async def test_a_rule_about_an_output_that_is_not_there_becomes_a_letter() -> None:
     field = Field(act(when="score > 0.5 and risk > 1"))
     async with field.running():
         await field.stage.submit(field.batch(0.9, 0.8))
-    (letter,) = await letters.letters(field.store)
+    (letter,) = await review.letters(field.store)
     assert "no output `risk`" in letter.reason
 
 
@@ -263,18 +296,18 @@ async def test_nothing_is_sent_before_a_person_approves_exactly_that() -> None:
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(5)
-        (one,) = await approvals.waiting(field.store, now=field.now)
-        assert one.steps == (Step("valve", {"value": 90.0}),)
+        (one,) = await review.waiting(field.store, now=field.now)
+        assert one.steps == (CommandStep("valve", {"value": 90.0}),)
         assert field.valve.orders == []
         with pytest.raises(HarchError) as caught:
-            await approvals.approve(field.store, one.cmd_id, "0" * 64, by="amina", now=field.now, audit_to=field.chain)
+            await review.approve(field.store, one.cmd_id, "0" * 64, by="amina", now=field.now, audit_to=field.chain)
         assert caught.value.code == "E0773"
         await field.clock.advance(5)
         assert field.valve.orders == []
-        await approvals.approve(field.store, one.cmd_id, one.digest, by="amina", now=field.now, audit_to=field.chain)
+        await review.approve(field.store, one.cmd_id, one.digest, by="amina", now=field.now, audit_to=field.chain)
         await field.clock.advance(2)
     assert len(field.valve.orders) == 1
-    assert field.states() == [State.DONE]
+    assert field.states() == [CommandState.DONE]
     assert field.chain.kinds(one.cmd_id)[0] == "action.approved allowed"
     assert field.entries()[0].approved_by == "amina"
 
@@ -284,8 +317,8 @@ async def test_a_thousand_that_wait_do_not_hide_the_one_that_was_approved() -> N
     async with field.running():
         await field.stage.submit(field.batch(*[0.9] * (POLL_ROWS + 50)))
         await field.clock.advance(1)
-        one = (await approvals.waiting(field.store, now=field.now))[0]
-        await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+        one = (await review.waiting(field.store, now=field.now))[0]
+        await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
         await field.clock.advance(3)
     assert [order.cmd_id for order in field.valve.orders] == [one.cmd_id]
 
@@ -294,14 +327,14 @@ async def test_an_approval_that_comes_too_late_is_refused_and_the_command_expire
     field = Field(act(**CONFIRM, ttl_s=5))
     async with field.running():
         await field.stage.submit(field.batch(0.9))
-        (one,) = await approvals.waiting(field.store, now=field.now)
+        (one,) = await review.waiting(field.store, now=field.now)
         await field.clock.advance(6)
-        assert await approvals.waiting(field.store, now=field.now) == []
+        assert await review.waiting(field.store, now=field.now) == []
         with pytest.raises(HarchError) as caught:
-            await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+            await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
         assert caught.value.code == "E0772"
         await field.clock.advance(2)
-    assert field.states() == [State.EXPIRED]
+    assert field.states() == [CommandState.EXPIRED]
     assert field.valve.orders == []
 
 
@@ -310,11 +343,11 @@ async def test_interlocks_are_checked_again_after_the_approval(tmp_path: Path) -
     field = Field(act(**CONFIRM, interlocks={"stop_file": str(stop)}))
     async with field.running():
         await field.stage.submit(field.batch(0.9))
-        (one,) = await approvals.waiting(field.store, now=field.now)
-        await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+        (one,) = await review.waiting(field.store, now=field.now)
+        await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
         stop.touch()
         await field.clock.advance(2)
-    assert field.states() == [State.REJECTED]
+    assert field.states() == [CommandState.REJECTED]
     assert field.valve.orders == []
 
 
@@ -322,19 +355,19 @@ async def test_a_person_says_no() -> None:
     field = Field(act(**CONFIRM))
     async with field.running():
         await field.stage.submit(field.batch(0.9))
-        (one,) = await approvals.waiting(field.store, now=field.now)
-        await approvals.reject(field.store, one.cmd_id, by="b", reason="rain", now=field.now, audit_to=field.chain)
+        (one,) = await review.waiting(field.store, now=field.now)
+        await review.reject(field.store, one.cmd_id, by="b", reason="rain", now=field.now, audit_to=field.chain)
         await field.clock.advance(2)
         with pytest.raises(HarchError):
-            await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
-    assert field.states() == [State.REJECTED]
+            await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+    assert field.states() == [CommandState.REJECTED]
     assert field.valve.orders == []
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"steps": (Step("valve", {"value": 99.0}),)},
+        {"steps": (CommandStep("valve", {"value": 99.0}),)},
         {"expires_ms": 10**15},
         {"device": "d9"},
         {"dry_run": True},
@@ -344,14 +377,14 @@ async def test_a_command_that_was_altered_after_the_approval_never_fires(change:
     field = Field(act(**CONFIRM))
     async with field.running():
         await field.stage.submit(field.batch(0.9))
-        (one,) = await approvals.waiting(field.store, now=field.now)
-        await approvals.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
+        (one,) = await review.waiting(field.store, now=field.now)
+        await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
         row = field.store.rows[one.cmd_id]
-        forged: Command = structs.replace(row.entry.command, **change)
-        field.store.rows[one.cmd_id] = Stored(structs.replace(row.entry, command=forged), row.revision)
+        forged: ActionCommand = structs.replace(row.entry.command, **change)
+        field.store.rows[one.cmd_id] = StoredEntry(structs.replace(row.entry, command=forged), row.revision)
         await field.clock.advance(2)
     assert field.valve.orders == []
-    assert field.states() == [State.REJECTED]
+    assert field.states() == [CommandState.REJECTED]
 
 
 async def test_an_entry_forged_as_authorised_without_an_approval_never_fires() -> None:
@@ -359,11 +392,11 @@ async def test_an_entry_forged_as_authorised_without_an_approval_never_fires() -
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         (row,) = field.store.rows.values()
-        forged = structs.replace(row.entry, state=State.AUTHORISED)
-        field.store.rows[row.entry.cmd_id] = Stored(forged, row.revision)
+        forged = structs.replace(row.entry, state=CommandState.AUTHORISED)
+        field.store.rows[row.entry.cmd_id] = StoredEntry(forged, row.revision)
         await field.clock.advance(2)
     assert field.valve.orders == []
-    assert field.entries()[0].reason == "nobody approved exactly this command"
+    assert field.entries()[0].reason == "this exact command was not approved"
 
 
 # Interlocks, rates, stops, dry runs
@@ -374,7 +407,7 @@ async def test_a_stop_in_the_ledger_stops_everybody_and_going_on_lets_new_comman
     await field.store.set_stop("maintenance")
     async with field.running():
         await field.stage.submit(field.batch(0.9))
-        assert field.states() == [State.REJECTED]
+        assert field.states() == [CommandState.REJECTED]
         await field.store.set_stop("")
         await field.stage.submit(field.batch(0.9, window=2))
         await field.stage.drain()
@@ -392,7 +425,7 @@ async def test_a_rate_limit_makes_commands_wait_and_not_vanish() -> None:
         assert len(field.valve.orders) == 4
         await field.clock.advance(3)
     assert len(field.valve.orders) == 6
-    assert set(field.states()) == {State.DONE}
+    assert set(field.states()) == {CommandState.DONE}
 
 
 async def test_a_dry_run_goes_through_everything_but_the_sink() -> None:
@@ -400,14 +433,12 @@ async def test_a_dry_run_goes_through_everything_but_the_sink() -> None:
         field = Field(settings)
         async with field.running():
             await field.stage.submit(field.batch(0.9))
-            for one in await approvals.waiting(field.store, now=field.now):
+            for one in await review.waiting(field.store, now=field.now):
                 assert one.dry_run
-                await approvals.approve(
-                    field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain
-                )
+                await review.approve(field.store, one.cmd_id, one.digest, by="a", now=field.now, audit_to=field.chain)
             await field.clock.advance(3)
         assert field.valve.orders == []
-        assert field.states() == [State.DONE]
+        assert field.states() == [CommandState.DONE]
         assert all(draft.details["dry_run"] is True for draft in field.chain.drafts)
 
 
@@ -422,7 +453,7 @@ async def test_without_the_audit_chain_nothing_is_sent() -> None:
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(10)
     assert field.valve.orders == []
-    assert field.states() == [State.DEAD]
+    assert field.states() == [CommandState.DEAD]
 
 
 # Transactions
@@ -456,43 +487,61 @@ async def test_steps_run_in_order_under_keys_of_their_own() -> None:
 
 
 async def test_a_step_that_cannot_be_prepared_keeps_all_others_from_being_sent() -> None:
-    pump = RecordingSink(prepared=Prepared("out of order", retry=False))
+    pump = RecordingSink(prepared=PreparedRequest("out of order", retry=False))
     field = Field(act(**STEPS), pump=pump)
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.stage.drain()
     assert field.valve.orders == []
-    assert field.states() == [State.DEAD]
+    assert field.states() == [CommandState.DEAD]
 
 
 async def test_a_step_that_fails_for_good_takes_the_earlier_ones_back() -> None:
-    pump = RecordingSink(answers=[Outcome(Effect.NO, "broken", retry=False)])
+    pump = RecordingSink(answers=[SinkOutcome(Effect.NO, "broken", retry=False)])
     field = Field(act(**STEPS), pump=pump)
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.stage.drain()
     assert [(order.undo, order.args) for order in field.valve.orders] == [(False, {"value": 1}), (True, {"value": 0})]
-    (letter,) = await letters.letters(field.store)
-    assert letter.reason == "taken back; broken"
-    with pytest.raises(HarchError, match="keys are spent"):
-        await letters.replay(field.store, letter.cmd_id, now=field.now)
+    (letter,) = await review.letters(field.store)
+    assert letter.reason == "undone; broken"
+    with pytest.raises(HarchError, match="keys are used up"):
+        await review.replay(field.store, letter.cmd_id, now=field.now)
+
+
+@pytest.mark.parametrize(
+    ("effect", "undone", "reason"),
+    [(Effect.NO, 2, "undone; broken"), (Effect.MAYBE, 1, "step 0 not undone: lost; broken")],
+)
+async def test_what_may_have_been_taken_back_is_not_taken_back_twice(effect: Effect, undone: int, reason: str) -> None:
+    valve = RecordingSink(keeps_keys=False, reads_back=False)
+    valve.answers = [SinkOutcome(Effect.YES), SinkOutcome(effect, "lost", retry=True)]
+    field = Field(
+        act(**STEPS), valve=valve, pump=RecordingSink(answers=[SinkOutcome(Effect.NO, "broken", retry=False)])
+    )
+    async with field.running():
+        await field.stage.submit(field.batch(0.9))
+        await field.clock.advance(10)
+    assert sum(order.undo for order in valve.orders) == undone
+    (letter,) = await review.letters(field.store)
+    assert letter.reason == reason
 
 
 async def test_an_unanswered_request_is_read_back_before_anything_is_sent_again() -> None:
     field = Field(act(), valve=RecordingSink(keeps_keys=False, reads_back=True))
-    field.valve.answers = [Outcome(Effect.MAYBE, "no answer")]
-    field.valve.probes = [Outcome(Effect.YES)]
+    field.valve.answers = [SinkOutcome(Effect.MAYBE, "no answer")]
+    field.valve.probes = [SinkOutcome(Effect.YES)]
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(10)
     assert len(field.valve.orders) == 1
     assert len(field.valve.probed) == 1
-    assert field.states() == [State.DONE]
+    assert field.states() == [CommandState.DONE]
 
 
 async def test_while_a_device_is_in_doubt_no_other_command_goes_to_it() -> None:
     field = Field(act(settle_s=5), valve=RecordingSink(keeps_keys=False, reads_back=True))
-    field.valve.answers = [Outcome(Effect.MAYBE, "no answer")]
+    field.valve.answers = [SinkOutcome(Effect.MAYBE, "no answer")]
     async with field.running():
         await field.stage.submit(field.batch(0.9))
         await field.clock.advance(1)
@@ -502,14 +551,14 @@ async def test_while_a_device_is_in_doubt_no_other_command_goes_to_it() -> None:
         assert [order.device for order in field.valve.orders] == ["d0", "other"]
         await field.clock.advance(3)
     assert [order.args["value"] for order in field.valve.orders] == [90.0, 70.0, 80.0]
-    assert set(field.states()) == {State.DONE}
+    assert set(field.states()) == {CommandState.DONE}
 
 
 async def test_commands_of_a_dead_worker_are_taken_over_after_their_time_and_asked_about_first() -> None:
     first = Field(act(), valve=RecordingSink(keeps_keys=False, reads_back=True))
 
     class Dies(RecordingSink):
-        async def execute(self, order: Any, gate: Any) -> Outcome:
+        async def execute(self, order: Any, gate: Any) -> SinkOutcome:
             self.orders.append(order)
             raise asyncio.CancelledError
 
@@ -518,7 +567,7 @@ async def test_commands_of_a_dead_worker_are_taken_over_after_their_time_and_ask
     task = asyncio.create_task(first.stage.run())
     await first.stage.submit(first.batch(0.9))
     await first.clock.advance(0)
-    assert first.states() == [State.INTENT]
+    assert first.states() == [CommandState.INTENT]
     task.cancel()
     await asyncio.wait([task])
 
@@ -529,7 +578,7 @@ async def test_commands_of_a_dead_worker_are_taken_over_after_their_time_and_ask
         await second.clock.advance(3)
     assert len(second.valve.probed) == 1
     assert second.valve.orders == []
-    assert second.states() == [State.DONE]
+    assert second.states() == [CommandState.DONE]
 
 
 # Queues
@@ -600,7 +649,7 @@ async def test_an_action_about_another_model_is_not_asked() -> None:
 async def test_what_think_decided_is_taken_as_it_comes() -> None:
     origin = Origin(pipeline="irrigation", partition=0, window_end_ns=77, juris_mask=MA, policy_version=3)
     field = Field(act(model="soil"))
-    decided = Decided(
+    decided = DecodedOutputs(
         origin=origin,
         ref=VersionRef(model="soil", version="1", sha256="ab" * 32),
         at_ms=field.now_ms,

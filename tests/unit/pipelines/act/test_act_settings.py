@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from harch.base.errors import HarchError
-from harch.pipelines.act.settings import Mode
-from harch.pipelines.act.settings_check import read_act
+from harch.pipelines.act.settings import Mode, read_act
 
 FILE = """
 sinks:
@@ -67,10 +66,15 @@ def test_a_file_with_every_kind_of_sink_is_understood() -> None:
         (("actions", 0, "ttl_s"), 1e9, "act.actions[0].ttl_s", "<="),
         (("actions", 0, "when"), "score >", "act.actions[0].when", "not an expression"),
         (("actions", 0, "when"), "exec('x') > 1", "act.actions[0].when", "not part of the language"),
-        (("actions", 0, "sink"), "tap", "act.actions[0].sink", "not described"),
+        (("actions", 0, "sink"), "tap", "act.actions[0].sink", "not defined"),
         (("actions", 0, "args"), {"level": 1}, "act.actions[0].args", "no `value`"),
-        (("actions", 0, "args"), {"value": "{scre}"}, "act.actions[0].args", "no output"),
-        (("actions", 0, "interlocks"), {"ranges": {"v": [0, 1]}}, "act.actions[0].interlocks.ranges.v", "no argument"),
+        (("actions", 0, "args"), {"value": "{scre}"}, "act.actions[0].args", "not an output"),
+        (
+            ("actions", 0, "interlocks"),
+            {"ranges": {"v": [0, 1]}},
+            "act.actions[0].interlocks.ranges.v",
+            "not an argument",
+        ),
         (
             ("actions", 0, "interlocks"),
             {"ranges": {"value": [9, 1]}},
@@ -78,7 +82,7 @@ def test_a_file_with_every_kind_of_sink_is_understood() -> None:
             "empty",
         ),
         (("actions", 1, "mode"), "maybe", "act.actions[1].mode", "maybe"),
-        (("actions", 1, "undo"), {"x": 1}, "act.actions[1].undo", "no way back"),
+        (("actions", 1, "undo"), {"x": 1}, "act.actions[1].undo", "cannot undo"),
         (("actions", 2, "mode"), "transactional", "act.actions[2].sink", "neither be read back"),
         (("actions", 3, "mode"), "fire-and-forget", "act.actions[3].steps", "several steps"),
         (("actions", 3, "sink"), "valve", "act.actions[3]", "either"),

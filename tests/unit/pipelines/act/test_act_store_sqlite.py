@@ -12,8 +12,8 @@ from msgspec import structs
 
 from harch.base.errors import HarchError
 from harch.pipelines.act import ledger
-from harch.pipelines.act.ledger import Entry, State
-from harch.pipelines.act.store import Conflict
+from harch.pipelines.act.ledger import CommandState, LedgerEntry
+from harch.pipelines.act.store import LedgerConflict
 from harch.pipelines.act.store_sqlite import SqliteLedger
 from unit.pipelines.act.act_builders import command
 
@@ -25,11 +25,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
     await opened.close()
 
 
-def entry(number: int = 0) -> Entry:
+def entry(number: int = 0) -> LedgerEntry:
     return ledger.authorised(ledger.proposed(command(number), now_ms=number), now_ms=number)
 
 
-def dead(number: int, *, letter: bool = True) -> Entry:
+def dead(number: int, *, letter: bool = True) -> LedgerEntry:
     return ledger.given_up(entry(number), "broken", now_ms=number, letter=letter, maybe_sent=False)
 
 
@@ -49,8 +49,8 @@ async def test_of_writers_with_the_same_revision_one_wins(store: SqliteLedger, t
         ),
         return_exceptions=True,
     )
-    assert sum(isinstance(result, Conflict) for result in results) == 19
-    with pytest.raises(Conflict):
+    assert sum(isinstance(result, LedgerConflict) for result in results) == 19
+    with pytest.raises(LedgerConflict):
         await other.put(entry(), revision=0)
     await other.close()
 
@@ -79,7 +79,7 @@ async def test_many_writers_share_commits(store: SqliteLedger) -> None:
 async def test_what_is_written_behind_counts_at_once_and_reaches_the_disk(store: SqliteLedger, tmp_path: Path) -> None:
     first = await store.put(entry(), revision=0, durable=False)
     assert await store.get(entry().cmd_id) == first
-    with pytest.raises(Conflict):
+    with pytest.raises(LedgerConflict):
         await store.put(entry(), revision=0, durable=False)
     second = await store.put(structs.replace(entry(), worker="w"), revision=first.revision, durable=False)
     third = await store.put(structs.replace(entry(), worker="x"), revision=second.revision)
@@ -96,7 +96,7 @@ async def test_a_write_behind_that_lost_a_race_does_not_overwrite_the_winner(
     behind = await store.put(structs.replace(entry(), worker="slow"), revision=first.revision, durable=False)
     # The other process writes before the loop of the first has a turn.
     assert other._swap(structs.replace(entry(), worker="fast"), first.revision)
-    with pytest.raises(Conflict):
+    with pytest.raises(LedgerConflict):
         await store.put(structs.replace(entry(), worker="slow again"), revision=behind.revision)
     found = await store.get(entry().cmd_id)
     assert found is not None
@@ -109,9 +109,9 @@ async def test_a_scan_gives_what_is_open_or_a_letter_oldest_first(store: SqliteL
         await store.put(entry(number), revision=0)
     await store.put(dead(4), revision=0)
     await store.put(dead(5, letter=False), revision=0)
-    assert [row.entry.changed_ms for row in await store.scan([State.AUTHORISED])] == [1, 2, 3]
-    assert [row.entry.changed_ms for row in await store.scan([State.AUTHORISED], limit=2)] == [1, 2]
-    assert [row.entry.changed_ms for row in await store.scan([State.DEAD, State.FAILED])] == [4]
+    assert [row.entry.changed_ms for row in await store.scan([CommandState.AUTHORISED])] == [1, 2, 3]
+    assert [row.entry.changed_ms for row in await store.scan([CommandState.AUTHORISED], limit=2)] == [1, 2]
+    assert [row.entry.changed_ms for row in await store.scan([CommandState.DEAD, CommandState.FAILED])] == [4]
 
 
 async def test_letters_above_the_limit_lose_the_oldest_and_old_ends_are_forgotten(store: SqliteLedger) -> None:
@@ -119,7 +119,7 @@ async def test_letters_above_the_limit_lose_the_oldest_and_old_ends_are_forgotte
         await store.put(dead(number), revision=0)
     await store.put(entry(9), revision=0)
     assert await store.prune(closed_before_ms=0, letters_max=2) == 3
-    assert [row.entry.changed_ms for row in await store.scan([State.DEAD])] == [3, 4]
+    assert [row.entry.changed_ms for row in await store.scan([CommandState.DEAD])] == [3, 4]
     assert await store.prune(closed_before_ms=100, letters_max=2) == 0
     assert await store.get(entry(0).cmd_id) is None
     assert await store.get(entry(3).cmd_id) is not None, "a letter stays"

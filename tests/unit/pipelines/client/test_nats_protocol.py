@@ -18,9 +18,9 @@ from harch.pipelines.client.protocol import (
     Message,
     Ok,
     Parser,
-    Ping,
-    Pong,
-    Refusal,
+    ServerPing,
+    ServerPong,
+    ServerRefusal,
 )
 
 
@@ -46,10 +46,10 @@ def messages(draw: st.DrawFn) -> tuple[bytes, Event]:
 
 controls = st.sampled_from(
     [
-        (b"PING\r\n", Ping()),
-        (b"PONG\r\n", Pong()),
+        (b"PING\r\n", ServerPing()),
+        (b"PONG\r\n", ServerPong()),
         (b"+OK\r\n", Ok()),
-        (b"-ERR 'Slow Consumer'\r\n", Refusal("Slow Consumer")),
+        (b"-ERR 'Slow Consumer'\r\n", ServerRefusal("Slow Consumer")),
         (b'INFO {"max_payload":1048576,"nonce":"abc"}\r\n', Info({"max_payload": 1048576, "nonce": "abc"})),
     ]
 )
@@ -152,7 +152,7 @@ def test_the_status_of_a_message_without_a_sender_is_read() -> None:
     ],
 )
 def test_refusals_tell_their_kind(text: str, permission: bool, authorization: bool, fatal: bool) -> None:
-    refusal = Refusal(text)
+    refusal = ServerRefusal(text)
     assert (refusal.is_permission, refusal.is_authorization, refusal.is_fatal) == (permission, authorization, fatal)
 
 

@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harch.base.errors import HarchError
-from harch.pipelines.client.nkeys import new_user_seed, public_key
-from harch.pipelines.engine.border_session import UNDER_WAY_MAX, Fate, LaneReceiver, LaneSender
+from harch.pipelines.client.options import new_user_seed, public_key
 from harch.pipelines.engine.borders import (
-    SAID_BYTES_MAX,
+    BORDER_SIGNAL_BYTES_MAX,
+    UNDER_WAY_MAX,
+    BorderOffer,
+    Fate,
     HubBorder,
-    Offer,
+    LaneReceiver,
+    LaneSender,
     Want,
     border_layout,
-    heard_border,
+    decode_border,
+    encode_border,
     plan_links,
-    said_border,
 )
 from harch.pipelines.engine.config import EngineSecrets, server_config
 from harch.pipelines.engine.layout import Server, check_layout
@@ -39,11 +42,11 @@ TAG = Tag(
     key_in=(),
 )
 SEEDS = {hub: new_user_seed() for hub in ("dakhla", "dakar", "tangier")}
-WATER = Offer(pipeline="fields", export="water", tag=TAG, hubs=("dakar",))
-CATCH = Offer(pipeline="fish", export="catch", tag=TAG, hubs=("dakhla",))
+WATER = BorderOffer(pipeline="fields", export="water", tag=TAG, hubs=("dakar",))
+CATCH = BorderOffer(pipeline="fish", export="catch", tag=TAG, hubs=("dakhla",))
 
 
-def border(hub: str, country: str, *, offers: tuple[Offer, ...] = (), wants: tuple[Want, ...] = ()) -> HubBorder:
+def border(hub: str, country: str, *, offers: tuple[BorderOffer, ...] = (), wants: tuple[Want, ...] = ()) -> HubBorder:
     key = public_key(SEEDS[hub])
     return HubBorder(country=country, host="127.0.0.1", port=7001, key=key, offers=offers, wants=wants)
 
@@ -95,11 +98,11 @@ def test_a_border_server_has_no_streams_and_lets_exactly_the_lanes_pass() -> Non
     config = json.loads(server_config(layout, "border-dakar"))
     assert "jetstream" not in config
     assert all("jetstream" not in account for account in config["accounts"].values())
-    (guest,) = config["accounts"]["BORDER"]["users"]
-    assert guest["nkey"] == DAKHLA.key
-    assert guest["allowed_connection_types"] == ["LEAFNODE"]
+    (borrowed,) = config["accounts"]["BORDER"]["users"]
+    assert borrowed["nkey"] == DAKHLA.key
+    assert borrowed["allowed_connection_types"] == ["LEAFNODE"]
     sends = ["export.agg.ma.fields.water.dakhla.dakar", "export.got.ma.fish.catch.dakar.dakhla"]
-    assert guest["permissions"]["publish"]["allow"] == sends
+    assert borrowed["permissions"]["publish"]["allow"] == sends
     (own,) = config["accounts"]["JURIS_SN"]["users"]
     assert own["permissions"]["publish"]["allow"] == [
         "export.agg.sn.fish.catch.dakar.dakhla",
@@ -112,7 +115,7 @@ def test_a_border_server_has_no_streams_and_lets_exactly_the_lanes_pass() -> Non
     (remote,) = json.loads(text)["leafnodes"]["remotes"]
     assert (remote["url"], remote["account"]) == ("nats-leaf://127.0.0.1:9001", "BORDER")
     wide = structs.replace(layout.links[0], dialler_sends=("export.agg.ma.>",))
-    with pytest.raises(HarchError, match="stands for many"):
+    with pytest.raises(HarchError, match="is a wildcard"):
         check_layout(structs.replace(layout, links=(wide,)))
 
 
@@ -129,10 +132,10 @@ def test_a_border_server_has_no_streams_and_lets_exactly_the_lanes_pass() -> Non
     ],
 )
 def test_words_of_other_hubs_cannot_leave_their_place(changed: dict[str, object]) -> None:
-    assert heard_border(said_border(DAKHLA)) == DAKHLA
-    assert heard_border(said_border(structs.replace(DAKHLA, **changed))) is None
-    assert heard_border(b"x") is None
-    assert heard_border(bytes(SAID_BYTES_MAX + 1)) is None
+    assert decode_border(encode_border(DAKHLA)) == DAKHLA
+    assert decode_border(encode_border(structs.replace(DAKHLA, **changed))) is None
+    assert decode_border(b"x") is None
+    assert decode_border(bytes(BORDER_SIGNAL_BYTES_MAX + 1)) is None
 
 
 class Crossing:

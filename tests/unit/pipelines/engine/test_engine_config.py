@@ -13,13 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.pipelines.client.nkeys import new_user_seed, public_key
-from harch.pipelines.engine.binary import find_nats_server, version_of
+from harch.pipelines.client.options import new_user_seed, public_key
 from harch.pipelines.engine.config import EngineSecrets, server_config
 from harch.pipelines.engine.keys import KeyFolder, read_secret
-from harch.pipelines.engine.layout import BorderLink, Domain, Layout, Limits, Server, ServerTls
-from harch.pipelines.engine.log_lines import Happening, LineCutter, read_line
-from harch.pipelines.engine.users import EngineUser, StageGrant, controller_user, stage_user
+from harch.pipelines.engine.layout import (
+    BorderLink,
+    Domain,
+    EngineLayout,
+    EngineUser,
+    Server,
+    ServerLimits,
+    ServerTls,
+    StageGrant,
+    controller_user,
+    stage_user,
+)
+from harch.pipelines.engine.log_lines import EngineEventKind, LineCutter, read_line
+from harch.pipelines.engine.server import find_nats_server, version_of
 
 LINK_SEED = new_user_seed(bytes(32))
 LINK = public_key(LINK_SEED)
@@ -39,7 +49,7 @@ def domain(*servers: Server, country: str = "MA", **fields: Any) -> Domain:
     return Domain(country=country, name=country.lower(), servers=servers or (server(),), **{"users": users, **fields})
 
 
-def two(**fields: Any) -> Layout:
+def two(**fields: Any) -> EngineLayout:
     link = BorderLink(
         dialler="sn",
         acceptor="ma",
@@ -49,10 +59,10 @@ def two(**fields: Any) -> Layout:
         acceptor_sends=("export.agg.ma.soil",),
     )
     domains = (domain(server(border_port=7422)), domain(server("sn-1"), country="SN"))
-    return Layout(domains=domains, links=(msgspec.structs.replace(link, **fields),))
+    return EngineLayout(domains=domains, links=(msgspec.structs.replace(link, **fields),))
 
 
-def config(layout: Layout, name: str = "ma-1") -> dict[str, Any]:
+def config(layout: EngineLayout, name: str = "ma-1") -> dict[str, Any]:
     text = server_config(layout, name, EngineSecrets(link_seeds={LINK: LINK_SEED}, cluster_word="word"))
     decoded: dict[str, Any] = json.loads(text)
     return decoded
@@ -79,10 +89,10 @@ def test_every_user_has_lists_of_what_is_allowed_and_no_account_but_its_own_coun
 def test_only_aggregates_of_its_own_country_leave_it_and_the_links_key_opens_only_the_link() -> None:
     made = config(two())
     assert [export["stream"] for export in made["accounts"]["JURIS_MA"]["exports"]] == ["export.agg.ma.soil"]
-    (guest,) = made["accounts"]["BORDER"]["users"]
-    assert guest["permissions"]["publish"]["allow"] == ["export.agg.sn.fish"]
-    assert guest["permissions"]["subscribe"]["allow"] == ["export.agg.ma.soil"]
-    assert guest["allowed_connection_types"] == ["LEAFNODE"]
+    (borrowed,) = made["accounts"]["BORDER"]["users"]
+    assert borrowed["permissions"]["publish"]["allow"] == ["export.agg.sn.fish"]
+    assert borrowed["permissions"]["subscribe"]["allow"] == ["export.agg.ma.soil"]
+    assert borrowed["allowed_connection_types"] == ["LEAFNODE"]
     dialling = config(two(), "sn-1")
     (remote,) = dialling["leafnodes"]["remotes"]
     assert remote["account"] == "BORDER"
@@ -90,13 +100,13 @@ def test_only_aggregates_of_its_own_country_leave_it_and_the_links_key_opens_onl
 
 
 def test_a_synced_domain_syncs_every_write_and_a_cluster_asks_for_its_word() -> None:
-    assert config(Layout(domains=(domain(synced=True),)))["jetstream"]["sync_interval"] == "always"
+    assert config(EngineLayout(domains=(domain(synced=True),)))["jetstream"]["sync_interval"] == "always"
     servers = [server(f"ma-{n}", cluster_port=6220 + n, client_port=4220 + n) for n in (1, 2, 3)]
-    made = config(Layout(domains=(domain(*servers),)), "ma-2")
+    made = config(EngineLayout(domains=(domain(*servers),)), "ma-2")
     assert made["cluster"]["authorization"]["password"] == "word"
     assert len(made["cluster"]["routes"]) == 2
     secure = [server(f"ma-{n}", cluster_port=6220 + n, host="10.0.0.1", tls=TLS) for n in (1, 2, 3)]
-    clustered = config(Layout(domains=(domain(*secure),)), "ma-1")
+    clustered = config(EngineLayout(domains=(domain(*secure),)), "ma-1")
     for part in (clustered, clustered["cluster"]):
         assert part["tls"]["verify"] is True
 
@@ -104,31 +114,31 @@ def test_a_synced_domain_syncs_every_write_and_a_cluster_asks_for_its_word() -> 
 @pytest.mark.parametrize(
     ("layout", "word"),
     [
-        (Layout(domains=(domain(server(host="10.0.0.1")),)), "TLS"),
-        (Layout(domains=(domain(server(), server("ma-2")),)), "cluster_port"),
-        (Layout(domains=(domain(server(cluster_port=1), server("ma-2", cluster_port=2)),)), "two servers"),
-        (Layout(domains=(domain(), domain())), "two domains"),
-        (Layout(domains=(Domain(country="Morocco", name="ma", servers=(server(),)),)), "country"),
-        (Layout(domains=(Domain(country="MA", name="ma", servers=()),)), "no server"),
-        (Layout(domains=(domain(),), limits=Limits(pending_bytes_max=9 << 20)), "pending_bytes_max"),
+        (EngineLayout(domains=(domain(server(host="10.0.0.1")),)), "TLS"),
+        (EngineLayout(domains=(domain(server(), server("ma-2")),)), "cluster_port"),
+        (EngineLayout(domains=(domain(server(cluster_port=1), server("ma-2", cluster_port=2)),)), "two servers"),
+        (EngineLayout(domains=(domain(), domain())), "two domains"),
+        (EngineLayout(domains=(Domain(country="Morocco", name="ma", servers=(server(),)),)), "country"),
+        (EngineLayout(domains=(Domain(country="MA", name="ma", servers=()),)), "no server"),
+        (EngineLayout(domains=(domain(),), limits=ServerLimits(pending_bytes_max=9 << 20)), "pending_bytes_max"),
         (two(acceptor_sends=("juris.ma.soil.sense.0",)), "may not leave MA"),
         (two(acceptor_sends=("export.agg.>",)), "may not leave MA"),
         (two(dialler_sends=("export.agg.ma.soil",)), "may not leave SN"),
-        (two(dialler="ma"), "with itself"),
-        (two(acceptor="fr"), "not there"),
-        (two(acceptor_url="casablanca.example:7422"), "without TLS"),
+        (two(dialler="ma"), "to itself"),
+        (two(acceptor="fr"), "does not exist"),
+        (two(acceptor_url="casablanca.example:7422"), "no TLS"),
         (
-            Layout(
+            EngineLayout(
                 domains=(
                     domain(users=(EngineUser(name="x", public_key=KEY, publish=(">",), subscribe=("_INBOX.>",)),)),
                 )
             ),
             "everything",
         ),
-        (Layout(domains=(domain(users=(controller_user("MA", KEY), controller_user("MA", KEY))),)), "same key"),
+        (EngineLayout(domains=(domain(users=(controller_user("MA", KEY), controller_user("MA", KEY))),)), "same key"),
     ],
 )
-def test_a_layout_that_would_leak_or_not_run_is_refused_with_its_place(layout: Layout, word: str) -> None:
+def test_a_layout_that_would_leak_or_not_run_is_refused_with_its_place(layout: EngineLayout, word: str) -> None:
     with pytest.raises(HarchError) as caught:
         config(layout)
     assert caught.value.code == "E0704"
@@ -251,7 +261,7 @@ def test_lines_of_the_log_become_events_that_name_people_and_subjects(
 ) -> None:
     event = read_line(line, "ma-1", {KEY: "w"})
     assert event is not None
-    assert (event.what, event.user, event.subject) == (Happening(what), user, subject)
+    assert (event.what, event.user, event.subject) == (EngineEventKind(what), user, subject)
     assert read_line("[7] 2026/11/15 15:04:16.0 [INF] Server is ready", "ma-1", {}) is None
 
 

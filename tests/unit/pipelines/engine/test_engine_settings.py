@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from harch.base.errors import HarchError
 from harch.hub.pipelines.packages import engine_settings
-from harch.pipelines.client.nkeys import Role, is_public_key, new_seed, new_user_seed, public_key
-from harch.pipelines.engine.external import Cluster, what_is_wrong
+from harch.pipelines.client.options import NkeyRole, is_public_key, new_seed, new_user_seed, public_key
+from harch.pipelines.engine.external import EngineCluster, what_is_wrong
+from harch.pipelines.engine.keys import LIFE, AccountKey, user_token
+from harch.pipelines.engine.layout import EngineUser
 from harch.pipelines.engine.settings import EngineSettings, parse_settings
-from harch.pipelines.engine.user_tokens import LIFE, AccountKey, user_token
-from harch.pipelines.engine.users import EngineUser
 
-SEED = new_seed(Role.ACCOUNT, bytes(range(32)))
-ACCOUNT = public_key(SEED, Role.ACCOUNT)
+SEED = new_seed(NkeyRole.ACCOUNT, bytes(range(32)))
+ACCOUNT = public_key(SEED, NkeyRole.ACCOUNT)
 EXTERNAL = f"""
 replicas = 3
 [external]
@@ -68,7 +68,7 @@ def test_an_external_cluster_is_named_with_its_account_and_a_second_one_that_syn
     ],
 )
 def test_what_a_server_says_of_itself_is_compared_with_what_it_has_to_be(changed: dict[str, Any], rule: str) -> None:
-    cluster = Cluster(servers=("tls://a",), server_names=("ma-1",), domain="ma")
+    cluster = EngineCluster(servers=("tls://a",), server_names=("ma-1",), domain="ma")
     said = {"version": "2.15.1-beta", "jetstream": True, "domain": "ma", "server_name": "ma-1"}
     assert [one.rule for one in what_is_wrong(cluster, said | changed)] == ([rule] if rule else [])
 
@@ -82,8 +82,8 @@ def test_what_a_server_says_of_itself_is_compared_with_what_it_has_to_be(changed
         ("servers = 3\nstores = ['/a', '/b', '/a']", "cannot share"),
         ("copies = 3", "copies"),
         ("replicas = [", "not valid TOML"),
-        (EXTERNAL.replace("tls://nats-1.example", "nats://nats-1.example"), "leaves the machine without TLS"),
-        (EXTERNAL.replace("tls://nats-1.example", "tls://me:pass@nats-1.example"), "holds credentials"),
+        (EXTERNAL.replace("tls://nats-1.example", "nats://nats-1.example"), "is not local and has no TLS"),
+        (EXTERNAL.replace("tls://nats-1.example", "tls://me:pass@nats-1.example"), "contains credentials"),
         (EXTERNAL.replace('ca = "/etc/harch/ca.pem"', ""), "name the authority"),
         (EXTERNAL.replace(ACCOUNT, ACCOUNT[:-1] + "A"), "public key of an account"),
         (EXTERNAL.replace('"ma-2", "ma-3"', '"ma-2"'), "3 copies need as many servers"),
@@ -104,7 +104,7 @@ def test_the_account_s_key_is_read_from_a_file_of_its_owner_and_never_shown(tmp_
     for content, mode, what in (
         (None, 0, "cannot be read"),
         (SEED, 0o644, "by others"),
-        (new_user_seed(bytes(32)), 0o600, "no key of an account"),
+        (new_user_seed(bytes(32)), 0o600, "not an account key"),
     ):
         if content is not None:
             path.write_text(content)
@@ -120,12 +120,12 @@ def test_the_account_s_key_is_read_from_a_file_of_its_owner_and_never_shown(tmp_
 
 
 def test_a_token_is_signed_by_the_account_and_allows_exactly_what_the_user_may() -> None:
-    signer = new_seed(Role.ACCOUNT, bytes(32))
+    signer = new_seed(NkeyRole.ACCOUNT, bytes(32))
     user = EngineUser(name="ma-soil-act", public_key=public_key(new_user_seed()), publish=("a.b",), subscribe=())
     now = datetime(2026, 11, 15, tzinfo=UTC)
     token = user_token(AccountKey(signer, ACCOUNT), user, now=now)
     head, body, signature = (_decoded(part) for part in token.split("."))
-    raw = base64.b32decode(public_key(signer, Role.ACCOUNT) + "=" * (-56 % 8))
+    raw = base64.b32decode(public_key(signer, NkeyRole.ACCOUNT) + "=" * (-56 % 8))
     Ed25519PublicKey.from_public_bytes(raw[1:33]).verify(signature, token.rpartition(".")[0].encode())
     assert msgspec.json.decode(head) == {"typ": "JWT", "alg": "ed25519-nkey"}
     claims: dict[str, Any] = msgspec.json.decode(body)
@@ -133,8 +133,8 @@ def test_a_token_is_signed_by_the_account_and_allows_exactly_what_the_user_may()
     assert claims["nats"]["sub"] == {"deny": [">"]}  # an empty list would allow everything
     assert claims["nats"]["issuer_account"] == ACCOUNT
     assert claims["exp"] - claims["iat"] == LIFE.total_seconds()
-    assert is_public_key(claims["iss"], Role.ACCOUNT)
-    assert not is_public_key(claims["iss"], Role.USER)
+    assert is_public_key(claims["iss"], NkeyRole.ACCOUNT)
+    assert not is_public_key(claims["iss"], NkeyRole.USER)
 
 
 def _decoded(part: str) -> bytes:

@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.pipelines.engine.audit import DomainPolicy, audit_disk, audit_streams, may_pass, observe
-from harch.pipelines.engine.layout import Limits
+from harch.pipelines.engine.layout import ServerLimits
 from harch.pipelines.engine.streams import (
     ConsumerSpec,
-    Found,
+    DesiredStreams,
+    ExistingStreams,
     Storage,
     StreamSpec,
-    Verb,
-    Wanted,
+    StreamVerb,
     advisory_stream,
     bucket_stream,
     check_streams,
     plan_streams,
 )
-from harch.sovereignty.gates import Action
+from harch.sovereignty.gates import GateAction
 
 MIB = 1 << 20
 ACT = StreamSpec(name="ma-soil-act", country="MA", subjects=("juris.ma.soil.act.*",), max_bytes=MIB)
 READER = ConsumerSpec(stream="ma-soil-act", name="act", filter_subject="juris.ma.soil.act.*")
-WANTED = Wanted(
+WANTED = DesiredStreams(
     streams=(ACT, bucket_stream("ma-soil-state", "MA", max_bytes=MIB), advisory_stream("MA")), consumers=(READER,)
 )
 POLICY = DomainPolicy(
@@ -36,13 +36,13 @@ POLICY = DomainPolicy(
 )
 
 
-def as_found(wanted: Wanted, *, sparse: bool = False) -> Found:
+def as_found(wanted: DesiredStreams, *, sparse: bool = False) -> ExistingStreams:
     """What JetStream would tell of it: with `sparse`, without all that is false, zero or empty."""
 
     def told(config: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in config.items() if value or not sparse}
 
-    return Found(
+    return ExistingStreams(
         streams={spec.name: told(spec.wire()) for spec in wanted.streams},
         consumers={(spec.stream, spec.name): told(spec.wire()) for spec in wanted.consumers},
     )
@@ -50,23 +50,23 @@ def as_found(wanted: Wanted, *, sparse: bool = False) -> Found:
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_a_plan_creates_what_is_missing_and_then_has_nothing_left_to_do(sparse: bool) -> None:
-    plan = plan_streams(WANTED, Found())
-    assert [change.verb for change in plan.changes] == [Verb.CREATE] * 4
+    plan = plan_streams(WANTED, ExistingStreams())
+    assert [change.verb for change in plan.changes] == [StreamVerb.CREATE] * 4
     assert plan.changes[-1].consumer == "act"
     assert plan_streams(WANTED, as_found(WANTED, sparse=sparse)).changes == ()
 
 
 def test_only_what_differs_is_updated_unknown_streams_are_told_and_only_named_ones_deleted() -> None:
     found = as_found(WANTED)
-    larger = Wanted(streams=(msgspec.structs.replace(ACT, max_bytes=2 * MIB), *WANTED.streams[1:]))
+    larger = DesiredStreams(streams=(msgspec.structs.replace(ACT, max_bytes=2 * MIB), *WANTED.streams[1:]))
     (change,) = plan_streams(larger, found).changes
-    assert (change.verb, change.stream, change.fields) == (Verb.UPDATE, "ma-soil-act", ("max_bytes",))
-    less = plan_streams(Wanted(streams=(ACT,)), found)
+    assert (change.verb, change.stream, change.fields) == (StreamVerb.UPDATE, "ma-soil-act", ("max_bytes",))
+    less = plan_streams(DesiredStreams(streams=(ACT,)), found)
     assert less.changes == ()
     assert less.unknown == ("KV_ma-soil-state", "ma-advisories")
-    removed = plan_streams(Wanted(streams=(ACT,)), found, remove=["KV_ma-soil-state", "not-there"])
-    assert [(c.verb, c.stream) for c in removed.changes] == [(Verb.DELETE, "KV_ma-soil-state")]
-    memory = plan_streams(Wanted(streams=(msgspec.structs.replace(ACT, storage=Storage.MEMORY),)), found)
+    removed = plan_streams(DesiredStreams(streams=(ACT,)), found, remove=["KV_ma-soil-state", "not-there"])
+    assert [(c.verb, c.stream) for c in removed.changes] == [(StreamVerb.DELETE, "KV_ma-soil-state")]
+    memory = plan_streams(DesiredStreams(streams=(msgspec.structs.replace(ACT, storage=Storage.MEMORY),)), found)
     assert memory.changes == ()
     assert [refusal.rule for refusal in memory.refusals] == ["fixed"]
 
@@ -77,8 +77,8 @@ def test_only_what_differs_is_updated_unknown_streams_are_told_and_only_named_on
     copies=st.sampled_from([1, 3]),
 )
 def test_after_applying_a_plan_there_is_nothing_left_to_plan(sizes: list[int], other: list[int], copies: int) -> None:
-    def wanted(numbers: list[int]) -> Wanted:
-        return Wanted(
+    def wanted(numbers: list[int]) -> DesiredStreams:
+        return DesiredStreams(
             streams=tuple(
                 StreamSpec(
                     name=f"s{i}",
@@ -92,9 +92,9 @@ def test_after_applying_a_plan_there_is_nothing_left_to_plan(sizes: list[int], o
         )
 
     found = dict(as_found(wanted(other)).streams)
-    for change in plan_streams(wanted(sizes), Found(streams=found)).changes:
+    for change in plan_streams(wanted(sizes), ExistingStreams(streams=found)).changes:
         found[change.stream] = change.config
-    assert plan_streams(wanted(sizes), Found(streams=found)).changes == ()
+    assert plan_streams(wanted(sizes), ExistingStreams(streams=found)).changes == ()
 
 
 def test_a_stream_that_forgets_soon_remembers_duplicates_no_longer() -> None:
@@ -120,23 +120,23 @@ def test_a_stream_that_forgets_soon_remembers_duplicates_no_longer() -> None:
     ],
 )
 def test_what_the_engine_would_refuse_or_regret_is_refused_before(fields: dict[str, Any], rule: str) -> None:
-    wanted = Wanted(streams=(msgspec.structs.replace(ACT, **fields),))
-    assert rule in {found.rule for found in check_streams(wanted, Limits(), servers=1, synced=True)}
-    assert check_streams(WANTED, Limits(), servers=1, synced=True) == ()
+    wanted = DesiredStreams(streams=(msgspec.structs.replace(ACT, **fields),))
+    assert rule in {found.rule for found in check_streams(wanted, ServerLimits(), servers=1, synced=True)}
+    assert check_streams(WANTED, ServerLimits(), servers=1, synced=True) == ()
 
 
 def test_the_sum_of_all_streams_must_fit_too_with_their_copies() -> None:
-    many = Wanted(
+    many = DesiredStreams(
         streams=tuple(
             StreamSpec(name=f"s{n}", country="MA", subjects=(f"juris.ma.p{n}.act.*",), max_bytes=1000 * MIB, replicas=3)
             for n in range(5)
         )
     )
-    assert {found.rule for found in check_streams(many, Limits(), servers=3)} == {"file_bytes"}
-    twice = Wanted(streams=(ACT, msgspec.structs.replace(ACT, name="again")))
-    assert {found.rule for found in check_streams(twice, Limits(), servers=1)} == {"subject"}
-    orphan = Wanted(consumers=(READER,))
-    assert {found.rule for found in check_streams(orphan, Limits(), servers=1)} == {"stream"}
+    assert {found.rule for found in check_streams(many, ServerLimits(), servers=3)} == {"file_bytes"}
+    twice = DesiredStreams(streams=(ACT, msgspec.structs.replace(ACT, name="again")))
+    assert {found.rule for found in check_streams(twice, ServerLimits(), servers=1)} == {"subject"}
+    orphan = DesiredStreams(consumers=(READER,))
+    assert {found.rule for found in check_streams(orphan, ServerLimits(), servers=1)} == {"stream"}
 
 
 def info(spec: StreamSpec = ACT, **fields: Any) -> dict[str, Any]:
@@ -179,15 +179,17 @@ def test_each_kind_of_violation_is_found_paused_and_told(fields: dict[str, Any],
     observed = [observe(info(**fields))]
     found = next(v for v in audit_streams(POLICY, observed) if v.subject == fields.get("name", "ma-soil-act"))
     assert rule in {rejection.rule for rejection in found.rejections}
-    paused = (Action.PAUSE, Action.ALERT)
-    assert found.actions == ((Action.ALERT,) if rule == "config" else paused)  # size and safety are told, place stops
+    paused = (GateAction.PAUSE, GateAction.ALERT)
+    assert found.actions == (
+        (GateAction.ALERT,) if rule == "config" else paused
+    )  # size and safety are told, place stops
     assert all(rejection.nearest_fix for rejection in found.rejections)
 
 
 def test_copies_that_are_missing_or_behind_are_told_and_may_pass() -> None:
     wanted = msgspec.structs.replace(ACT, replicas=3)
     policy = msgspec.structs.replace(
-        POLICY, servers=frozenset({"ma-1", "ma-2", "ma-3"}), wanted=Wanted(streams=(wanted,))
+        POLICY, servers=frozenset({"ma-1", "ma-2", "ma-3"}), wanted=DesiredStreams(streams=(wanted,))
     )
 
     def found(*replicas: dict[str, Any]) -> list[Any]:
@@ -198,9 +200,9 @@ def test_copies_that_are_missing_or_behind_are_told_and_may_pass() -> None:
     assert found(*whole) == []
     for fewer in (whole[:1], (whole[0], {"name": "ma-3"})):
         ((actions, passes, rejections),) = found(*fewer)
-        assert (actions, passes, {one.rule for one in rejections}) == ((Action.ALERT,), True, {"copies"})
+        assert (actions, passes, {one.rule for one in rejections}) == ((GateAction.ALERT,), True, {"copies"})
     ((actions, passes, _),) = found(whole[0], {"name": "sn-1", "current": True})
-    assert (actions, passes) == ((Action.PAUSE, Action.ALERT), False)  # the place counts more
+    assert (actions, passes) == ((GateAction.PAUSE, GateAction.ALERT), False)  # the place counts more
 
 
 @pytest.mark.parametrize(
@@ -220,14 +222,14 @@ def test_missing_and_silent_streams_are_told_but_not_paused() -> None:
     by_name = {violation.subject: violation for violation in violations}
     assert by_name["ma-soil-act"].rejections[0].rule == "unanswered"
     assert by_name["KV_ma-soil-state"].rejections[0].rule == "missing"
-    assert {violation.actions for violation in violations} == {(Action.ALERT,)}
+    assert {violation.actions for violation in violations} == {(GateAction.ALERT,)}
 
 
 def test_what_rests_on_disk_and_is_not_wanted_is_scrubbed() -> None:
     kept = [("JURIS_MA", "ma-soil-act"), ("JURIS_MA", "old"), ("JURIS_SN", "ma-soil-act"), ("$G", "anything")]
     found = audit_disk(POLICY, kept)
     assert [violation.subject for violation in found] == ["old", "ma-soil-act", "anything"]
-    assert all(Action.SCRUB in violation.actions for violation in found)
+    assert all(GateAction.SCRUB in violation.actions for violation in found)
 
 
 @given(

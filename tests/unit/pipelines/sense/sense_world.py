@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from harch.pipelines.sense.accounting import SenseOutcome
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.gate import Gate, PolicyTable
-from harch.pipelines.sense.outcome import Outcome
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.settings import SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
-from harch.pipelines.wire.columns import Columns, encode_columns
+from harch.pipelines.sense.state import StageIdentity
+from harch.pipelines.wire.columns import COMPACT, Columns, EventSchema, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
-from harch.pipelines.wire.schema import COMPACT, EventSchema
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S
@@ -37,7 +36,7 @@ def settings_of(**changed: object) -> SenseSettings:
 def stage_of(settings: SenseSettings | None = None, *, hub: str = "dakhla", table: PolicyTable = TABLE) -> SenseStage:
     settings = settings or settings_of()
     devices = DeviceTable(settings.devices, settings.devices_max, settings.metrics)
-    return SenseStage(StageName("farm", 3), settings, devices, Gate(hub, table))
+    return SenseStage(StageIdentity("farm", 3), settings, devices, ResidencyGate(hub, table))
 
 
 def columns_of(events: Sequence[Event], schema: EventSchema = COMPACT) -> tuple[int, Columns]:
@@ -75,12 +74,12 @@ def empty_of(seq: int, mark_s: float, *, source: int = 1, flags: int = 4, **chan
     return batch_of(seq, [], source=source, mark_s=mark_s, flags=flags, **changed)
 
 
-def take(stage: SenseStage, message: bytes, *, at_s: float = 1000.0) -> Outcome:
+def take(stage: SenseStage, message: bytes, *, at_s: float = 1000.0) -> SenseOutcome:
     """At a time at which nothing of the test lies in the future."""
     return stage.take(message, now_ns=T0 + round(at_s * S), now_s=at_s)
 
 
-def rows_of(outcomes: Iterable[Outcome]) -> dict[tuple[float, int], dict[str, float]]:
+def rows_of(outcomes: Iterable[SenseOutcome]) -> dict[tuple[float, int], dict[str, float]]:
     """(end of window in seconds after T0, device): features by name."""
     found = {}
     for outcome in outcomes:
@@ -90,7 +89,7 @@ def rows_of(outcomes: Iterable[Outcome]) -> dict[tuple[float, int], dict[str, fl
     return found
 
 
-def pass_time(stage: SenseStage, from_s: float, to_s: float) -> list[Outcome]:
+def pass_time(stage: SenseStage, from_s: float, to_s: float) -> list[SenseOutcome]:
     """Time passes while the stage listens."""
     return [
         stage.tick(now_ns=T0 + round(float(now_s) * S), now_s=float(now_s))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from sense_world import Event, batch_of, settings_of, stage_of, take
 
-from harch.pipelines.sense.carrying import carry_problems
 from harch.pipelines.sense.checkpoint import decode_checkpoint, encode_checkpoint, meaning_of
 from harch.pipelines.sense.features import FeatureBatch
 from harch.pipelines.sense.settings import ForecastSettings, SenseSettings, WindowSettings
+from harch.pipelines.sense.state_migration import carry_problems
 
 TUMBLING = WindowSettings(size_s=1.0, lateness_s=0.5, skew_s=2.0, future_s=2.0)
 SLIDING = WindowSettings(size_s=3.0, slide_s=1.0, lateness_s=0.5, skew_s=2.0, future_s=2.0)
@@ -84,12 +84,12 @@ def test_shorter_windows_of_the_same_slide_go_on_with_the_panes_that_they_need()
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"aggregate": ("v1",)}, "added up"),
+        ({"aggregate": ("v1",)}, "aggregated"),
         ({"metrics": ("pressure", "flow")}, "metrics"),
         ({"devices_max": 3}, "devices"),
-        ({"windows": replace(SLIDING, slide_s=0.5)}, "pieces"),
+        ({"windows": replace(SLIDING, slide_s=0.5)}, "panes"),
         ({"windows": replace(SLIDING, size_s=4.0)}, "longer"),
-        ({"windows": replace(SLIDING, skew_s=0.5, future_s=0.5)}, "less time"),
+        ({"windows": replace(SLIDING, skew_s=0.5, future_s=0.5)}, "wait less"),
         ({"forecast": ForecastSettings(span_s=24, step_s=3)}, "forecast"),
     ],
 )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sense_world import batch_of, settings_of, stage_of, take
 
 from harch.base.errors import HarchError
-from harch.pipelines.sense.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from harch.pipelines.sense.checkpoint import SenseCheckpoint, decode_checkpoint, encode_checkpoint
 from harch.pipelines.sense.settings import ForecastSettings, SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
 
@@ -74,7 +74,7 @@ def test_other_bytes_are_no_checkpoint(junk: bytes) -> None:
         ({"partition": 4}, "belongs to"),
         ({"fingerprint": "0", "meaning": None}, "have changed"),
         ({"devices_hash": "0"}, "devices"),
-        ({"cells": b"1234567"}, "cut"),
+        ({"cells": b"1234567"}, "truncated"),
         ({"cells": bytes(64)}, "entries"),
         ({"cell_places": bytes(7) + b"\x7f" + SNAPSHOT.cell_places[8:]}, "do not fit"),
         ({"cell_places": b"\xff" * 8 + SNAPSHOT.cell_places[8:]}, "do not fit"),
@@ -82,7 +82,7 @@ def test_other_bytes_are_no_checkpoint(junk: bytes) -> None:
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(changed: dict[str, object], words: str) -> None:
-    forged: Checkpoint = replace(SNAPSHOT, **changed)
+    forged: SenseCheckpoint = replace(SNAPSHOT, **changed)
     with pytest.raises(HarchError, match=words):
         stage_of(SETTINGS).restore(forged, 0.0)
 
@@ -113,5 +113,5 @@ def test_state_of_other_settings_is_not_mistaken_for_ours(other: SenseSettings) 
 def test_more_devices_and_other_features_may_go_on_from_it() -> None:
     grown = replace(SETTINGS, devices=(*SETTINGS.devices, "pump-3"), statistics=("last",))
     stage = stage_of(grown)
-    stage.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(SNAPSHOT), type=Checkpoint), 0.0)
+    stage.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(SNAPSHOT), type=SenseCheckpoint), 0.0)
     assert stage.flush().features

@@ -5,20 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sense_world import HERE, T0, S, rows_of, settings_of, stage_of, take
 
-from harch.pipelines.sense.edge import Edge, Permit
-from harch.pipelines.sense.event_ids import RecentIds
+from harch.pipelines.sense.edge import EdgeBatcher, Permit, RecentIds
 from harch.pipelines.sense.quarantine import Quarantine
 from harch.pipelines.sense.settings import SenseLimits, SenseSettings, WindowSettings
 from harch.pipelines.wire.header import BatchHeader, unpack_header
-from harch.pipelines.wire.rows import Rows
+from harch.pipelines.wire.rows import ParsedRows
 
 PERMIT = Permit(HERE, 1)
 NOW = T0 + 10_000 * S
 
 
-def rows(times_s: list[float], ids: tuple[str, ...] = ()) -> Rows:
+def rows(times_s: list[float], ids: tuple[str, ...] = ()) -> ParsedRows:
     n = len(times_s)
-    return Rows(
+    return ParsedRows(
         times_ns=np.array([T0 + round(time * S) for time in times_s], np.int64),
         device=np.zeros(n, np.uint32),
         metric=np.zeros(n, np.uint16),
@@ -29,8 +28,8 @@ def rows(times_s: list[float], ids: tuple[str, ...] = ()) -> Rows:
     )
 
 
-def edge(chosen: SenseSettings | None = None, disorder_s: float = 0.0) -> Edge:
-    return Edge("gateway", chosen or settings_of(), PERMIT, disorder_s=disorder_s, priority=2)
+def edge(chosen: SenseSettings | None = None, disorder_s: float = 0.0) -> EdgeBatcher:
+    return EdgeBatcher("gateway", chosen or settings_of(), PERMIT, disorder_s=disorder_s, priority=2)
 
 
 def header(message: bytes) -> BatchHeader:

@@ -9,20 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.errors import InvariantBroken
-from harch.pipelines.sense.receiving import Receiving
-from harch.pipelines.sense.sending import Offered, Pressure, Sending
-from harch.pipelines.sense.sources import Admission, SavedSource, SourceBook
-from harch.pipelines.wire.credit import Credit, pack_credit, unpack_credit
+from harch.pipelines.sense.flow_control import Credit, Offered, Pressure, Receiving, Sending, pack_credit, unpack_credit
+from harch.pipelines.sense.sources import BatchAdmission, SavedSource, SourceBook
 from harch.pipelines.wire.header import (
     MESSAGE_BYTES_MAX,
     BatchHeader,
-    Gap,
+    SequenceGap,
     check_payload,
     pack_batch,
     read_gap,
     unpack_header,
 )
-from harch.testing.network import Link, SimNetwork
+from harch.testing.network import SimLink, SimNetwork
 
 
 def header_of(seq: int, *, source: int = 1, priority: int = 3, size: int = 0, n: int = 10) -> BatchHeader:
@@ -107,7 +105,7 @@ def test_the_lowest_priority_is_shed_first_and_each_range_is_told_once() -> None
         payload = check_payload(header, message)
         assert isinstance(payload, memoryview)
         told.append(read_gap(header, payload) if header.is_gap else header.seq)
-    assert told == [Gap(1, 1, 10), 2, Gap(3, 3, 10), 4, 5, 6, Gap(7, 7, 10)]
+    assert told == [SequenceGap(1, 1, 10), 2, SequenceGap(3, 3, 10), 4, 5, 6, SequenceGap(7, 7, 10)]
     assert (source.counters.batches_shed, source.counters.events_shed) == (3, 30)
 
 
@@ -196,14 +194,14 @@ class Receiver:
         assert isinstance(header, BatchHeader)
         payload = check_payload(header, message)
         assert isinstance(payload, memoryview)
-        gap = read_gap(header, payload) if header.is_gap else Gap(header.seq, header.seq, 0)
-        assert isinstance(gap, Gap)
+        gap = read_gap(header, payload) if header.is_gap else SequenceGap(header.seq, header.seq, 0)
+        assert isinstance(gap, SequenceGap)
         self.flow.taken(header.source, len(message), now_s)
         admission = self.book.admit(header, gap.first_seq)
-        if admission is Admission.HOLE:
+        if admission is BatchAdmission.HOLE:
             self.holes += 1
             self.flow.hole(header.source, now_s)
-        elif admission is Admission.NEXT and not header.is_watermark_only:
+        elif admission is BatchAdmission.NEXT and not header.is_watermark_only:
             self.book.done(header, now_s)
             if header.is_gap:
                 self.shed += gap.last_seq - gap.first_seq + 1
@@ -221,7 +219,7 @@ def test_whatever_the_network_loses_and_however_often_the_receiver_dies_sent_is_
     dice = random.Random(seed)
     network = SimNetwork(
         seed,
-        Link(0.005, 0.002, loss=dice.choice([0, 0.05, 0.2]), duplication=0.05, reordering=dice.choice([0, 0.1])),
+        SimLink(0.005, 0.002, loss=dice.choice([0, 0.05, 0.2]), duplication=0.05, reordering=dice.choice([0, 0.1])),
         describe=lambda message: str(message)[:40],
     )
     cap = 12_000
@@ -263,7 +261,7 @@ def test_whatever_the_network_loses_and_however_often_the_receiver_dies_sent_is_
         network.at(dice.uniform(0, 4), crash)
     network.after(0, pump)
     network.after(0.3, save)
-    with network.story_on_failure():
+    with network.trace_on_failure():
         network.run_until(4.5)
         for _ in range(60):
             network.run_for(1.0)

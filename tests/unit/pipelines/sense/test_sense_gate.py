@@ -3,20 +3,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sense_world import HERE, T0, S, batch_of, settings_of, stage_of, take
 
-from harch.pipelines.sense.gate import Gate, PolicyTable, stream_mask
-from harch.pipelines.sense.outcome import Disposition
+from harch.pipelines.sense.accounting import Disposition
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate, stream_mask
 from harch.pipelines.sense.settings import ForecastSettings
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import LegalSite, Passage, Terrain
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Passage, Site, Terrain
 
 EVENTS = [(0.1, 0, 0, 1.0), (0.2, 1, 0, 2.0)]
 RULES = Rules(
     Terrain(
         (
-            Site(hub="dakhla", country="MA", frameworks=("ma-09-08",)),
-            Site(hub="tangier", country="MA", frameworks=()),
-            Site(hub="dakar", country="SN", frameworks=("ma-09-08",)),
+            LegalSite(hub="dakhla", country="MA", frameworks=("ma-09-08",)),
+            LegalSite(hub="tangier", country="MA", frameworks=()),
+            LegalSite(hub="dakar", country="SN", frameworks=("ma-09-08",)),
         ),
         (
             Passage(ends=("dakhla", "tangier"), rtt_ms=8, countries_crossed=("MA",)),
@@ -57,7 +57,7 @@ def test_a_batch_that_may_not_be_here_is_dropped_unread_counted_and_told() -> No
     outcome = take(stage, unreadable)
     assert outcome.disposition is Disposition.DROPPED
     assert stage.quarantine.counts == {"not_here": 2}
-    assert [example.shown for example in stage.quarantine.examples()] == [""]
+    assert [example.excerpt for example in stage.quarantine.examples()] == [""]
     assert [(alert.rule, alert.count) for alert in outcome.alerts] == [("not_here", 2)]
     assert "dakhla may" in outcome.alerts[0].detail
     assert not stage.flush().features
@@ -140,7 +140,7 @@ def test_open_windows_follow_a_new_numbering_of_hubs() -> None:
 
 
 def test_tables_are_kept_within_a_limit_and_old_ones_change_nothing() -> None:
-    gate = Gate("dakhla", PolicyTable(10, {"dakhla": 0}))
+    gate = ResidencyGate("dakhla", PolicyTable(10, {"dakhla": 0}))
     for version in range(11, 30):
         gate.learn(PolicyTable(version, {"dakhla": version % 8}))
     gate.learn(PolicyTable(28, {"dakhla": 5}))

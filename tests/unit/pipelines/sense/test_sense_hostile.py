@@ -12,10 +12,8 @@ from sense_world import T0, S, batch_of, rows_of, settings_of, stage_of, take
 
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import ForecastSettings, SenseLimits, WindowSettings
-from harch.pipelines.wire.checksum import crc32c
-from harch.pipelines.wire.columns import Columns, encode_columns
-from harch.pipelines.wire.header import MAGIC, TIME_NS_MAX
-from harch.pipelines.wire.schema import COMPACT
+from harch.pipelines.wire.columns import COMPACT, Columns, encode_columns
+from harch.pipelines.wire.header import MAGIC, TIME_NS_MAX, crc32c
 
 LAYOUT = struct.Struct("<IBBBBIIQIIQqqI")
 near = st.integers(T0 - 5 * S, T0 + 40 * S)

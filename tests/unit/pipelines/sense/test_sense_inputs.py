@@ -20,15 +20,14 @@ from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.pipelines.listener_keys import key_digest
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.edge import Edge, Permit
+from harch.pipelines.sense.edge import EdgeBatcher, Permit
+from harch.pipelines.sense.inputs.batches import NatsInput
 from harch.pipelines.sense.inputs.file import FileInput
 from harch.pipelines.sense.inputs.http import ARROW_TYPE, BATCH_TYPE, HttpInput
-from harch.pipelines.sense.inputs.mqtt import MqttInput
-from harch.pipelines.sense.inputs.nats import NatsInput
-from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
+from harch.pipelines.sense.inputs.mqtt import MqttInput, TopicPattern, read_topic, topic_pattern
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import EXPLANATIONS, Quarantine
-from harch.pipelines.sense.source_settings import FileSource, MqttSource
+from harch.pipelines.sense.settings import FileSource, MqttSource
 from harch.pipelines.wire.header import BatchHeader, unpack_header
 from harch.pipelines.wire.rows import RowFormat, RowReader
 from harch.testing.clock import SimClock
@@ -43,8 +42,8 @@ PATIENCE_S = 30.0
 KEY = "a-key-of-the-tests-alone"
 
 
-def make_edge(name: str = "in") -> Edge:
-    return Edge(name, SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
+def make_edge(name: str = "in") -> EdgeBatcher:
+    return EdgeBatcher(name, SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
 
 
 def make_intake(bytes_max: int = 1 << 20) -> Intake:

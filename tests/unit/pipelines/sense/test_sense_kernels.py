@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.pipelines.sense.kernels import CELL_WIDTH, REASONS, accumulate, holt, merge_panes
-from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns
+from harch.pipelines.wire.columns import COMPACT, WIDE, Columns, EventSchema, decode_columns, encode_columns
 from harch.pipelines.wire.header import TIME_NS_MAX
-from harch.pipelines.wire.schema import COMPACT, WIDE, EventSchema
 
 DEVICES, METRICS, SLOTS, OPEN, PANE_NS = 3, 2, 5, 4, 1000
 LOW, HIGH = -100.0, 100.0

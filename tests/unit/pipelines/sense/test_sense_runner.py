@@ -10,19 +10,17 @@ import pytest
 from sense_world import T0, batch_of, settings_of, stage_of
 
 from harch.base.clock import SystemClock
+from harch.pipelines.sense.accounting import SideBatch, StageAlert
 from harch.pipelines.sense.checkpoint import decode_checkpoint
-from harch.pipelines.sense.edge import Edge, Permit
+from harch.pipelines.sense.edge import EdgeBatcher, Permit
 from harch.pipelines.sense.features import FeatureBatch
+from harch.pipelines.sense.flow_control import Credit, Receiving
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.inputs.file import FileInput
 from harch.pipelines.sense.intake import Intake
-from harch.pipelines.sense.outcome import SideBatch, StageAlert
-from harch.pipelines.sense.receiving import Receiving
 from harch.pipelines.sense.runner import SenseRunner
-from harch.pipelines.sense.settings import CheckpointSettings
-from harch.pipelines.sense.source_settings import FileSource
+from harch.pipelines.sense.settings import CheckpointSettings, FileSource
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.wire.credit import Credit
 from harch.pipelines.wire.rows import RowFormat, RowReader
 
 SETTINGS = settings_of(checkpoint=CheckpointSettings(every_s=0.05))
@@ -78,7 +76,7 @@ def make_file(path: Path, seconds: int) -> Path:
 
 def file_input(path: Path, stage: SenseStage, intake: Intake, after: dict[int, int]) -> FileInput:
     source = FileSource(name="f", path=str(path), format="ndjson", rows=FORMAT)
-    edge = Edge("f", SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
+    edge = EdgeBatcher("f", SETTINGS, Permit(1, 1), disorder_s=0.0, priority=3)
     reader = RowReader(SETTINGS.event_schema, stage.state.devices, FORMAT)
     return FileInput(source, SETTINGS.event_schema, edge, reader, intake, SystemClock(), after=after)
 

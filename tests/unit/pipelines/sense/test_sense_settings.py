@@ -7,15 +7,18 @@ from sense_world import settings_of
 
 from harch.pipelines.sense.features import FeatureMaker
 from harch.pipelines.sense.settings import (
+    FileSource,
     ForecastSettings,
+    HttpSource,
+    MqttSource,
     SenseLimits,
     SenseSettings,
+    TcpSource,
     WindowSettings,
     sense_problems,
 )
-from harch.pipelines.sense.source_settings import FileSource, HttpSource, MqttSource, TcpSource
+from harch.pipelines.wire.columns import EventSchema, SchemaColumn
 from harch.pipelines.wire.rows import RowFormat
-from harch.pipelines.wire.schema import Column, EventSchema
 
 
 def test_defaults_have_no_problems() -> None:
@@ -51,7 +54,7 @@ def test_unknown_words_and_kinds_are_refused(wrong: dict[str, object]) -> None:
     [
         (settings_of(schema="tiny"), "schema"),
         (
-            settings_of(schema=EventSchema(name="x", columns=(Column(name="a", type="u8", role="time"),) * 3)),
+            settings_of(schema=EventSchema(name="x", columns=(SchemaColumn(name="a", type="u8", role="time"),) * 3)),
             "schema.columns",
         ),
         (settings_of(aggregate=("v7",)), "aggregate[0]"),

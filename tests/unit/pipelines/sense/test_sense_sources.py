@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from harch.pipelines.sense.sources import Admission, SourceBook
+from harch.pipelines.sense.sources import BatchAdmission, SourceBook
 from harch.pipelines.wire.header import BatchHeader, Flags
 
 IDLE_S, SKEW_NS = 5.0, 300
@@ -80,9 +80,9 @@ def test_who_holds_others_back_without_moving_is_left_behind_until_it_is_near_ag
     book = SourceBook(sources_max=10, idle_s=IDLE_S, skew_ns=SKEW_NS)
     book.advance(1, 0, 0.0)
     assert book.advance(2, 1000, 0.0) == 0
-    book.leave_behind(900, 0.5, patience_s=1.0)
+    book.leave_behind(900, 0.5, stall_limit_s=1.0)
     assert book.watermark_ns(0.5) == 0
-    book.leave_behind(900, 1.0, patience_s=1.0)
+    book.leave_behind(900, 1.0, stall_limit_s=1.0)
     assert book.watermark_ns(1.0) == 1000
     assert book.advance(1, 600, 1.1) == 1000
     assert book.advance(2, 2000, 1.2) == 2000  # still left behind
@@ -98,9 +98,9 @@ def test_of_any_order_of_batches_each_is_taken_once_and_in_order(arrivals: list[
     for seq in arrivals:
         admission = book.admit(header(7, seq), seq)
         expected = len(taken) + 1
-        wanted = {True: Admission.DUPLICATE, False: Admission.HOLE}[seq < expected]
-        assert admission is (Admission.NEXT if seq == expected else wanted)
-        if admission is Admission.NEXT:
+        wanted = {True: BatchAdmission.DUPLICATE, False: BatchAdmission.HOLE}[seq < expected]
+        assert admission is (BatchAdmission.NEXT if seq == expected else wanted)
+        if admission is BatchAdmission.NEXT:
             taken.append(seq)
             book.done(header(7, seq), 0.0)
     assert taken == list(range(1, len(taken) + 1))

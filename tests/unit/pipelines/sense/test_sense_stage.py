@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sense_world import HERE, T0, S, batch_of, columns_of, empty_of, pass_time, rows_of, settings_of, stage_of, take
 
+from harch.pipelines.sense.accounting import Disposition
 from harch.pipelines.sense.checkpoint import decode_checkpoint, encode_checkpoint
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
 from harch.pipelines.sense.features import encode_features, feature_schema
 from harch.pipelines.sense.kernels import accumulate, holt, merge_panes
-from harch.pipelines.sense.outcome import Disposition
 from harch.pipelines.sense.settings import (
     EnrichmentSettings,
     ForecastSettings,
@@ -20,9 +20,8 @@ from harch.pipelines.sense.settings import (
     SenseSettings,
     WindowSettings,
 )
-from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns
-from harch.pipelines.wire.header import BatchHeader, Flags, Gap, check_payload, pack_gap, unpack_header
-from harch.pipelines.wire.schema import schema_problems
+from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns, schema_problems
+from harch.pipelines.wire.header import BatchHeader, Flags, SequenceGap, check_payload, pack_gap, unpack_header
 
 
 def test_a_window_is_told_when_the_watermark_has_passed_its_end_by_the_lateness() -> None:
@@ -77,7 +76,7 @@ def test_events_that_come_too_late_or_too_early_go_to_the_side_lane_and_are_told
     assert side.reasons == ("late", "future")
     assert side.columns.values[0].tolist() == [5.0, 7.0]
     assert stage.quarantine.counts == {"late": 1, "future": 1}
-    assert "device 1" in stage.quarantine.examples("late")[0].shown
+    assert "device 1" in stage.quarantine.examples("late")[0].excerpt
     assert stage.counters.events_accepted == 2
 
 
@@ -135,7 +134,7 @@ def test_a_gap_is_accounted_for_and_not_lost() -> None:
     take(stage, batch_of(1, [(0.1, 0, 0, 1.0)]))
     header = unpack_header(batch_of(2, [(0.2, 0, 0, 1.0)]))
     assert isinstance(header, BatchHeader)
-    assert take(stage, pack_gap(header, Gap(2, 4, 30))).disposition is Disposition.GAP
+    assert take(stage, pack_gap(header, SequenceGap(2, 4, 30))).disposition is Disposition.GAP
     assert take(stage, batch_of(5, [(0.3, 0, 0, 1.0)])).disposition is Disposition.TAKEN
     assert (stage.counters.batches_shed, stage.counters.events_shed, stage.counters.holes) == (3, 30, 0)
 
@@ -223,7 +222,7 @@ def test_gaps_and_the_end_of_a_source_keep_their_place_behind_what_waits() -> No
     take(stage, batch_of(2, [(50.0, 0, 0, 1.0)]))
     header = unpack_header(batch_of(3, [(50.1, 0, 0, 1.0)]))
     assert isinstance(header, BatchHeader)
-    waits = [pack_gap(header, Gap(3, 5, 7)), batch_of(6, [(50.2, 0, 0, 1.0)]), empty_of(6, 60.0, flags=5)]
+    waits = [pack_gap(header, SequenceGap(3, 5, 7)), batch_of(6, [(50.2, 0, 0, 1.0)]), empty_of(6, 60.0, flags=5)]
     assert [take(stage, message).disposition for message in waits] == [Disposition.AHEAD] * 3
     assert take(stage, empty_of(6, 60.0)).disposition is Disposition.WATERMARK
     assert stage.counters.batches_shed == 0
@@ -288,7 +287,7 @@ def test_a_damaged_message_leaves_nothing_behind_and_is_asked_for_again() -> Non
     message[70] ^= 1
     assert take(stage, bytes(message)).disposition is Disposition.DAMAGED
     assert take(stage, b"x" * 10_000_000).disposition is Disposition.DAMAGED
-    assert [example.shown for example in stage.quarantine.examples()] == ["", ""]
+    assert [example.excerpt for example in stage.quarantine.examples()] == ["", ""]
     assert stage.state.sources.seq_of(1) == 0
 
 

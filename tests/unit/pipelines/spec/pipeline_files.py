@@ -8,13 +8,13 @@ from typing import Any
 import yaml
 
 from harch.fleet.file import shipped_fleet
-from harch.pipelines.spec.addresses import hosts_of
+from harch.hub.pipelines.planning import hosts_of
 from harch.pipelines.spec.file import parse_pipelines
 from harch.pipelines.spec.residency import ResidencyProof, prove_residency
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import Safeguards, SiteSafeguards, Terrain, terrain_of
 from harch.sovereignty.jurisdiction_file import parse_jurisdictions
-from harch.sovereignty.terrain import Safeguards, SiteSafeguards, Terrain, terrain_of
 
 IRRIGATION = """\
 kind: pipeline

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from harch.base.errors import HarchError
-from harch.pipelines.spec.addresses import hosts_of
-from harch.pipelines.spec.places import PipelineHosts
-from harch.pipelines.spec.residency import prove_residency
+from harch.hub.pipelines.planning import hosts_of
+from harch.pipelines.spec.residency import PipelineHosts, prove_residency
 from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, proved, rules
 
 HOOK = {"kind": "http", "url": "http://127.0.0.1:8099/valves", "honours_key": True}

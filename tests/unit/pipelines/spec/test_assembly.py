@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harch.pipelines.client.nkeys import new_user_seed, public_key
+from harch.pipelines.client.options import new_user_seed, public_key
 from harch.pipelines.engine.config import server_config
-from harch.pipelines.engine.layout import Layout, Server
-from harch.pipelines.spec.assembly import assemble_domain, controller_name
-from harch.pipelines.spec.deployment import Deployment, plan_deployment
+from harch.pipelines.engine.layout import EngineLayout, Server
+from harch.pipelines.spec.deployment import Deployment, assemble_domain, controller_name, plan_deployment
 from unit.pipelines.spec.pipeline_files import changed, irrigation, proved, rules
 
 SEEDS: dict[str, str] = {}
@@ -33,7 +32,7 @@ def deployed(**fields: Any) -> Deployment:
 
 def test_a_domain_knows_its_own_country_and_no_border() -> None:
     domain, _ = assemble_domain("ma", "MA", server("ma-1"), [deployed()], key)
-    text = server_config(Layout(domains=(domain,)), "ma-1")
+    text = server_config(EngineLayout(domains=(domain,)), "ma-1")
     assert key(controller_name("MA")) in text
     assert "JURIS_SN" not in text
     assert "leafnodes" not in text

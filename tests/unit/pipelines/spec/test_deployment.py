@@ -9,13 +9,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.pipelines.engine.layout import Limits
+from harch.hub.pipelines.planning import parts_at
+from harch.pipelines.engine.layout import ServerLimits
 from harch.pipelines.engine.streams import check_streams
 from harch.pipelines.spec.deployment import Deployment, plan_deployment, shared_partitions
-from harch.pipelines.spec.parts import parts_at
-from harch.pipelines.spec.settings import PipelineSpec, StageName
-from harch.pipelines.spec.update import Step, plan_update
-from harch.pipelines.workers.route import Route
+from harch.pipelines.spec.settings import PipelineSpec, PipelineStageName
+from harch.pipelines.spec.update import UpdateStep, plan_update
+from harch.pipelines.workers.names import StageRoute
 from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, parse, proved, raw, rules
 
 
@@ -64,7 +64,7 @@ def test_synced_actions_live_in_a_domain_of_their_own_where_sense_has_no_user() 
     assert think.speaks == ("juris.ma.souss-irrigation.act.*",)
     assert (think.listens, think.reads, think.buckets) == ((), (), ())
     for share in plan.domains:
-        assert check_streams(share.wanted, Limits(), servers=1, synced=share.synced) == ()
+        assert check_streams(share.wanted, ServerLimits(), servers=1, synced=share.synced) == ()
 
 
 @pytest.mark.parametrize(("think", "kept"), [("hot", False), ("stored", True)])
@@ -104,13 +104,13 @@ def test_workers_are_told_what_the_plan_and_the_rules_say() -> None:
 @pytest.mark.parametrize(
     ("without", "route", "streams"),
     [
-        (("act",), Route(acts=False), {"think", "results"}),
-        (("think", "act"), Route(thinks=False, acts=False), {"results"}),
-        (("think",), Route(thinks=False), {"act"}),
+        (("act",), StageRoute(acts=False), {"think", "results"}),
+        (("think", "act"), StageRoute(thinks=False, acts=False), {"results"}),
+        (("think",), StageRoute(thinks=False), {"act"}),
     ],
 )
 def test_a_pipeline_without_think_or_act_has_the_lanes_and_rights_of_its_stages_only(
-    without: tuple[str, ...], route: Route, streams: set[str]
+    without: tuple[str, ...], route: StageRoute, streams: set[str]
 ) -> None:
     data = raw()
     for stage in without:
@@ -136,8 +136,8 @@ def test_a_pipeline_without_think_or_act_has_the_lanes_and_rights_of_its_stages_
 
 def test_three_copies_are_refused_where_the_country_has_one_server() -> None:
     plan = deployed(changed(durability={"replicas": 3}))
-    assert {r.rule for r in check_streams(plan.domains[0].wanted, Limits(), servers=1)} == {"replicas"}
-    assert check_streams(plan.domains[0].wanted, Limits(), servers=3) == ()
+    assert {r.rule for r in check_streams(plan.domains[0].wanted, ServerLimits(), servers=1)} == {"replicas"}
+    assert check_streams(plan.domains[0].wanted, ServerLimits(), servers=3) == ()
 
 
 @given(partitions=st.integers(1, 1024), workers=st.integers(1, 256))
@@ -157,27 +157,30 @@ def model(version: str, **fields: Any) -> dict[str, Any]:
     ("fields", "steps"),
     [
         ({}, {}),
-        ({"think__models": [model("2")]}, {StageName.THINK: Step.SWAP}),
-        ({"think__models": [model("2", canary_percent=10.0)]}, {StageName.THINK: Step.SWAP}),
-        ({"think__models": [model("1", threads=2)]}, {StageName.THINK: Step.RESTART}),
-        ({"sense__windows": {"size_s": 30}}, {StageName.SENSE: Step.RESTART}),
-        ({"act__concurrency": 4}, {StageName.ACT: Step.RESTART}),
-        ({"scaling__think": {"workers_max": 4}}, {StageName.THINK: Step.SCALE}),
-        ({"scaling__act": {"hubs": ["tangier"]}}, {StageName.ACT: Step.RESTART}),
-        ({"durability": {"think": "hot"}}, {StageName.SENSE: Step.RESTART, StageName.THINK: Step.RESTART}),
+        ({"think__models": [model("2")]}, {PipelineStageName.THINK: UpdateStep.SWAP}),
+        ({"think__models": [model("2", canary_percent=10.0)]}, {PipelineStageName.THINK: UpdateStep.SWAP}),
+        ({"think__models": [model("1", threads=2)]}, {PipelineStageName.THINK: UpdateStep.RESTART}),
+        ({"sense__windows": {"size_s": 30}}, {PipelineStageName.SENSE: UpdateStep.RESTART}),
+        ({"act__concurrency": 4}, {PipelineStageName.ACT: UpdateStep.RESTART}),
+        ({"scaling__think": {"workers_max": 4}}, {PipelineStageName.THINK: UpdateStep.SCALE}),
+        ({"scaling__act": {"hubs": ["tangier"]}}, {PipelineStageName.ACT: UpdateStep.RESTART}),
+        (
+            {"durability": {"think": "hot"}},
+            {PipelineStageName.SENSE: UpdateStep.RESTART, PipelineStageName.THINK: UpdateStep.RESTART},
+        ),
         ({"latency": {"p99_ms_target": 20}}, {}),
-        ({"exports": []}, {StageName.SENSE: Step.RESTART}),
-        ({"origins": {}}, {StageName.SENSE: Step.RESTART}),
-        ({"hubs": ["tangier"]}, dict.fromkeys(StageName, Step.RESTART)),
+        ({"exports": []}, {PipelineStageName.SENSE: UpdateStep.RESTART}),
+        ({"origins": {}}, {PipelineStageName.SENSE: UpdateStep.RESTART}),
+        ({"hubs": ["tangier"]}, dict.fromkeys(PipelineStageName, UpdateStep.RESTART)),
     ],
 )
 def test_a_change_touches_only_the_stages_that_it_concerns(
-    fields: dict[str, Any], steps: dict[StageName, Step]
+    fields: dict[str, Any], steps: dict[PipelineStageName, UpdateStep]
 ) -> None:
     plan = plan_update(irrigation(), changed(**fields), JURISDICTIONS)
-    touched = {update.stage: update.step for update in plan.stages if update.step is not Step.KEEP}
+    touched = {update.stage: update.step for update in plan.stages if update.step is not UpdateStep.KEEP}
     assert touched == steps
-    assert all(update.because for update in plan.stages if update.step is not Step.KEEP)
+    assert all(update.because for update in plan.stages if update.step is not UpdateStep.KEEP)
     assert plan.refusals == ()
     if not fields:
         assert plan.changes_nothing
@@ -186,11 +189,11 @@ def test_a_change_touches_only_the_stages_that_it_concerns(
 def test_a_stage_may_be_removed_and_added() -> None:
     without = changed(act=None, scaling={}, exports=[])
     gone = plan_update(changed(exports=[], scaling={}), without, JURISDICTIONS)
-    assert gone.stages[-1].step is Step.STOP
+    assert gone.stages[-1].step is UpdateStep.STOP
     assert gone.streams_change
     assert [refusal.rule for refusal in gone.refusals] == ["stages"]  # not while something is under way
     back = plan_update(without, changed(exports=[], scaling={}), JURISDICTIONS)
-    assert back.stages[-1].step is Step.START
+    assert back.stages[-1].step is UpdateStep.START
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
-from harch.pipelines.spec.file import parse_pipelines, pipeline_problems
-from harch.pipelines.spec.schema import pipeline_schema, pipeline_schema_text
-from harch.pipelines.spec.settings import PipelineSpec, StageName
+from harch.pipelines.spec.file import parse_pipelines, pipeline_problems, pipeline_schema, pipeline_schema_text
+from harch.pipelines.spec.settings import PipelineSpec, PipelineStageName
 from harch.pipelines.spec.shape import shape_problems
 from unit.pipelines.spec.pipeline_files import IRRIGATION, JURISDICTIONS, irrigation, proved, raw, rules
 
@@ -30,9 +29,9 @@ def refused(text: str) -> HarchError:
 
 def test_a_right_file_is_read_with_its_stages_and_defaults() -> None:
     spec = irrigation()
-    assert spec.stages == (StageName.SENSE, StageName.THINK, StageName.ACT)
-    assert spec.scaling.of(StageName.SENSE).workers_max == 8
-    assert spec.scaling.of(StageName.ACT).workers_max == 1
+    assert spec.stages == (PipelineStageName.SENSE, PipelineStageName.THINK, PipelineStageName.ACT)
+    assert spec.scaling.of(PipelineStageName.SENSE).workers_max == 8
+    assert spec.scaling.of(PipelineStageName.ACT).workers_max == 1
     assert spec.origins == {"fields": "MA"}
 
 
@@ -152,7 +151,7 @@ def test_two_pipelines_of_one_name_are_refused_and_of_two_names_read() -> None:
     other = IRRIGATION.replace("souss-irrigation", "draa-irrigation")
     both = parse_pipelines(f"{IRRIGATION}---\n{other}".encode(), "farm.yaml", JURISDICTIONS)
     assert [spec.name for spec in both] == ["souss-irrigation", "draa-irrigation"]
-    assert "two pipelines are called" in str(refused(f"{IRRIGATION}---\n{IRRIGATION}"))
+    assert "two pipelines are named" in str(refused(f"{IRRIGATION}---\n{IRRIGATION}"))
 
 
 values: st.SearchStrategy[Any] = st.recursive(

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import structs
 
 from harch.base.errors import HarchError
-from harch.cli.pipeline_sign import sign_export
+from harch.cli.verbs.pipeline import sign_export
 from harch.pipelines.spec.release import as_object, export_tag, released_exports
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.sovereignty.declassification import Declassification, sign

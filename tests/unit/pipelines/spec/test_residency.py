@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.residency import EdgeKind, model_tags, on_whole_ways
-from harch.pipelines.spec.settings import StageName
+from harch.pipelines.spec.settings import PipelineStageName
 from harch.sovereignty.compiled import Rules
 from harch.testing.sovereignty import random_tag, random_terrain
 from unit.pipelines.spec.pipeline_files import JURISDICTIONS, changed, irrigation, proved, rules
@@ -28,7 +28,7 @@ WIDE = {
 def test_a_moroccan_pipeline_is_proved_edge_by_edge_and_stays_in_morocco() -> None:
     proof = proved(irrigation(), declassified=["water-used"])
     assert proof.rejections == ()
-    assert {stage: set(hubs) for stage, hubs in proof.hubs.items()} == dict.fromkeys(StageName, MOROCCO)
+    assert {stage: set(hubs) for stage, hubs in proof.hubs.items()} == dict.fromkeys(PipelineStageName, MOROCCO)
     edges = {(edge.kind, edge.name) for edge in proof.edges}
     assert edges == {
         (EdgeKind.SOURCE, "fields -> sense"),
@@ -125,7 +125,7 @@ def test_a_pipeline_that_may_be_in_two_countries_is_put_into_one() -> None:
     spec = changed(jurisdiction=WIDE, exports=[], act__sinks__valves__country="MA")
     proof = proved(spec)
     assert proof.holds
-    assert "dakar" in proof.hubs[StageName.SENSE]
+    assert "dakar" in proof.hubs[PipelineStageName.SENSE]
     plan = plan_deployment(spec, proof, rules().terrain, scores={"tangier": 1.0})
     assert isinstance(plan, Deployment)
     assert {placement.hub for placement in plan.placements} == {"tangier"}

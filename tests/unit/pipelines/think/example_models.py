@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from think_models import DAKHLA
 
-from harch.pipelines.act.command import Command
-from harch.pipelines.act.decisions import Planner, decision_batch
+from harch.pipelines.act.decisions import ActionPlanner, decision_batch
+from harch.pipelines.act.ledger import ActionCommand
 from harch.pipelines.sense.features import FeatureBatch, FeatureMaker
 from harch.pipelines.spec.file import data_tag, parse_pipelines
 from harch.pipelines.spec.settings import PipelineSpec
-from harch.pipelines.think.artifacts import declared_tags
-from harch.pipelines.think.messages import decided_of, features_of
-from harch.pipelines.think.results import Scored
+from harch.pipelines.think.messages import Scored, decided_of, features_of
+from harch.pipelines.think.model_loader import declared_tags
 from harch.pipelines.think.stage import ThinkStage
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 
@@ -42,7 +41,7 @@ def spec_in(path: Path) -> PipelineSpec:
     return spec
 
 
-def decide(folder: Path, columns: dict[str, np.ndarray]) -> tuple[Scored, dict[str, list[Command]]]:
+def decide(folder: Path, columns: dict[str, np.ndarray]) -> tuple[Scored, dict[str, list[ActionCommand]]]:
     """From features of SENSE through THINK to the commands of ACT, by device, with nothing but the pipeline's file."""
     spec = spec_in(folder / "pipeline.yaml")
     assert spec.think is not None
@@ -73,9 +72,9 @@ def decide(folder: Path, columns: dict[str, np.ndarray]) -> tuple[Scored, dict[s
     )
     (scored,) = stage.think(features_of(batch)).scored
     decided = decided_of(scored, at_ms=0)
-    plan = Planner(spec.act).plan(decision_batch(decided, [f"d{number}" for number in range(rows)]))
+    plan = ActionPlanner(spec.act).plan(decision_batch(decided, [f"d{number}" for number in range(rows)]))
     assert plan.unmade == []
-    commands: dict[str, list[Command]] = {}
+    commands: dict[str, list[ActionCommand]] = {}
     for command in plan.commands:
         assert command.model == scored.ref.sha256
         commands.setdefault(command.device, []).append(command)

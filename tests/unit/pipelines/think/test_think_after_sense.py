@@ -9,9 +9,9 @@ from example_models import EXAMPLES, columns_of, decide, spec_in, training_of
 
 from harch.pipelines.sense.devices import DeviceTable, EnrichmentTable
 from harch.pipelines.sense.features import FeatureBatch
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
+from harch.pipelines.sense.state import StageIdentity
 from harch.pipelines.spec.settings import PipelineSpec
 from harch.pipelines.wire.columns import Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, pack_batch
@@ -25,7 +25,9 @@ HERE = 0b1
 def sense(spec: PipelineSpec, devices: int, enrichment: np.ndarray | None = None) -> SenseStage:
     settings = spec.sense
     table = DeviceTable([f"d{number}" for number in range(devices)], settings.devices_max, settings.metrics)
-    stage = SenseStage(StageName(spec.name, 0), settings, table, Gate("dakhla", PolicyTable(1, {"dakhla": 0})))
+    stage = SenseStage(
+        StageIdentity(spec.name, 0), settings, table, ResidencyGate("dakhla", PolicyTable(1, {"dakhla": 0}))
+    )
     if enrichment is not None and settings.enrichment is not None:
         full = np.full((settings.devices_max, enrichment.shape[1]), np.nan)
         full[:devices] = enrichment

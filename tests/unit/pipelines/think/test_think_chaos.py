@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from think_models import FunctionSession, add, settings_of, stage_of
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.features import Features
-from harch.pipelines.think.results import Thought
-from harch.pipelines.think.rollout import State
-from harch.pipelines.think.sessions import Array
+from harch.pipelines.think.messages import Thought
+from harch.pipelines.think.rollout import VersionState
+from harch.pipelines.think.sessions import Array, Features
 from harch.pipelines.think.settings import BatchingSettings, RollbackRules
 from harch.pipelines.think.stage import ThinkStage
 
@@ -22,7 +21,7 @@ KINDS = ("good", "good", "raises", "raises on some", "nan on some", "wrong shape
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("load"), st.sampled_from(KINDS)),
-        st.tuples(st.just("promote"), st.integers(0, 8), st.sampled_from(list(State))),
+        st.tuples(st.just("promote"), st.integers(0, 8), st.sampled_from(list(VersionState))),
         st.tuples(st.just("retire"), st.integers(0, 8)),
         st.tuples(st.just("batch"), st.integers(0, 60)),
         st.tuples(st.just("batch"), st.integers(0, 60)),
@@ -58,8 +57,8 @@ def test_each_row_is_answered_once_by_the_version_that_its_output_names(
     batching = BatchingSettings(preferred_rows=(1,), rows_max=rows_max, queue_rows_max=100_000)
     stage = stage_of(settings_of(rollback=rules, canary_percent=40, batching=batching))
     model = stage.models["m"]
-    add(model, "0", session_of("good", 1.0), State.ACTIVE)
-    add(model, "1", session_of(canary, 2.0), State.CANARY)
+    add(model, "0", session_of("good", 1.0), VersionState.ACTIVE)
+    add(model, "1", session_of(canary, 2.0), VersionState.CANARY)
     versions, given_rows, seen = 2, 0, Counter()
     sent: Counter[tuple[int, int]] = Counter()
 

@@ -22,12 +22,10 @@ from tritonclient.utils import InferenceServerException
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
-from harch.pipelines.think.endpoint import inference_app
-from harch.pipelines.think.inference_protocol import read_call, read_infer
-from harch.pipelines.think.rollout import State
-from harch.pipelines.think.routing import canary_rows
-from harch.pipelines.think.service import ThinkService
-from harch.pipelines.think.settings import BatchingSettings, Role, ThinkSettings
+from harch.pipelines.think.inference_api import inference_app, read_call, read_infer
+from harch.pipelines.think.rollout import VersionState, canary_rows
+from harch.pipelines.think.runner import ThinkRunner
+from harch.pipelines.think.settings import BatchingSettings, ModelRole, ThinkSettings
 from harch.pipelines.think.stage import ThinkStage
 from harch.pipelines.think.tensor_format import DATATYPES
 
@@ -35,7 +33,7 @@ from harch.pipelines.think.tensor_format import DATATYPES
 def serving_stage(folder: Path, **fields: Any) -> ThinkStage:
     versions = (
         write_linear(folder, "1", [2.0, 3.0], 1.0),
-        write_linear(folder, "2", [20.0, 30.0], 10.0, role=Role.LOADED),
+        write_linear(folder, "2", [20.0, 30.0], 10.0, role=ModelRole.LOADED),
     )
     settings = replace(settings_of(**fields), inputs=("a", "b"), versions=versions)
     stage = ThinkStage(
@@ -51,7 +49,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ready, holder = threading.Event(), {}
 
     async def main() -> None:
-        service = ThinkService(serving_stage(tmp_path_factory.mktemp("models")), SystemClock())
+        service = ThinkRunner(serving_stage(tmp_path_factory.mktemp("models")), SystemClock())
         config = uvicorn.Config(
             inference_app(service, program_version="9.9", body_bytes_max=100_000),
             host="127.0.0.1",
@@ -151,20 +149,20 @@ def test_the_public_client_understands_the_errors(client: triton.InferenceServer
 def test_requests_of_many_clients_share_batches(tmp_path: Path) -> None:
     async def main() -> ThinkStage:
         batching = BatchingSettings(preferred_rows=(64,), delay_ms_max=50)
-        service = ThinkService(serving_stage(tmp_path, batching=batching), SystemClock())
+        service = ThinkRunner(serving_stage(tmp_path, batching=batching), SystemClock())
         async with asyncio.TaskGroup() as group:
             driver = group.create_task(service.run())
             transport = httpx.ASGITransport(inference_app(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
 
-                async def ask(number: int) -> None:
+                async def score_request(number: int) -> None:
                     inputs = [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [number, 1]}]
                     reply = await http.post("/v2/models/m/infer", json={"inputs": inputs})
                     assert reply.json()["outputs"][0]["data"] == [2.0 * number + 4.0]
 
                 async with asyncio.TaskGroup() as asks:
                     for number in range(64):
-                        asks.create_task(ask(number))
+                        asks.create_task(score_request(number))
             service.stop()
             await driver
         return service.stage
@@ -190,8 +188,8 @@ async def test_quick_models_run_in_the_loop_and_slow_ones_beside_it(run_ms: floa
         folder=Path(),
         timer_ns=lambda: next(ticks),
     )
-    add(stage.models["m"], "1", FunctionSession(remember), State.ACTIVE)
-    service = ThinkService(stage, SystemClock())
+    add(stage.models["m"], "1", FunctionSession(remember), VersionState.ACTIVE)
+    service = ThinkRunner(stage, SystemClock())
     driver = asyncio.create_task(service.run())
     for number in range(3):
         answer = await service.infer("m", {"x": np.full((1, 1), number + 1.0, np.float32)})
@@ -203,7 +201,7 @@ async def test_quick_models_run_in_the_loop_and_slow_ones_beside_it(run_ms: floa
 
 async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> None:
     patient = BatchingSettings(preferred_rows=(64,), delay_ms_max=10_000, timeout_ms=60_000)
-    service = ThinkService(serving_stage(tmp_path, batching=patient), SystemClock())
+    service = ThinkRunner(serving_stage(tmp_path, batching=patient), SystemClock())
     asked = asyncio.create_task(service.infer("m", {"x": ROWS}))
     driver = asyncio.create_task(service.run())
     for _ in range(3):  # both have started: one waits for its batch, the other for more requests
@@ -217,12 +215,12 @@ async def test_whoever_waits_hears_that_the_stage_has_gone(tmp_path: Path) -> No
 
 def test_a_request_that_names_its_device_is_answered_by_the_version_of_that_device() -> None:
     stage = stage_of(settings_of(canary_percent=30))
-    add(stage.models["m"], "1", times(1), State.ACTIVE)
-    add(stage.models["m"], "2", times(2), State.CANARY)
+    add(stage.models["m"], "1", times(1), VersionState.ACTIVE)
+    add(stage.models["m"], "2", times(2), VersionState.CANARY)
     one = {"x": np.ones((1, 1), np.float32)}
     for device in (*range(40), "pump-1", "pump-2"):
-        stage.ask("m", one, ticket=device, now_s=0.0, device=device)
-    stage.ask("m", one, ticket="nobody", now_s=0.0)
+        stage.score_request("m", one, ticket=device, now_s=0.0, device=device)
+    stage.score_request("m", one, ticket="nobody", now_s=0.0)
     answers = stage.step(now_s=0.0).answers
     found = {answer.ticket: answer.ref.version for answer in answers if answer.ref is not None}
     assert len(found) == len(answers) == 43
@@ -234,11 +232,11 @@ def test_a_request_that_names_its_device_is_answered_by_the_version_of_that_devi
 
 def test_a_full_queue_and_a_missed_deadline_have_their_own_answers() -> None:
     stage = stage_of(settings_of(batching=BatchingSettings(preferred_rows=(2,), rows_max=2, queue_rows_max=2)))
-    add(stage.models["m"], "1", times(2), State.ACTIVE)
+    add(stage.models["m"], "1", times(2), VersionState.ACTIVE)
     two = {"x": np.ones((2, 1), np.float32)}
-    stage.ask("m", two, ticket="first", now_s=0.0, deadline_s=0.5)
+    stage.score_request("m", two, ticket="first", now_s=0.0, deadline_s=0.5)
     with pytest.raises(HarchError) as caught:
-        stage.ask("m", two, ticket="second", now_s=0.0)
+        stage.score_request("m", two, ticket="second", now_s=0.0)
     assert (caught.value.code, caught.value.retry_after_s) == ("E0506", 1)
     (answer,) = stage.step(now_s=0.6).answers
     assert answer.ticket == "first"
@@ -284,16 +282,16 @@ def body_of(**fields: Any) -> bytes:
         (body_of(datatype="BYTES"), None, "datatype `BYTES`"),
         (body_of(data=[1, "2"]), None, "not FP32"),
         (body_of(data=[1, None]), None, "not FP32"),
-        (body_of(data=[[1], [2, 3]]), None, "no regular shape"),
+        (body_of(data=[[1], [2, 3]]), None, "ragged data"),
         (body_of(data=[1, 1e300]), None, "beyond FP32"),
         (body_of(datatype="INT8", data=[1, 200]), None, "beyond INT8"),
         (body_of(datatype="INT8", data=[1, 1.5]), None, "not INT8"),
         (body_of(datatype="BOOL", data=[1, 0]), None, "not BOOL"),
-        (body_of(data=None), None, "no list of data"),
+        (body_of(data=None), None, "neither `data` nor"),
         (body_of(data=None, parameters={"binary_data_size": 8}), None, "0 are left"),
         (body_of(data=None, parameters={"binary_data_size": 9}), None, "8 bytes by its shape"),
         (body_of(data=None, parameters={"binary_data_size": True}), None, "8 bytes by its shape"),
-        (body_of() + b"12345678", str(len(body_of())), "belong to no input"),
+        (body_of() + b"12345678", str(len(body_of())), "extra bytes after the JSON"),
         (body_of(), "0", "Inference-Header-Content-Length"),
         (body_of(), "99999", "Inference-Header-Content-Length"),
         (body_of(), "-5", "inference-header-content-length"),
@@ -314,10 +312,10 @@ def test_a_request_that_makes_no_sense_is_refused_in_words(body: bytes, length: 
 def test_noise_is_an_error_and_never_a_crash(noise: bytes, length: str | None) -> None:
     for body in (noise, body_of() + noise, body_of()[: len(noise)]):
         try:
-            ask = read_infer(CALL, body, length)
+            score_request = read_infer(CALL, body, length)
         except HarchError:
             continue
-        assert ask.tensors["x"].shape == (1, 2)
+        assert score_request.tensors["x"].shape == (1, 2)
 
 
 @pytest.mark.parametrize("datatype", sorted(DATATYPES))

@@ -12,14 +12,14 @@ import pytest
 from example_models import EXAMPLES, NAMES, columns_of, decide, spec_in, training_of
 
 from harch.fleet.file import shipped_fleet
+from harch.hub.pipelines.planning import hosts_of
 from harch.pipelines.sense.features import FeatureMaker
-from harch.pipelines.spec.addresses import hosts_of
 from harch.pipelines.spec.deployment import Deployment, plan_deployment
 from harch.pipelines.spec.residency import prove_residency
 from harch.pipelines.think.settings import input_problems
 from harch.sovereignty.compiled import Rules
+from harch.sovereignty.geography import terrain_of
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
-from harch.sovereignty.terrain import terrain_of
 
 
 @pytest.mark.parametrize("name", NAMES)

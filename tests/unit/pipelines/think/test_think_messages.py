@@ -12,10 +12,16 @@ from think_models import add, settings_of, stage_of, times
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.features import FeatureBatch, encode_features, feature_schema
 from harch.pipelines.sense.settings import SenseSettings
-from harch.pipelines.think.messages import Origin, decode_outputs, encode_outputs, features_of, features_of_message
+from harch.pipelines.think.messages import (
+    Origin,
+    Scored,
+    decode_outputs,
+    encode_outputs,
+    features_of,
+    features_of_message,
+)
 from harch.pipelines.think.models import VersionRef
-from harch.pipelines.think.results import Scored
-from harch.pipelines.think.rollout import State
+from harch.pipelines.think.rollout import VersionState
 from harch.pipelines.wire.columns import decode_columns
 from harch.pipelines.wire.header import check_payload, unpack_header
 
@@ -87,7 +93,7 @@ def test_features_of_sense_are_scored_in_the_same_process_and_from_a_message() -
     received = features_of_message(header, columns, batch.names, pipeline="p", partition=3)
 
     stage = stage_of(replace(settings_of(), inputs=("x.max",)))
-    add(stage.models["m"], "1", times(10), State.ACTIVE)
+    add(stage.models["m"], "1", times(10), VersionState.ACTIVE)
     for features in (features_of(batch), received):
         (scored,) = stage.think(features).scored
         assert scored.source == ORIGIN

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.pipelines.think import rollout as life
-from harch.pipelines.think.counters import LATENCY_BOUNDS_MS, Histogram, Outcome, Watch
-from harch.pipelines.think.rollout import Rollout, State
-from harch.pipelines.think.routing import buckets, canary_rows
+from harch.pipelines.think.counters import LATENCY_BOUNDS_MS, BatchOutcome, LatencyHistogram, VersionWatch
+from harch.pipelines.think.rollout import Rollout, VersionState, buckets, canary_rows
 from harch.pipelines.think.settings import RollbackRules
 
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["load", "promote", "retire", "roll_back"]),
         st.sampled_from(["1", "2", "3", "4"]),
-        st.sampled_from(list(State)),
+        st.sampled_from(list(VersionState)),
     ),
     max_size=40,
 )
@@ -27,7 +26,7 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 def test_whatever_is_asked_one_version_is_active_and_its_way_back_is_warm(
-    steps: list[tuple[str, str, State]],
+    steps: list[tuple[str, str, VersionState]],
 ) -> None:
     rollout, refusals = Rollout(model="m"), set()
     for what, version, to in steps:
@@ -45,15 +44,15 @@ def test_whatever_is_asked_one_version_is_active_and_its_way_back_is_warm(
             refusals.add((error.code, bool(error.hint)))
             continue
         states = list(rollout.states.values())
-        assert states.count(State.ACTIVE) <= 1
-        assert states.count(State.CANARY) <= 1
-        assert states.count(State.SHADOW) <= life.SHADOWS_MAX
+        assert states.count(VersionState.ACTIVE) <= 1
+        assert states.count(VersionState.CANARY) <= 1
+        assert states.count(VersionState.SHADOW) <= life.SHADOWS_MAX
         if rollout.previous is not None:
-            assert rollout.states[rollout.previous] is State.RETIRED
+            assert rollout.states[rollout.previous] is VersionState.RETIRED
             assert rollout.previous in rollout.warm
         if before.active is not None and rollout.active is None:
             assert what in ("retire", "promote"), "only a person leaves a model without an answer"
-            assert rollout.states[before.active] is State.RETIRED
+            assert rollout.states[before.active] is VersionState.RETIRED
         # The changes tell the whole story.
         told = dict(before.states)
         for change in changes:
@@ -64,49 +63,49 @@ def test_whatever_is_asked_one_version_is_active_and_its_way_back_is_warm(
 
 
 def test_a_promotion_keeps_the_old_version_warm_and_a_roll_back_returns_to_it() -> None:
-    rollout = Rollout(model="m", states={"1": State.ACTIVE, "2": State.LOADED})
-    rollout, _ = life.promote(rollout, "2", State.ACTIVE)
+    rollout = Rollout(model="m", states={"1": VersionState.ACTIVE, "2": VersionState.LOADED})
+    rollout, _ = life.promote(rollout, "2", VersionState.ACTIVE)
     assert (rollout.active, rollout.previous, rollout.warm) == ("2", "1", {"1", "2"})
     rollout, changes = life.roll_back(rollout, "2", reason="errors: too many")
-    assert (rollout.active, rollout.previous, rollout.states["2"]) == ("1", None, State.RETIRED)
+    assert (rollout.active, rollout.previous, rollout.states["2"]) == ("1", None, VersionState.RETIRED)
     assert [change.by_itself for change in changes] == [True, True]
     assert life.roll_back(rollout, "1", reason="errors") == (rollout, []), "the last one stays"
 
 
 def test_a_version_does_not_go_backwards() -> None:
-    rollout = Rollout(model="m", states={"1": State.ACTIVE})
+    rollout = Rollout(model="m", states={"1": VersionState.ACTIVE})
     with pytest.raises(HarchError, match="cannot become canary"):
-        life.promote(rollout, "1", State.CANARY)
+        life.promote(rollout, "1", VersionState.CANARY)
 
 
-def note(watch: Watch, rows: int, **fields: object) -> str:
-    verdict = watch.note(Outcome(rows=rows, latency_ms=fields.pop("latency_ms", 1.0), **fields))  # type: ignore[arg-type]
+def note(watch: VersionWatch, rows: int, **fields: object) -> str:
+    verdict = watch.note(BatchOutcome(rows=rows, latency_ms=fields.pop("latency_ms", 1.0), **fields))  # type: ignore[arg-type]
     return verdict.rule if verdict is not None else ""
 
 
 def test_errors_are_judged_as_soon_as_no_good_row_could_mend_them() -> None:
-    watch = Watch(RollbackRules(rows=1000, errors_percent_max=1.0, failures_in_a_row_max=100))
+    watch = VersionWatch(RollbackRules(rows=1000, errors_percent_max=1.0, failures_in_a_row_max=100))
     assert note(watch, 10, failed=True) == ""  # 10 of 1,000 is 1 %
     assert note(watch, 1, rows_nan=1) == "errors"
 
 
 def test_old_errors_are_forgotten_with_their_window() -> None:
-    watch = Watch(RollbackRules(rows=100, errors_percent_max=1.0))
+    watch = VersionWatch(RollbackRules(rows=100, errors_percent_max=1.0))
     for _ in range(50):
         assert note(watch, 100, rows_nan=1) == ""
     assert watch.total.rows_bad == 50
 
 
 def test_a_series_of_failures_does_not_wait_for_the_window() -> None:
-    watch = Watch(RollbackRules(rows=1_000_000, failures_in_a_row_max=3))
+    watch = VersionWatch(RollbackRules(rows=1_000_000, failures_in_a_row_max=3))
     assert [note(watch, 1, failed=True) for _ in range(3)] == ["", "", "failures"]
 
 
 def test_latency_and_disagreement_are_judged_over_a_full_window() -> None:
-    slow = Watch(RollbackRules(rows=100, latency_p99_ms_max=10.0))
+    slow = VersionWatch(RollbackRules(rows=100, latency_p99_ms_max=10.0))
     assert note(slow, 99, latency_ms=50.0) == ""
     assert note(slow, 1, latency_ms=50.0) == "latency"
-    other = Watch(RollbackRules(rows=100, disagreement_percent_max=5.0))
+    other = VersionWatch(RollbackRules(rows=100, disagreement_percent_max=5.0))
     assert note(other, 100, rows_compared=100, rows_disagreed=5) == ""
     assert note(other, 100, rows_compared=100, rows_disagreed=6) == "disagreement"
 
@@ -114,7 +113,7 @@ def test_latency_and_disagreement_are_judged_over_a_full_window() -> None:
 @settings(deadline=None)
 @given(st.lists(st.floats(0.001, 20_000), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_a_quantile_is_never_better_than_what_was_measured(latencies_ms: list[float], share: float) -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     for latency_ms in latencies_ms:
         histogram.add(latency_ms)
     exact = float(np.quantile(latencies_ms, share, method="inverted_cdf"))

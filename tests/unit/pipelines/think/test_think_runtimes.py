@@ -18,29 +18,20 @@ from onnx import TensorProto, helper, numpy_helper
 from think_models import DAKAR, DAKHLA, MOROCCO, linear_onnx, settings_of, write_linear
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.artifacts import LoadedModel, declared_tags, load_version
-from harch.pipelines.think.features import Features
-from harch.pipelines.think.models import Model
+from harch.pipelines.think.model_loader import LoadedModel, OnnxSession, declared_tags, load_version
+from harch.pipelines.think.models import ServedModel
 from harch.pipelines.think.onnx_file import check_is_whole
-from harch.pipelines.think.onnx_session import OnnxSession
-from harch.pipelines.think.rollout import State
-from harch.pipelines.think.sessions import check_inputs
-from harch.pipelines.think.settings import (
-    Device,
-    ModelSettings,
-    Role,
-    RuntimeKind,
-    ThinkSettings,
-    VersionSettings,
-)
+from harch.pipelines.think.rollout import VersionState
+from harch.pipelines.think.sessions import Features, check_inputs
+from harch.pipelines.think.settings import Device, ModelRole, ModelSettings, RuntimeKind, ThinkSettings, VersionSettings
 from harch.pipelines.think.stage import ThinkStage
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 from harch.sovereignty.tags import Tag
-from harch.sovereignty.terrain import Site
 
 
 def load(
-    folder: Path, version: VersionSettings, *, tag: Tag | None = MOROCCO, site: Site = DAKHLA, **fields: object
+    folder: Path, version: VersionSettings, *, tag: Tag | None = MOROCCO, site: LegalSite = DAKHLA, **fields: object
 ) -> LoadedModel:
     return load_version(replace(settings_of(), **fields), version, tag=tag, site=site, folder=folder)
 
@@ -70,9 +61,11 @@ def test_a_file_that_is_not_the_declared_one_is_not_loaded(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("tag", "site", "rule"),
-    [(MOROCCO, DAKAR, "process_in"), (None, DAKHLA, "tag"), (MOROCCO, Site(hub="x", country=None), "process_in")],
+    [(MOROCCO, DAKAR, "process_in"), (None, DAKHLA, "tag"), (MOROCCO, LegalSite(hub="x", country=None), "process_in")],
 )
-def test_a_model_is_not_even_read_where_it_may_not_be(tmp_path: Path, tag: Tag | None, site: Site, rule: str) -> None:
+def test_a_model_is_not_even_read_where_it_may_not_be(
+    tmp_path: Path, tag: Tag | None, site: LegalSite, rule: str
+) -> None:
     missing = VersionSettings(version="1", path="nobody-reads-this.onnx", sha256="0" * 64)
     with pytest.raises(HarchError) as caught:
         load(tmp_path, missing, tag=tag, site=site)
@@ -135,7 +128,7 @@ def test_weights_that_no_hash_covers_are_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.bin").write_bytes(np.ones(64, np.float32).tobytes())
     content = hide(onnx.load_from_string(linear_onnx([1.0])))
-    with pytest.raises(HarchError, match="outside of its file"):
+    with pytest.raises(HarchError, match="outside its file"):
         OnnxSession(content, device=Device.CPU, threads=1)
 
 
@@ -172,7 +165,7 @@ def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch: pytest
 def test_a_model_that_does_not_fit_its_columns_never_gets_a_role(
     inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> None:
-    model = Model(replace(settings_of(), inputs=inputs, outputs=outputs), lambda name, change: None)
+    model = ServedModel(replace(settings_of(), inputs=inputs, outputs=outputs), lambda name, change: None)
     session = OnnxSession(linear_onnx([1.0]), device=Device.CPU, threads=1)
     with pytest.raises(HarchError, match="declared") as caught:
         model.add("1", LoadedModel(session=session, sha256="0" * 64))
@@ -181,10 +174,10 @@ def test_a_model_that_does_not_fit_its_columns_never_gets_a_role(
 
 
 def test_a_model_of_doubles_is_fed_doubles() -> None:
-    model = Model(settings_of(), lambda name, change: None)
+    model = ServedModel(settings_of(), lambda name, change: None)
     session = OnnxSession(linear_onnx([2.0], dtype=TensorProto.DOUBLE), device=Device.CPU, threads=1)
     model.add("1", LoadedModel(session=session, sha256="0" * 64))
-    model.promote("1", State.ACTIVE)
+    model.promote("1", VersionState.ACTIVE)
     assert session.inputs[0].dtype == "float64"
 
 
@@ -265,10 +258,10 @@ def test_a_function_that_cannot_serve_is_refused_in_words(module: Path, text: st
 
 def test_a_pipeline_starts_with_every_version_in_its_declared_role(tmp_path: Path) -> None:
     versions = (
-        write_linear(tmp_path, "3", [3.0], role=Role.SHADOW),
-        write_linear(tmp_path, "2", [2.0], role=Role.CANARY),
+        write_linear(tmp_path, "3", [3.0], role=ModelRole.SHADOW),
+        write_linear(tmp_path, "2", [2.0], role=ModelRole.CANARY),
         write_linear(tmp_path, "1", [1.0]),
-        write_linear(tmp_path, "4", [4.0], role=Role.LOADED),
+        write_linear(tmp_path, "4", [4.0], role=ModelRole.LOADED),
     )
     settings = ModelSettings(name="m", inputs=("x",), outputs=("y",), versions=versions)
     stage = ThinkStage(

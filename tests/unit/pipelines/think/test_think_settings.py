@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harch.base.errors import HarchError
-from harch.pipelines.think.settings import Device, Role, input_problems, parse_think
+from harch.pipelines.think.settings import Device, ModelRole, input_problems, parse_think
 
 GOOD: dict[str, Any] = {
     "models": [
@@ -30,7 +30,7 @@ def changed(**fields: object) -> dict[str, Any]:
 
 def test_a_short_description_is_enough_and_waits_for_nothing() -> None:
     model = parse_think(GOOD).models[0]
-    assert model.versions[0].role is Role.ACTIVE
+    assert model.versions[0].role is ModelRole.ACTIVE
     assert (model.batching.delay_ms_max, model.batching.rows_max, model.threads) == (0, 4096, 1)
     assert model.device is Device.AUTO
 
@@ -63,7 +63,7 @@ def test_a_short_description_is_enough_and_waits_for_nothing() -> None:
         (
             changed(batching={"preferred_rows": [256, 64]}),
             "think.models[0].batching.preferred_rows",
-            "must grow",
+            "must increase",
         ),
         (
             changed(batching={"rows_max": 100}),
@@ -78,7 +78,7 @@ def test_a_short_description_is_enough_and_waits_for_nothing() -> None:
         (
             changed(batching={"delay_ms_max": 50, "timeout_ms": 20}),
             "think.models[0].batching.delay_ms_max",
-            "no less than the timeout",
+            "not below the timeout",
         ),
     ],
 )

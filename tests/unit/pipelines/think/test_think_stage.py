@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from think_models import FunctionSession, add, settings_of, stage_of, times
 
-from harch.pipelines.think.features import Features
-from harch.pipelines.think.results import Scored, Thought
-from harch.pipelines.think.rollout import State
-from harch.pipelines.think.routing import canary_rows
-from harch.pipelines.think.sessions import Array, TensorSpec
+from harch.pipelines.think.messages import Scored, Thought
+from harch.pipelines.think.rollout import VersionState, canary_rows
+from harch.pipelines.think.sessions import Array, Features, TensorSpec
 from harch.pipelines.think.settings import BatchingSettings, RollbackRules
 from harch.pipelines.think.stage import ThinkStage
 
@@ -47,7 +45,7 @@ def not_a_number(matrix: Array) -> Array:
 
 def test_outputs_name_the_version_and_its_hash_and_bring_the_source_back() -> None:
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", times(2), State.ACTIVE)
+    add(stage.models["m"], "1", times(2), VersionState.ACTIVE)
     (scored,) = stage.think(features_of([1, 2, 3], [7, 8, 9], source="window 4")).scored
     assert (scored.ref.model, scored.ref.version, len(scored.ref.sha256)) == ("m", "1", 64)
     assert (scored.source, scored.devices.tolist(), scored.outputs["y"].tolist()) == ("window 4", [7, 8, 9], [2, 4, 6])
@@ -55,7 +53,7 @@ def test_outputs_name_the_version_and_its_hash_and_bring_the_source_back() -> No
 
 def test_a_model_never_sees_a_hole_and_the_rest_of_the_batch_goes_on() -> None:
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", times(2), State.ACTIVE)
+    add(stage.models["m"], "1", times(2), VersionState.ACTIVE)
     thought = stage.think(features_of([1, np.nan, 3, np.inf, 1e300]))
     assert answers(thought) == {0: ("1", 2.0), 2: ("1", 6.0)}
     (dropped,) = thought.dropped
@@ -65,15 +63,15 @@ def test_a_model_never_sees_a_hole_and_the_rest_of_the_batch_goes_on() -> None:
 
 def test_a_missing_column_is_refused_with_the_names_that_are_there() -> None:
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", times(2), State.ACTIVE)
+    add(stage.models["m"], "1", times(2), VersionState.ACTIVE)
     thought = stage.think(Features(columns={"z": np.ones(2)}, devices=np.arange(2)))
-    assert thought.dropped[0].reason.detail == "`x` is missing; there are z"
+    assert thought.dropped[0].reason.detail == "`x` is missing; available: z"
 
 
 def test_a_canary_answers_its_devices_and_no_others() -> None:
     stage = stage_of(settings_of(canary_percent=20))
-    add(stage.models["m"], "1", times(1), State.ACTIVE)
-    add(stage.models["m"], "2", times(10), State.CANARY)
+    add(stage.models["m"], "1", times(1), VersionState.ACTIVE)
+    add(stage.models["m"], "2", times(10), VersionState.CANARY)
     ids = list(range(500))
     for _ in range(3):
         found = answers(stage.think(features_of([1.0] * 500, ids)))
@@ -86,14 +84,14 @@ def test_rows_that_a_canary_cannot_answer_are_answered_by_the_active_version_and
     told = []
     stage = stage_of(settings_of(canary_percent=50, rollback=RollbackRules(rows=100)))
     model = stage.models["m"]
-    model._told = lambda name, change: told.append(change)
-    add(model, "1", times(1), State.ACTIVE)
-    add(model, "2", FunctionSession(bad), State.CANARY)  # type: ignore[arg-type]
+    model._on_change = lambda name, change: told.append(change)
+    add(model, "1", times(1), VersionState.ACTIVE)
+    add(model, "2", FunctionSession(bad), VersionState.CANARY)  # type: ignore[arg-type]
     for _ in range(3):
         found = answers(stage.think(features_of([9.0] * 40)))
         assert {value for _, value in found.values()} == {9.0}
         assert len(found) == 40
-    assert model.rollout.states["2"] is State.RETIRED
+    assert model.rollout.states["2"] is VersionState.RETIRED
     assert "2" not in model.route.warm, "its session is out of memory"
     assert told[-1].by_itself
     assert told[-1].reason.startswith(("errors:", "failures:"))
@@ -103,20 +101,20 @@ def test_a_canary_that_disagrees_is_rolled_back_though_nothing_fails() -> None:
     rules = RollbackRules(rows=50, disagreement_percent_max=10.0, tolerance=0.01)
     stage = stage_of(settings_of(canary_percent=50, rollback=rules))
     model = stage.models["m"]
-    add(model, "1", times(1), State.ACTIVE)
-    add(model, "2", times(1.5), State.CANARY)
+    add(model, "1", times(1), VersionState.ACTIVE)
+    add(model, "2", times(1.5), VersionState.CANARY)
     for _ in range(5):
         found = answers(stage.think(features_of([2.0] * 60)))
         assert len(found) == 60
-    assert model.rollout.states["2"] is State.RETIRED
+    assert model.rollout.states["2"] is VersionState.RETIRED
     assert {version for version, _ in found.values()} == {"1"}
 
 
 def test_an_agreeing_canary_with_a_rule_answers_its_rows_once() -> None:
     rules = RollbackRules(rows=50, disagreement_percent_max=10.0)
     stage = stage_of(settings_of(canary_percent=50, rollback=rules))
-    add(stage.models["m"], "1", times(3), State.ACTIVE)
-    add(stage.models["m"], "2", times(3), State.CANARY)
+    add(stage.models["m"], "1", times(3), VersionState.ACTIVE)
+    add(stage.models["m"], "2", times(3), VersionState.CANARY)
     values = [float(row + 1) for row in range(200)]
     found = answers(stage.think(features_of(values)))
     assert [found[row][1] for row in range(200)] == [3 * value for value in values]
@@ -129,8 +127,8 @@ def test_an_agreeing_canary_with_a_rule_answers_its_rows_once() -> None:
 def test_a_new_active_version_that_fails_loses_no_row_and_its_place() -> None:
     stage = stage_of(settings_of(rollback=RollbackRules(failures_in_a_row_max=2, errors_percent_max=None)))
     model = stage.models["m"]
-    add(model, "1", times(1), State.ACTIVE)
-    add(model, "2", FunctionSession(raising), State.ACTIVE)
+    add(model, "1", times(1), VersionState.ACTIVE)
+    add(model, "2", FunctionSession(raising), VersionState.ACTIVE)
     for _ in range(2):
         assert answers(stage.think(features_of([4.0, 5.0]))) == {0: ("1", 4.0), 1: ("1", 5.0)}
     assert model.rollout.active == "1"
@@ -138,7 +136,7 @@ def test_a_new_active_version_that_fails_loses_no_row_and_its_place() -> None:
 
 def test_what_nobody_can_score_comes_back_with_the_error() -> None:
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", FunctionSession(not_a_number), State.ACTIVE)
+    add(stage.models["m"], "1", FunctionSession(not_a_number), VersionState.ACTIVE)
     thought = stage.think(features_of([1.0, 9.0]))
     assert answers(thought) == {0: ("1", 1.0)}
     assert thought.dropped[0].rows.tolist() == [1]
@@ -154,7 +152,7 @@ def test_one_bad_row_does_not_take_the_rest_of_a_batch_with_it() -> None:
         return matrix[:, 0]
 
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", FunctionSession(picky), State.ACTIVE)
+    add(stage.models["m"], "1", FunctionSession(picky), VersionState.ACTIVE)
     for number, value in enumerate([1.0, -1.0, 3.0]):
         stage.submit(features_of([value], [number], source=number), now_s=0.0)
     thought = stage.step(now_s=0.0)
@@ -171,7 +169,7 @@ def test_a_row_that_makes_a_model_raise_is_found_within_its_message(bad_rows: se
         return matrix[:, 0]
 
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", FunctionSession(picky), State.ACTIVE)
+    add(stage.models["m"], "1", FunctionSession(picky), VersionState.ACTIVE)
     thought = stage.think(features_of([-1.0 if row in bad_rows else row + 1.0 for row in range(200)]))
     assert {row: value for row, (_, value) in answers(thought).items()} == {
         row: row + 1.0 for row in range(200) if row not in bad_rows
@@ -183,7 +181,7 @@ def test_a_row_that_makes_a_model_raise_is_found_within_its_message(bad_rows: se
 def test_a_broken_model_is_not_asked_again_for_every_row() -> None:
     session = FunctionSession(raising)
     stage = stage_of(settings_of())
-    add(stage.models["m"], "1", session, State.ACTIVE)
+    add(stage.models["m"], "1", session, VersionState.ACTIVE)
     thought = stage.think(features_of([1.0] * 4000))
     assert [len(dropped.rows) for dropped in thought.dropped] == [4000]
     assert len(session.rows_seen) < 60
@@ -200,9 +198,9 @@ def test_versions_with_other_tensors_are_compared_by_their_columns() -> None:
     rules = RollbackRules(disagreement_percent_max=1.0)
     stage = stage_of(replace(settings_of(rollback=rules, canary_percent=50), outputs=("a", "b")))
     model = stage.models["m"]
-    add(model, "1", two, State.ACTIVE)
-    add(model, "2", apart, State.CANARY)
-    add(model, "3", apart, State.SHADOW)
+    add(model, "1", two, VersionState.ACTIVE)
+    add(model, "2", apart, VersionState.CANARY)
+    add(model, "3", apart, VersionState.SHADOW)
     stage.think(features_of([float(row) for row in range(1, 101)]))
     stage.compare_shadows()
     for _, record in model.records()[1:]:
@@ -213,9 +211,9 @@ def test_versions_with_other_tensors_are_compared_by_their_columns() -> None:
 def test_a_shadow_is_compared_after_the_fact_and_answers_nobody() -> None:
     stage = stage_of(settings_of(rollback=RollbackRules(disagreement_percent_max=50.0)))
     model = stage.models["m"]
-    add(model, "1", times(1), State.ACTIVE)
+    add(model, "1", times(1), VersionState.ACTIVE)
     add(model, "2", FunctionSession(lambda matrix: np.where(matrix[:, 0] > 2, 99, matrix[:, 0]).astype("f4")))
-    model.promote("2", State.SHADOW)
+    model.promote("2", VersionState.SHADOW)
     found = answers(stage.think(features_of([1.0, 2.0, 3.0, 4.0])))
     assert {version for version, _ in found.values()} == {"1"}
     total = model.route.shadows[0].watch.total
@@ -230,7 +228,7 @@ def test_a_shadow_is_compared_after_the_fact_and_answers_nobody() -> None:
 def test_features_of_many_messages_share_a_run() -> None:
     stage = stage_of(settings_of(batching=BatchingSettings(preferred_rows=(64,), rows_max=100)))
     session = times(2)
-    add(stage.models["m"], "1", session, State.ACTIVE)
+    add(stage.models["m"], "1", session, VersionState.ACTIVE)
     for number in range(25):
         assert stage.submit(features_of([number + 1.0] * 10, source=number), now_s=0.0) == []
     sources: list[tuple[int, float]] = []
@@ -250,9 +248,9 @@ BATCHES = st.lists(st.lists(st.floats(allow_nan=True, width=32), max_size=30), m
 def test_every_row_is_accounted_for(batches: list[list[float]], rows_max: int, queue: int, canary: str | None) -> None:
     batching = BatchingSettings(preferred_rows=(1,), rows_max=rows_max, queue_rows_max=rows_max + queue, timeout_ms=5)
     stage = stage_of(settings_of(batching=batching, canary_percent=30))
-    add(stage.models["m"], "1", FunctionSession(not_a_number), State.ACTIVE)
+    add(stage.models["m"], "1", FunctionSession(not_a_number), VersionState.ACTIVE)
     if canary:
-        add(stage.models["m"], canary, FunctionSession(raising), State.CANARY)
+        add(stage.models["m"], canary, FunctionSession(raising), VersionState.CANARY)
     seen: Counter[tuple[int, int]] = Counter()
 
     def collect(thought: Thought) -> None:
@@ -276,7 +274,7 @@ def test_hot_swaps_under_load_lose_nothing(tmp_path: Path) -> None:
     """One thread scores without a pause while another loads, promotes and rolls on through twenty versions."""
     stage = stage_of(settings_of(canary_percent=30), tmp_path)
     model = stage.models["m"]
-    add(model, "0", times(1), State.ACTIVE)
+    add(model, "0", times(1), VersionState.ACTIVE)
     seen: Counter[int] = Counter()
     versions: set[str] = set()
     wrong: list[object] = []
@@ -303,9 +301,9 @@ def test_hot_swaps_under_load_lose_nothing(tmp_path: Path) -> None:
         for number in range(1, 21):
             served = len(seen)
             add(model, str(number), times(1 + number))
-            model.promote(str(number), State.CANARY)
+            model.promote(str(number), VersionState.CANARY)
             _wait_until(lambda served=served: len(seen) > served + 3)
-            model.promote(str(number), State.ACTIVE)
+            model.promote(str(number), VersionState.ACTIVE)
             _wait_until(lambda number=number: str(number) in versions)
     finally:
         stop.set()

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from harch.pipelines.think.artifacts import LoadedModel
-from harch.pipelines.think.models import Model
-from harch.pipelines.think.rollout import State
+from harch.pipelines.think.model_loader import LoadedModel
+from harch.pipelines.think.models import ServedModel
+from harch.pipelines.think.rollout import VersionState
 from harch.pipelines.think.sessions import Array, Tensors, TensorSpec
 from harch.pipelines.think.settings import (
     BatchingSettings,
@@ -22,8 +22,8 @@ from harch.pipelines.think.settings import (
     VersionSettings,
 )
 from harch.pipelines.think.stage import ThinkStage
+from harch.sovereignty.geography import LegalSite
 from harch.sovereignty.tags import Classification, Tag
-from harch.sovereignty.terrain import Site
 
 MOROCCO = Tag(
     process_in=("MA",),
@@ -36,8 +36,8 @@ MOROCCO = Tag(
     encrypt_in_transit=False,
     key_in=(),
 )
-DAKHLA = Site(hub="dakhla", country="MA")
-DAKAR = Site(hub="dakar", country="SN")
+DAKHLA = LegalSite(hub="dakhla", country="MA")
+DAKAR = LegalSite(hub="dakar", country="SN")
 
 
 def linear_onnx(weights: list[float], bias: float = 0.0, *, dtype: int = TensorProto.FLOAT) -> bytes:
@@ -115,7 +115,7 @@ def stage_of(settings: ModelSettings, folder: Path = Path()) -> ThinkStage:
     )
 
 
-def add(model: Model, version: str, session: FunctionSession, to: State | None = None) -> None:
+def add(model: ServedModel, version: str, session: FunctionSession, to: VersionState | None = None) -> None:
     model.add(version, LoadedModel(session=session, sha256=sha256(version.encode()).hexdigest()))
     if to is not None:
         model.promote(version, to)

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
-from harch.pipelines.wire.checksum import crc32c
-from harch.pipelines.wire.credit import CREDIT_BYTES, Credit, pack_credit, unpack_credit
+from harch.pipelines.sense.flow_control import CREDIT_BYTES, Credit, pack_credit, unpack_credit
 from harch.pipelines.wire.header import (
     HEADER_BYTES,
     PAYLOAD_BYTES_MAX,
     TIME_NS_MAX,
     BatchHeader,
     Flags,
-    Gap,
+    SequenceGap,
     as_replay,
     check_payload,
+    crc32c,
     pack_batch,
     pack_gap,
     pack_header,
@@ -153,18 +153,18 @@ def test_a_header_that_nobody_could_read_is_not_sent() -> None:
 
 
 def test_a_gap_says_which_batches_and_how_many_events_were_shed() -> None:
-    message = pack_gap(sample(), Gap(4, 9, 60_000))
+    message = pack_gap(sample(), SequenceGap(4, 9, 60_000))
     header = unpack_header(message)
     assert isinstance(header, BatchHeader)
     assert header.is_gap
     assert header.seq == 9
     payload = check_payload(header, message)
     assert isinstance(payload, memoryview)
-    assert read_gap(header, payload) == Gap(4, 9, 60_000)
+    assert read_gap(header, payload) == SequenceGap(4, 9, 60_000)
 
 
 def test_a_gap_that_ends_before_it_begins_is_refused() -> None:
-    message = pack_gap(sample(), Gap(4, 9, 1))
+    message = pack_gap(sample(), SequenceGap(4, 9, 1))
     header = unpack_header(message)
     assert isinstance(header, BatchHeader)
     assert isinstance(read_gap(header, (10).to_bytes(8, "little") + bytes(8)), Rejection)

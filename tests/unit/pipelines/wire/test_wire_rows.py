@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.rejection import Rejection
-from harch.pipelines.wire.arrow import read_arrow
-from harch.pipelines.wire.rows import ROW_BYTES_MAX, RowFormat, RowReader, Rows
-from harch.pipelines.wire.schema import COMPACT
+from harch.pipelines.sense.inputs.http import read_arrow
+from harch.pipelines.wire.columns import COMPACT
+from harch.pipelines.wire.rows import ROW_BYTES_MAX, ParsedRows, RowFormat, RowReader
 
 
 class Farm:
@@ -84,7 +84,7 @@ def test_a_huge_event_is_set_aside_unparsed_and_the_lane_goes_on() -> None:
     rows = READER.ndjson(huge + b"\n" + json.dumps(GOOD).encode())
     assert rows.n == 1
     assert dict(rows.rejected_by_reason) == {"too_large": 1}
-    assert len(rows.rejected[0].shown) < ROW_BYTES_MAX
+    assert len(rows.rejected[0].excerpt) < ROW_BYTES_MAX
 
 
 def test_deep_nesting_does_not_break_the_reader() -> None:
@@ -101,7 +101,7 @@ def test_event_ids_are_kept_and_missing_ones_refused() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from([READER.json, READER.ndjson]), st.binary(max_size=200))
-def test_no_body_raises(read: Callable[[bytes], Rows], body: bytes) -> None:
+def test_no_body_raises(read: Callable[[bytes], ParsedRows], body: bytes) -> None:
     rows = read(body)
     assert rows.n + sum(rows.rejected_by_reason.values()) >= 0
 
@@ -125,7 +125,7 @@ def arrow_body(**columns: object) -> bytes:
 def test_arrow_rows_are_judged_like_all_others() -> None:
     body = arrow_body(ts=[1000, 2000, 3000], device=["pump-1", "?", "pump-2"], value=[1.0, 2.0, float("nan")])
     rows = read_arrow(body, READER, FORMAT)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, ParsedRows)
     assert rows.indexes.tolist() == [0]
     assert dict(rows.rejected_by_reason) == {"unknown_device": 1, "bad_value": 1}
 
@@ -134,7 +134,7 @@ def test_arrow_timestamps_keep_their_precision() -> None:
     times = pyarrow.array([1_700_000_000_123_456_789], pyarrow.timestamp("ns", "UTC"))
     form = RowFormat(time_unit="ns")
     rows = read_arrow(arrow_body(ts=times, device=["pump-1"], v0=[1.0]), RowReader(COMPACT, Farm(), form), form)
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, ParsedRows)
     assert rows.times_ns.tolist() == [1_700_000_000_123_456_789]
 
 

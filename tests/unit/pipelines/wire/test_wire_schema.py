@@ -8,15 +8,25 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError, InvariantBroken
 from harch.base.rejection import Rejection
-from harch.pipelines.wire.columns import Columns, decode_columns, encode_columns, select
-from harch.pipelines.wire.schema import COMPACT, WIDE, Column, EventSchema, checked_schema, schema_problems
+from harch.pipelines.wire.columns import (
+    COMPACT,
+    WIDE,
+    Columns,
+    EventSchema,
+    SchemaColumn,
+    checked_schema,
+    decode_columns,
+    encode_columns,
+    schema_problems,
+    select,
+)
 
-TIME = Column(name="ts", type="u32", role="time")
-DEVICE = Column(name="device", type="u32", role="device")
-VALUE = Column(name="v", type="f32", role="value")
+TIME = SchemaColumn(name="ts", type="u32", role="time")
+DEVICE = SchemaColumn(name="device", type="u32", role="device")
+VALUE = SchemaColumn(name="v", type="f32", role="value")
 
 
-def schema(*columns: Column, tick_ns: int = 1000) -> EventSchema:
+def schema(*columns: SchemaColumn, tick_ns: int = 1000) -> EventSchema:
     return EventSchema(name="mine", columns=columns, tick_ns=tick_ns)
 
 
@@ -46,14 +56,14 @@ def test_the_id_follows_the_columns_and_not_the_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (schema(TIME, TIME, DEVICE, VALUE), "two columns are called `ts`"),
+        (schema(TIME, TIME, DEVICE, VALUE), "two columns are named `ts`"),
         (schema(DEVICE, VALUE, TIME), "come last"),
-        (schema(TIME, Column(name="d", type="f32", role="device"), VALUE), "u8 to u64"),
-        (schema(TIME, Column(name="d", type="u8", role="device"), VALUE), "not aligned"),
+        (schema(TIME, SchemaColumn(name="d", type="f32", role="device"), VALUE), "u8 to u64"),
+        (schema(TIME, SchemaColumn(name="d", type="u8", role="device"), VALUE), "not aligned"),
         (schema(TIME, DEVICE, VALUE, tick_ns=3), "tick_ns"),
-        (schema(TIME, DEVICE, Column(name="v", type="f32", role="value", low=2, high=1)), "not below"),
-        (schema(TIME, DEVICE, VALUE, Column(name="w", type="f64", role="value")), "same type"),
-        (schema(TIME, DEVICE, Column(name="m", type="u32", role="metric"), VALUE), "at most 16 bits"),
+        (schema(TIME, DEVICE, SchemaColumn(name="v", type="f32", role="value", low=2, high=1)), "not below"),
+        (schema(TIME, DEVICE, VALUE, SchemaColumn(name="w", type="f64", role="value")), "same type"),
+        (schema(TIME, DEVICE, SchemaColumn(name="m", type="u32", role="metric"), VALUE), "at most 16 bits"),
     ],
 )
 def test_a_schema_with_a_mistake_is_refused_with_its_place(wrong: EventSchema, words: str) -> None:

@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.base.rejection import Rejection
-from harch.pipelines.wire.subject import Subject, all_partitions, parse_subject, subject_of
+from harch.pipelines.wire.subject import BatchSubject, all_partitions, parse_subject, subject_of
 
 
 def test_a_subject_starts_with_its_country() -> None:
     subject = subject_of("MA", "irrigation-north", "sense", 7)
-    assert isinstance(subject, Subject)
+    assert isinstance(subject, BatchSubject)
     assert str(subject) == "juris.ma.irrigation-north.sense.7"
     assert parse_subject(str(subject)) == subject
     assert all_partitions(subject) == "juris.ma.irrigation-north.sense.*"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from harch.pipelines.wire.columns import Columns, encode_columns
+from harch.pipelines.wire.columns import COMPACT, Columns, encode_columns
 from harch.pipelines.wire.header import BatchHeader, Flags, pack_batch
-from harch.pipelines.wire.schema import COMPACT
 
 
 def batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.pipelines.workers.assignment import NOBODY, assign, reassigned
+from harch.pipelines.workers.scaling import UNASSIGNED, assign, reassigned
 
 _WORKERS = st.sets(st.sampled_from([f"sense-{number}" for number in range(12)]), max_size=12)
 
@@ -41,7 +41,7 @@ def test_no_more_partitions_move_than_must(partitions: int, first: set[str], sec
 
 @given(partitions=st.integers(1, 64), workers=_WORKERS)
 def test_nothing_changes_while_nobody_comes_or_goes(partitions: int, workers: set[str]) -> None:
-    first = reassigned(NOBODY, partitions, workers)
+    first = reassigned(UNASSIGNED, partitions, workers)
     assert reassigned(first, partitions, workers) is first
 
 
@@ -51,7 +51,7 @@ def test_a_new_worker_gets_its_share_from_those_who_have_most() -> None:
 
 
 def test_versions_grow_and_strangers_have_nothing() -> None:
-    first = reassigned(NOBODY, 2, ["a"])
+    first = reassigned(UNASSIGNED, 2, ["a"])
     second = reassigned(first, 2, ["a", "b"])
     assert (first.version, second.version) == (1, 2)
     assert second.of("nobody") == ()

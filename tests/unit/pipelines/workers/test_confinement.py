@@ -15,8 +15,8 @@ from harch.pipelines.act.settings import ActionSettings, ActSettings, SqlSink
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig, write_config
-from harch.pipelines.workers.confinement import confined, make_ready
-from harch.sovereignty.terrain import Site
+from harch.pipelines.workers.process import confined, make_ready
+from harch.sovereignty.geography import LegalSite
 
 LOOK = """
 import os, sys
@@ -40,7 +40,7 @@ def config_of(folder: Path) -> WorkerConfig:
         stage="think",
         pipeline="p",
         country="MA",
-        site=Site(hub="dakhla", country="MA"),
+        site=LegalSite(hub="dakhla", country="MA"),
         policy=PolicyTable(1, {"dakhla": 0}),
         juris_mask=1,
         sense=SenseSettings(),

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.edge import Edge, Permit
+from harch.pipelines.sense.edge import EdgeBatcher, Permit
 from harch.pipelines.sense.features import FeatureBatch
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.quarantine import Quarantine
 from harch.pipelines.sense.settings import SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
+from harch.pipelines.sense.state import StageIdentity
 from harch.pipelines.wire.header import BatchHeader, unpack_header
 from harch.pipelines.wire.rows import RowFormat, RowReader
-from harch.pipelines.workers.history import History, KeptBatch, complete_from_ms, read_history
-from harch.pipelines.workers.replay import EventReplay
-from harch.pipelines.workers.replay_order import ReplayCounts
+from harch.pipelines.workers.config import ReplayCounts
+from harch.pipelines.workers.replay_worker import EventReplay
+from harch.pipelines.workers.source_storage import KeptBatch, SourceHistory, complete_from_ms, read_history
 from unit.pipelines.workers.batches import batch
 
 MS = 1_790_000_000_000
@@ -33,10 +33,10 @@ SENSE = SenseSettings(
 )
 
 
-def history(folder: Path, *, accepted: dict[int, int] | None = None, **limits: float) -> History:
+def history(folder: Path, *, accepted: dict[int, int] | None = None, **limits: float) -> SourceHistory:
     age_s, size = limits.get("age_s", DAY_S), int(limits.get("bytes_max", 1 << 30))
     now_ms = int(limits.get("now_ms", MS))
-    return History(folder, age_s_max=age_s, bytes_max=size, accepted=accepted or {}, now_ms=now_ms)
+    return SourceHistory(folder, age_s_max=age_s, bytes_max=size, accepted=accepted or {}, now_ms=now_ms)
 
 
 def seqs(folder: Path) -> list[int]:
@@ -129,7 +129,7 @@ def test_a_lost_end_is_known_and_what_is_complete_begins_behind_it(
 
 def stage() -> SenseStage:
     devices = DeviceTable(SENSE.devices, SENSE.devices_max, SENSE.metrics)
-    return SenseStage(StageName("farm", 0), SENSE, devices, Gate("dakhla", PolicyTable(1, {"dakhla": 0})))
+    return SenseStage(StageIdentity("farm", 0), SENSE, devices, ResidencyGate("dakhla", PolicyTable(1, {"dakhla": 0})))
 
 
 def told(features: list[FeatureBatch]) -> list[tuple[int, list[int], list[list[float]]]]:
@@ -139,7 +139,7 @@ def told(features: list[FeatureBatch]) -> list[tuple[int, list[int], list[list[f
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 900), st.sampled_from("ab"), st.floats(-5, 5)), min_size=1, max_size=60))
 def test_a_replay_gives_the_windows_that_were_told_then(steps: list[tuple[int, str, float]]) -> None:
-    live, edge = stage(), Edge("web", SENSE, Permit(1, 1), disorder_s=0.3, priority=3)
+    live, edge = stage(), EdgeBatcher("web", SENSE, Permit(1, 1), disorder_s=0.3, priority=3)
     reader = RowReader(SENSE.event_schema, DeviceTable(SENSE.devices, 2, SENSE.metrics), RowFormat())
     at_ms, kept, features = MS, [], []
     for ahead_ms, device, value in steps:
@@ -163,7 +163,7 @@ def test_a_replay_gives_the_windows_that_were_told_then(steps: list[tuple[int, s
 
 
 def test_windows_are_told_whole_or_not_at_all() -> None:
-    edge = Edge("web", SENSE, Permit(1, 1), disorder_s=0.0, priority=3)
+    edge = EdgeBatcher("web", SENSE, Permit(1, 1), disorder_s=0.0, priority=3)
     reader = RowReader(SENSE.event_schema, DeviceTable(SENSE.devices, 2, SENSE.metrics), RowFormat())
     rows = reader.mappings([{"ts": MS + 500 * step, "device": "a", "v0": 1.0} for step in range(8)])
     prepared = edge.prepare(rows, (MS + 4000) * 1_000_000)

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from batches import batch
 
 from harch.base.clock import SystemClock
+from harch.pipelines.client.bucket import KeyValue
 from harch.pipelines.sense.devices import DeviceTable
-from harch.pipelines.sense.gate import Gate, PolicyTable
+from harch.pipelines.sense.gate import PolicyTable, ResidencyGate
 from harch.pipelines.sense.settings import CheckpointSettings, SenseSettings, WindowSettings
 from harch.pipelines.sense.stage import SenseStage
-from harch.pipelines.sense.state import StageName
-from harch.pipelines.workers.bucket import KeyValue
-from harch.pipelines.workers.leases import Lease
-from harch.pipelines.workers.partition import Partition
-from harch.pipelines.workers.saved import Told, decode_saved
+from harch.pipelines.sense.state import StageIdentity
+from harch.pipelines.workers.partition import OutboxMessage, Partition, PartitionLease, decode_saved
 
 SECOND_NS = 1_000_000_000
 DEVICES = ("a", "b", "c")
@@ -43,7 +41,7 @@ class Lane:
     def __init__(self) -> None:
         self.told: list[int] = []
 
-    async def deliver(self, partition: int, some: Sequence[Told]) -> None:
+    async def deliver(self, partition: int, some: Sequence[OutboxMessage]) -> None:
         await asyncio.sleep(0)
         self.told += [told.seq for told in some]
 
@@ -56,12 +54,14 @@ def hot_partition(bucket: SlowBucket, lane: Lane, clock: SystemClock) -> Partiti
         checkpoint=CheckpointSettings(every_s=3600),
     )
     stage = SenseStage(
-        StageName("fields", 0),
+        StageIdentity("fields", 0),
         settings,
         DeviceTable(settings.devices, len(DEVICES), settings.metrics),
-        Gate("here", PolicyTable(1, {"here": 0})),
+        ResidencyGate("here", PolicyTable(1, {"here": 0})),
     )
-    lease = Lease(partition=0, epoch=1, revision=1, until_s=clock.boot_s() + 3600, renew_s=clock.boot_s() + 1800)
+    lease = PartitionLease(
+        partition=0, epoch=1, revision=1, until_s=clock.boot_s() + 3600, renew_s=clock.boot_s() + 1800
+    )
     return Partition(stage, lease, bucket, lane, clock, is_exact=False)
 
 
@@ -84,4 +84,4 @@ async def test_windows_are_delivered_while_a_checkpoint_is_being_stored() -> Non
     saved, checkpoint = decode_saved(bucket.value)
     assert [told.seq for told in saved.outbox] == [1, 2], "after a crash they are told again under the same ids"
     assert checkpoint is not None
-    assert partition.untold == 0
+    assert partition.unsent == 0

@@ -11,10 +11,9 @@ import pytest
 from harch.pipelines.client.errors import ConnectionLost
 from harch.pipelines.workers.lanes import DurableLane, HotLane
 from harch.pipelines.workers.names import names_of
-from harch.pipelines.workers.partition import Undelivered
-from harch.pipelines.workers.saved import Told
+from harch.pipelines.workers.partition import OutboxMessage, Undelivered
 
-SOME = tuple(Told(seq, b"window %d" % seq) for seq in (1, 2, 3))
+SOME = tuple(OutboxMessage(seq, b"window %d" % seq) for seq in (1, 2, 3))
 
 
 class FakeClient:

@@ -9,12 +9,11 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.pipelines.sense.edge import Permit
-from harch.pipelines.wire.checksum import Buffer
-from harch.pipelines.wire.credit import Credit
-from harch.pipelines.wire.header import BatchHeader, Flags, Gap, check_payload, read_gap, unpack_header
-from harch.pipelines.wire.schema import COMPACT
+from harch.pipelines.sense.flow_control import Credit
+from harch.pipelines.wire.columns import COMPACT
+from harch.pipelines.wire.header import BatchHeader, Buffer, Flags, SequenceGap, check_payload, read_gap, unpack_header
 from harch.pipelines.workers.outflow import LINE_BYTES_MIN, Outflow, SpoolIntake
-from harch.pipelines.workers.spool import Kept, Spool
+from harch.pipelines.workers.source_storage import SourceSpool, SpooledBatch
 from harch.testing.clock import SimClock
 from unit.pipelines.workers.batches import batch
 
@@ -29,7 +28,7 @@ class _Outflow(Outflow):
 
 
 def _outflow(folder: Path, *, partitions: int = 1, can_wait: bool = True) -> _Outflow:
-    spool = Spool(folder / "s.db", synced=False)
+    spool = SourceSpool(folder / "s.db", synced=False)
     return _Outflow(spool, COMPACT, Permit(1, 1), partitions=partitions, bytes_max=1, can_wait=can_wait)
 
 
@@ -126,7 +125,7 @@ def test_what_was_shed_takes_no_room_in_the_file_and_is_told_after_a_restart(tmp
     first = _outflow(tmp_path, can_wait=False)
     for seq in range(1, 60):
         first.accept([batch(seq, [0] * _EVENTS)])
-    kept = Spool(tmp_path / "s.db", synced=False).lines()[(7, 0)].messages
+    kept = SourceSpool(tmp_path / "s.db", synced=False).lines()[(7, 0)].messages
     assert sum(len(message) for message in kept) <= LINE_BYTES_MIN
     second = _outflow(tmp_path, can_wait=False)
     second.accept([batch(60, [0])])
@@ -135,8 +134,8 @@ def test_what_was_shed_takes_no_room_in_the_file_and_is_told_after_a_restart(tmp
     for _, message in second.due(1.0):
         header = unpack_header(message)
         assert isinstance(header, BatchHeader)
-        gap = read_gap(header, message[64:]) if header.is_gap else Gap(header.seq, header.seq, header.n)
-        assert isinstance(gap, Gap)
+        gap = read_gap(header, message[64:]) if header.is_gap else SequenceGap(header.seq, header.seq, header.n)
+        assert isinstance(gap, SequenceGap)
         assert gap.first_seq == last + 1
         told, last = told + gap.events, gap.last_seq
     assert (told, last) == (59 * _EVENTS + 1, 60)
@@ -217,10 +216,10 @@ async def test_an_input_that_can_wait_goes_on_when_there_is_room_again(tmp_path:
 
 
 def test_a_spool_that_cannot_write_accepts_nothing(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s.db", synced=True)
-    spool.add([Kept(1, 0, 1, b"x")], {1: 1})
+    spool = SourceSpool(tmp_path / "s.db", synced=True)
+    spool.add([SpooledBatch(1, 0, 1, b"x")], {1: 1})
     with pytest.raises(HarchError) as refused:
-        spool.add([Kept(1, 0, 2, b"y"), Kept(1, 0, 1, b"again")], {1: 2})
+        spool.add([SpooledBatch(1, 0, 2, b"y"), SpooledBatch(1, 0, 1, b"again")], {1: 2})
     assert refused.value.code == "E0752"
     assert spool.senders() == {1: 1}
     assert spool.lines()[(1, 0)].messages == (b"x",)
@@ -232,14 +231,14 @@ def _headers(outflow: Outflow, now_s: float) -> list[BatchHeader]:
 
 
 def test_a_flipped_bit_in_the_spool_changes_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    spool = Spool(tmp_path / "s.db", synced=True)
-    spool.add([Kept(7, 0, number, bytes([number]) * 900) for number in range(1, 40)], {7: 39})
+    spool = SourceSpool(tmp_path / "s.db", synced=True)
+    spool.add([SpooledBatch(7, 0, number, bytes([number]) * 900) for number in range(1, 40)], {7: 39})
     before = spool.lines()
     spool.close()
     data = bytearray((tmp_path / "s.db").read_bytes())
     data[data.index(bytes([20]) * 900) + 450] ^= 4
     (tmp_path / "s.db").write_bytes(data)
-    again = Spool(tmp_path / "s.db", synced=True)
+    again = SourceSpool(tmp_path / "s.db", synced=True)
     assert again.lines() == before
     again.close()
     assert "a flipped bit" in caplog.text

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from harch.base.rejection import Rejection
 from harch.pipelines.sense.edge import Permit
-from harch.pipelines.wire.columns import Columns, decode_columns
-from harch.pipelines.wire.schema import COMPACT, WIDE
-from harch.pipelines.workers.partitioning import partition_of, split
+from harch.pipelines.wire.columns import COMPACT, WIDE, Columns, decode_columns
+from harch.pipelines.workers.outflow import partition_of, split
 from unit.pipelines.workers.batches import batch
 
 _PERMIT = Permit(0b011, 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harch.pipelines.client.bucket import Conflict, KeyValue
 from harch.pipelines.sense.gate import VERSIONS_KEPT, PolicyTable
-from harch.pipelines.workers.bucket import Conflict, KeyValue
-from harch.pipelines.workers.policies import Policies
+from harch.pipelines.workers.shared_state import Policies
 
 _HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
 

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harch.pipelines.workers.scaling import ScalingRules, ScalingState, StageLoad, decide
+from harch.pipelines.workers.scaling import ScalingRules, ScalingState, StageLoad, decide_scale
 
 _RULES = ScalingRules(workers_min=1, workers_max=8, grow_cooldown_s=10, shrink_cooldown_s=100)
 _LOADS = st.builds(
@@ -33,7 +33,7 @@ _ANY_RULES = st.builds(
 def test_the_limits_hold_whatever_is_measured(
     rules: ScalingRules, load: StageLoad, quiet: float | None, now: float
 ) -> None:
-    decided = decide(rules, load, ScalingState(quiet_since_s=quiet), now)
+    decided = decide_scale(rules, load, ScalingState(quiet_since_s=quiet), now)
     assert min(rules.workers_min, rules.workers_max) <= decided.workers <= rules.workers_max
     assert decided.reason
 
@@ -41,7 +41,7 @@ def test_the_limits_hold_whatever_is_measured(
 @given(load=_LOADS, now=st.floats(1000, 1e5))
 def test_right_after_a_change_nothing_changes_again(load: StageLoad, now: float) -> None:
     bounded = StageLoad(workers=4, busy=load.busy, lag=load.lag, rate=load.rate, latency_p99_ms=load.latency_p99_ms)
-    assert decide(_RULES, bounded, ScalingState(changed_s=now - 1), now).workers == 4
+    assert decide_scale(_RULES, bounded, ScalingState(changed_s=now - 1), now).workers == 4
 
 
 @given(busy=st.floats(0, 1), workers=st.integers(1, 8))
@@ -50,7 +50,7 @@ def test_a_steady_load_comes_to_rest(busy: float, workers: int) -> None:
     work, state, now_s, seen = busy * workers, ScalingState(), 0.0, []
     for _ in range(400):
         load = StageLoad(workers=workers, busy=min(1.0, work / workers), rate=1000)
-        decided = decide(_RULES, load, state, now_s)
+        decided = decide_scale(_RULES, load, state, now_s)
         workers, state, now_s = decided.workers, decided.state, now_s + 5
         seen.append(workers)
     assert len(set(seen[-100:])) == 1
@@ -58,27 +58,27 @@ def test_a_steady_load_comes_to_rest(busy: float, workers: int) -> None:
 
 def test_a_backlog_adds_workers_at_once_and_at_most_doubles_them() -> None:
     piled = StageLoad(workers=2, busy=0.9, lag=1_000_000, rate=100)
-    assert decide(_RULES, piled, ScalingState(), 0.0).workers == 4
+    assert decide_scale(_RULES, piled, ScalingState(), 0.0).workers == 4
 
 
 def test_a_stage_that_does_not_move_at_all_counts_as_behind() -> None:
     stuck = StageLoad(workers=1, busy=0.0, lag=5, rate=0)
     assert stuck.lag_s == math.inf
-    assert decide(_RULES, stuck, ScalingState(), 0.0).workers == 2
+    assert decide_scale(_RULES, stuck, ScalingState(), 0.0).workers == 2
 
 
 def test_quiet_takes_away_one_worker_and_only_after_its_time() -> None:
     quiet, state = StageLoad(workers=4, busy=0.05), ScalingState(changed_s=0.0)
-    early = decide(_RULES, quiet, state, 50.0)
+    early = decide_scale(_RULES, quiet, state, 50.0)
     assert (early.workers, early.state.quiet_since_s) == (4, 50.0)
-    assert decide(_RULES, quiet, early.state, 140.0).workers == 4
-    late = decide(_RULES, quiet, early.state, 151.0)
+    assert decide_scale(_RULES, quiet, early.state, 140.0).workers == 4
+    late = decide_scale(_RULES, quiet, early.state, 151.0)
     assert late.workers == 3
 
 
 def test_a_burst_between_starts_the_quiet_time_anew() -> None:
-    quiet = decide(_RULES, StageLoad(workers=2, busy=0.05), ScalingState(), 0.0)
-    busy = decide(_RULES, StageLoad(workers=2, busy=0.6), quiet.state, 90.0)
+    quiet = decide_scale(_RULES, StageLoad(workers=2, busy=0.05), ScalingState(), 0.0)
+    busy = decide_scale(_RULES, StageLoad(workers=2, busy=0.6), quiet.state, 90.0)
     assert busy.state.quiet_since_s is None
 
 
@@ -86,5 +86,5 @@ def test_latency_counts_only_where_more_workers_could_help() -> None:
     rules = ScalingRules(workers_max=4, latency_p99_ms_max=12)
     slow = StageLoad(workers=1, busy=0.5, latency_p99_ms=40)
     idle = StageLoad(workers=1, busy=0.01, latency_p99_ms=40)
-    assert decide(rules, slow, ScalingState(), 0.0).workers == 2
-    assert decide(rules, idle, ScalingState(), 0.0).workers == 1
+    assert decide_scale(rules, slow, ScalingState(), 0.0).workers == 2
+    assert decide_scale(rules, idle, ScalingState(), 0.0).workers == 1

@@ -6,19 +6,17 @@ import msgspec
 from batches import batch
 
 from harch.base.clock import SystemClock
-from harch.base.exemplars import Histogram
-from harch.base.tracing.context import read_header, span_id_of
-from harch.base.tracing.span import FinishedSpan
+from harch.base.metrics import ExemplarHistogram
+from harch.base.tracing.spans import FinishedSpan, read_header, span_id_of
 from harch.base.tracing.tracer import Tracing
 from harch.hub.pipelines.window_traces import WindowTraces
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.wire.header import BatchHeader, first_time_ns, pack_batch
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig
-from harch.pipelines.workers.route import Route
-from harch.pipelines.workers.status import WorkerStatus
-from harch.pipelines.workers.window_spans import SPANS_MAX, SPANS_PER_MESSAGE, Made, WindowSpans
-from harch.sovereignty.terrain import Site
+from harch.pipelines.workers.names import StageRoute
+from harch.pipelines.workers.telemetry import SPANS_MAX, SPANS_PER_MESSAGE, Made, WindowSpans, WorkerStatus
+from harch.sovereignty.geography import LegalSite
 from harch.testing.clock import SimClock
 from unit.pipelines.workers.test_hot_partition import Lane, SlowBucket, hot_partition
 
@@ -33,14 +31,14 @@ def config(stage: str = "sense", share: float = 1.0, pipeline: str = "fields") -
         stage=stage,  # type: ignore[arg-type]
         pipeline=pipeline,
         country="MA",
-        site=Site(hub="dakhla", country="MA"),
+        site=LegalSite(hub="dakhla", country="MA"),
         policy=PolicyTable(1, {"dakhla": 0}),
         juris_mask=1,
         sense=SenseSettings(devices=("a",), devices_max=1),
         engine=access,
         act_engine=access,
         state_folder="/nowhere",
-        route=Route(thinks=True, acts=True),
+        route=StageRoute(thinks=True, acts=True),
         trace_share=share,
     )
 
@@ -183,7 +181,7 @@ def test_a_hub_drops_what_a_worker_has_no_business_to_tell() -> None:
 
 
 def test_histograms_of_base_and_of_pipelines_write_bounds_alike() -> None:
-    waits = Histogram("h", "d", (0.5,))
+    waits = ExemplarHistogram("h", "d", (0.5,))
     waits.observe(0.1)
     (family,) = waits.collect()
     assert {sample.labels.get("le") for sample in family.samples if sample.name == "h_bucket"} == {"0.5", "+Inf"}

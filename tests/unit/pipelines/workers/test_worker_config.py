@@ -8,12 +8,12 @@ import pytest
 from msgspec import structs
 
 from harch.base.errors import HarchError
-from harch.pipelines.client.nkeys import new_user_seed
+from harch.pipelines.client.options import new_user_seed
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
 from harch.pipelines.workers.config import EngineAccess, WorkerConfig, read_config, write_config
 from harch.pipelines.workers.names import names_of
-from harch.sovereignty.terrain import Site
+from harch.sovereignty.geography import LegalSite
 
 _SEED = new_user_seed(bytes(32))
 _ACCESS = EngineAccess(servers=("nats://127.0.0.1:4222",), user="ma-soil-sense", seed=_SEED)
@@ -22,7 +22,7 @@ _CONFIG = WorkerConfig(
     stage="sense",
     pipeline="soil",
     country="MA",
-    site=Site(hub="dakhla", country="MA"),
+    site=LegalSite(hub="dakhla", country="MA"),
     policy=PolicyTable(3, {"dakhla": 2}),
     juris_mask=4,
     sense=SenseSettings(devices=("a", "b")),
@@ -66,7 +66,7 @@ def test_no_key_is_shown() -> None:
 
 def test_a_hub_that_the_policy_does_not_know_may_do_nothing() -> None:
     assert _CONFIG.local_bit == 4
-    assert structs.replace(_CONFIG, site=Site(hub="elsewhere", country="MA")).local_bit == 0
+    assert structs.replace(_CONFIG, site=LegalSite(hub="elsewhere", country="MA")).local_bit == 0
 
 
 @pytest.mark.parametrize(("country", "pipeline"), [("M.", "soil"), ("MA", "so.il"), ("MA", ">"), ("MAR", "soil")])

@@ -13,11 +13,10 @@ from msgspec import structs
 
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings
-from harch.pipelines.think.rollout import Change, State
+from harch.pipelines.think.rollout import RolloutChange, VersionState, WantedModels
 from harch.pipelines.think.settings import ModelSettings, RollbackRules, RuntimeKind, ThinkSettings, VersionSettings
-from harch.pipelines.workers.model_plan import WantedModels
-from harch.pipelines.workers.models import Models
 from harch.pipelines.workers.shell import Shell
+from harch.pipelines.workers.think_worker import WorkerModels
 from harch.testing.clock import SimClock
 from unit.pipelines.think.think_models import DAKHLA, MOROCCO
 
@@ -58,17 +57,19 @@ def shell_of(alerts: list[tuple[int, str]]) -> Shell:
 
 async def test_a_rollback_in_a_scoring_thread_is_told_by_the_loop_that_owns_the_connection() -> None:
     alerts: list[tuple[int, str]] = []
-    models = Models(shell_of(alerts))
+    models = WorkerModels(shell_of(alerts))
     await models.load()
-    change = Change(version="1", before=State.ACTIVE, after=State.RETIRED, reason="errors", by_itself=True)
-    teller: Any = models.stage.model("m")._told
+    change = RolloutChange(
+        version="1", before=VersionState.ACTIVE, after=VersionState.RETIRED, reason="errors", by_itself=True
+    )
+    teller: Any = models.stage.model("m")._on_change
     await asyncio.to_thread(teller, "m", change)
     await asyncio.sleep(0)
     assert alerts == [(threading.get_ident(), "m@1 is retired: errors")]
 
 
 async def test_another_share_of_the_canary_and_other_rules_hold_without_a_restart() -> None:
-    models = Models(shell_of([]))
+    models = WorkerModels(shell_of([]))
     await models.load()
     changed = structs.replace(MODEL, canary_percent=40.0, rollback=RollbackRules(rows=7))
     await models._carry_out(WantedModels(3, {"m": (VERSION,)}, (changed,)))

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from harch.sentinel.model.labels import Labels, labels
-from harch.sentinel.model.logs import FilterKind, LineFilter, LogBatch, LogRequest, LogStore, Order
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.model.spans import (
-    Comparison,
-    Field,
-    Span,
-    SpanCondition,
-    SpanQuery,
-    SpanStatus,
-    SpanStore,
-)
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind, labels
+from harch.sentinel.model.logs import FilterKind, LineFilter, LineOrder, LogBatch, LogRequest, LogStore
+from harch.sentinel.model.spans import Comparison, Span, SpanCondition, SpanField, SpanQuery, SpanStatus, SpanStore
 from harch.testing.telemetry_stores import MemoryLogs, MemorySpans
 
 API, AGENT = labels({"job": "api"}), labels({"job": "agent"})
@@ -27,36 +18,36 @@ def some_logs() -> LogStore:
     return logs
 
 
-def texts(logs: LogStore, request: LogRequest) -> list[str]:
-    return [text for chunk in logs.scan(request, lambda: False) for text in chunk.texts]
+def bodies(logs: LogStore, request: LogRequest) -> list[str]:
+    return [text for chunk in logs.scan(request, lambda: False) for text in chunk.bodies]
 
 
 def test_lines_of_one_time_stand_by_stream_and_then_as_they_came() -> None:
     logs = some_logs()
-    assert texts(logs, LogRequest((), 0, 10, order=Order.NEWEST_FIRST)) == [
+    assert bodies(logs, LogRequest((), 0, 10, order=LineOrder.NEWEST_FIRST)) == [
         "error: fan",
         "error: disk",
         "stop",
         "idle",
         "start",
     ]
-    assert texts(logs, LogRequest((), 0, 10, order=Order.OLDEST_FIRST, limit=2)) == ["start", "idle"]
+    assert bodies(logs, LogRequest((), 0, 10, order=LineOrder.OLDEST_FIRST, limit=2)) == ["start", "idle"]
 
 
 def test_the_end_is_not_included_and_every_filter_must_hold() -> None:
     logs = some_logs()
-    assert texts(logs, LogRequest((), 1, 3)) == ["idle", "start"]
+    assert bodies(logs, LogRequest((), 1, 3)) == ["idle", "start"]
     only_api = (Matcher(MatchKind.EQUAL, "job", "api"),)
     filters = (LineFilter(FilterKind.MATCHES, "^err"), LineFilter(FilterKind.LACKS, "fan"))
-    assert texts(logs, LogRequest(only_api, 0, 10, filters)) == ["error: disk"]
+    assert bodies(logs, LogRequest(only_api, 0, 10, filters)) == ["error: disk"]
     by_trace = (Matcher(MatchKind.EQUAL, "trace_id", "ab"),)
-    assert texts(logs, LogRequest((), 0, 10, metadata=by_trace)) == ["error: disk"]
+    assert bodies(logs, LogRequest((), 0, 10, metadata=by_trace)) == ["error: disk"]
 
 
 def test_erased_lines_are_gone_and_counted() -> None:
     logs = some_logs()
     assert logs.delete((), (LineFilter(FilterKind.CONTAINS, "error"),), 0, 10) == 2
-    assert texts(logs, LogRequest((), 0, 10)) == ["stop", "idle", "start"]
+    assert bodies(logs, LogRequest((), 0, 10)) == ["stop", "idle", "start"]
 
 
 def some_spans() -> SpanStore:
@@ -72,7 +63,7 @@ def some_spans() -> SpanStore:
 
 
 def test_a_trace_is_found_by_one_span_and_described_as_a_whole() -> None:
-    found = some_spans().search(SpanQuery(0, 1000, (SpanCondition(Field.ATTRIBUTE, Comparison.BELOW, 10, "gpus"),)))
+    found = some_spans().search(SpanQuery(0, 1000, (SpanCondition(SpanField.ATTRIBUTE, Comparison.BELOW, 10, "gpus"),)))
     assert [(one.trace_id, one.root_name, one.duration_ns, one.spans, one.errors) for one in found] == [
         ("a1", "submit", 100, 2, 1)
     ]
@@ -80,7 +71,7 @@ def test_a_trace_is_found_by_one_span_and_described_as_a_whole() -> None:
 
 
 def test_groups_count_spans_errors_and_durations() -> None:
-    groups = some_spans().statistics(SpanQuery(0, 1000), (Field.SERVICE,))
+    groups = some_spans().statistics(SpanQuery(0, 1000), (SpanField.SERVICE,))
     assert [(group.key, group.count, group.errors, group.duration_sum_ns) for group in groups] == [
         (("agent",), 1, 1, 90),
         (("hub",), 2, 0, 60),

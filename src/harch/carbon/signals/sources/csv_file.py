@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harch.base.clock import Clock
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.source import SourceFailed
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
@@ -29,7 +29,7 @@ Rows = dict[str, tuple[list[datetime], list[Cells]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CsvColumn:
     """Where the values of a signal are, and in which unit."""
 
     name: str
@@ -43,7 +43,7 @@ class CsvFile:
     name: str
     path: Path
     time_column: str
-    columns: Mapping[Signal, Column]
+    columns: Mapping[Signal, CsvColumn]
     place_column: str = ""  # holds grid zones or hubs; empty: the table is about every place
     naive_is_utc: bool = False  # times without a zone are refused unless the operator says that they are UTC
     evidence: Evidence = Evidence.MEASURED
@@ -56,15 +56,15 @@ class CsvFile:
     def provides(self) -> frozenset[Signal]:
         return frozenset(self.columns)
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         async with self._reading:
             rows = await asyncio.to_thread(self._rows)
         times, values = rows.get(site.hub) or rows.get(site.grid_zone) or rows.get("") or ([], [])
         now = clock.now()
         at = bisect_right(times, now) - 1
         if at < 0:
-            raise SourceFailed(self.name, f"has no row for {site.hub} or {site.grid_zone} up to now")
-        rows_told = range(at, min(at + 1 + AHEAD_ROWS_MAX, len(times))) if self.forecast else (at,)
+            raise SourceFailed(self.name, f"no row for {site.hub} or {site.grid_zone} until now")
+        rows_read = range(at, min(at + 1 + AHEAD_ROWS_MAX, len(times))) if self.forecast else (at,)
         return [
             Reading(
                 signal=signal,
@@ -75,7 +75,7 @@ class CsvFile:
                 received_at=now,
                 ahead=row > at,
             )
-            for row in rows_told
+            for row in rows_read
             for (signal, column), number in zip(self.columns.items(), values[row], strict=True)
             if number is not None and (row == at or math.isfinite(number))
         ]
@@ -125,13 +125,13 @@ class CsvFile:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise SourceFailed(self.name, f"{self.path.name}, line {line}: `{text[:40]}` is no time") from error
+            raise SourceFailed(self.name, f"{self.path.name}, line {line}: `{text[:40]}` is not a time") from error
         if moment.tzinfo is None:
             if not self.naive_is_utc:
                 raise SourceFailed(
                     self.name,
-                    f"{self.path.name}, line {line}: the time has no zone",
-                    hint='write `naive_times = "utc"` if the column is in UTC',
+                    f"{self.path.name}, line {line}: the time has no time zone",
+                    hint='set `naive_times = "utc"` if the column is in UTC',
                 )
             moment = moment.replace(tzinfo=UTC)
         return moment.astimezone(UTC)

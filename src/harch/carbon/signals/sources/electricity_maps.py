@@ -9,11 +9,9 @@ from datetime import datetime
 import msgspec
 
 from harch.base.clock import Clock
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.source import SourceFailed, all_of
-from harch.carbon.signals.sources.shape import moment_of, shaped
-from harch.carbon.signals.web import WebReader
+from harch.carbon.signals.web import ApiKey, WebReader, moment_of, shaped
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 
@@ -57,7 +55,7 @@ class ElectricityMaps:
     """One request per signal, and one more for a forecast where the contract has it."""
 
     web: WebReader
-    key: Key
+    key: ApiKey
     name: str = "electricity-maps"
     url: str = URL
     provides: frozenset[Signal] = frozenset({Signal.GRID_AVERAGE_LIFECYCLE})
@@ -65,7 +63,7 @@ class ElectricityMaps:
     with_forecast: bool = False
     by_zone: bool = True
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         zone = self.zones.get(site.grid_zone, site.grid_zone)
         questions = []
         for signal, factor_type in FACTOR_TYPES.items():
@@ -78,11 +76,11 @@ class ElectricityMaps:
         return await all_of(self.name, questions)
 
     async def _latest(self, signal: Signal, factor_type: str, zone: str, clock: Clock) -> list[Reading[Quantity]]:
-        answer = await self._ask("carbon-intensity/latest", zone, clock, emissionFactorType=factor_type)
+        answer = await self._query("carbon-intensity/latest", zone, clock, emissionFactorType=factor_type)
         latest = shaped(self.name, answer, _Latest)
         self._check_zone(latest.zone, zone)
         if latest.emission_factor_type != factor_type:
-            raise SourceFailed(self.name, f"asked for {factor_type}, answers {latest.emission_factor_type[:20]}")
+            raise SourceFailed(self.name, f"requested {factor_type}, received {latest.emission_factor_type[:20]}")
         return self._reading(
             signal,
             latest.carbon_intensity,
@@ -94,7 +92,7 @@ class ElectricityMaps:
         )
 
     async def _forecast(self, signal: Signal, factor_type: str, zone: str, clock: Clock) -> list[Reading[Quantity]]:
-        answer = await self._ask("carbon-intensity/forecast", zone, clock, emissionFactorType=factor_type)
+        answer = await self._query("carbon-intensity/forecast", zone, clock, emissionFactorType=factor_type)
         forecast = shaped(self.name, answer, _Forecast)
         self._check_zone(forecast.zone, zone)
         received_at = clock.now()
@@ -113,7 +111,7 @@ class ElectricityMaps:
         ]
 
     async def _share(self, zone: str, clock: Clock) -> list[Reading[Quantity]]:
-        share = shaped(self.name, await self._ask("power-breakdown/latest", zone, clock), _Breakdown)
+        share = shaped(self.name, await self._query("power-breakdown/latest", zone, clock), _Breakdown)
         self._check_zone(share.zone, zone)
         return self._reading(
             Signal.RENEWABLE_SHARE,
@@ -125,13 +123,13 @@ class ElectricityMaps:
             share.estimation_method,
         )
 
-    async def _ask(self, path: str, zone: str, clock: Clock, **params: str) -> object:
+    async def _query(self, path: str, zone: str, clock: Clock, **params: str) -> object:
         headers = {"auth-token": self.key.reveal()}
         return await self.web.get_json(f"{self.url}/{path}", clock, params={"zone": zone, **params}, headers=headers)
 
-    def _check_zone(self, answered: str, asked: str) -> None:
-        if answered != asked:
-            raise SourceFailed(self.name, f"asked for zone {asked}, answers for {answered[:20]}")
+    def _check_zone(self, answered: str, requested: str) -> None:
+        if answered != requested:
+            raise SourceFailed(self.name, f"requested zone {requested}, received {answered[:20]}")
 
     def _reading(
         self,
@@ -144,7 +142,7 @@ class ElectricityMaps:
         method: str | None,
     ) -> list[Reading[Quantity]]:
         if number is None:
-            raise SourceFailed(self.name, f"has no value of {signal} now")
+            raise SourceFailed(self.name, f"no value of {signal} now")
         reading = Reading(
             signal=signal,
             value=quantity(signal, number, unit),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 
@@ -42,11 +42,11 @@ class Manual:
         if not timedelta(0) < value.valid_until - value.set_at <= VALID_MAX:
             raise HarchError(
                 "E0201",
-                f"a value of `{value.signal}` set by hand must end within {VALID_MAX.days} days",
-                hint="give a time to come until which it holds",
+                f"a value of `{value.signal}` set manually must expire within {VALID_MAX.days} days",
+                hint="give an expiry time in the future",
             )
         if len(self._values) >= VALUES_MAX and (value.place, value.signal) not in self._values:
-            raise HarchError("E0201", f"{VALUES_MAX} values are set by hand already", hint="clear some of them")
+            raise HarchError("E0201", f"{VALUES_MAX} manual values are already set", hint="clear some of them")
         self._values[value.place, value.signal] = value
 
     def clear(self, place: str, signal: Signal, *, now: datetime) -> None:
@@ -54,11 +54,11 @@ class Manual:
         if (value := self._values.get((place, signal))) is not None:
             self._values[place, signal] = replace(value, valid_until=min(now, value.valid_until))
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         now = clock.now()
         return [self._reading(value, now) for signal in Signal if (value := self._in_force(site, signal, now))]
 
-    def _in_force(self, site: Site, signal: Signal, now: datetime) -> ManualValue | None:
+    def _in_force(self, site: SignalSite, signal: Signal, now: datetime) -> ManualValue | None:
         values = [self._values.get((place, signal)) for place in (site.hub, site.grid_zone)]
         known = [value for value in values if value is not None]
         return next((value for value in known if now < value.valid_until), known[0] if known else None)

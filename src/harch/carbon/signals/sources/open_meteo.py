@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from harch.base.clock import Clock
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.source import SourceFailed
-from harch.carbon.signals.sources.shape import moment_of, shaped
-from harch.carbon.signals.web import WebReader
+from harch.carbon.signals.web import ApiKey, WebReader, moment_of, shaped
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, KindsMixed, Quantity, Reading, Signal
 
@@ -43,11 +41,11 @@ class OpenMeteo:
     web: WebReader
     name: str = "open-meteo"
     url: str = URL
-    key: Key | None = None
+    key: ApiKey | None = None
     provides: frozenset[Signal] = PROVIDES
     by_zone: bool = False
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         variables = ",".join(VARIABLES[signal] for signal in sorted(self.provides))
         params = {
             "latitude": f"{site.latitude:.4f}",
@@ -63,7 +61,7 @@ class OpenMeteo:
             params["apikey"] = self.key.reveal()
         answer = shaped(self.name, await self.web.get_json(f"{self.url}/forecast", clock, params=params), _Answer)
         if answer.utc_offset_seconds != 0:
-            raise SourceFailed(self.name, "answers in another time zone than was asked for")
+            raise SourceFailed(self.name, "the response is in a different time zone than requested")
         now = clock.now()
         try:
             return [reading for signal in sorted(self.provides) for reading in self._readings(signal, answer, now)]
@@ -91,7 +89,7 @@ class OpenMeteo:
         try:
             at = moment_of(self.name, datetime.fromtimestamp(moment, UTC))
         except (ValueError, OverflowError, OSError) as error:
-            raise SourceFailed(self.name, "answers a time that is none") from error
+            raise SourceFailed(self.name, "the response has an invalid time") from error
         return Reading(
             signal=signal,
             value=quantity(signal, number, unit),

@@ -10,17 +10,15 @@ from datetime import UTC, datetime
 import msgspec
 
 from harch.base.clock import Clock
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.source import SourceFailed, all_of
-from harch.carbon.signals.sources.shape import shaped
-from harch.carbon.signals.web import WebReader
+from harch.carbon.signals.web import ApiKey, WebReader, shaped
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class PrometheusQuery:
     """PromQL that yields one number; `$hub` and `$zone` stand for the place. The unit is the operator's word."""
 
     text: str
@@ -49,20 +47,22 @@ class Prometheus:
     web: WebReader
     name: str
     url: str
-    queries: Mapping[Signal, Query]
-    key: Key | None = None
+    queries: Mapping[Signal, PrometheusQuery]
+    key: ApiKey | None = None
     by_zone: bool = False
 
     @property
     def provides(self) -> frozenset[Signal]:
         return frozenset(self.queries)
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         return await all_of(
-            self.name, [self._ask(signal, query, site, clock) for signal, query in self.queries.items()]
+            self.name, [self._run_query(signal, query, site, clock) for signal, query in self.queries.items()]
         )
 
-    async def _ask(self, signal: Signal, query: Query, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def _run_query(
+        self, signal: Signal, query: PrometheusQuery, site: SignalSite, clock: Clock
+    ) -> list[Reading[Quantity]]:
         text = query.text.replace("$hub", site.hub).replace("$zone", site.grid_zone)
         headers = {"Authorization": f"Bearer {self.key.reveal()}"} if self.key else {}
         answer = await self.web.get_json(f"{self.url}/api/v1/query", clock, params={"query": text}, headers=headers)
@@ -88,13 +88,13 @@ class Prometheus:
             found = len(answer.data.result)
             raise SourceFailed(
                 self.name,
-                f"the query of {signal} yields {found} series instead of one",
-                hint="wrap it in sum()" if found else "look whether the meter is scraped",
+                f"the query of {signal} returned {found} series instead of one",
+                hint="wrap it in sum()" if found else "check that the meter is scraped",
             )
         try:
             number = float(text)
         except ValueError:
             number = math.nan  # judged and shown like any other value that is no number
         if not 0 <= moment_s < 1e11:
-            raise SourceFailed(self.name, f"the query of {signal} yields a time that is none")
+            raise SourceFailed(self.name, f"the query of {signal} returned an invalid time")
         return moment_s, number

@@ -13,11 +13,9 @@ from datetime import datetime
 import msgspec
 
 from harch.base.clock import Clock
-from harch.carbon.signals.keys import Key
-from harch.carbon.signals.sites import Site
+from harch.carbon.signals.sites import SignalSite
 from harch.carbon.signals.source import AccessRefused, SourceFailed
-from harch.carbon.signals.sources.shape import moment_of, shaped
-from harch.carbon.signals.web import WebReader
+from harch.carbon.signals.web import ApiKey, WebReader, moment_of, shaped
 from harch.carbon.units import quantity
 from harch.carbon.values import Evidence, Quantity, Reading, Signal
 
@@ -54,28 +52,28 @@ class WattTime:
     """The value of now is the forecast's newest point that has begun; the rest of it is the outlook."""
 
     web: WebReader
-    user: Key
-    password: Key
+    user: ApiKey
+    password: ApiKey
     name: str = "watttime"
     url: str = URL
     provides: frozenset[Signal] = PROVIDES
     regions: Mapping[str, str] = field(default_factory=dict)  # grid zone -> WattTime's region
     by_zone: bool = True
-    _token: Key | None = None
+    _token: ApiKey | None = None
     _token_at_s: float = 0.0
     _login: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def fetch(self, site: Site, clock: Clock) -> list[Reading[Quantity]]:
+    async def fetch(self, site: SignalSite, clock: Clock) -> list[Reading[Quantity]]:
         region = self.regions.get(site.grid_zone, site.grid_zone)
         token = await self._fresh_token(clock)
         try:
-            answer = await self._ask(region, token, clock)
+            answer = await self._query(region, token, clock)
         except AccessRefused:
             # Tokens may end early; a second refusal means that the account may not see this region.
-            answer = await self._ask(region, await self._fresh_token(clock, instead_of=token), clock)
+            answer = await self._query(region, await self._fresh_token(clock, instead_of=token), clock)
         return self._readings(shaped(self.name, answer, _Forecast), region, clock.now())
 
-    async def _fresh_token(self, clock: Clock, *, instead_of: Key | None = None) -> Key:
+    async def _fresh_token(self, clock: Clock, *, instead_of: ApiKey | None = None) -> ApiKey:
         async with self._login:  # log-ins are limited too: several zones share one
             expired = clock.monotonic_s() - self._token_at_s >= TOKEN_LIFE_S
             if self._token is None or expired or self._token is instead_of:
@@ -83,12 +81,12 @@ class WattTime:
                 answer = await self.web.get_json(f"{self.url}/login", clock, auth=auth)
                 token = shaped(self.name, answer, _Token).token
                 if not token.isascii() or not token.isprintable() or not token:
-                    raise SourceFailed(self.name, "the log-in gives no token")
-                self._token = Key(token)
+                    raise SourceFailed(self.name, "login returned no token")
+                self._token = ApiKey(token)
                 self._token_at_s = clock.monotonic_s()
             return self._token
 
-    async def _ask(self, region: str, token: Key, clock: Clock) -> object:
+    async def _query(self, region: str, token: ApiKey, clock: Clock) -> object:
         return await self.web.get_json(
             f"{self.url}/v3/forecast",
             clock,
@@ -99,9 +97,9 @@ class WattTime:
     def _readings(self, forecast: _Forecast, region: str, now: datetime) -> list[Reading[Quantity]]:
         meta = forecast.meta
         if (meta.region, meta.signal_type) != (region, SIGNAL_TYPE):
-            raise SourceFailed(self.name, f"asked for {region}, answers {meta.signal_type[:20]} of {meta.region[:20]}")
+            raise SourceFailed(self.name, f"requested {region}, received {meta.signal_type[:20]} of {meta.region[:20]}")
         if meta.units not in UNITS:
-            raise SourceFailed(self.name, f"answers in `{meta.units[:30]}`, which is not known")
+            raise SourceFailed(self.name, f"returned unit `{meta.units[:30]}`, which is unknown")
         points = sorted((moment_of(self.name, point.point_time), point.value) for point in forecast.data)
         begun = max((moment for moment, _ in points if moment <= now), default=None)
         return [

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from harch.base.errors import HarchError
+from harch.base.guarded_http import http_address
 from harch.base.hosts import NamedHost, address_of, read_host
-from harch.base.http_address import http_address
 from harch.pipelines.act.settings import HttpSink, ModbusSink, MqttSink, NatsSink, SinkSettings, SqlSink
 
 SQLITE = "sqlite:///"
@@ -39,7 +39,7 @@ _POSTGRES_WORDS = frozenset(
 
 
 class NatsTarget(Struct, frozen=True, kw_only=True):
-    """Credentials are as nats-py would read them from the address: a name alone is a token."""
+    """Credentials of the address: a name alone is a token."""
 
     host: str
     port: int
@@ -98,10 +98,10 @@ def nats_target(url: str) -> NatsTarget:
         raise ValueError("has a blank, a control character or a backslash")
     parts = urlsplit(url)
     if parts.scheme not in ("nats", "tls") or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError("is not of the form nats://host:port or tls://host:port")
+        raise ValueError("must have the form nats://host:port or tls://host:port")
     port = _NATS_PORT if parts.port is None else parts.port
     if not parts.hostname or not 0 < port < 65_536:
-        raise ValueError("names no host, or no port")
+        raise ValueError("lacks a host or a port")
     return NatsTarget(
         host=read_host(parts.hostname),
         port=port,
@@ -118,10 +118,10 @@ def postgres_target(url: str) -> PostgresTarget:
     try:
         found: dict[str, Any] = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise ValueError("is none that PostgreSQL's client can read") from error
+        raise ValueError("cannot be parsed by the PostgreSQL client") from error
     unknown = sorted(set(found) - _POSTGRES_WORDS)
     if unknown:
-        raise ValueError(f"says `{unknown[0]}`, which could lead elsewhere")
+        raise ValueError(f"sets `{unknown[0]}`, which could redirect it")
     words = {name: str(value) for name, value in found.items()}
     lists = {name: words.pop(name, "").split(",") for name in ("host", "hostaddr", "port")}
     count = max(len(lists["host"]), len(lists["hostaddr"]))
@@ -135,12 +135,12 @@ def postgres_target(url: str) -> PostgresTarget:
 
 def _postgres_host(host: str, hostaddr: str, port: str) -> PostgresHost:
     if not (port or str(_POSTGRES_PORT)).isdigit() or not 0 < int(port or _POSTGRES_PORT) < 65_536:
-        raise ValueError(f"names no port, but `{port[:20]}`")
+        raise ValueError(f"has an invalid port: `{port[:20]}`")
     is_socket = not host or host.startswith("/")
     if hostaddr:
         hostaddr = read_host(hostaddr)
         if address_of(hostaddr) is None:
-            raise ValueError("has a name under `hostaddr`, where an address belongs")
+            raise ValueError("has a name in `hostaddr`, which takes an address")
     return PostgresHost(
         host=host if is_socket else read_host(host), hostaddr=hostaddr, port=int(port or _POSTGRES_PORT)
     )

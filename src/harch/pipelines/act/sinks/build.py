@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harch.base.egress import Guard
+from harch.base.egress import EgressGuard
 from harch.pipelines.act import settings as spec
 from harch.pipelines.act.sinks.base import Sink, at_home
 
@@ -15,7 +15,7 @@ from harch.pipelines.act.sinks.base import Sink, at_home
 def build_sinks(
     settings: spec.ActSettings,
     *,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[str, EgressGuard] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Sink]:
     """Opens no connection. Raises E0776 for a missing package or variable."""
@@ -32,25 +32,27 @@ async def close_sinks(sinks: Mapping[str, Sink]) -> None:
         await sink.close()
 
 
-def _build(sink: spec.SinkSettings, guard: Guard, longest_ttl_s: float, environment: Mapping[str, str] | None) -> Sink:
+def _build(
+    sink: spec.SinkSettings, guard: EgressGuard, longest_ttl_s: float, environment: Mapping[str, str] | None
+) -> Sink:
     match sink:
         case spec.HttpSink():
-            from harch.pipelines.act.sinks.http import HttpSink
+            from harch.pipelines.act.sinks.http import HttpSinkAdapter
 
-            return HttpSink(sink, guard=guard, environment=environment)
+            return HttpSinkAdapter(sink, guard=guard, environment=environment)
         case spec.MqttSink():
-            from harch.pipelines.act.sinks.mqtt import MqttSink
+            from harch.pipelines.act.sinks.mqtt import MqttSinkAdapter
 
-            return MqttSink(sink, guard=guard, environment=environment)
+            return MqttSinkAdapter(sink, guard=guard, environment=environment)
         case spec.ModbusSink():
-            from harch.pipelines.act.sinks.modbus import ModbusSink
+            from harch.pipelines.act.sinks.modbus import ModbusSinkAdapter
 
-            return ModbusSink(sink, guard=guard)
+            return ModbusSinkAdapter(sink, guard=guard)
         case spec.SqlSink():
-            from harch.pipelines.act.sinks.sql import SqlSink
+            from harch.pipelines.act.sinks.sql import SqlSinkAdapter
 
-            return SqlSink(sink, guard=guard, environment=environment)
+            return SqlSinkAdapter(sink, guard=guard, environment=environment)
         case spec.NatsSink():
-            from harch.pipelines.act.sinks.nats import NatsSink
+            from harch.pipelines.act.sinks.nats import NatsSinkAdapter
 
-            return NatsSink(sink, longest_ttl_s=longest_ttl_s, guard=guard, environment=environment)
+            return NatsSinkAdapter(sink, longest_ttl_s=longest_ttl_s, guard=guard, environment=environment)

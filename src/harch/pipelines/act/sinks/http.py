@@ -9,11 +9,20 @@ from urllib.parse import quote
 
 import httpx
 
-from harch.base.egress import Guard, NotPermitted
+from harch.base.egress import EgressGuard, NotPermitted
 from harch.base.guarded_http import GuardedTransport
 from harch.pipelines.act.settings import HttpSink as Settings
-from harch.pipelines.act.sinks.base import ANSWER_BYTES_MAX, Effect, Gate, Order, Outcome, Prepared, at_home, closed
-from harch.pipelines.act.sinks.environment import from_environment
+from harch.pipelines.act.sinks.base import (
+    ANSWER_BYTES_MAX,
+    Effect,
+    PreparedRequest,
+    SendGate,
+    SinkOutcome,
+    SinkRequest,
+    at_home,
+    closed,
+    from_environment,
+)
 
 # The last thing that httpcore tells before bytes of the request leave. The gate is asked there, after DNS, TCP and TLS.
 _BEFORE_SEND = frozenset({"http11.send_request_headers.started", "http2.send_request_headers.started"})
@@ -24,14 +33,14 @@ class _GateClosed(Exception):
     pass
 
 
-class HttpSink:
+class HttpSinkAdapter:
     """2xx: carried out. 4xx: refused, by a server that understood. Anything else: nobody knows."""
 
     def __init__(
         self,
         settings: Settings,
         *,
-        guard: Guard | None = None,
+        guard: EgressGuard | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
@@ -56,10 +65,10 @@ class HttpSink:
     def timeout_s(self) -> float:
         return self._settings.timeout_s
 
-    async def prepare(self, order: Order) -> Prepared:
-        return Prepared()
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
+        return PreparedRequest()
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         sent = False
 
         async def trace(event: str, info: dict[str, Any]) -> None:
@@ -84,39 +93,39 @@ class HttpSink:
             extensions={"trace": trace},
         )
         try:
-            status, body = await self._ask(request, order.timeout_s)
+            status, body = await self._request(request, order.timeout_s)
         except _GateClosed as error:
             return closed(str(error))
         except NotPermitted as error:
-            return Outcome(Effect.NO, f"not connected to: {error}")
+            return SinkOutcome(Effect.NO, f"cannot connect: {error}")
         except (httpx.HTTPError, TimeoutError) as error:
             # Before the first byte of the request left, nothing can have happened.
             effect = Effect.MAYBE if sent else Effect.NO
-            return Outcome(effect, f"{type(error).__name__} of {request.url.host}")
+            return SinkOutcome(effect, f"{type(error).__name__} of {request.url.host}")
         if 200 <= status < 300:
-            return Outcome(Effect.YES, f"status {status}")
+            return SinkOutcome(Effect.YES, f"status {status}")
         if 300 <= status < 500 and status != 408:
             detail = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
-            return Outcome(Effect.NO, detail, retry=status in _NOT_OBEYED_RETRY)
-        return Outcome(Effect.MAYBE, f"status {status}")
+            return SinkOutcome(Effect.NO, detail, retry=status in _NOT_OBEYED_RETRY)
+        return SinkOutcome(Effect.MAYBE, f"status {status}")
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         if not self._settings.status_url:
-            return Outcome(Effect.MAYBE, "there is no status address", retry=False)
+            return SinkOutcome(Effect.MAYBE, "no status address", retry=False)
         request = self._client.build_request("GET", _fill(self._settings.status_url, order), timeout=order.timeout_s)
         try:
-            status, _ = await self._ask(request, order.timeout_s)
+            status, _ = await self._request(request, order.timeout_s)
         except NotPermitted as error:
-            return Outcome(Effect.MAYBE, f"not connected to: {error}")
+            return SinkOutcome(Effect.MAYBE, f"cannot connect: {error}")
         except (httpx.HTTPError, TimeoutError) as error:
-            return Outcome(Effect.MAYBE, f"{type(error).__name__} of {request.url.host}")
+            return SinkOutcome(Effect.MAYBE, f"{type(error).__name__} of {request.url.host}")
         effect = {200: Effect.YES, 404: Effect.NO}.get(status, Effect.MAYBE)
-        return Outcome(effect, f"status address answers {status}", verified=effect is Effect.YES)
+        return SinkOutcome(effect, f"status address returned {status}", verified=effect is Effect.YES)
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _ask(self, request: httpx.Request, timeout_s: float) -> tuple[int, bytes]:
+    async def _request(self, request: httpx.Request, timeout_s: float) -> tuple[int, bytes]:
         """Status and the beginning of the body. The time counts for all of it, so a far side that talks slowly or
         without end is cut off."""
         async with asyncio.timeout(timeout_s):
@@ -133,7 +142,7 @@ class HttpSink:
                 await answer.aclose()
 
 
-def _fill(url: str, order: Order) -> str:
+def _fill(url: str, order: SinkRequest) -> str:
     """Names go into the path only as data: `../` and `?` of a device's name stay part of its name."""
     fields = {"device": order.device, "action": order.action, "key": order.key, "cmd_id": order.cmd_id}
     for name, value in fields.items():

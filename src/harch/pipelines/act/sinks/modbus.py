@@ -11,11 +11,11 @@ import struct
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from harch.base.egress import Guard, reason
+from harch.base.egress import EgressGuard, reason
 from harch.base.errors import HarchError
+from harch.pipelines.act.expressions import Args, Scalar
 from harch.pipelines.act.settings import ModbusSink as Settings
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, at_home, closed
-from harch.pipelines.act.templates import Args, Scalar
+from harch.pipelines.act.sinks.base import Effect, PreparedRequest, SendGate, SinkOutcome, SinkRequest, at_home, closed
 
 if TYPE_CHECKING:
     from pymodbus.client import AsyncModbusTcpClient
@@ -24,10 +24,10 @@ _FORMATS = {"uint16": ">H", "int16": ">h", "uint32": ">I", "int32": ">i", "float
 _BUSY = 6  # the exception code of a device that could not do it now; every other says that it never will
 
 
-class ModbusSink:
+class ModbusSinkAdapter:
     """One connection, one request at a time. The client's own repetitions are off: only the ledger repeats."""
 
-    def __init__(self, settings: Settings, *, guard: Guard | None = None) -> None:
+    def __init__(self, settings: Settings, *, guard: EgressGuard | None = None) -> None:
         try:
             import pymodbus.client  # noqa: F401 - whether it is there; each connection makes a client of its own
         except ImportError as error:
@@ -50,33 +50,33 @@ class ModbusSink:
     def timeout_s(self) -> float:
         return self._settings.timeout_s
 
-    async def prepare(self, order: Order) -> Prepared:
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
         """Reads what stands there: whether it can be reached, and what would take the command back."""
         try:
             encode(order.args, self._settings)
         except ValueError as error:
-            return Prepared(str(error), retry=False)
+            return PreparedRequest(str(error), retry=False)
         try:
             async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
                 found = await self._read(order)
         except (TimeoutError, OSError, _exceptions()) as error:
-            return Prepared(f"the device cannot be read ({reason(error)})")
-        if isinstance(found, Outcome):
-            return Prepared(found.detail, retry=found.retry)
-        return Prepared(undo={self._settings.value: decode(found, self._settings)})
+            return PreparedRequest(f"the device cannot be read ({reason(error)})")
+        if isinstance(found, SinkOutcome):
+            return PreparedRequest(found.detail, retry=found.retry)
+        return PreparedRequest(undo={self._settings.value: decode(found, self._settings)})
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         try:
             values = encode(order.args, self._settings)
         except ValueError as error:
-            return Outcome(Effect.NO, str(error), retry=False)
+            return SinkOutcome(Effect.NO, str(error), retry=False)
         sent = False
         try:
             async with asyncio.timeout(order.timeout_s), self._one_at_a_time:
                 if not await self._is_connected():
-                    return Outcome(Effect.NO, "the device cannot be reached")
+                    return SinkOutcome(Effect.NO, "the device cannot be reached")
                 if self._settings.keyed and await self._read(order) == [*values, *key_registers(order.key)]:
-                    return Outcome(Effect.YES, "the device had it before", verified=True)
+                    return SinkOutcome(Effect.YES, "the device already had it", verified=True)
                 if shut := gate():
                     return closed(shut)
                 sent = True
@@ -84,13 +84,13 @@ class ModbusSink:
         except (TimeoutError, OSError, _exceptions()) as error:
             self._hang_up()  # a late answer must not be taken for that of the next request
             effect = Effect.MAYBE if sent else Effect.NO
-            return Outcome(effect, f"no answer of the device ({reason(error)})")
+            return SinkOutcome(effect, f"no response from the device ({reason(error)})")
         if answer.isError():
             code = getattr(answer, "exception_code", 0)
-            return Outcome(Effect.NO, f"the device refuses: exception {code}", retry=code == _BUSY)
-        return Outcome(Effect.YES, "the device took it")
+            return SinkOutcome(Effect.NO, f"refused by the device: exception {code}", retry=code == _BUSY)
+        return SinkOutcome(Effect.YES, "accepted by the device")
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         expected = encode(order.args, self._settings)
         if self._settings.keyed:
             expected = [*expected, *key_registers(order.key)]
@@ -99,12 +99,12 @@ class ModbusSink:
                 found = await self._read(order)
         except (TimeoutError, OSError, _exceptions()) as error:
             self._hang_up()
-            return Outcome(Effect.MAYBE, f"the device cannot be read ({reason(error)})")
-        if isinstance(found, Outcome):
-            return Outcome(Effect.MAYBE, found.detail, retry=found.retry)
+            return SinkOutcome(Effect.MAYBE, f"the device cannot be read ({reason(error)})")
+        if isinstance(found, SinkOutcome):
+            return SinkOutcome(Effect.MAYBE, found.detail, retry=found.retry)
         if found == expected:
-            return Outcome(Effect.YES, "the registers hold it", verified=True)
-        return Outcome(Effect.NO, f"the registers hold {decode(found, self._settings)}")
+            return SinkOutcome(Effect.YES, "the registers match", verified=True)
+        return SinkOutcome(Effect.NO, f"the registers hold {decode(found, self._settings)}")
 
     async def close(self) -> None:
         self._hang_up()
@@ -138,7 +138,7 @@ class ModbusSink:
             raise OSError("not connected")
         return self._connection
 
-    async def _read(self, order: Order) -> list[int] | Outcome:
+    async def _read(self, order: SinkRequest) -> list[int] | SinkOutcome:
         if not await self._is_connected():
             raise OSError("not connected")
         at, unit = self._settings.register, self._unit(order)
@@ -148,10 +148,10 @@ class ModbusSink:
             answer = await self._client.read_holding_registers(at, count=self._width(), device_id=unit)
         if answer.isError():
             code = getattr(answer, "exception_code", 0)
-            return Outcome(Effect.NO, f"the device refuses to be read: exception {code}", retry=code == _BUSY)
+            return SinkOutcome(Effect.NO, f"the device refuses reads: exception {code}", retry=code == _BUSY)
         return [int(answer.bits[0])] if self._settings.type == "coil" else list(answer.registers)
 
-    async def _write(self, order: Order, values: list[int]) -> Any:
+    async def _write(self, order: SinkRequest, values: list[int]) -> Any:
         at, unit = self._settings.register, self._unit(order)
         if self._settings.type == "coil":
             return await self._client.write_coil(at, bool(values[0]), device_id=unit)
@@ -162,7 +162,7 @@ class ModbusSink:
     def _width(self) -> int:
         return struct.calcsize(_FORMATS[self._settings.type]) // 2 + (4 if self._settings.keyed else 0)
 
-    def _unit(self, order: Order) -> int:
+    def _unit(self, order: SinkRequest) -> int:
         return self._settings.units.get(order.device, self._settings.unit)
 
 
@@ -173,7 +173,7 @@ def encode(args: Args, settings: Settings) -> list[int]:
         raise ValueError(f"`{settings.value}` is {value!r}, not a number")
     if settings.type == "coil":
         if value not in (0, 1):
-            raise ValueError(f"a coil is on or off, not {value!r}")
+            raise ValueError(f"a coil takes true or false, not {value!r}")
         return [int(value)]
     number = value * settings.scale if settings.type == "float32" else round(value * settings.scale)
     try:

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harch.base.egress import Guard, reason, tls_for
+from harch.base.egress import EgressGuard, reason, tls_for
 from harch.base.errors import HarchError
 from harch.base.hosts import read_host
 from harch.pipelines.act.settings import MqttSink as Settings
 from harch.pipelines.act.sinks.base import (
     ANSWER_BYTES_MAX,
     Effect,
-    Gate,
-    Order,
-    Outcome,
-    Prepared,
+    PreparedRequest,
+    SendGate,
+    SinkOutcome,
+    SinkRequest,
     at_home,
     closed,
     encoded,
+    variable,
 )
-from harch.pipelines.act.sinks.environment import variable
 
 if TYPE_CHECKING:
     from aiomqtt import Client
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _FORBIDDEN = ("+", "#", "/", "\x00")
 
 
-class MqttSink:
+class MqttSinkAdapter:
     """One connection, made when it is needed and thrown away when anything goes wrong with it."""
 
     def __init__(
-        self, settings: Settings, *, guard: Guard | None = None, environment: Mapping[str, str] | None = None
+        self, settings: Settings, *, guard: EgressGuard | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         try:
             import aiomqtt
@@ -69,19 +69,19 @@ class MqttSink:
     def timeout_s(self) -> float:
         return self._settings.timeout_s
 
-    async def prepare(self, order: Order) -> Prepared:
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
         if any(sign in order.device for sign in _FORBIDDEN):
-            return Prepared(f"the device's name {order.device!r} cannot be part of a topic", retry=False)
+            return PreparedRequest(f"the device's name {order.device!r} cannot be part of a topic", retry=False)
         try:
             async with asyncio.timeout(order.timeout_s):
                 await self._connect()
         except (self._mqtt.MqttError, TimeoutError, OSError) as error:
-            return Prepared(f"the broker cannot be reached ({reason(error)})")
-        return Prepared()
+            return PreparedRequest(f"the broker cannot be reached ({reason(error)})")
+        return PreparedRequest()
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         if any(sign in order.device for sign in _FORBIDDEN):
-            return Outcome(Effect.NO, f"the device's name {order.device!r} cannot be part of a topic", retry=False)
+            return SinkOutcome(Effect.NO, f"the device's name {order.device!r} cannot be part of a topic", retry=False)
         sent = False
         try:
             async with asyncio.timeout(order.timeout_s):
@@ -98,25 +98,25 @@ class MqttSink:
                 )
         except (self._mqtt.MqttError, TimeoutError, OSError) as error:
             await self._disconnect()
-            return Outcome(Effect.MAYBE if sent else Effect.NO, f"no answer of the broker ({reason(error)})")
-        return Outcome(Effect.YES, "the broker has it")
+            return SinkOutcome(Effect.MAYBE if sent else Effect.NO, f"no response from the broker ({reason(error)})")
+        return SinkOutcome(Effect.YES, "accepted by the broker")
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         """YES when the device names this key. Anything else is MAYBE: the message may still be on its way."""
         if not self._settings.state_topic:
-            return Outcome(Effect.MAYBE, "there is no topic of the device's state", retry=False)
+            return SinkOutcome(Effect.MAYBE, "no topic for the device state", retry=False)
         try:
             async with asyncio.timeout(order.timeout_s), contextlib.AsyncExitStack() as stack:
                 client = await self._open(stack)
                 await client.subscribe(_fill(self._settings.state_topic, order), qos=1)
                 async for message in client.messages:
                     if _names(message.payload, order.key):
-                        return Outcome(Effect.YES, "the device says so", verified=True)
+                        return SinkOutcome(Effect.YES, "confirmed by the device", verified=True)
         except TimeoutError:
-            return Outcome(Effect.MAYBE, "the device has not said so yet")
+            return SinkOutcome(Effect.MAYBE, "not yet confirmed by the device")
         except (self._mqtt.MqttError, OSError) as error:
-            return Outcome(Effect.MAYBE, f"the broker cannot be asked ({reason(error)})")
-        return Outcome(Effect.MAYBE, "the broker ended the connection")
+            return SinkOutcome(Effect.MAYBE, f"cannot query the broker ({reason(error)})")
+        return SinkOutcome(Effect.MAYBE, "the broker closed the connection")
 
     async def close(self) -> None:
         await self._disconnect()
@@ -157,7 +157,7 @@ class MqttSink:
             tls_context=tls_for(read_host(self._settings.host)) if self._settings.tls else None,
         )
 
-    def _properties(self, order: Order) -> Any:
+    def _properties(self, order: SinkRequest) -> Any:
         """With MQTT 5 the broker itself forgets a command whose time is over."""
         if self._settings.version != "5" or order.undo:
             return None
@@ -169,7 +169,7 @@ class MqttSink:
         return properties
 
 
-def _fill(topic: str, order: Order) -> str:
+def _fill(topic: str, order: SinkRequest) -> str:
     return topic.replace("{device}", order.device).replace("{action}", order.action)
 
 
@@ -177,7 +177,7 @@ def _names(payload: Any, key: str) -> bool:
     if not isinstance(payload, bytes | bytearray) or len(payload) > ANSWER_BYTES_MAX:
         return False
     try:
-        told = msgspec.json.decode(payload)
+        decoded = msgspec.json.decode(payload)
     except msgspec.DecodeError:
         return False
-    return isinstance(told, dict) and told.get("key") == key
+    return isinstance(decoded, dict) and decoded.get("key") == key

@@ -15,23 +15,31 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harch.base.egress import Guard, NotPermitted, reason
+from harch.base.egress import EgressGuard, NotPermitted, reason
 from harch.base.errors import HarchError
 from harch.pipelines.act.settings import SqlSink as Settings
 from harch.pipelines.act.sinks.addresses import SQLITE, PostgresTarget, load_psycopg, postgres_target
-from harch.pipelines.act.sinks.base import Effect, Gate, Order, Outcome, Prepared, at_home, closed
-from harch.pipelines.act.sinks.environment import from_environment
+from harch.pipelines.act.sinks.base import (
+    Effect,
+    PreparedRequest,
+    SendGate,
+    SinkOutcome,
+    SinkRequest,
+    at_home,
+    closed,
+    from_environment,
+)
 
 # libpq reads addresses from these where the given ones leave something open.
 STRAY_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
 
 
-class SqlSink:
+class SqlSinkAdapter:
     """SQLite or PostgreSQL through their DB-API modules, in a thread of its own, one transaction at a time."""
 
     def __init__(
-        self, settings: Settings, *, guard: Guard | None = None, environment: Mapping[str, str] | None = None
+        self, settings: Settings, *, guard: EgressGuard | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._settings = settings
         self._guard = guard or at_home()
@@ -68,26 +76,26 @@ class SqlSink:
     def timeout_s(self) -> float:
         return self._settings.timeout_s
 
-    async def prepare(self, order: Order) -> Prepared:
+    async def prepare(self, order: SinkRequest) -> PreparedRequest:
         try:
             await self._in_thread(self._connect, order.timeout_s)
         except (self._error, OSError) as error:
-            return Prepared(f"the database cannot be reached ({reason(error)})")
-        return Prepared()
+            return PreparedRequest(f"the database cannot be reached ({reason(error)})")
+        return PreparedRequest()
 
-    async def execute(self, order: Order, gate: Gate) -> Outcome:
+    async def execute(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         try:
-            outcome: Outcome = await self._in_thread(lambda: self._transact(order, gate), order.timeout_s)
+            outcome: SinkOutcome = await self._in_thread(lambda: self._transact(order, gate), order.timeout_s)
         except TimeoutError:
-            return Outcome(Effect.MAYBE, f"the database did not answer in {order.timeout_s:g} s")
+            return SinkOutcome(Effect.MAYBE, f"the database did not respond in {order.timeout_s:g} s")
         return outcome
 
-    async def probe(self, order: Order) -> Outcome:
+    async def probe(self, order: SinkRequest) -> SinkOutcome:
         try:
             found = await self._in_thread(lambda: self._has(order.key), order.timeout_s)
         except (self._error, OSError) as error:
-            return Outcome(Effect.MAYBE, f"the database cannot be asked ({reason(error)})")
-        return Outcome(Effect.YES if found else Effect.NO, "the key is " + ("there" if found else "not there"))
+            return SinkOutcome(Effect.MAYBE, f"cannot query the database ({reason(error)})")
+        return SinkOutcome(Effect.YES if found else Effect.NO, "the key is " + ("there" if found else "not there"))
 
     async def close(self) -> None:
         def shut() -> None:
@@ -112,7 +120,7 @@ class SqlSink:
             )
         return self._connection
 
-    def _transact(self, order: Order, gate: Gate) -> Outcome:
+    def _transact(self, order: SinkRequest, gate: SendGate) -> SinkOutcome:
         committing = False
         try:
             connection = self._connect()
@@ -124,7 +132,7 @@ class SqlSink:
                 )
             except self._unique:
                 connection.execute("ROLLBACK")
-                return Outcome(Effect.YES, "was there before", verified=True)
+                return SinkOutcome(Effect.YES, "already present", verified=True)
             statement = self._settings.undo_statement if order.undo else self._settings.statement
             fixed = {"key": order.key, "cmd_id": order.cmd_id, "device": order.device}
             self._run(statement, {**order.args, **fixed})
@@ -136,8 +144,8 @@ class SqlSink:
         except (self._error, NotPermitted) as error:
             self._give_back()
             # Before COMMIT nothing counts; a COMMIT that failed may have reached the far side.
-            return Outcome(Effect.MAYBE if committing else Effect.NO, f"{type(error).__name__}: {str(error)[:200]}")
-        return Outcome(Effect.YES, "committed", verified=True)
+            return SinkOutcome(Effect.MAYBE if committing else Effect.NO, f"{type(error).__name__}: {str(error)[:200]}")
+        return SinkOutcome(Effect.YES, "committed", verified=True)
 
     def _give_back(self) -> None:
         """A connection in doubt is not used again; closing it rolls back what is open."""
@@ -155,17 +163,17 @@ class SqlSink:
     def _run(self, statement: str, values: dict[str, Any]) -> Any:
         used = set(_PARAMETER.findall(statement))
         if missing := sorted(used - set(values)):
-            raise self._error(f"the statement needs `{missing[0]}`, which the command does not carry")
+            raise self._error(f"the statement needs `{missing[0]}`, which the command lacks")
         if self._style == "pyformat":
             statement = _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
         return self._connection.execute(statement, {name: values[name] for name in used})
 
 
-def checked_addresses(target: PostgresTarget, guard: Guard) -> dict[str, str]:
+def checked_addresses(target: PostgresTarget, guard: EgressGuard) -> dict[str, str]:
     """Where libpq shall connect to, as addresses that were judged a moment ago, so that it looks up no name itself.
     Raises NotPermitted."""
     if stray := [name for name in STRAY_VARIABLES if name in os.environ]:
-        raise NotPermitted(f"the variable {stray[0]} is set, which could lead elsewhere")
+        raise NotPermitted(f"the variable {stray[0]} is set, which could redirect it")
     hosts, addresses, ports = [], [], []
     for one in target.hosts:
         for address in [""] if one.is_socket else guard.addresses(one.connected, one.port):

@@ -1,4 +1,6 @@
-"""How do events get in? One small adapter per way in: `http`, `mqtt`, `file`, `tcp` and `nats`, all with one method.
+"""How do events get in?
+
+One small adapter per way in: `http`, `mqtt`, `file` and `batches` (TCP and NATS), all with one method.
 
 An input reads, and gives whole messages to an `Intake`. What it cannot use goes to the quarantine with a reason;
 nothing from outside ends an input.

@@ -17,14 +17,13 @@ import numpy as np
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.pipelines.sense.edge import Edge
+from harch.pipelines.sense.edge import EdgeBatcher
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantined
-from harch.pipelines.sense.settings import NS_PER_S
-from harch.pipelines.sense.source_settings import FileSource
+from harch.pipelines.sense.settings import NS_PER_S, FileSource
+from harch.pipelines.wire.columns import EventSchema
 from harch.pipelines.wire.header import BatchHeader, unpack_header
-from harch.pipelines.wire.rows import ROW_BYTES_MAX, RowReader, Rows
-from harch.pipelines.wire.schema import EventSchema
+from harch.pipelines.wire.rows import ROW_BYTES_MAX, ParsedRows, RowReader
 
 CHUNK_LINES = 5_000
 PACED_CHUNK_LINES = 200  # smaller, so that the pace is kept
@@ -37,7 +36,7 @@ class FileInput:
         self,
         settings: FileSource,
         schema: EventSchema,
-        edge: Edge,
+        edge: EdgeBatcher,
         reader: RowReader,
         intake: Intake,
         clock: Clock,
@@ -71,7 +70,7 @@ class FileInput:
                     await self._intake.put(message)
         await self._intake.put(self._edge.watermark_only(is_end=True))
 
-    def _chunks(self) -> Iterator[Rows]:
+    def _chunks(self) -> Iterator[ParsedRows]:
         size = PACED_CHUNK_LINES if self._settings.speed else CHUNK_LINES
         try:
             with Path(self._settings.path).open("rb") as file:
@@ -83,7 +82,7 @@ class FileInput:
             raise HarchError(
                 "E0202",
                 f"{self._settings.path}: {error.strerror or error}",
-                hint=f"mend source `{self._settings.name}`",
+                hint=f"fix source `{self._settings.name}`",
             ) from error
 
     def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
@@ -105,12 +104,12 @@ class FileInput:
         if names is None or missing:
             raise HarchError(
                 "E0202",
-                f"{self._settings.path}: the first line names no column {' and no column '.join(missing)}",
-                hint="the first line of a CSV file names its columns; `rows` maps names",
+                f"{self._settings.path}: the header lacks column {' and column '.join(missing)}",
+                hint="the first line of a CSV file is its header; `rows` maps names",
             )
         return names
 
-    def _csv(self, names: list[str], lines: list[bytes]) -> Rows:
+    def _csv(self, names: list[str], lines: list[bytes]) -> ParsedRows:
         return self._reader.mappings(row for line in lines if (row := self._row(names, line)) is not None)
 
     def _row(self, names: list[str], line: bytes) -> Mapping[str, object] | None:
@@ -127,7 +126,7 @@ class FileInput:
         except (csv.Error, UnicodeDecodeError):
             return None
 
-    async def _pace(self, rows: Rows) -> None:
+    async def _pace(self, rows: ParsedRows) -> None:
         if not self._settings.speed or not rows.n or not self._is_new:
             return
         newest_ns = int(np.max(rows.times_ns))
@@ -138,8 +137,8 @@ class FileInput:
             await self._clock.sleep(wait_s)
 
     def _set_aside(self, reason: str, detail: str, line: bytes) -> None:
-        shown = line[:120].decode("utf-8", "replace")
-        self._intake.quarantine.add(Quarantined(reason, detail, self._edge.source, 0, shown))
+        excerpt = line[:120].decode("utf-8", "replace")
+        self._intake.quarantine.add(Quarantined(reason, detail, self._edge.source, 0, excerpt))
 
 
 def _number(text: str) -> object:

@@ -1,4 +1,6 @@
-"""How do events come in over HTTP? POST of JSON, NDJSON, Arrow or ready-made batches; an ASGI application of one path.
+"""How do events come in over HTTP?
+
+POST of JSON, NDJSON, Arrow or ready-made batches; an ASGI application of one path.
 
 202 means that the rows are on their way to the stage, with what was left out and why; 429 that there is no room now,
 and nothing of the body was taken; 401 that the source's key was not shown, and nothing of the body was read.
@@ -6,7 +8,7 @@ and nothing of the body was taken; 401 that the source's key was not shown, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -17,19 +19,65 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.pipelines.listener_keys import check_headers
-from harch.pipelines.sense.edge import Edge, Prepared
+from harch.pipelines.sense.edge import EdgeBatcher, PreparedBatches
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantined
 from harch.pipelines.sense.settings import NS_PER_S
-from harch.pipelines.wire.arrow import read_arrow
 from harch.pipelines.wire.header import check_payload, unpack_header
-from harch.pipelines.wire.rows import RowFormat, RowReader, Rows
+from harch.pipelines.wire.rows import ROWS_MAX, ParsedRows, RowFormat, RowReader
+
+# What does an Arrow stream hold? Record batches as rows; only at the edge, since opening one costs more than a batch.
+#
+# Columns go by the names of a `RowFormat`. Times are integers in its unit or Arrow timestamps; devices and metrics are
+# text. Rows are then judged like any other, so that a bad value costs one row and not the stream.
+
+
+def read_arrow(body: bytes, reader: RowReader, format: RowFormat) -> ParsedRows | Rejection:
+    """The rows of an Arrow IPC stream, or why it is none."""
+    arrow = _library()
+    try:
+        table = arrow.ipc.open_stream(arrow.py_buffer(body)).read_all()
+        if table.num_rows > ROWS_MAX:
+            return Rejection("body", "too_many", f"{table.num_rows} rows; at most {ROWS_MAX}", "send smaller bodies")
+        if format.time in table.column_names:
+            table = _with_plain_times(arrow, table, format)
+        table.validate(full=True)  # offsets that point outside of a buffer would be read later
+        return reader.mappings(_rows(table))  # inside: values are read, and may be found unreadable, row by row
+    except (arrow.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError) as error:
+        return Rejection("body", "unreadable", f"not an Arrow IPC stream: {str(error)[:200]}")
+
+
+def _rows(table: Any) -> Iterator[Mapping[str, object]]:
+    for batch in table.to_batches(max_chunksize=4096):
+        yield from batch.to_pylist()
+
+
+def _with_plain_times(arrow: Any, table: Any, format: RowFormat) -> Any:
+    """Timestamps as integers of the format's unit, without the detour over datetime, which has no nanoseconds."""
+    at = table.column_names.index(format.time)
+    column = table.column(at)
+    if not arrow.types.is_timestamp(column.type):
+        return table
+    plain = column.cast(arrow.timestamp(format.time_unit), safe=False).cast(arrow.int64())
+    return table.set_column(at, format.time, plain)
+
+
+def _library() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as missing:
+        raise HarchError(
+            "E0740", "the package `pyarrow` is not installed", hint="pip install 'harch[pipelines]'"
+        ) from missing
+    return pyarrow
+
 
 BATCH_TYPE = "application/vnd.harch.batch"
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 RETRY_AFTER_S = 1
-_EXAMPLES_SHOWN = 10
+_EXAMPLES_MAX = 10
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -54,7 +102,7 @@ class HttpInput:
 
     def __init__(
         self,
-        edge: Edge,
+        edge: EdgeBatcher,
         reader: RowReader,
         format: RowFormat,
         intake: Intake,
@@ -93,9 +141,9 @@ class HttpInput:
     async def _post(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> _Taken:
         self._check_key(headers)
         if scope["path"] != "/v1/events":
-            raise HarchError("E0207", f"`{scope['path'][:100]}` is not a path of this input", hint="POST /v1/events")
+            raise HarchError("E0207", f"`{scope['path'][:100]}` is not a path of this source", hint="POST /v1/events")
         if scope["method"] != "POST":
-            raise HarchError("E0208", f"{scope['method']} is not possible here", hint="POST /v1/events")
+            raise HarchError("E0208", f"{scope['method']} is not allowed", hint="POST /v1/events")
         body = await self._body(headers, receive)
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind == BATCH_TYPE:
@@ -114,14 +162,14 @@ class HttpInput:
             self._intake.quarantine.add(Quarantined("unauthorised", error.message, self._edge.source))
             raise
 
-    def _rows(self, kind: str, body: bytes) -> Rows:
+    def _rows(self, kind: str, body: bytes) -> ParsedRows:
         if kind in NDJSON_TYPES:
             return self._reader.ndjson(body)
         if kind == "application/json":
             return self._reader.json(body)
         if kind != ARROW_TYPE:
             hint = f"application/json, {NDJSON_TYPES[0]}, {ARROW_TYPE} or {BATCH_TYPE}"
-            raise HarchError("E0202", f"bodies of type `{kind[:60]}` are not read here", hint=hint)
+            raise HarchError("E0202", f"bodies of type `{kind[:60]}` are not supported", hint=hint)
         rows = read_arrow(body, self._reader, self._format)
         if isinstance(rows, Rejection):
             raise HarchError("E0202", rows.detail, hint=rows.nearest_fix or "send an Arrow IPC stream")
@@ -160,14 +208,16 @@ class HttpInput:
         return HarchError("E0204", f"a body of {size} bytes or more", hint=hint)
 
     def _full(self) -> HarchError:
-        return HarchError("E0742", "the stage is behind; nothing of this body was taken", hint="try again in a second")
+        return HarchError(
+            "E0742", "the stage is behind; nothing of this body was accepted", hint="try again in a second"
+        )
 
 
-def _answer(prepared: Prepared) -> _Taken:
+def _answer(prepared: PreparedBatches) -> _Taken:
     reasons: dict[str, int] = {}
     for example, count in prepared.aside:
         reasons[example.reason] = reasons.get(example.reason, 0) + count
-    examples = [_Left(example.reason, example.detail, example.shown) for example, _ in prepared.aside[:_EXAMPLES_SHOWN]]
+    examples = [_Left(example.reason, example.detail, example.excerpt) for example, _ in prepared.aside[:_EXAMPLES_MAX]]
     return _Taken(accepted=prepared.events, rejected=sum(reasons.values()), reasons=reasons, examples=examples)
 
 

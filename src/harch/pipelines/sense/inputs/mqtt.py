@@ -12,21 +12,80 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from harch.base.clock import Clock
-from harch.base.egress import Guard, reason, tls_for
+from harch.base.egress import EgressGuard, reason, tls_for
 from harch.base.errors import HarchError
 from harch.base.hosts import read_host
 from harch.base.rejection import Rejection
-from harch.pipelines.sense.edge import Edge
-from harch.pipelines.sense.inputs.topics import TopicPattern, read_topic, topic_pattern
+from harch.pipelines.sense.edge import EdgeBatcher
 from harch.pipelines.sense.intake import Intake
 from harch.pipelines.sense.quarantine import Quarantined
-from harch.pipelines.sense.settings import NS_PER_S
-from harch.pipelines.sense.source_settings import MqttSource
+from harch.pipelines.sense.settings import NS_PER_S, MqttSource
+from harch.pipelines.wire.columns import EventSchema
 from harch.pipelines.wire.rows import ROW_BYTES_MAX, UNIT_NS, RowReader
-from harch.pipelines.wire.schema import EventSchema
-from harch.sovereignty.places import EgressRule
+from harch.sovereignty.jurisdictions import EgressRule
+
+# Which device and metric does an MQTT topic mean? A pattern such as `farm/{device}/{metric}`, matched by levels.
+#
+# A topic is chosen by whoever publishes, so it is judged like any other input. What the topic says wins over what the
+# payload says, because brokers grant rights by topic.
+
+
+TOPIC_CHARS_MAX = 512
+LEVEL_CHARS_MAX = 128
+_WORDS = ("{device}", "{metric}")
+
+
+class TopicPattern(Struct, frozen=True):
+    """A checked pattern; make it with `topic_pattern`."""
+
+    levels: tuple[str, ...]
+
+    @property
+    def subscription(self) -> str:
+        """The filter for the broker."""
+        return "/".join("+" if level in _WORDS else level for level in self.levels)
+
+    def match(self, topic: str) -> dict[str, str] | None:
+        """`device` and `metric` as far as the pattern names them; None if the topic is another one."""
+        parts = topic.split("/")
+        if len(parts) != len(self.levels):
+            return None
+        found = {}
+        for level, part in zip(self.levels, parts, strict=True):
+            if level in _WORDS:
+                found[level[1:-1]] = part
+            elif level != part:
+                return None
+        return found
+
+
+def topic_pattern(text: str) -> TopicPattern | Rejection:
+    """Reads a pattern of the settings."""
+    levels = tuple(text.split("/"))
+    for level in levels:
+        if not level or ("{" in level and level not in _WORDS) or any(sign in level for sign in "+#\0"):
+            return Rejection("topic", "pattern", f"`{level[:40]}` is not a level", "names, `{device}` and `{metric}`")
+    if any(levels.count(word) > 1 for word in _WORDS) or levels[0].startswith("$"):
+        return Rejection("topic", "pattern", f"`{text[:100]}` names a level twice, or starts with $")
+    return TopicPattern(levels)
+
+
+def read_topic(patterns: tuple[TopicPattern, ...], topic: str) -> dict[str, str] | Rejection:
+    """What a published topic means, or why it means nothing."""
+    if len(topic) > TOPIC_CHARS_MAX:
+        return Rejection("topic", "length", f"{len(topic)} characters; at most {TOPIC_CHARS_MAX}")
+    if not topic.isprintable() or any(sign in topic for sign in "+#") or topic.startswith("$"):
+        return Rejection("topic", "characters", f"{topic[:60]!r} has characters not allowed in a topic")
+    if any(not 0 < len(part) <= LEVEL_CHARS_MAX for part in topic.split("/")):
+        return Rejection("topic", "levels", f"`{topic[:60]}` has an empty or an overlong level")
+    for pattern in patterns:
+        if (found := pattern.match(topic)) is not None:
+            return found
+    return Rejection("topic", "unknown", f"`{topic[:100]}` matches none of the patterns")
+
 
 GATHER_S = 0.01
 GATHERED_MAX = 5_000
@@ -42,12 +101,12 @@ class MqttInput:
         self,
         settings: MqttSource,
         schema: EventSchema,
-        edge: Edge,
+        edge: EdgeBatcher,
         reader: RowReader,
         intake: Intake,
         clock: Clock,
         *,
-        guard: Guard | None = None,
+        guard: EgressGuard | None = None,
         password: str | None = None,
     ) -> None:
         patterns = [topic_pattern(topic) for topic in settings.topics]
@@ -60,7 +119,7 @@ class MqttInput:
         self._reader = reader
         self._intake = intake
         self._clock = clock
-        self._guard = guard or Guard(EgressRule().refusal)  # without one: a broker on this machine
+        self._guard = guard or EgressGuard(EgressRule().refusal)  # without one: a broker on this machine
         self._password = password
         first = schema.values[0].name
         self._value_key = settings.rows.values.get(first, first)
@@ -145,7 +204,7 @@ class MqttInput:
                     detail = f"{size} bytes on `{str(item.topic)[:100]}`; at most {ROW_BYTES_MAX}"
                     input._set_aside("too_large", detail)
                 elif self.full():
-                    input._set_aside("intake_full", f"{QUEUED_MAX} messages wait already")
+                    input._set_aside("intake_full", f"{QUEUED_MAX} messages are already queued")
                 else:
                     super().put_nowait(item)
 
@@ -160,8 +219,8 @@ class MqttInput:
         )
 
     def _set_aside(self, reason: str, detail: str, payload: bytes = b"") -> None:
-        shown = payload[:120].decode("utf-8", "replace")
-        example = Quarantined(reason, detail, self._edge.source, 0, shown, self._now_ns())
+        excerpt = payload[:120].decode("utf-8", "replace")
+        example = Quarantined(reason, detail, self._edge.source, 0, excerpt, self._now_ns())
         self._intake.quarantine.add(example)
 
     def _now_ns(self) -> int:

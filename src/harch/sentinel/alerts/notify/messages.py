@@ -1,5 +1,7 @@
 """What is sent? The webhook's JSON, Slack's attachment and the mail, made from a notice."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -10,7 +12,7 @@ import msgspec
 
 from harch.sentinel.alerts.alert import Alert
 from harch.sentinel.alerts.config import EmailTo, SlackTo
-from harch.sentinel.alerts.notification_text import Notice, notification_text
+from harch.sentinel.alerts.templates import Notice, notification_text
 from harch.sentinel.rules.views import rfc3339
 
 WEBHOOK_VERSION = "4"
@@ -24,18 +26,18 @@ Json = dict[str, object]
 
 def webhook_body(notice: Notice, *, max_alerts: int = 0) -> bytes:
     """Version 4 of Alertmanager's webhook. With `max_alerts`, the rest is only counted."""
-    shown = notice.alerts[:max_alerts] if max_alerts else notice.alerts
+    listed = notice.alerts[:max_alerts] if max_alerts else notice.alerts
     body: Json = {
         "receiver": notice.receiver,
         "status": notice.status,
-        "alerts": [_alert(alert, notice.now_ms) for alert in shown],
+        "alerts": [_alert(alert, notice.now_ms) for alert in listed],
         "groupLabels": dict(notice.group_labels),
         "commonLabels": notice.common_labels,
         "commonAnnotations": notice.common_annotations,
         "externalURL": notice.external_url,
         "version": WEBHOOK_VERSION,
         "groupKey": notice.group_key,
-        "truncatedAlerts": len(notice.alerts) - len(shown),
+        "truncatedAlerts": len(notice.alerts) - len(listed),
     }
     return msgspec.json.encode(body)
 

@@ -17,12 +17,11 @@ import httpx
 
 from harch.base.egress import NotPermitted
 from harch.base.errors import HarchError
+from harch.base.guarded_http import HttpAddress, address_in, http_address
 from harch.base.hosts import read_host
-from harch.base.http_address import HttpAddress, address_in, http_address
-from harch.sentinel.alerts.config import EmailTo, HttpOptions, SlackTo, WebhookTo
+from harch.sentinel.alerts.config import SECRET_CHARS_MAX, EmailTo, HttpOptions, Secret, SlackTo, WebhookTo, revealed
 from harch.sentinel.alerts.delivery import Delivery
 from harch.sentinel.alerts.notify.messages import mail, slack_body, webhook_body
-from harch.sentinel.alerts.secrets import SECRET_CHARS_MAX, Secret, revealed
 
 _is_sending: ContextVar[bool] = ContextVar("is_sending", default=False)
 
@@ -55,7 +54,7 @@ class FilesAndVariables:
         return os.environ.get(name)
 
 
-class Sender:
+class NotificationSender:
     """Sends one delivery once. Raises E0650 with `retry` in its meta, E0641 or E0651 when it is not worth repeating."""
 
     def __init__(self, secrets: FilesAndVariables | None = None) -> None:
@@ -103,10 +102,10 @@ class Sender:
                 ) as client,
                 client.stream("POST", address, content=body, headers=headers) as answer,
             ):
-                told = b""
+                received = b""
                 async for part in answer.aiter_bytes():
-                    told += part
-                    if len(told) >= ANSWER_BYTES_MAX:
+                    received += part
+                    if len(received) >= ANSWER_BYTES_MAX:
                         break
                 status = answer.status_code
         except NotPermitted as error:
@@ -117,7 +116,7 @@ class Sender:
         finally:
             _is_sending.reset(before)
         if status // 100 != 2:
-            reason = told[:200].decode(errors="replace")
+            reason = received[:200].decode(errors="replace")
             raise not_sent(f"{host} answered {status}: {reason}", retry=status == 429 or status >= 500)
 
 
@@ -134,7 +133,7 @@ class _OneHost(httpx.AsyncHTTPTransport):
         except ValueError:
             host = ""
         if host != self._at.host:
-            raise NotPermitted("redirects to another host, which the configuration does not name")
+            raise NotPermitted("redirects to a host that is not in the configuration")
         return await super().handle_async_request(request)
 
 
@@ -156,14 +155,16 @@ def send_mail(target: EmailTo, message: EmailMessage, password: str) -> None:
             server.ehlo()
             if not tls_at_once and (target.require_tls or server.has_extn("starttls")):
                 if not server.has_extn("starttls"):
-                    raise not_sent(f"{target.smarthost} offers no STARTTLS, and `require_tls` is set", retry=False)
+                    raise not_sent(
+                        f"{target.smarthost} does not support STARTTLS, but `require_tls` is set", retry=False
+                    )
                 server.starttls(context=context)
                 server.ehlo()
             if target.user:
                 server.login(target.user, password)
             server.send_message(message, from_addr=sender, to_addrs=recipients)
     except smtplib.SMTPAuthenticationError as error:
-        raise not_sent(f"{target.smarthost} does not accept the user ({error.smtp_code})", retry=False) from None
+        raise not_sent(f"{target.smarthost} rejected the user ({error.smtp_code})", retry=False) from None
     except (smtplib.SMTPException, OSError, ValueError) as error:
         code = getattr(error, "smtp_code", 0)
         permanent = isinstance(error, smtplib.SMTPRecipientsRefused) or (isinstance(code, int) and code >= 500)
@@ -190,5 +191,5 @@ def _trust(ca_file: str, certificate_file: str, key_file: str, *, insecure: bool
 
 
 def not_sent(what: str, *, retry: bool) -> HarchError:
-    hint = "it is tried again" if retry else "mend the receiver in the alert configuration"
+    hint = "it will be retried" if retry else "correct the receiver in the alert configuration"
     return HarchError("E0650", what, hint=hint, meta={"retry": retry})

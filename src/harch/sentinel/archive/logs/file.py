@@ -1,7 +1,7 @@
-"""How do lines lie in a file? Parquet that any tool reads, sorted by stream and time, and an index beside it.
+"""How do lines lie in a file?
 
-Groups of about 4 MiB of text are read one by one. The index tells of each group which streams and times it has and,
-by a bitmap of grams, which texts it cannot contain; most groups are never touched by a search.
+Parquet that any tool reads, sorted by stream and time, and an index beside it; how a table writes, reads and erases
+them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harch.sentinel.archive.damage import DamagedFile, mapped
+from harch.sentinel.archive.files import DamagedFile, mapped
 from harch.sentinel.archive.gram_kernels import with_all
-from harch.sentinel.archive.grams import bitmap_of
-from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, taken
+from harch.sentinel.archive.logs.rows import EXTRAS, LogRows, decoded, joined, taken
+from harch.sentinel.archive.logs.scan import LineSelector, LineSource, MemorySource, places_of
 from harch.sentinel.archive.parquet import GroupReader, ParquetSums, sums_of
-from harch.sentinel.archive.texts import Mask, Texts, sizes_of
-from harch.sentinel.model.labels import Labels
+from harch.sentinel.archive.row_storage import OpenFiles
+from harch.sentinel.archive.string_columns import Mask, StringColumn, bitmap_of, sizes_of
+from harch.sentinel.model.labels import Labels, Matcher, MatchKind
+from harch.sentinel.model.logs import FilterKind, LineFilter
 from harch.sentinel.model.selection import Codes, Ints
-from harch.sentinel.store.blocks.disk import Disk, write_file
 from harch.sentinel.store.bytes_kernels import Array
-from harch.sentinel.store.checksum import crc32c
+from harch.sentinel.store.disk import FileSystem, crc32c, write_file
+
+# How do lines lie in a file? Parquet that any tool reads, sorted by stream and time, and an index beside it.
+#
+# Groups of about 4 MiB of text are read one by one. The index tells of each group which streams and times it has and,
+# by a bitmap of grams, which texts it cannot contain; most groups are never touched by a search.
+
 
 PARQUET, INDEX = ".parquet", ".index"
 GROUP_BYTES, GROUP_ROWS = 4 << 20, 1 << 16
@@ -51,7 +58,7 @@ class _Index(msgspec.Struct, array_like=True, frozen=True):
     parquet: ParquetSums | None = None  # None: of an older release
 
 
-def write_log_file(stem: Path, rows: LogRows, disk: Disk) -> int:
+def write_log_file(stem: Path, rows: LogRows, disk: FileSystem) -> int:
     """Both files, synced; returns how many bytes they take."""
     ranked = sorted(range(len(rows.streams)), key=lambda code: rows.streams[code])
     rank = np.empty(len(ranked), np.int32)
@@ -62,7 +69,7 @@ def write_log_file(stem: Path, rows: LogRows, disk: Disk) -> int:
     codes: Codes = places.astype(np.int32)
     ordered = taken(rows, order)
     streams = tuple(rows.streams[ranked[place]] for place in kept)
-    bounds = _group_bounds(sizes_of(ordered.texts))
+    bounds = _group_bounds(sizes_of(ordered.bodies))
     parquet = _parquet(ordered, codes, streams, bounds)
     write_file(disk, stem.with_suffix(PARQUET), parquet)
     index = _index(ordered, codes, streams, bounds, sums_of(parquet))
@@ -86,8 +93,8 @@ def _parquet(rows: LogRows, codes: Codes, streams: Sequence[Labels], bounds: Seq
     columns = {
         TIME: pa.array(rows.times),
         LABELS: pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(named, pa.string())),
-        SIZE: pa.array(sizes_of(rows.texts).astype(np.int32)),
-        TEXT: rows.texts,
+        SIZE: pa.array(sizes_of(rows.bodies).astype(np.int32)),
+        TEXT: rows.bodies,
         **rows.extras,
     }
     table = pa.table(columns)
@@ -113,10 +120,10 @@ def _parquet(rows: LogRows, codes: Codes, streams: Sequence[Labels], bounds: Seq
 def _index(
     rows: LogRows, codes: Codes, streams: tuple[Labels, ...], bounds: Sequence[int], parquet: ParquetSums
 ) -> bytes:
-    columns = [rows.texts, *rows.extras.values()]
+    columns = [rows.bodies, *rows.extras.values()]
     groups = list(pairwise(bounds))
     bitmaps = [bitmap_of([column.slice(begin, end - begin) for column in columns]) for begin, end in groups]
-    sizes = sizes_of(rows.texts)
+    sizes = sizes_of(rows.bodies)
     first = np.union1d(np.flatnonzero(np.diff(codes)) + 1, np.array(bounds[:-1], np.int64))
     last = np.append(first[1:], len(codes)) - 1
     together = b"".join(bitmaps)
@@ -148,7 +155,7 @@ class LogFile:
         size = int.from_bytes(data[8:12], "little")
         head = data[16 : 16 + size]
         if data[:8] != _MAGIC or crc32c(head) != int.from_bytes(data[12:16], "little"):
-            raise DamagedFile(stem, "its index is not what was written")
+            raise DamagedFile(stem, "its index does not match its checksum")
         self._index = msgspec.msgpack.decode(bytes(cramjam.zstd.decompress(head)), type=_Index)
         self.streams = self._index.streams
         self.extras = frozenset(self._index.extras)
@@ -158,7 +165,7 @@ class LogFile:
         self._bitmap_sizes = np.frombuffer(self._index.bitmap_sizes, np.int64)
         self._bitmap_begins = 16 + size + np.cumsum(self._bitmap_sizes) - self._bitmap_sizes
         if len(data) != 16 + size + int(self._bitmap_sizes.sum()):
-            raise DamagedFile(stem, "its index has another length")
+            raise DamagedFile(stem, "its index has the wrong length")
         self._are_bitmaps_checked = False
         self.run_groups, self.run_streams, self.run_rows, self.run_starts, self.run_ends = (
             np.frombuffer(part, np.int64)
@@ -186,14 +193,14 @@ class LogFile:
         if not self._are_bitmaps_checked:
             begin = len(self._bits) - int(self._bitmap_sizes.sum())
             if crc32c(self._bits[begin:].data) != self._index.bitmaps_checksum:
-                raise DamagedFile(self._stem, "its bitmaps are not what was written")
+                raise DamagedFile(self._stem, "its bitmaps do not match their checksum")
             self._are_bitmaps_checked = True
 
     def column(self, group: int, name: str) -> Any:
         """One column of a group. Raises E0613 where its checksum is wrong."""
         return self._parquet.read(group, [name]).column(0).combine_chunks()
 
-    def texts(self, group: int, name: str) -> Texts:
+    def bodies(self, group: int, name: str) -> StringColumn:
         found = self.column(group, name)
         return found.cast(pa.string()) if pa.types.is_dictionary(found.type) else found
 
@@ -221,15 +228,15 @@ class GroupSource:
         found: Ints = self._column(SIZE).to_numpy().astype(np.int64)
         return found
 
-    def texts(self) -> Texts:
+    def bodies(self) -> StringColumn:
         return self._column(TEXT)
 
-    def more(self, name: str) -> Texts | None:
+    def more(self, name: str) -> StringColumn | None:
         return self._column(name) if name in self._file.extras else None
 
     def _column(self, name: str) -> Any:
         if name not in self._read:
-            read = self._file.column if name in (TIME, SIZE) else self._file.texts
+            read = self._file.column if name in (TIME, SIZE) else self._file.bodies
             self._read[name] = read(self._group, name)
         return self._read[name]
 
@@ -242,6 +249,102 @@ def read_log_file(stem: Path) -> LogRows:
         file.streams,
         np.concatenate([source.stream_at() for source in sources]),
         np.concatenate([source.times() for source in sources]),
-        pa.concat_arrays([source.texts() for source in sources]),
+        pa.concat_arrays([source.bodies() for source in sources]),
         {name: pa.concat_arrays([source.more(name) for source in sources]) for name in sorted(file.extras)},
     )
+
+
+# How does a table deal with log lines? What its `Kind` asks, answered for columns of lines.
+
+
+_OPEN_FILES_MAX = 128
+
+
+class LogErasure(msgspec.Struct, array_like=True, frozen=True):
+    """Lines of these streams and times that pass all filters."""
+
+    matchers: tuple[tuple[str, str, str], ...]
+    filters: tuple[tuple[str, str], ...]
+    start_ns: int
+    end_ns: int
+
+    def wanted(self) -> LineSelector:
+        return LineSelector(
+            tuple(Matcher(MatchKind(kind), name, value) for kind, name, value in self.matchers),
+            tuple(LineFilter(FilterKind(kind), text) for kind, text in self.filters),
+        )
+
+
+def erasure_bytes(matchers: Sequence[Matcher], filters: Sequence[LineFilter], start_ns: int, end_ns: int) -> bytes:
+    return msgspec.msgpack.encode(
+        LogErasure(
+            tuple((one.kind.value, one.name, one.value) for one in matchers),
+            tuple((one.kind.value, one.text) for one in filters),
+            start_ns,
+            end_ns,
+        )
+    )
+
+
+def erased_places(source: LineSource, erasure: bytes) -> Ints:
+    criteria = msgspec.msgpack.decode(erasure, type=LogErasure)
+    return places_of(source, criteria.wanted(), criteria.start_ns, criteria.end_ns, None)
+
+
+class LogRowStorage:
+    suffixes: tuple[str, ...] = (PARQUET, INDEX)
+
+    def __init__(self) -> None:
+        self._files = OpenFiles(LogFile, _OPEN_FILES_MAX)
+
+    def file(self, stem: Path) -> LogFile:
+        return self._files.at(stem)
+
+    def forget(self, name: str) -> None:
+        self._files.forget(name)
+
+    def decoded(self, record: bytes) -> LogRows:
+        return decoded(record)
+
+    def joined(self, parts: Sequence[LogRows]) -> LogRows:
+        return joined(parts)
+
+    def times(self, rows: LogRows) -> Ints:
+        return rows.times
+
+    def taken(self, rows: LogRows, places: Ints) -> LogRows:
+        return taken(rows, places)
+
+    def without(self, rows: LogRows, erasure: bytes) -> LogRows:
+        gone = erased_places(MemorySource(rows), erasure)
+        if not len(gone):
+            return rows
+        return taken(rows, np.setdiff1d(np.arange(rows.count), gone))
+
+    def write(self, stem: Path, rows: LogRows, disk: FileSystem) -> int:
+        return write_log_file(stem, rows, disk)
+
+    def read(self, stem: Path) -> LogRows:
+        return read_log_file(stem)
+
+    def holds(self, stem: Path, erasure: bytes) -> bool:
+        file = self.file(stem)
+        return any(len(erased_places(source, erasure)) for source in group_sources(file, erasure))
+
+
+def group_sources(file: LogFile, erasure: bytes) -> list[GroupSource]:
+    """Groups that an erasure may concern."""
+    criteria = msgspec.msgpack.decode(erasure, type=LogErasure)
+    wanted = criteria.wanted()
+    possible = groups_of(file, wanted, criteria.start_ns, criteria.end_ns)
+    return [GroupSource(file, int(group)) for group in possible]
+
+
+def groups_of(file: LogFile, wanted: LineSelector, start_ns: int, end_ns: int) -> Ints:
+    """Groups that may have wanted lines, by streams, times and grams."""
+    chosen = wanted.streams(file.streams)
+    runs = chosen[file.run_streams] & (file.run_starts < end_ns) & (file.run_ends >= start_ns)
+    if not runs.any():
+        return np.empty(0, np.int64)
+    found = np.unique(file.run_groups[runs])
+    return found[file.candidates(wanted.grams)[found]]

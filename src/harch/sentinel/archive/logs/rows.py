@@ -9,14 +9,14 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from harch.sentinel.archive.texts import (
-    PackedTexts,
-    Texts,
+from harch.sentinel.archive.string_columns import (
+    PackedStrings,
+    StringColumn,
     bytes_in,
-    empty_texts,
-    joined_texts,
+    empty_strings,
+    joined_strings,
     packed,
-    texts_of,
+    string_column,
     unpacked,
 )
 from harch.sentinel.model.labels import Labels
@@ -37,8 +37,8 @@ class LogRows:
     streams: tuple[Labels, ...]
     stream_at: Codes
     times: Ints
-    texts: Texts
-    extras: Mapping[str, Texts]
+    bodies: StringColumn
+    extras: Mapping[str, StringColumn]
 
     @property
     def count(self) -> int:
@@ -46,19 +46,19 @@ class LogRows:
 
     @property
     def raw_bytes(self) -> int:
-        return bytes_in(self.texts)
+        return bytes_in(self.bodies)
 
     @property
     def memory_bytes(self) -> int:
-        return _ROW_BYTES * self.count + bytes_in(self.texts) + sum(bytes_in(one) for one in self.extras.values())
+        return _ROW_BYTES * self.count + bytes_in(self.bodies) + sum(bytes_in(one) for one in self.extras.values())
 
 
 class _Record(msgspec.Struct, array_like=True, frozen=True):
     streams: tuple[Labels, ...]
     stream_at: bytes
     times: bytes
-    texts: PackedTexts
-    extras: dict[str, PackedTexts]
+    bodies: PackedStrings
+    extras: dict[str, PackedStrings]
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -69,33 +69,33 @@ def rows_of(batches: Sequence[LogBatch]) -> LogRows:
     """Raises UnicodeEncodeError for text that is no UTF-8."""
     known: dict[Labels, int] = {}
     codes = [known.setdefault(batch.labels, len(known)) for batch in batches]
-    counts = [len(batch.texts) for batch in batches]
-    texts: list[str] = []
+    counts = [len(batch.bodies) for batch in batches]
+    bodies: list[str] = []
     times: list[int] = []
     for batch in batches:
-        texts += batch.texts
+        bodies += batch.bodies
         times += batch.times_ns
-    extras: dict[str, Texts] = {}
+    extras: dict[str, StringColumn] = {}
     if any(batch.metadata for batch in batches):
         extras = _extras_of(batches)
     return LogRows(
         tuple(known),
         np.repeat(np.array(codes, np.int32), counts),
         np.array(times, np.int64),
-        texts_of(texts),
+        string_column(bodies),
         extras,
     )
 
 
-def _extras_of(batches: Sequence[LogBatch]) -> dict[str, Texts]:
+def _extras_of(batches: Sequence[LogBatch]) -> dict[str, StringColumn]:
     columns: dict[str, list[str]] = {name: [] for name in EXTRAS}
     for batch in batches:
-        for more in batch.metadata or [()] * len(batch.texts):
+        for more in batch.metadata or [()] * len(batch.bodies):
             trace_id, span_id, rest = _parts(more)
             columns[TRACE_ID].append(trace_id)
             columns[SPAN_ID].append(span_id)
             columns[REST].append(rest)
-    return {name: texts_of(values) for name, values in columns.items() if any(values)}
+    return {name: string_column(values) for name, values in columns.items() if any(values)}
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +131,7 @@ def encoded(rows: LogRows) -> bytes:
             rows.streams,
             rows.stream_at.tobytes(),
             rows.times.tobytes(),
-            packed(rows.texts),
+            packed(rows.bodies),
             {name: packed(column) for name, column in rows.extras.items()},
         )
     )
@@ -143,7 +143,7 @@ def decoded(record: bytes) -> LogRows:
         found.streams,
         np.frombuffer(found.stream_at, np.int32),
         np.frombuffer(found.times, np.int64),
-        unpacked(found.texts),
+        unpacked(found.bodies),
         {name: unpacked(column) for name, column in found.extras.items()},
     )
 
@@ -161,14 +161,14 @@ def joined(parts: Sequence[LogRows]) -> LogRows:
         tuple(known),
         np.concatenate(codes),
         np.concatenate([part.times for part in parts]),
-        joined_texts([part.texts for part in parts]),
-        {name: joined_texts([_column(part, name) for part in parts]) for name in sorted(names)},
+        joined_strings([part.bodies for part in parts]),
+        {name: joined_strings([_column(part, name) for part in parts]) for name in sorted(names)},
     )
 
 
-def _column(rows: LogRows, name: str) -> Texts:
+def _column(rows: LogRows, name: str) -> StringColumn:
     found = rows.extras.get(name)
-    return empty_texts(rows.count) if found is None else found
+    return empty_strings(rows.count) if found is None else found
 
 
 def taken(rows: LogRows, places: Ints) -> LogRows:
@@ -176,6 +176,6 @@ def taken(rows: LogRows, places: Ints) -> LogRows:
         rows.streams,
         rows.stream_at[places],
         rows.times[places],
-        rows.texts.take(places),
+        rows.bodies.take(places),
         {name: column.take(places) for name, column in rows.extras.items()},
     )

@@ -1,8 +1,13 @@
-"""What do searches read? Blocks of spans in groups: facts that rule groups out, columns for those that stay."""
+"""What do searches read?
+
+Blocks of spans in groups: facts that rule groups out, columns for the rest, and arrays over their traces, sorted by
+id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import msgspec
@@ -11,21 +16,100 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harch.sentinel.archive.spans import rows as columns
-from harch.sentinel.archive.spans.conditions import holds, spelling_asked, spellings
+from harch.sentinel.archive.spans.conditions import holds, query_spelling, spellings
 from harch.sentinel.archive.spans.rows import (
     ATTRIBUTE,
+    DURATION,
     KINDS,
+    PARENT,
+    SPAN,
+    START,
+    STATUS,
     STATUSES,
+    TRACE,
     SpanRows,
     typed_spellings,
     typed_text,
     typed_value,
     unpacked_attributes,
+    words_of,
 )
-from harch.sentinel.archive.spans.traces import TraceTable, ordered
 from harch.sentinel.model.selection import Codes, Ints
-from harch.sentinel.model.spans import AttributeValue, Comparison, Field, SpanCondition
-from harch.sentinel.store.checksum import crc32c
+from harch.sentinel.model.spans import AttributeValue, Comparison, SpanCondition, SpanField, SpanStatus
+from harch.sentinel.store.disk import crc32c
+
+TraceId = tuple[int, int]
+_ERROR = STATUSES.index(SpanStatus.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """One entry a trace. Its spans are rows `first` to `first + count` of the block."""
+
+    high: Any  # uint64: the id's halves
+    low: Any
+    first: Ints
+    count: Ints
+    start: Ints
+    end: Ints
+    errors: Ints
+    root: Ints  # row of the span that stands for it: its root, else its earliest
+    has_root: Ints
+    root_start: Ints
+    root_span: Any
+
+    def find(self, trace: TraceId) -> int:
+        """The entry of a trace, -1 where it is not here."""
+        high, low = np.uint64(trace[0]), np.uint64(trace[1])
+        place = int(self.high.searchsorted(high))
+        while place < len(self.high) and self.high[place] == high:
+            if self.low[place] == low:
+                return place
+            place += 1
+        return -1
+
+
+COLUMNS = tuple(one.name for one in fields(TraceTable))
+
+
+def ordered(table: Any) -> tuple[Ints, TraceTable]:
+    """The order in which rows are kept (traces by their start, spans of one together), and its traces."""
+    trace, span = words_of(table.column(TRACE)), words_of(table.column(SPAN))
+    start = table.column(START).to_numpy()
+    by_id = np.lexsort((span, start, trace[:, 1], trace[:, 0]))
+    high, low, start = trace[by_id, 0], trace[by_id, 1], start[by_id]
+    begins = np.flatnonzero(np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0)))
+    counts = np.diff(np.append(begins, len(by_id)))
+    by_start = np.lexsort((low[begins], high[begins], start[begins]))
+    first = np.empty(len(begins), np.int64)
+    first[by_start] = np.cumsum(counts[by_start]) - counts[by_start]
+    target = np.repeat(first - begins, counts) + np.arange(len(by_id))
+    order = np.empty(len(by_id), np.int64)
+    order[target] = by_id
+    end = (table.column(START).to_numpy() + table.column(DURATION).to_numpy())[by_id]
+    is_error = table.column(STATUS).to_numpy()[by_id] == _ERROR
+    is_root = words_of(table.column(PARENT))[by_id] == 0
+    numbers = np.arange(len(by_id))
+    first_root = np.minimum.reduceat(np.where(is_root, numbers, len(by_id)), begins)
+    has_root = first_root < np.append(begins[1:], len(by_id))
+    root = np.where(has_root, first_root, begins)
+    return order, TraceTable(
+        high[begins],
+        low[begins],
+        first,
+        counts.astype(np.int64),
+        start[begins],
+        np.maximum.reduceat(end, begins),
+        np.add.reduceat(is_error.astype(np.int64), begins),
+        first + root - begins,
+        has_root.astype(np.int64),
+        start[root],
+        span[by_id][root],
+    )
+
+
+# What do searches read? Blocks of spans in groups: facts that rule groups out, columns for those that stay.
+
 
 _BITS_PER_VALUE = 8
 _SECOND = 0x9E3779B1  # the second place of a value in its filter
@@ -48,17 +132,17 @@ class GroupFacts(msgspec.Struct, array_like=True, frozen=True):
 
     def may_satisfy(self, condition: SpanCondition) -> bool:
         match condition.field:
-            case Field.SERVICE:
+            case SpanField.SERVICE:
                 return _any_holds(self.services, condition)
-            case Field.NAME:
+            case SpanField.NAME:
                 return _any_holds(self.names, condition)
-            case Field.STATUS:
+            case SpanField.STATUS:
                 return _any_holds(self.statuses, condition)
-            case Field.KIND:
+            case SpanField.KIND:
                 return _any_holds(self.kinds, condition)
-            case Field.DURATION:
+            case SpanField.DURATION:
                 return self._duration_may(condition)
-            case Field.ATTRIBUTE:
+            case SpanField.ATTRIBUTE:
                 return self._attribute_may(condition)
 
     def _duration_may(self, condition: SpanCondition) -> bool:
@@ -77,8 +161,8 @@ class GroupFacts(msgspec.Struct, array_like=True, frozen=True):
             return False
         if condition.comparison is not Comparison.EQUAL:
             return True
-        asked = spelling_asked(condition.value)
-        return asked is None or _may_hold(self.values, condition.attribute, asked)
+        spelling = query_spelling(condition.value)
+        return spelling is None or _may_hold(self.values, condition.attribute, spelling)
 
 
 def _any_holds(values: Iterable[str], condition: SpanCondition) -> bool:
@@ -104,31 +188,31 @@ def _filter_of(hashes: Sequence[int]) -> bytes:
 class Coded:
     """A column of few different values: which ones, and of each row the place of its value, -1 for none."""
 
-    __slots__ = ("_is_typed", "_values", "codes", "size", "texts")
+    __slots__ = ("_is_typed", "_values", "codes", "size", "strings")
 
     def __init__(self, column: Any, kind: str) -> None:
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         self.codes: Codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-        self.texts = coded.dictionary
+        self.strings = coded.dictionary
         self._is_typed = kind == ATTRIBUTE
         self._values: list[Any] | None = None
-        self.size = self.codes.nbytes + self.texts.nbytes + 64 * len(self.texts)
+        self.size = self.codes.nbytes + self.strings.nbytes + 64 * len(self.strings)
 
     @property
     def values(self) -> list[Any]:
         if self._values is None:
-            found = self.texts.to_pylist()
+            found = self.strings.to_pylist()
             self._values = [typed_value(value) for value in found] if self._is_typed else found
         return self._values
 
     def equal_to(self, wanted: AttributeValue) -> dict[int, AttributeValue]:
         """The few values of an attribute that can be equal to this one, by their places."""
-        among = pc.is_in(self.texts, value_set=pa.array(typed_spellings(wanted), pa.string()))
-        return {place: typed_value(self.texts[place].as_py()) for place in pc.indices_nonzero(among).to_pylist()}
+        among = pc.is_in(self.strings, value_set=pa.array(typed_spellings(wanted), pa.string()))
+        return {place: typed_value(self.strings[place].as_py()) for place in pc.indices_nonzero(among).to_pylist()}
 
 
-class Block(Protocol):
+class SpanBlock(Protocol):
     """Spans in the order of `traces.ordered`, in groups of rows."""
 
     traces: TraceTable
@@ -203,10 +287,10 @@ def facts_of(table: Any) -> GroupFacts:
     keys: set[str] = set()
     for column in table.column_names:
         if column.startswith(ATTRIBUTE):
-            texts = table.column(column).unique().drop_null().to_pylist()
-            if texts:
+            strings = table.column(column).unique().drop_null().to_pylist()
+            if strings:
                 keys.add(column[2:])
-                hashes += _hashes(column[2:], texts)
+                hashes += _hashes(column[2:], strings)
     for packed in (columns.RESOURCE, columns.MORE):
         for value in table.column(packed).unique().to_pylist():
             for name, one in unpacked_attributes(value):
@@ -227,11 +311,11 @@ def facts_of(table: Any) -> GroupFacts:
     )
 
 
-def _hashes(name: str, texts: Sequence[str]) -> list[int]:
+def _hashes(name: str, strings: Sequence[str]) -> list[int]:
     """Of each way to ask for these values of an attribute."""
     seed = crc32c(name.encode())
     return [
         crc32c(spelling.encode(), seed)
-        for text in texts
+        for text in strings
         for spelling in ((text[1:],) if text[0] in "si" else spellings(typed_value(text)))
     ]

@@ -1,12 +1,14 @@
 """Does a value satisfy a condition? Numbers are compared as numbers, all else as text."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
 from typing import Any
 
-from harch.sentinel.model.matchers import whole_text_pattern
+from harch.sentinel.model.labels import whole_text_pattern
 from harch.sentinel.model.spans import AttributeValue, Comparison
 
 ORDERED: dict[Comparison, Callable[[Any, Any], Any]] = {
@@ -47,7 +49,7 @@ def spellings(value: AttributeValue) -> tuple[str, ...]:
     return (text,)
 
 
-def spelling_asked(value: AttributeValue) -> str | None:
+def query_spelling(value: AttributeValue) -> str | None:
     """The text that every value equal to this one is stored under; None where there is no single one."""
     if is_number(value):
         if abs(value) >= _EXACT_MAX:  # type: ignore[arg-type]

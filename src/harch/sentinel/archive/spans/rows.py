@@ -150,9 +150,9 @@ def unpacked_attributes(packed: bytes) -> Attributes:
     return _attributes.decode(packed) if packed else ()
 
 
-def _ids(texts: Sequence[str], size: int) -> Any:
-    data = pa.py_buffer(bytes.fromhex("".join(texts)))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(texts), [None, data])
+def _ids(strings: Sequence[str], size: int) -> Any:
+    data = pa.py_buffer(bytes.fromhex("".join(strings)))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(strings), [None, data])
 
 
 def words_of(column: Any) -> Any:

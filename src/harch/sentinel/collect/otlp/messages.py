@@ -34,7 +34,7 @@ def read_message(body: bytes, content_type: str, empty: Request) -> Request:
         else:
             empty.ParseFromString(body)
     except (DecodeError, json_format.ParseError, ValueError, *_SLIPS) as problem:
-        raise HarchError("E0671", f"the body is no OTLP message: {str(problem)[:200]}") from problem
+        raise HarchError("E0671", f"the body is not an OTLP message: {str(problem)[:200]}") from problem
     return empty
 
 
@@ -64,4 +64,4 @@ def _base64(text: str) -> str:
     try:
         return base64.b64encode(bytes.fromhex(text)).decode()
     except (ValueError, binascii.Error):
-        raise ValueError(f"`{text[:40]}` is no id in hexadecimal") from None
+        raise ValueError(f"`{text[:40]}` is not a hexadecimal id") from None

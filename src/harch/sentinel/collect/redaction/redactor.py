@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from harch.sentinel.collect.redaction.looking import Hits, Looking
-from harch.sentinel.collect.redaction.rule import Rule, Where
-from harch.sentinel.collect.redaction.span_texts import clean_attributes, clean_span, names_and_texts
+from harch.sentinel.collect.redaction.rules import RedactionPlace, RedactionRule
+from harch.sentinel.collect.redaction.scanner import Hits, RuleScanner, clean_attributes, clean_span, names_and_strings
 from harch.sentinel.model.labels import Labels, labels
 from harch.sentinel.model.logs import LogBatch
 from harch.sentinel.model.spans import Attributes, Span
@@ -22,11 +21,11 @@ _Choice = tuple[int, ...]  # places of the rules that concern a stream
 class Redactor:
     """All rules of one SENTINEL. Threads may share it."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RedactionRule]) -> None:
         self.rules = tuple(rules)
         self._hits: Hits = Counter({rule.name: 0 for rule in rules})
         self._counting = threading.Lock()
-        self._looking = lru_cache(maxsize=1024)(self._looking_at)
+        self._scanner = lru_cache(maxsize=1024)(self._scanner_for)
         self._everywhere = tuple(range(len(self.rules))) if not any(rule.streams for rule in self.rules) else None
 
     @property
@@ -41,12 +40,12 @@ class Redactor:
         by_choice: dict[_Choice, list[int]] = defaultdict(list)
         for place, batch in enumerate(batches):
             by_choice[self._choice(batch.labels)].append(place)
-        told = list(batches)
+        cleaned = list(batches)
         for choice, places in by_choice.items():
             for place, clean in zip(places, self._clean([batches[at] for at in places], choice, hits), strict=True):
-                told[place] = clean
+                cleaned[place] = clean
         self._count(hits)
-        return told
+        return cleaned
 
     def spans(self, spans: Sequence[Span]) -> Sequence[Span]:
         """The same spans without secrets. To `streams` of a rule a span has the label `service_name`."""
@@ -54,61 +53,61 @@ class Redactor:
         by_choice: dict[_Choice, list[int]] = defaultdict(list)
         for place, span in enumerate(spans):
             by_choice[self._choice(labels({"service_name": span.service}))].append(place)
-        told = list(spans)
+        cleaned = list(spans)
         for choice, places in by_choice.items():
-            looking = self._looking(choice, Where.ATTRIBUTES)
-            names, texts = names_and_texts([spans[place] for place in places])
-            listed = list(texts)
-            clean = {listed[at]: text for at, text in looking.changed(listed, hits).items()}
-            if not clean and not any(map(looking.rule_of_name, names)):
+            scanner = self._scanner(choice, RedactionPlace.ATTRIBUTES)
+            names, bodies = names_and_strings([spans[place] for place in places])
+            listed = list(bodies)
+            clean = {listed[at]: text for at, text in scanner.changed(listed, hits).items()}
+            if not clean and not any(map(scanner.rule_of_name, names)):
                 continue  # as almost always
             kept: dict[int, Attributes] = {}  # resources, which many spans share
             for place in places:
                 resource = spans[place].resource
                 if id(resource) not in kept:
-                    kept[id(resource)] = clean_attributes(resource, clean, looking, hits)
-                told[place] = clean_span(spans[place], kept[id(resource)], clean, looking, hits)
+                    kept[id(resource)] = clean_attributes(resource, clean, scanner, hits)
+                cleaned[place] = clean_span(spans[place], kept[id(resource)], clean, scanner, hits)
         self._count(hits)
-        return told
+        return cleaned
 
     def _clean(self, batches: Sequence[LogBatch], choice: _Choice, hits: Hits) -> list[LogBatch]:
-        lines = self._clean_lines([batch.texts for batch in batches], choice, hits)
-        names = self._clean_labels([(batch.labels,) for batch in batches], choice, Where.LABELS, hits)
-        metadata = self._clean_labels([batch.metadata for batch in batches], choice, Where.METADATA, hits)
+        lines = self._clean_lines([batch.bodies for batch in batches], choice, hits)
+        names = self._clean_labels([(batch.labels,) for batch in batches], choice, RedactionPlace.LABELS, hits)
+        metadata = self._clean_labels([batch.metadata for batch in batches], choice, RedactionPlace.METADATA, hits)
         return [
-            replace(batch, labels=named[0], texts=texts, metadata=more)
-            for batch, named, texts, more in zip(batches, names, lines, metadata, strict=True)
+            replace(batch, labels=named[0], bodies=bodies, metadata=more)
+            for batch, named, bodies, more in zip(batches, names, lines, metadata, strict=True)
         ]
 
     def _clean_lines(self, batches: Sequence[Sequence[str]], choice: _Choice, hits: Hits) -> list[Sequence[str]]:
         """Lines of several streams are searched at once; where something is found, stream by stream."""
-        looking = self._looking(choice, Where.LINE)
-        touched = looking.touched([text for texts in batches for text in texts])
-        told: list[Sequence[str]] = []
+        scanner = self._scanner(choice, RedactionPlace.LINE)
+        touched = scanner.touched([text for bodies in batches for text in bodies])
+        cleaned: list[Sequence[str]] = []
         begin = 0
-        for texts in batches:
-            end = begin + len(texts)
+        for bodies in batches:
+            end = begin + len(bodies)
             here = [place - begin for place in touched[bisect_left(touched, begin) : bisect_left(touched, end)]]
-            changed = looking.changed_lines(texts, here, hits) if here else {}
-            told.append([changed.get(place, text) for place, text in enumerate(texts)] if changed else texts)
+            changed = scanner.changed_lines(bodies, here, hits) if here else {}
+            cleaned.append([changed.get(place, text) for place, text in enumerate(bodies)] if changed else bodies)
             begin = end
-        return told
+        return cleaned
 
     def _clean_labels(
-        self, batches: Sequence[Sequence[Labels]], choice: _Choice, where: Where, hits: Hits
+        self, batches: Sequence[Sequence[Labels]], choice: _Choice, where: RedactionPlace, hits: Hits
     ) -> list[Sequence[Labels]]:
         """Most lines share their metadata with others: each is looked at once."""
-        looking = self._looking(choice, where)
+        scanner = self._scanner(choice, where)
         found = {one for batch in batches for one in batch if one}
-        texts = list({value for one in found for _, value in one})
-        clean = {texts[at]: text for at, text in looking.changed(texts, hits).items()}
-        if not clean and not any(map(looking.rule_of_name, {name for one in found for name, _ in one})):
+        bodies = list({value for one in found for _, value in one})
+        clean = {bodies[at]: text for at, text in scanner.changed(bodies, hits).items()}
+        if not clean and not any(map(scanner.rule_of_name, {name for one in found for name, _ in one})):
             return list(batches)
-        new = {one: labels(looking.clean_pairs(one, clean, hits)) for one in found}
+        new = {one: labels(scanner.clean_pairs(one, clean, hits)) for one in found}
         return [[new.get(one, one) for one in batch] for batch in batches]
 
-    def _looking_at(self, choice: _Choice, where: Where) -> Looking:
-        return Looking([self.rules[place] for place in choice if where in self.rules[place].where])
+    def _scanner_for(self, choice: _Choice, where: RedactionPlace) -> RuleScanner:
+        return RuleScanner([self.rules[place] for place in choice if where in self.rules[place].where])
 
     def _choice(self, stream: Labels) -> _Choice:
         if self._everywhere is not None:

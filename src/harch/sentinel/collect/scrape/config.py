@@ -13,7 +13,7 @@ from harch.sentinel.collect.scrape.relabel import Relabel, check_rule
 from harch.sentinel.model.durations import parse_duration_ms
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
-_HINT = "docs/sentinel/collect.md lists the fields that are known"
+_HINT = "docs/sentinel/collect.md lists the known fields"
 
 
 class StaticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,7 @@
-"""How are targets asked again and again? One task for each; the list of targets is renewed beside them."""
+"""How are targets scraped again and again?
+
+One task for each; files that changed change only the jobs that they name differently.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,27 @@ from pathlib import Path
 from typing import Protocol
 
 import httpx
+import msgspec
 
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
-from harch.sentinel.collect.scrape.answer import Answer, ended, scraped
+from harch.sentinel.collect.scrape.client import ScrapeAnswer, ScrapeClient, ended, scraped
 from harch.sentinel.collect.scrape.config import ScrapeConfig, SentinelConfig, StaticConfig
-from harch.sentinel.collect.scrape.discovery import REFRESH_S_MAX, discover, refresh_s
-from harch.sentinel.collect.scrape.request import Asker
-from harch.sentinel.collect.scrape.targets import Target, targets_of
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.metadata import Metadata
+from harch.sentinel.collect.scrape.targets import REFRESH_S_MAX, ScrapeTarget, discover, refresh_s, targets_of
+from harch.sentinel.model.labels import Labels, MetricMetadata
 from harch.sentinel.model.selection import SeriesBatch
 
 DISCOVER_EVERY_S = 30.0
 _log = logging.getLogger("harch.sentinel.scrape")
 
-NO_METADATA: Mapping[str, Metadata] = {}
+NO_METADATA: Mapping[str, MetricMetadata] = {}
 
 
-class Store(Protocol):
+class SampleSink(Protocol):
     """Takes the samples of one scrape, and what the page said about its metrics if that is new."""
 
     async def __call__(
-        self, batches: Sequence[SeriesBatch], metadata: Mapping[str, Metadata] = NO_METADATA, /
+        self, batches: Sequence[SeriesBatch], metadata: Mapping[str, MetricMetadata] = NO_METADATA, /
     ) -> None: ...
 
 
@@ -45,13 +46,13 @@ Discover = Callable[[], Awaitable[Sequence[StaticConfig]]]
 class TargetHealth:
     """What is known of a target, for `/api/v1/targets` and for people."""
 
-    target: Target
+    target: ScrapeTarget
     interval_ms: int
     timeout_ms: int
     last_scrape_ms: int = 0
     took_s: float = 0.0
     failure: str = ""
-    metadata: Mapping[str, Metadata] = field(default_factory=dict)  # HELP, TYPE and UNIT of its last page
+    metadata: Mapping[str, MetricMetadata] = field(default_factory=dict)  # HELP, TYPE and UNIT of its last page
 
     @property
     def health(self) -> str:
@@ -69,7 +70,7 @@ class ScrapeJob:
         job: ScrapeConfig,
         base: Path,
         clock: Clock,
-        store: Store,
+        store: SampleSink,
         discover: Discover | None = None,
     ) -> None:
         self._config = config
@@ -78,11 +79,11 @@ class ScrapeJob:
         self._clock = clock
         self._store = store
         self._discover = discover
-        self._asker = Asker(config, job, base, self._now_ms)
+        self._client = ScrapeClient(config, job, base, self._now_ms)
         self._tasks: dict[tuple[str, str, Labels], asyncio.Task[None]] = {}
         self.marks_ends = True  # whether series of a target that is asked no more end with a stale marker
         self.health: dict[tuple[str, str, Labels], TargetHealth] = {}
-        self._metadata: Mapping[str, Metadata] = NO_METADATA  # of the page that came last
+        self._metadata: Mapping[str, MetricMetadata] = NO_METADATA  # of the page that came last
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -92,7 +93,7 @@ class ScrapeJob:
                 await self._clock.sleep(self._refresh_s())
         finally:
             await self._stop(list(self._tasks))
-            await self._asker.close()
+            await self._client.close()
 
     def _now_ms(self) -> int:
         return epoch_ms(self._clock.now())
@@ -101,7 +102,7 @@ class ScrapeJob:
         try:
             targets = {target.key: target for target in targets_of(self._job, await self._groups())}
         except (HarchError, httpx.HTTPError, httpx.InvalidURL) as problem:
-            _log.warning("targets of `%s` stay as they were: %s", self._job.job_name, problem)
+            _log.warning("keeping the previous targets of `%s`: %s", self._job.job_name, problem)
             return
         await self._stop([key for key in self._tasks if key not in targets])
         for key, target in targets.items():
@@ -109,7 +110,7 @@ class ScrapeJob:
                 self.health[key] = TargetHealth(
                     target, self._config.interval_ms(self._job), self._config.timeout_ms(self._job)
                 )
-                self._tasks[key] = asyncio.create_task(self._ask_again_and_again(target))
+                self._tasks[key] = asyncio.create_task(self._scrape_repeatedly(target))
 
     async def _stop(self, keys: Sequence[tuple[str, str, Labels]]) -> None:
         for key in keys:
@@ -128,7 +129,7 @@ class ScrapeJob:
     def _refresh_s(self) -> float:
         return min(refresh_s(self._job), DISCOVER_EVERY_S if self._discover is not None else REFRESH_S_MAX)
 
-    async def _ask_again_and_again(self, target: Target) -> None:
+    async def _scrape_repeatedly(self, target: ScrapeTarget) -> None:
         interval_ms = self._config.interval_ms(self._job)
         offset = int.from_bytes(hashlib.sha256(repr(target.key).encode()).digest()[:8]) % interval_ms
         seen: frozenset[Labels] = frozenset()
@@ -136,7 +137,7 @@ class ScrapeJob:
             while True:
                 # Each target has its own place in the interval, so that not all of them are asked at once.
                 await self._clock.sleep((interval_ms - (self._now_ms() - offset) % interval_ms) / 1000)
-                answer = await self._asker.ask(target)
+                answer = await self._client.fetch(target)
                 found = scraped(self._job, target, answer, seen)
                 seen = found.seen
                 health = self.health[target.key]
@@ -147,7 +148,7 @@ class ScrapeJob:
                 await asyncio.shield(self._keep(ended(target, seen, self._now_ms())))
             raise
 
-    def _new_metadata(self, health: TargetHealth, answer: Answer) -> Mapping[str, Metadata]:
+    def _new_metadata(self, health: TargetHealth, answer: ScrapeAnswer) -> Mapping[str, MetricMetadata]:
         """What the page says about its metrics, if the target did not say the same last time."""
         if answer.page is None or answer.page.metadata == health.metadata:
             return NO_METADATA
@@ -157,8 +158,60 @@ class ScrapeJob:
         health.metadata = self._metadata
         return self._metadata
 
-    async def _keep(self, batches: Sequence[SeriesBatch], metadata: Mapping[str, Metadata] = NO_METADATA) -> None:
+    async def _keep(self, batches: Sequence[SeriesBatch], metadata: Mapping[str, MetricMetadata] = NO_METADATA) -> None:
         try:
             await self._store(batches, metadata)
         except HarchError as problem:
-            _log.warning("samples of `%s` were not stored: %s", self._job.job_name, problem.message)
+            _log.warning("could not store samples of `%s`: %s", self._job.job_name, problem.message)
+
+
+# Which jobs run? Those that the files name; files that changed change only what they name differently.
+
+
+Configs = Sequence[tuple[SentinelConfig, Path]]
+
+
+class ScrapePool:
+    """All scrape jobs of one process."""
+
+    def __init__(self, clock: Clock, store: SampleSink) -> None:
+        self._clock, self._store = clock, store
+        self._running: dict[bytes, tuple[ScrapeJob, asyncio.Task[None]]] = {}
+
+    def health(self) -> list[TargetHealth]:
+        return [one for job, _ in self._running.values() for one in job.health.values()]
+
+    async def apply(self, configs: Configs) -> None:
+        """These jobs from now on. Jobs that stay as they were are not disturbed."""
+        wanted: dict[bytes, Callable[[], ScrapeJob]] = {}
+        for config, base in configs:
+            for job in config.scrape_configs:
+                key = _name(config, job, base)
+                wanted[key] = lambda config=config, job=job, base=base: ScrapeJob(  # type: ignore[misc]
+                    config, job, base, self._clock, self._store
+                )
+        for key in [key for key in self._running if key not in wanted]:
+            await self._stop(key)
+        for key, make in wanted.items():
+            if key not in self._running:
+                made = make()
+                self._running[key] = (made, asyncio.create_task(made.run()))
+
+    async def close(self) -> None:
+        """The end of the process is not the end of what it asked: no series is marked as ended, so that nothing that
+        is asked again after a restart looks as if it had been away."""
+        for job, _ in self._running.values():
+            job.marks_ends = False
+        for key in list(self._running):
+            await self._stop(key)
+
+    async def _stop(self, key: bytes) -> None:
+        _, task = self._running.pop(key)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _name(config: SentinelConfig, job: ScrapeConfig, base: Path) -> bytes:
+    """The same for jobs that ask the same in the same way."""
+    return msgspec.json.encode((job, config.interval_ms(job), config.timeout_ms(job), str(base)))

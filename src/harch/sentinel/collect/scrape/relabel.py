@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harch.sentinel.model.matchers import whole_text_pattern
+from harch.sentinel.model.labels import whole_text_pattern
 
 Action = Literal[
     "replace", "keep", "drop", "keepequal", "dropequal", "hashmod", "labelmap", "labeldrop", "labelkeep", "lowercase",

@@ -1,9 +1,9 @@
-"""What is known of the lines that are worked on? One page: texts, and labels in columns of three layers.
+"""What is known of the lines that are worked on?
 
-A line's labels are those of its stream, then its metadata, then what the pipeline extracted or wrote. Later layers hide
-earlier ones. Labels of streams are kept once a stream; the others are lists of one value a line: None means that the
-layer says nothing, "" that the label is gone.
+One page: bodies, and labels in columns of three layers, of those that are needed at all.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -14,10 +14,45 @@ import numpy as np
 import numpy.typing as npt
 
 from harch.base.errors import HarchError
-from harch.sentinel.logql.stages.wanting import ERROR, ERROR_DETAILS, EXTRACTED, LabelsRead
 from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.logs import LogChunk
+from harch.sentinel.model.logs import LineChunk
 from harch.sentinel.model.selection import Codes, Ints
+
+ERROR, ERROR_DETAILS = "__error__", "__error_details__"
+EXTRACTED = "_extracted"  # put behind a name that the stream has already
+
+
+class LabelsRead:
+    """The names of labels that a pipeline and its answer look at."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset({*names, ERROR, ERROR_DETAILS})
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, name: object, /) -> bool:
+        return name in self.names
+
+    def may_use(self, name: str) -> bool:
+        """Whether a field of this name, or anything below it, may become a label that is wanted."""
+        known = self._known.get(name)
+        if known is None:
+            below = f"{name}_"  # also where the name gets another ending
+            known = not name or name in self.names or any(one.startswith(below) for one in self.names)
+            if len(self._known) < _KNOWN_MAX:
+                self._known[name] = known
+        return known
+
+
+_KNOWN_MAX = 10_000
+
+
+# What is known of the lines that are worked on? One page: texts, and labels in columns of three layers.
+#
+# A line's labels are those of its stream, then its metadata, then what the pipeline extracted or wrote. Later layers
+# hide
+# earlier ones. Labels of streams are kept once a stream; the others are lists of one value a line: None means that the
+# layer says nothing, "" that the label is gone.
+
 
 # A column has a place for every line of its page, whoever has the label, so both numbers have a limit.
 PAGE_LINES = 2_048
@@ -27,36 +62,36 @@ Layer = dict[str, list[str | None]]
 Bools = npt.NDArray[np.bool_]
 
 
-def pages(chunk: LogChunk, wanted: LabelsRead | None, *, whole: bool) -> Iterator[Page]:
+def pages(chunk: LineChunk, wanted: LabelsRead | None, *, whole: bool) -> Iterator[LinePage]:
     """The lines of a chunk on pages; on one page if they are only counted."""
     size = len(chunk) if whole else PAGE_LINES
     for begin in range(0, len(chunk), max(size, 1)):
         part = slice(begin, begin + size)
-        yield Page(
-            LogChunk(
+        yield LinePage(
+            LineChunk(
                 chunk.streams,
                 chunk.stream_at[part],
                 chunk.times_ns[part],
                 chunk.text_bytes[part],
-                chunk.texts[part],
+                chunk.bodies[part],
                 chunk.metadata[part],
             ),
             wanted,
         )
 
 
-class Page:
+class LinePage:
     """Lines on their way through a pipeline. Stages change it in place."""
 
-    def __init__(self, chunk: LogChunk, wanted: LabelsRead | None = None) -> None:
+    def __init__(self, chunk: LineChunk, wanted: LabelsRead | None = None) -> None:
         self.streams: Sequence[Mapping[str, str]] = [dict(labels) for labels in chunk.streams]
         self.stream_at: Codes = chunk.stream_at
         self.times_ns: Ints = chunk.times_ns
         self.text_bytes: Ints = chunk.text_bytes
-        self.texts: list[str] = list(chunk.texts)
+        self.bodies: list[str] = list(chunk.bodies)
         self.metadata: Layer = {}
         self.parsed: Layer = {}
-        self.changed_texts = False
+        self.bodies_changed = False
         self._codes: list[int] | None = None
         if len(chunk.metadata):
             self._put_metadata(chunk.metadata, wanted)
@@ -86,7 +121,7 @@ class Page:
                 raise HarchError(
                     "E0687",
                     f"the lines have more than {COLUMNS_MAX} different labels",
-                    hint='name the fields that you need: | json a="b", or | logfmt a',
+                    hint='select the fields you need: | json a="b", or | logfmt a',
                 )
             column = layer[name] = [None] * len(self)
         column[place] = value
@@ -143,7 +178,7 @@ class Page:
         chosen = mask.tolist()
         self.stream_at, self.times_ns = self.stream_at[mask], self.times_ns[mask]
         self.text_bytes, self._codes = self.text_bytes[mask], None
-        self.texts = list(compress(self.texts, chosen)) if self.texts else []
+        self.bodies = list(compress(self.bodies, chosen)) if self.bodies else []
         for layer in (self.metadata, self.parsed):
             for name, column in layer.items():
                 layer[name] = list(compress(column, chosen))

@@ -1,16 +1,203 @@
-"""What is a LogQL query made of? Selectors with pipelines, and numbers made from them.
+"""What is a LogQL query made of?
 
-Two trees are equal if they mean the same: positions take no part in comparisons. Durations are nanoseconds.
+Selectors with the stages of their pipelines, and aggregations over ranges of lines.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
-from harch.sentinel.logql.syntax.stages import LabelFilter, Stage
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.promql.syntax.nodes import NOWHERE, Span, VectorMatching
+from harch.sentinel.model.labels import Matcher
+from harch.sentinel.promql.syntax.nodes import NOWHERE, TextSpan, VectorMatching
+
+
+class LineOperator(Enum):
+    CONTAINS = "|="
+    LACKS = "!="
+    MATCHES = "|~"
+    MATCHES_NOT = "!~"
+    FITS = "|>"  # a pattern with `<_>` for any text
+    FITS_NOT = "!>"
+
+    @property
+    def is_negative(self) -> bool:
+        return self.value[0] == "!"
+
+
+@dataclass(frozen=True, slots=True)
+class LineText:
+    """What a line is looked through for: a text, or addresses if `is_ip`."""
+
+    text: str
+    is_ip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineFilterStage:
+    """`|= "a" or "b"`: lines with any of them; `!= "a" or "b"`: lines with none."""
+
+    operator: LineOperator
+    strings: tuple[LineText, ...]
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """`label="expression"` of json and logfmt; `label` alone names the field of that name."""
+
+    label: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    extractions: tuple[Extraction, ...] = ()
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Logfmt:
+    extractions: tuple[Extraction, ...] = ()
+    strict: bool = False  # a mistake ends the line instead of being passed over
+    keep_empty: bool = False  # keys without a value make labels, too
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternParser:
+    text: str
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Regexp:
+    expression: str
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+class Unit(Enum):
+    """What a label's value is compared as."""
+
+    NUMBER = "number"
+    DURATION = "duration"  # nanoseconds
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class TextCondition:
+    """`label="value"`, or with a regular expression."""
+
+    matcher: Matcher
+
+
+@dataclass(frozen=True, slots=True)
+class AmountCondition:
+    """`label >= 20`, `label > 10ms`, `label < 5KB`."""
+
+    label: str
+    operator: str
+    amount: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class AddressCondition:
+    """`label = ip("10.0.0.0/8")`."""
+
+    label: str
+    is_negative: bool
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    left: Condition
+    right: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    left: Condition
+    right: Condition
+
+
+Condition = TextCondition | AmountCondition | AddressCondition | Both | Either
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFilter:
+    condition: Condition
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    template: str
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAssignment:
+    """`label=other` renames, `label="template"` writes."""
+
+    label: str
+    value: str
+    is_template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFormat:
+    assignments: tuple[LabelAssignment, ...]
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Decolorize:
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropLabels:
+    """Labels that go: by name, or only where their value matches."""
+
+    labels: tuple[str | Matcher, ...]
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLabels:
+    labels: tuple[str | Matcher, ...]
+    span: TextSpan = field(default=NOWHERE, compare=False)
+
+
+Stage = (
+    LineFilterStage
+    | Json
+    | Logfmt
+    | PatternParser
+    | Regexp
+    | Unpack
+    | LabelFilter
+    | LineFormat
+    | LabelFormat
+    | Decolorize
+    | DropLabels
+    | KeepLabels
+)
+
+
+# What is a LogQL query made of? Selectors with pipelines, and numbers made from them.
+#
+# Two trees are equal if they mean the same: positions take no part in comparisons. Durations are nanoseconds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +206,7 @@ class LogQuery:
 
     matchers: tuple[Matcher, ...]
     stages: tuple[Stage, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +235,7 @@ class RangeAggregation:
     unwrap: Unwrap | None = None
     parameter: float | None = None
     grouping: Grouping | None = None
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +246,7 @@ class VectorAggregation:
     expr: Metric
     parameter: int | None = None
     grouping: Grouping | None = None
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +258,13 @@ class BinaryOperation:
     right: Metric
     matching: VectorMatching | None = None
     return_bool: bool = False
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     value: float
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +272,7 @@ class VectorOf:
     """`vector(1)`: a number as a vector of one series without labels."""
 
     value: float
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +282,7 @@ class LabelReplace:
     replacement: str
     source: str
     expression: str
-    span: Span = field(default=NOWHERE, compare=False)
+    span: TextSpan = field(default=NOWHERE, compare=False)
 
 
 Metric = RangeAggregation | VectorAggregation | BinaryOperation | Number | VectorOf | LabelReplace

@@ -1,11 +1,14 @@
 """How is a LogQL tree written? Its normal form on one line, which parses to the same tree again."""
 
+# harch: pure
+
 from __future__ import annotations
 
-from harch.sentinel.logql.syntax import stages
+from harch.sentinel.logql.syntax import nodes
 from harch.sentinel.logql.syntax.lexer import ALONE
 from harch.sentinel.logql.syntax.nodes import (
     BinaryOperation,
+    Condition,
     Grouping,
     LabelReplace,
     LogQuery,
@@ -13,16 +16,16 @@ from harch.sentinel.logql.syntax.nodes import (
     Number,
     Query,
     RangeAggregation,
+    Stage,
+    Unit,
     VectorAggregation,
     VectorOf,
 )
-from harch.sentinel.logql.syntax.stages import Condition, Stage, Unit
-from harch.sentinel.logql.syntax.units import format_bytes, format_duration
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.logql.text.values import format_bytes, format_duration
+from harch.sentinel.model.labels import Matcher
+from harch.sentinel.promql.syntax.literals import format_number, quote
 from harch.sentinel.promql.syntax.nodes import Cardinality, VectorMatching
-from harch.sentinel.promql.syntax.numbers import format_number
 from harch.sentinel.promql.syntax.printer import label_text, matcher_text
-from harch.sentinel.promql.syntax.quoting import quote
 
 # Conditions on labels that are called like a stage, and would be read as that stage.
 _LIKE_STAGES = tuple(f"{word}{sign}" for word in sorted(ALONE) for sign in ("!=", "!~", " !="))
@@ -45,8 +48,8 @@ def to_text(node: Query) -> str:
         case VectorOf(value=value):
             return f"vector({_number_text(value)})"
         case LabelReplace():
-            texts = (node.target, node.replacement, node.source, node.expression)
-            return f"label_replace({to_text(node.expr)}, {', '.join(map(quote, texts))})"
+            strings = (node.target, node.replacement, node.source, node.expression)
+            return f"label_replace({to_text(node.expr)}, {', '.join(map(quote, strings))})"
 
 
 def matchers_text(matchers: tuple[Matcher, ...]) -> str:
@@ -67,10 +70,10 @@ def _query_text(node: LogQuery) -> str:
 def _would_join(before: Stage, stage: Stage) -> bool:
     """`| drop a != "x"` drops some values of a label; parentheses make a filter on lines of it."""
     return (
-        isinstance(before, stages.Drop | stages.Keep)
+        isinstance(before, nodes.DropLabels | nodes.KeepLabels)
         and isinstance(before.labels[-1], str)
-        and isinstance(stage, stages.LineFilter)
-        and stage.operator in (stages.LineOperator.LACKS, stages.LineOperator.MATCHES_NOT)
+        and isinstance(stage, nodes.LineFilterStage)
+        and stage.operator in (nodes.LineOperator.LACKS, nodes.LineOperator.MATCHES_NOT)
     )
 
 
@@ -121,43 +124,43 @@ def _number_text(value: float) -> str:
 
 def stage_text(stage: Stage) -> str:
     match stage:
-        case stages.LineFilter(operator=operator, texts=texts):
-            return f"{operator.value} {' or '.join(map(_line_text, texts))}"
-        case stages.Json(extractions=extractions):
+        case nodes.LineFilterStage(operator=operator, strings=strings):
+            return f"{operator.value} {' or '.join(map(_line_text, strings))}"
+        case nodes.Json(extractions=extractions):
             return " ".join(["| json", _extractions_text(extractions)]).rstrip()
-        case stages.Logfmt(extractions=extractions):
+        case nodes.Logfmt(extractions=extractions):
             flags = [flag for flag, is_on in (("--strict", stage.strict), ("--keep-empty", stage.keep_empty)) if is_on]
             return " ".join(["| logfmt", *flags, _extractions_text(extractions)]).rstrip()
-        case stages.Pattern(text=text):
+        case nodes.PatternParser(text=text):
             return f"| pattern {quote(text)}"
-        case stages.Regexp(expression=expression):
+        case nodes.Regexp(expression=expression):
             return f"| regexp {quote(expression)}"
-        case stages.Unpack():
+        case nodes.Unpack():
             return "| unpack"
-        case stages.LabelFilter(condition=condition):
+        case nodes.LabelFilter(condition=condition):
             text = condition_text(condition)
             return f"| ({text})" if text.startswith(_LIKE_STAGES) else f"| {text}"
-        case stages.LineFormat(template=template):
+        case nodes.LineFormat(template=template):
             return f"| line_format {quote(template)}"
-        case stages.LabelFormat(assignments=assignments):
+        case nodes.LabelFormat(assignments=assignments):
             return f"| label_format {', '.join(map(_assignment_text, assignments))}"
-        case stages.Decolorize():
+        case nodes.Decolorize():
             return "| decolorize"
-        case stages.Drop(labels=labels):
+        case nodes.DropLabels(labels=labels):
             return f"| drop {_labels_text(labels)}"
-        case stages.Keep(labels=labels):
+        case nodes.KeepLabels(labels=labels):
             return f"| keep {_labels_text(labels)}"
 
 
-def _line_text(one: stages.LineText) -> str:
+def _line_text(one: nodes.LineText) -> str:
     return f"ip({quote(one.text)})" if one.is_ip else quote(one.text)
 
 
-def _extractions_text(extractions: tuple[stages.Extraction, ...]) -> str:
+def _extractions_text(extractions: tuple[nodes.Extraction, ...]) -> str:
     return ", ".join(f"{one.label}={quote(one.expression)}" for one in extractions)
 
 
-def _assignment_text(one: stages.Assignment) -> str:
+def _assignment_text(one: nodes.LabelAssignment) -> str:
     return f"{one.label}={quote(one.value) if one.is_template else one.value}"
 
 
@@ -167,21 +170,21 @@ def _labels_text(labels: tuple[str | Matcher, ...]) -> str:
 
 def condition_text(condition: Condition) -> str:
     match condition:
-        case stages.TextCondition(matcher=matcher):
+        case nodes.TextCondition(matcher=matcher):
             return matcher_text(matcher)
-        case stages.AmountCondition(label=label, operator=operator, amount=amount, unit=unit):
+        case nodes.AmountCondition(label=label, operator=operator, amount=amount, unit=unit):
             return f"{label} {operator} {_amount_text(amount, unit)}"
-        case stages.AddressCondition(label=label, is_negative=is_negative, pattern=pattern):
+        case nodes.AddressCondition(label=label, is_negative=is_negative, pattern=pattern):
             return f"{label} {'!=' if is_negative else '='} ip({quote(pattern)})"
-        case stages.Both(left=left, right=right):
+        case nodes.Both(left=left, right=right):
             return f"{_joined_text(left)} and {_joined_text(right)}"
-        case stages.Either(left=left, right=right):
+        case nodes.Either(left=left, right=right):
             return f"{_joined_text(left)} or {_joined_text(right)}"
 
 
 def _joined_text(condition: Condition) -> str:
     text = condition_text(condition)
-    return f"({text})" if isinstance(condition, stages.Both | stages.Either) else text
+    return f"({text})" if isinstance(condition, nodes.Both | nodes.Either) else text
 
 
 def _amount_text(amount: float, unit: Unit) -> str:

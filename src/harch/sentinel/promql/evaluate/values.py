@@ -1,4 +1,7 @@
-"""What does an expression give on the way? Matrices of series and steps; labels stay columns of codes."""
+"""What does an expression give, and at which times?
+
+Steps from a start, all alike; matrices of series and steps on the way; values with their times as the answer.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harch.sentinel.model.histograms import Histogram
-from harch.sentinel.model.selection import SeriesTable
+from harch.sentinel.model.histograms import NativeHistogram
+from harch.sentinel.model.selection import Samples, SeriesTable
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -119,4 +122,98 @@ def settled_histograms(histograms: Objects) -> Objects | None:
     return histograms if is_filled(histograms).any() else None
 
 
-Cell = float | Histogram
+Cell = float | NativeHistogram
+
+
+# At which times is an expression evaluated? Steps from a start, all alike.
+
+
+@dataclass(frozen=True, slots=True)
+class StepGrid:
+    """`count` times, `step_ms` apart. An instant query has one, and its step is 0."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    @staticmethod
+    def instant(at_ms: int) -> StepGrid:
+        return StepGrid(at_ms, 0, 1)
+
+    @staticmethod
+    def between(start_ms: int, end_ms: int, step_ms: int) -> StepGrid:
+        """All steps up to the end, which is included; none if it lies before the start."""
+        return StepGrid(start_ms, step_ms, max((end_ms - start_ms) // step_ms + 1, 0))
+
+    @property
+    def end_ms(self) -> int:
+        """The last time of the grid."""
+        return self.start_ms + max(self.count - 1, 0) * self.step_ms
+
+    @property
+    def times(self) -> Ints:
+        return self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms
+
+    @property
+    def first_only(self) -> StepGrid:
+        return StepGrid(self.start_ms, self.step_ms, min(self.count, 1))
+
+
+# What does a query answer? Values with their times, and what should be known besides.
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarResult:
+    """One number at one time."""
+
+    time_ms: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StringResult:
+    time_ms: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorResult:
+    """Series at one time, in the order that sort functions asked for."""
+
+    time_ms: int
+    series: SeriesTable
+    values: Floats  # [series]; of no meaning where a histogram is
+    histograms: Objects | None  # [series], None where the sample is a float; None as a whole: floats only
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixResult:
+    """Series over the steps of a range query, sorted by labels; every series has at least one sample."""
+
+    times: Ints  # [step], milliseconds
+    series: SeriesTable
+    values: Floats  # [series, step]; of no meaning where nothing is present or where a histogram is
+    present: Bools  # [series, step]
+    histograms: Objects | None  # [series, step]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesResult:
+    """The samples of a range selector asked for by an instant query, each with its own time; no stale markers."""
+
+    series: SeriesTable
+    samples: Samples
+
+
+QueryValue = ScalarResult | StringResult | VectorResult | MatrixResult | SamplesResult
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer, with warnings and infos in upstream's words, and what it cost."""
+
+    value: QueryValue
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+    samples_read: int = 0
+    points_peak: int = 0

@@ -1,18 +1,21 @@
-"""What is the sum, the difference, the multiple of histograms?"""
+"""What is the sum, the difference, the average of histograms? Of two, and of many with compensated summation."""
+
+# harch: pure
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import Histogram, ResetHint
-from harch.sentinel.promql.histograms.buckets import indexed
-from harch.sentinel.promql.histograms.layout import (
+from harch.sentinel.model.histograms import NativeHistogram, ResetHint
+from harch.sentinel.promql.histograms.buckets import (
     at_schema,
     common_bounds,
+    indexed,
     rebounded,
     with_buckets,
     with_zero_threshold,
@@ -31,25 +34,25 @@ class IncompatibleHistograms(HarchError):
 class Combined:
     """A result, and what should be said beside it."""
 
-    histogram: Histogram
+    histogram: NativeHistogram
     resets_collide: bool = False  # one side says that the counter was reset, the other that it was not
     bounds_reconciled: bool = False  # custom bounds differed and were cut down to the common ones
 
 
-def add(left: Histogram, right: Histogram) -> Combined:
+def add(left: NativeHistogram, right: NativeHistogram) -> Combined:
     return _combined(left, right, 1.0)
 
 
-def subtract(left: Histogram, right: Histogram) -> Combined:
+def subtract(left: NativeHistogram, right: NativeHistogram) -> Combined:
     """The difference with the hints joined as for a sum; PromQL's `-` makes a gauge of it (`as_gauge`)."""
     return _combined(left, right, -1.0)
 
 
-def as_gauge(histogram: Histogram) -> Histogram:
+def as_gauge(histogram: NativeHistogram) -> NativeHistogram:
     return replace(histogram, reset_hint=ResetHint.GAUGE)
 
 
-def scaled(histogram: Histogram, factor: float) -> Histogram:
+def scaled(histogram: NativeHistogram, factor: float) -> NativeHistogram:
     """Every count and the sum times a factor; a negative factor makes a gauge of a counter."""
     return replace(
         histogram,
@@ -63,7 +66,7 @@ def scaled(histogram: Histogram, factor: float) -> Histogram:
     )
 
 
-def divided(histogram: Histogram, divisor: float) -> Histogram:
+def divided(histogram: NativeHistogram, divisor: float) -> NativeHistogram:
     """Division by zero leaves infinities in count, sum and zero bucket, and no other buckets."""
     if divisor == 0:
         return replace(
@@ -104,7 +107,7 @@ def joined_hint(left: ResetHint, right: ResetHint) -> ResetHint:
     return ResetHint.UNKNOWN
 
 
-def _combined(left: Histogram, right: Histogram, sign: float) -> Combined:
+def _combined(left: NativeHistogram, right: NativeHistogram, sign: float) -> Combined:
     if left.uses_custom_buckets != right.uses_custom_buckets:
         raise IncompatibleHistograms
     collide = {left.reset_hint, right.reset_hint} == {ResetHint.RESET, ResetHint.NOT_RESET}
@@ -125,7 +128,7 @@ def _combined(left: Histogram, right: Histogram, sign: float) -> Combined:
     return Combined(totals, collide, left.uses_custom_buckets and reconciled)
 
 
-def aligned(left: Histogram, right: Histogram) -> tuple[Histogram, Histogram]:
+def aligned(left: NativeHistogram, right: NativeHistogram) -> tuple[NativeHistogram, NativeHistogram]:
     """Both at the lower of their resolutions and with the same zero bucket."""
     while left.zero_threshold != right.zero_threshold:
         threshold = max(left.zero_threshold, right.zero_threshold)
@@ -134,7 +137,7 @@ def aligned(left: Histogram, right: Histogram) -> tuple[Histogram, Histogram]:
     return at_schema(left, schema), at_schema(right, schema)
 
 
-def _combined_alike(left: Histogram, right: Histogram, sign: float) -> Histogram:
+def _combined_alike(left: NativeHistogram, right: NativeHistogram, sign: float) -> NativeHistogram:
     if left.positive_spans == right.positive_spans and left.negative_spans == right.negative_spans:
         return replace(
             left,
@@ -161,7 +164,7 @@ def _merged(left: Mapping[int, float], right: Mapping[int, float], sign: float) 
     return merged
 
 
-def _combined_custom(left: Histogram, right: Histogram, sign: float) -> Histogram:
+def _combined_custom(left: NativeHistogram, right: NativeHistogram, sign: float) -> NativeHistogram:
     bounds = common_bounds(left.custom_bounds, right.custom_bounds)
     sides = [
         rebounded(indexed(side.positive_spans, side.positive_counts), side.custom_bounds, bounds)
@@ -169,3 +172,165 @@ def _combined_custom(left: Histogram, right: Histogram, sign: float) -> Histogra
     ]
     merged = {index: count for index, count in _merged(sides[0], sides[1], sign).items() if count != 0}
     return replace(with_buckets(left, merged, {}), custom_bounds=bounds)
+
+
+# How are many numbers added without losing the small ones? Neumaier's variant of Kahan's summation.
+
+
+def compensated(value: float, total: float, lost: float) -> tuple[float, float]:
+    """The new total and what rounding has lost so far; their sum is the better result."""
+    new = total + value
+    if math.isinf(new):
+        return new, 0.0
+    if abs(total) >= abs(value):
+        return new, lost + ((total - new) + value)
+    return new, lost + ((value - new) + total)
+
+
+class Total:
+    """A running sum."""
+
+    __slots__ = ("_lost", "_total")
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._lost = 0.0
+
+    def add(self, value: float) -> None:
+        self._total, self._lost = compensated(value, self._total, self._lost)
+
+    @property
+    def value(self) -> float:
+        return self._total + self._lost
+
+
+# What is the sum, the average of many histograms? For sum, avg and their kin over time, with compensated summation.
+
+
+def total_of(histograms: Sequence[NativeHistogram]) -> Combined:
+    """The sum of at least one histogram. Raises IncompatibleHistograms for a mix of exponential and custom buckets."""
+    if len(histograms) == 1:
+        return Combined(histograms[0])
+    alike, reconciled = _alike(histograms)
+    layout = _Layout(alike)
+    totals, lost = layout.numbers(alike[0]), [0.0] * layout.width
+    for histogram in alike[1:]:
+        totals, lost = _added(layout.numbers(histogram), totals, lost)
+    summed = layout.histogram([total + rest for total, rest in zip(totals, lost, strict=True)])
+    return Combined(summed, _collide(histograms), reconciled)
+
+
+def average_of(histograms: Sequence[NativeHistogram]) -> Combined:
+    """The mean of at least one histogram; from where the sum overflows, computed step by step instead."""
+    if len(histograms) == 1:
+        return Combined(histograms[0])
+    alike, reconciled = _alike(histograms)
+    layout = _Layout(alike)
+    means = layout.histogram(_means([layout.numbers(histogram) for histogram in alike]))
+    return Combined(means, _collide(histograms), reconciled)
+
+
+def _means(rows: Sequence[list[float]]) -> list[float]:
+    values, lost = rows[0], [0.0] * len(rows[0])
+    overflows = False
+    for place, row in enumerate(rows[1:], start=2):
+        if not overflows:
+            totals, rest = _added(row, values, lost)
+            if not any(map(math.isinf, totals)):
+                values, lost = totals, rest
+                continue
+            overflows = True
+            values, lost = [value / (place - 1) for value in values], [rest / (place - 1) for rest in lost]
+        kept = (place - 1) / place
+        share = [number / place for number in row]
+        values, lost = _added(share, [kept * value for value in values], [kept * rest for rest in lost])
+    divisor = 1.0 if overflows else float(len(rows))
+    return [value / divisor + rest / divisor for value, rest in zip(values, lost, strict=True)]
+
+
+def _added(row: list[float], totals: list[float], lost: list[float]) -> tuple[list[float], list[float]]:
+    pairs = [compensated(*numbers) for numbers in zip(row, totals, lost, strict=True)]
+    return [total for total, _ in pairs], [rest for _, rest in pairs]
+
+
+class _Layout:
+    """Histograms of one layout as rows of numbers: count, sum, zero bucket, then every bucket that any of them has."""
+
+    def __init__(self, alike: Sequence[NativeHistogram]) -> None:
+        self._first = first = alike[0]
+        self._is_uniform = all(
+            histogram.positive_spans == first.positive_spans and histogram.negative_spans == first.negative_spans
+            for histogram in alike
+        )
+        self._hint = reduce(joined_hint, (histogram.reset_hint for histogram in alike))
+        sides = [_sides(histogram) for histogram in (alike[:1] if self._is_uniform else alike)]
+        self._positive = sorted(set().union(*(positive for positive, _ in sides)))
+        self._negative = sorted(set().union(*(negative for _, negative in sides)))
+
+    @property
+    def width(self) -> int:
+        return 3 + len(self._positive) + len(self._negative)
+
+    def numbers(self, histogram: NativeHistogram) -> list[float]:
+        if self._is_uniform:
+            totals = (histogram.count, histogram.sum, histogram.zero_count)
+            return [*totals, *histogram.positive_counts, *histogram.negative_counts]
+        positive, negative = _sides(histogram)
+        row = [histogram.count, histogram.sum, histogram.zero_count]
+        row.extend(positive.get(index, 0.0) for index in self._positive)
+        row.extend(negative.get(index, 0.0) for index in self._negative)
+        return row
+
+    def histogram(self, numbers: list[float]) -> NativeHistogram:
+        count, total, zero = numbers[:3]
+        split = 3 + len(self._positive)
+        bare = replace(self._first, count=count, sum=total, zero_count=zero, reset_hint=self._hint, is_integer=False)
+        return with_buckets(
+            bare,
+            dict(zip(self._positive, numbers[3:split], strict=True)),
+            dict(zip(self._negative, numbers[split:], strict=True)),
+        )
+
+
+def _sides(histogram: NativeHistogram) -> tuple[dict[int, float], dict[int, float]]:
+    return (
+        indexed(histogram.positive_spans, histogram.positive_counts),
+        indexed(histogram.negative_spans, histogram.negative_counts),
+    )
+
+
+def _alike(histograms: Sequence[NativeHistogram]) -> tuple[list[NativeHistogram], bool]:
+    """All of them in one layout that each can be brought to, and whether custom bounds had to be dropped for it."""
+    first = histograms[0]
+    if any(histogram.uses_custom_buckets != first.uses_custom_buckets for histogram in histograms):
+        raise IncompatibleHistograms
+    if first.uses_custom_buckets:
+        return _alike_custom(histograms)
+    changed = list(histograms)
+    threshold = max(histogram.zero_threshold for histogram in changed)
+    while any(histogram.zero_threshold != threshold for histogram in changed):
+        changed = [with_zero_threshold(histogram, threshold) for histogram in changed]
+        threshold = max(histogram.zero_threshold for histogram in changed)
+    schema = min(histogram.schema for histogram in changed)
+    return [at_schema(histogram, schema) for histogram in changed], False
+
+
+def _alike_custom(histograms: Sequence[NativeHistogram]) -> tuple[list[NativeHistogram], bool]:
+    bounds = histograms[0].custom_bounds
+    reconciled = False
+    for histogram in histograms[1:]:
+        reconciled = reconciled or histogram.custom_bounds != bounds
+        bounds = common_bounds(bounds, histogram.custom_bounds)
+    if not reconciled:
+        return list(histograms), False
+    changed = []
+    for histogram in histograms:
+        counts = indexed(histogram.positive_spans, histogram.positive_counts)
+        merged = rebounded(counts, histogram.custom_bounds, bounds)
+        changed.append(replace(with_buckets(histogram, merged, {}), custom_bounds=bounds))
+    return changed, True
+
+
+def _collide(histograms: Sequence[NativeHistogram]) -> bool:
+    hints = {histogram.reset_hint for histogram in histograms}
+    return ResetHint.RESET in hints and ResetHint.NOT_RESET in hints

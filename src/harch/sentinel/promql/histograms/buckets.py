@@ -1,4 +1,6 @@
-"""Which buckets does a histogram have, and where do they begin and end?"""
+"""Which buckets does a histogram have, where do they begin, and how can the layouts of two become one?"""
+
+# harch: pure
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from harch.sentinel.model.histograms import Histogram, Span
+from harch.sentinel.model.histograms import BucketSpan, NativeHistogram
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class HistogramBucket:
     """One bucket with its bounds; `count` may be negative after a subtraction."""
 
     lower: float
@@ -46,7 +48,7 @@ def short(value: float) -> str:
     return f"{mantissa.removesuffix('.0')}e{sign}{exponent.lstrip('+-').zfill(2)}"
 
 
-def indexed(spans: tuple[Span, ...], counts: tuple[float, ...]) -> dict[int, float]:
+def indexed(spans: tuple[BucketSpan, ...], counts: tuple[float, ...]) -> dict[int, float]:
     """Counts by bucket index, in the order of the indexes. Counts beyond the spans are not looked at."""
     found: dict[int, float] = {}
     index = place = 0
@@ -59,7 +61,7 @@ def indexed(spans: tuple[Span, ...], counts: tuple[float, ...]) -> dict[int, flo
     return found
 
 
-def packed(counts: Mapping[int, float]) -> tuple[tuple[Span, ...], tuple[float, ...]]:
+def packed(counts: Mapping[int, float]) -> tuple[tuple[BucketSpan, ...], tuple[float, ...]]:
     """Spans and counts of these buckets; neighbours share a span."""
     ordered = sorted(counts)
     runs: list[tuple[int, int]] = []  # first index, length
@@ -69,7 +71,7 @@ def packed(counts: Mapping[int, float]) -> tuple[tuple[Span, ...], tuple[float, 
         else:
             runs.append((index, 1))
     ends = [0, *(first + length for first, length in runs)]
-    spans = tuple(Span(first - end, length) for (first, length), end in zip(runs, ends, strict=False))
+    spans = tuple(BucketSpan(first - end, length) for (first, length), end in zip(runs, ends, strict=False))
     return spans, tuple(counts[index] for index in ordered)
 
 
@@ -93,30 +95,30 @@ def _custom_bound(index: int, bounds: tuple[float, ...]) -> float:
     return bounds[index] if index < len(bounds) else math.inf
 
 
-def positive_buckets(histogram: Histogram) -> Iterator[Bucket]:
+def positive_buckets(histogram: NativeHistogram) -> Iterator[HistogramBucket]:
     """Upwards from zero; for custom buckets, all of them."""
     for index, count in indexed(histogram.positive_spans, histogram.positive_counts).items():
         if histogram.uses_custom_buckets:
             lower = _custom_bound(index - 1, histogram.custom_bounds)
             upper = _custom_bound(index, histogram.custom_bounds)
-            yield Bucket(lower, upper, count, lower == -math.inf, True, index)
+            yield HistogramBucket(lower, upper, count, lower == -math.inf, True, index)
         else:
             lower = exponential_bound(index - 1, histogram.schema)
-            yield Bucket(lower, exponential_bound(index, histogram.schema), count, False, True, index)
+            yield HistogramBucket(lower, exponential_bound(index, histogram.schema), count, False, True, index)
 
 
-def negative_buckets(histogram: Histogram) -> Iterator[Bucket]:
+def negative_buckets(histogram: NativeHistogram) -> Iterator[HistogramBucket]:
     """Downwards from zero."""
     for index, count in indexed(histogram.negative_spans, histogram.negative_counts).items():
         upper = -exponential_bound(index - 1, histogram.schema)
-        yield Bucket(-exponential_bound(index, histogram.schema), upper, count, True, False, index)
+        yield HistogramBucket(-exponential_bound(index, histogram.schema), upper, count, True, False, index)
 
 
-def zero_bucket(histogram: Histogram) -> Bucket:
-    return Bucket(-histogram.zero_threshold, histogram.zero_threshold, histogram.zero_count, True, True)
+def zero_bucket(histogram: NativeHistogram) -> HistogramBucket:
+    return HistogramBucket(-histogram.zero_threshold, histogram.zero_threshold, histogram.zero_count, True, True)
 
 
-def all_buckets(histogram: Histogram) -> list[Bucket]:
+def all_buckets(histogram: NativeHistogram) -> list[HistogramBucket]:
     """Upwards over all of them; buckets that reach into the zero bucket end where it begins."""
     if histogram.uses_custom_buckets:
         return list(positive_buckets(histogram))
@@ -128,7 +130,7 @@ def all_buckets(histogram: Histogram) -> list[Bucket]:
     return found
 
 
-def _clipped(bucket: Bucket, threshold: float) -> Bucket:
+def _clipped(bucket: HistogramBucket, threshold: float) -> HistogramBucket:
     if 0 < bucket.lower < threshold:
         return replace(bucket, lower=threshold)
     if -threshold < bucket.upper < 0:
@@ -136,7 +138,7 @@ def _clipped(bucket: Bucket, threshold: float) -> Bucket:
     return bucket
 
 
-def bucket_rows(histogram: Histogram) -> list[tuple[int, float, float, float]]:
+def bucket_rows(histogram: NativeHistogram) -> list[tuple[int, float, float, float]]:
     """The populated buckets as the HTTP API lists them: kind of bounds, lower, upper, count.
 
     The kind says which bounds belong to the bucket: 0 the upper one, 1 the lower one, 2 none, 3 both.
@@ -147,3 +149,134 @@ def bucket_rows(histogram: Histogram) -> list[tuple[int, float, float, float]]:
         for bucket in all_buckets(histogram)
         if bucket.count
     ]
+
+
+# How can the same observations be laid out differently? Fewer buckets, no empty ones, a wider zero bucket.
+
+
+def compacted(histogram: NativeHistogram) -> NativeHistogram:
+    """Without empty buckets."""
+    if 0 not in histogram.positive_counts and 0 not in histogram.negative_counts:
+        return histogram
+    positive = indexed(histogram.positive_spans, histogram.positive_counts)
+    negative = indexed(histogram.negative_spans, histogram.negative_counts)
+    return with_buckets(histogram, _populated(positive), _populated(negative))
+
+
+def _populated(counts: Mapping[int, float]) -> dict[int, float]:
+    return {index: count for index, count in counts.items() if count != 0}
+
+
+def with_buckets(
+    histogram: NativeHistogram, positive: Mapping[int, float], negative: Mapping[int, float]
+) -> NativeHistogram:
+    positive_spans, positive_counts = packed(positive)
+    negative_spans, negative_counts = packed(negative)
+    return replace(
+        histogram,
+        positive_spans=positive_spans,
+        positive_counts=positive_counts,
+        negative_spans=negative_spans,
+        negative_counts=negative_counts,
+    )
+
+
+def coarser(counts: Mapping[int, float], schema: int, target: int) -> dict[int, float]:
+    """Buckets of an exponential schema, merged to those of a lower one."""
+    shift = schema - target
+    merged: dict[int, float] = {}
+    for index, count in counts.items():
+        wider = ((index - 1) >> shift) + 1
+        merged[wider] = merged.get(wider, 0.0) + count
+    return merged
+
+
+def at_schema(histogram: NativeHistogram, schema: int) -> NativeHistogram:
+    """The histogram at an equal or lower resolution. Custom buckets have none; they stay as they are."""
+    if histogram.uses_custom_buckets or schema >= histogram.schema:
+        return histogram
+    positive = coarser(indexed(histogram.positive_spans, histogram.positive_counts), histogram.schema, schema)
+    negative = coarser(indexed(histogram.negative_spans, histogram.negative_counts), histogram.schema, schema)
+    return replace(with_buckets(histogram, positive, negative), schema=schema)
+
+
+def common_bounds(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
+    """The bounds that both have; buckets between them are merged."""
+    known = set(right)
+    return tuple(bound for bound in left if bound in known)
+
+
+def rebounded(counts: Mapping[int, float], bounds: tuple[float, ...], target: tuple[float, ...]) -> dict[int, float]:
+    """Custom buckets, merged to those of `target`, which must be some of their bounds."""
+    merged: dict[int, float] = {}
+    place = 0
+    for index, count in counts.items():
+        if index >= len(bounds):
+            place = len(target)
+        while place < len(target) and target[place] < bounds[index]:
+            place += 1
+        merged[place] = merged.get(place, 0.0) + count
+    return merged
+
+
+def with_zero_threshold(histogram: NativeHistogram, threshold: float) -> NativeHistogram:
+    """The histogram with a zero bucket at least that wide; wider if a populated bucket would be cut."""
+    if threshold <= histogram.zero_threshold:
+        return histogram
+    count, threshold = zero_count_at(histogram, threshold)
+    schema = histogram.schema
+    positive = indexed(histogram.positive_spans, histogram.positive_counts)
+    negative = indexed(histogram.negative_spans, histogram.negative_counts)
+    narrowed = with_buckets(histogram, _beyond(positive, schema, threshold), _beyond(negative, schema, threshold))
+    return replace(narrowed, zero_threshold=threshold, zero_count=count)
+
+
+def _beyond(counts: Mapping[int, float], schema: int, threshold: float) -> dict[int, float]:
+    return {index: count for index, count in counts.items() if exponential_bound(index - 1, schema) >= threshold}
+
+
+def zero_count_at(histogram: NativeHistogram, threshold: float) -> tuple[float, float]:
+    """What the zero bucket would hold at a wider threshold, and that threshold, moved to the end of a cut bucket."""
+    while True:
+        count, moved = histogram.zero_count, threshold
+        for bucket in positive_buckets(histogram):
+            if bucket.lower >= moved:
+                break
+            count += bucket.count
+            if bucket.upper > moved and bucket.count != 0:
+                moved = bucket.upper
+        for bucket in negative_buckets(histogram):
+            if -bucket.upper >= moved:
+                break
+            count += bucket.count
+            if -bucket.lower > moved and bucket.count != 0:
+                moved = -bucket.lower
+        if moved == threshold:
+            return count, threshold
+        threshold = moved
+
+
+def same(left: NativeHistogram, right: NativeHistogram) -> bool:
+    """Equal as data: NaN equals NaN, empty buckets and reset hints take no part."""
+    return _content(compacted(left)) == _content(compacted(right))
+
+
+def _content(histogram: NativeHistogram) -> tuple[object, ...]:
+    return (
+        histogram.schema,
+        _comparable(histogram.count),
+        _comparable(histogram.sum),
+        histogram.zero_threshold,
+        _comparable(histogram.zero_count),
+        _absolute(histogram.positive_spans, histogram.positive_counts),
+        _absolute(histogram.negative_spans, histogram.negative_counts),
+        histogram.custom_bounds,
+    )
+
+
+def _absolute(spans: tuple[BucketSpan, ...], counts: tuple[float, ...]) -> tuple[tuple[int, object], ...]:
+    return tuple((index, _comparable(count)) for index, count in indexed(spans, counts).items())
+
+
+def _comparable(value: float) -> float | str:
+    return "NaN" if value != value else value

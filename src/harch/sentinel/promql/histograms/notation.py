@@ -1,5 +1,7 @@
 """How is a histogram written? `{{schema:0 sum:5 count:4 buckets:[1 2 1]}}`, and a form for people and labels."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import re
@@ -9,12 +11,18 @@ from harch.base.errors import HarchError
 from harch.sentinel.model.histograms import (
     CUSTOM_BUCKETS_SCHEMA,
     EXPONENTIAL_SCHEMA_RANGE,
-    Histogram,
+    BucketSpan,
+    NativeHistogram,
     ResetHint,
-    Span,
 )
-from harch.sentinel.promql.histograms.buckets import indexed, negative_buckets, positive_buckets, short, zero_bucket
-from harch.sentinel.promql.histograms.layout import compacted
+from harch.sentinel.promql.histograms.buckets import (
+    compacted,
+    indexed,
+    negative_buckets,
+    positive_buckets,
+    short,
+    zero_bucket,
+)
 
 BUCKETS_MAX = 10_000
 _ENTRY = re.compile(r"\s*(?P<key>[a-z_]+):(?:\[(?P<list>[^\]]*)\]|(?P<word>[^\s\]\[]+))", re.IGNORECASE)
@@ -34,14 +42,14 @@ _HINT_NAMES = {hint: name for name, hint in _HINTS.items()}
 class WrittenHistogram:
     """A histogram as it was written; `names_hint` says whether its hint was written, too."""
 
-    histogram: Histogram
+    histogram: NativeHistogram
     names_hint: bool
 
 
 def read_histogram(text: str) -> WrittenHistogram:
     """The histogram between `{{` and `}}`, braces included. Raises E0623."""
     if not (text.startswith("{{") and text.endswith("}}")):
-        raise _broken(text, "a histogram stands between {{ and }}")
+        raise _broken(text, "a histogram must be between {{ and }}")
     inside = text[2:-2]
     fields: dict[str, str] = {}
     position = 0
@@ -53,7 +61,7 @@ def read_histogram(text: str) -> WrittenHistogram:
         if key in fields:
             raise _broken(text, f"{key} is written twice")
         if key not in _NUMBERS | _LISTS | _INTEGERS | {"counter_reset_hint"}:
-            raise _broken(text, f"{key} is no part of a histogram")
+            raise _broken(text, f"{key} is not part of a histogram")
         if (key in _LISTS) != (entry["list"] is not None):
             raise _broken(text, f"{key} takes {'a list' if key in _LISTS else 'one value'}")
         fields[key] = entry["list"] if entry["list"] is not None else entry["word"]
@@ -73,7 +81,7 @@ def _assembled(text: str, fields: dict[str, str]) -> WrittenHistogram:
     lowest, highest = EXPONENTIAL_SCHEMA_RANGE
     if schema != CUSTOM_BUCKETS_SCHEMA and not lowest <= schema <= highest:
         raise _broken(text, f"schemas are {lowest} to {highest} and {CUSTOM_BUCKETS_SCHEMA}")
-    histogram = Histogram(
+    histogram = NativeHistogram(
         count=numbers["count"],
         sum=numbers["sum"],
         schema=schema,
@@ -89,15 +97,15 @@ def _assembled(text: str, fields: dict[str, str]) -> WrittenHistogram:
     return WrittenHistogram(histogram, "counter_reset_hint" in fields)
 
 
-def _one_span(offset: int, counts: tuple[float, ...]) -> tuple[Span, ...]:
-    return (Span(offset, len(counts)),) if counts else ()
+def _one_span(offset: int, counts: tuple[float, ...]) -> tuple[BucketSpan, ...]:
+    return (BucketSpan(offset, len(counts)),) if counts else ()
 
 
 def _broken(text: str, reason: str) -> HarchError:
     return HarchError("E0623", f"{text[:80]}: {reason}", hint="for example {{schema:0 sum:5 count:4 buckets:[1 2 1]}}")
 
 
-def write_histogram(histogram: Histogram) -> str:
+def write_histogram(histogram: NativeHistogram) -> str:
     """The form that `read_histogram` reads; histograms whose buckets lie far apart get the form for people."""
     whole = compacted(histogram)
     parts = []
@@ -131,7 +139,7 @@ def write_histogram(histogram: Histogram) -> str:
     return "{{" + " ".join(parts) + "}}"
 
 
-def describe(histogram: Histogram) -> str:
+def describe(histogram: NativeHistogram) -> str:
     """`{count:4, sum:5, (0.5,1]:1, …}`: every populated bucket with its bounds. The value that count_values gives."""
     buckets = [bucket for bucket in negative_buckets(histogram) if bucket.count][::-1]
     if histogram.zero_count and not histogram.uses_custom_buckets:

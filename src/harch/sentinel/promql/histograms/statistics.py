@@ -1,17 +1,30 @@
-"""What do the observations look like? Quantiles, fractions, mean and variance, estimated from buckets.
+"""What do the observations look like, and what remains of them below or above a value?
 
-Within a bucket, observations are taken to be spread evenly: on a linear scale in custom buckets and the zero bucket,
-on a logarithmic one in exponential buckets.
+Quantiles, fractions, means; the operators `</` and `>/`.
 """
+
+# harch: pure
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from harch.sentinel.model.histograms import Histogram
-from harch.sentinel.promql.histograms.buckets import Bucket, all_buckets
-from harch.sentinel.promql.histograms.summation import Total
+from harch.sentinel.model.histograms import NativeHistogram
+from harch.sentinel.promql.histograms.arithmetic import Total
+from harch.sentinel.promql.histograms.buckets import (
+    HistogramBucket,
+    all_buckets,
+    negative_buckets,
+    positive_buckets,
+    with_buckets,
+    zero_bucket,
+)
+
+# What do the observations look like? Quantiles, fractions, mean and variance, estimated from buckets.
+#
+# Within a bucket, observations are taken to be spread evenly: on a linear scale in custom buckets and the zero bucket,
+# on a logarithmic one in exponential buckets.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +36,7 @@ class Estimate:
     is_skewed: bool = False  # NaNs count as if above everything
 
 
-def quantile(rank: float, histogram: Histogram) -> Estimate:
+def quantile(rank: float, histogram: NativeHistogram) -> Estimate:
     """The value below which that fraction of observations lies."""
     if rank < 0:
         return Estimate(-math.inf)
@@ -37,7 +50,7 @@ def quantile(rank: float, histogram: Histogram) -> Estimate:
     if not forward:
         buckets.reverse()
     wanted = (rank if forward else 1 - rank) * histogram.count
-    seen, bucket = 0.0, Bucket(0.0, 0.0, 0.0, False, False)
+    seen, bucket = 0.0, HistogramBucket(0.0, 0.0, 0.0, False, False)
     for bucket in buckets:
         seen += bucket.count
         if bucket.count and seen >= wanted:
@@ -61,14 +74,14 @@ def quantile(rank: float, histogram: Histogram) -> Estimate:
     return Estimate(_interpolated(bucket, into / bucket.count, histogram), is_skewed=_has_nans(histogram))
 
 
-def _custom_edge(bucket: Bucket) -> float | None:
+def _custom_edge(bucket: HistogramBucket) -> float | None:
     """The answer where a bucket has no other end to interpolate to."""
     if bucket.lower == -math.inf and bucket.upper <= 0:
         return bucket.upper
     return bucket.lower if bucket.upper == math.inf and bucket.lower > -math.inf else None
 
 
-def biased(bucket: Bucket, histogram: Histogram) -> Bucket:
+def biased(bucket: HistogramBucket, histogram: NativeHistogram) -> HistogramBucket:
     """The zero bucket lies on one side of zero only if all other buckets do."""
     if not bucket.lower <= 0 <= bucket.upper:
         return bucket
@@ -79,7 +92,7 @@ def biased(bucket: Bucket, histogram: Histogram) -> Bucket:
     return bucket
 
 
-def _interpolated(bucket: Bucket, fraction: float, histogram: Histogram) -> float:
+def _interpolated(bucket: HistogramBucket, fraction: float, histogram: NativeHistogram) -> float:
     if histogram.uses_custom_buckets or bucket.lower <= 0 <= bucket.upper:
         return bucket.lower + (bucket.upper - bucket.lower) * fraction
     low, high = math.log2(abs(bucket.lower)), math.log2(abs(bucket.upper))
@@ -88,14 +101,14 @@ def _interpolated(bucket: Bucket, fraction: float, histogram: Histogram) -> floa
     return -math.exp2(high + (low - high) * (1 - fraction))
 
 
-def _has_nans(histogram: Histogram) -> bool:
+def _has_nans(histogram: NativeHistogram) -> bool:
     """A sum of NaN comes from NaNs, or from both infinities; only the former are missing in the buckets."""
     if not math.isnan(histogram.sum):
         return False
     return sum(bucket.count for bucket in all_buckets(histogram)) < histogram.count
 
 
-def fraction(lower: float, upper: float, histogram: Histogram) -> Estimate:
+def fraction(lower: float, upper: float, histogram: NativeHistogram) -> Estimate:
     """The fraction of observations between two values; observations of NaN are in no fraction."""
     if histogram.count == 0 or math.isnan(lower) or math.isnan(upper):
         return Estimate(math.nan)
@@ -106,7 +119,7 @@ def fraction(lower: float, upper: float, histogram: Histogram) -> Estimate:
     return Estimate(share / histogram.count, is_skewed=skewed)
 
 
-def rank_of(value: float, histogram: Histogram) -> float:
+def rank_of(value: float, histogram: NativeHistogram) -> float:
     """How many observations lie below that value?"""
     rank = 0.0
     for bucket in all_buckets(histogram):
@@ -119,14 +132,14 @@ def rank_of(value: float, histogram: Histogram) -> float:
     return rank if math.isnan(histogram.sum) else histogram.count
 
 
-def _lower_known(bucket: Bucket, histogram: Histogram) -> Bucket:
+def _lower_known(bucket: HistogramBucket, histogram: NativeHistogram) -> HistogramBucket:
     """A first custom bucket that reaches above zero is taken to begin there, as in classic histograms."""
     if not histogram.uses_custom_buckets:
         return biased(bucket, histogram)
     return replace(bucket, lower=0.0) if bucket.lower == -math.inf and bucket.upper >= 0 else bucket
 
 
-def share_below(value: float, bucket: Bucket, histogram: Histogram) -> float:
+def share_below(value: float, bucket: HistogramBucket, histogram: NativeHistogram) -> float:
     """The share of a bucket's observations below a value inside of it; a bucket without lower end lies below wholly."""
     if bucket.lower == -math.inf:
         return 1.0
@@ -138,11 +151,11 @@ def share_below(value: float, bucket: Bucket, histogram: Histogram) -> float:
     return 1 - (at - high) / (low - high)
 
 
-def mean(histogram: Histogram) -> float:
+def mean(histogram: NativeHistogram) -> float:
     return histogram.sum / histogram.count if histogram.count else math.nan
 
 
-def variance(histogram: Histogram) -> float:
+def variance(histogram: NativeHistogram) -> float:
     """Estimated from the middle of each bucket: arithmetic, geometric in exponential buckets, 0 in the zero bucket."""
     if histogram.count == 0:
         return math.nan
@@ -155,7 +168,7 @@ def variance(histogram: Histogram) -> float:
     return total.value / histogram.count
 
 
-def _middle(bucket: Bucket, histogram: Histogram) -> float:
+def _middle(bucket: HistogramBucket, histogram: NativeHistogram) -> float:
     if histogram.uses_custom_buckets:
         return (bucket.lower + bucket.upper) / 2
     if bucket.lower <= 0 <= bucket.upper:
@@ -164,6 +177,102 @@ def _middle(bucket: Bucket, histogram: Histogram) -> float:
     return -middle if bucket.upper < 0 else middle
 
 
-def deviation(histogram: Histogram) -> float:
+def deviation(histogram: NativeHistogram) -> float:
     square = variance(histogram)
     return math.sqrt(square) if square >= 0 else math.nan
+
+
+# What remains below or above a value? The operators `</` and `>/`.
+#
+# Buckets beyond the cut go, the bucket that it falls into keeps its share, and the sum is estimated anew from the
+# middle
+# of what each bucket kept. Where nothing is cut off, the histogram stays as it is, with its exact sum.
+
+
+def trim_above(histogram: NativeHistogram, cut: float) -> NativeHistogram:
+    """`histogram </ cut`: observations up to the cut stay."""
+    return _trimmed(histogram, cut, keep_lower=True)
+
+
+def trim_below(histogram: NativeHistogram, cut: float) -> NativeHistogram:
+    """`histogram >/ cut`: observations above the cut stay."""
+    return _trimmed(histogram, cut, keep_lower=False)
+
+
+def _trimmed(histogram: NativeHistogram, cut: float, *, keep_lower: bool) -> NativeHistogram:
+    if cut == (math.inf if keep_lower else -math.inf):
+        return histogram
+    count, total = Total(), Total()
+    is_cut = False
+
+    def kept(bucket: HistogramBucket) -> float:
+        nonlocal is_cut
+        rest, middle = _kept(bucket, histogram, cut, keep_lower=keep_lower)
+        is_cut = is_cut or rest != bucket.count
+        count.add(rest)
+        if rest:
+            total.add(rest * middle)
+        return rest
+
+    positive = {bucket.index: kept(bucket) for bucket in positive_buckets(histogram)}
+    negative = {bucket.index: kept(bucket) for bucket in negative_buckets(histogram)}
+    zero = kept(zero_bucket(histogram)) if histogram.zero_count else 0.0
+    if not is_cut:
+        return histogram
+    bare = replace(histogram, count=count.value, sum=total.value, zero_count=zero, is_integer=False)
+    populated = ({index: rest for index, rest in side.items() if rest} for side in (positive, negative))
+    return with_buckets(bare, *populated)
+
+
+def _kept(bucket: HistogramBucket, histogram: NativeHistogram, cut: float, *, keep_lower: bool) -> tuple[float, float]:
+    """How much of a bucket stays, and around which value."""
+    if histogram.uses_custom_buckets and math.inf in (-bucket.lower, bucket.upper):
+        return _kept_of_open(bucket, cut, keep_lower=keep_lower)
+    if not histogram.uses_custom_buckets:
+        bucket = biased(_clear_of_zero(bucket, histogram), histogram)
+    linear = histogram.uses_custom_buckets or bucket.lower <= 0 <= bucket.upper
+    if bucket.upper <= cut if keep_lower else bucket.lower >= cut:
+        return bucket.count, _trimmed_middle(bucket.lower, bucket.upper, linear=linear)
+    if not bucket.lower < cut < bucket.upper:  # beyond the cut, or the cut is NaN: nothing compares with it
+        return 0.0, 0.0
+    share = share_below(cut, bucket, histogram)
+    if keep_lower:
+        return bucket.count * share, _trimmed_middle(bucket.lower, cut, linear=linear)
+    return bucket.count * (1 - share), _trimmed_middle(cut, bucket.upper, linear=linear)
+
+
+def _clear_of_zero(bucket: HistogramBucket, histogram: NativeHistogram) -> HistogramBucket:
+    threshold = histogram.zero_threshold
+    if 0 < bucket.lower < threshold:
+        return replace(bucket, lower=threshold)
+    return replace(bucket, upper=-threshold) if -threshold < bucket.upper < 0 else bucket
+
+
+def _kept_of_open(bucket: HistogramBucket, cut: float, *, keep_lower: bool) -> tuple[float, float]:
+    """Buckets without end: nobody knows where in them observations lie, so they stay or go as a whole.
+
+    The first one, if it reaches above zero, is taken to begin at zero, as in classic histograms.
+    """
+    if math.isnan(cut) or (bucket.lower == -math.inf and bucket.upper == math.inf):
+        return 0.0, 0.0
+    if bucket.upper == math.inf:
+        return (0.0, 0.0) if keep_lower or cut == math.inf else (bucket.count, max(cut, bucket.lower))
+    if bucket.upper <= 0:
+        if not keep_lower or cut == -math.inf:
+            return 0.0, 0.0
+        return bucket.count, min(cut, bucket.upper)
+    if cut >= bucket.upper:
+        return (bucket.count, bucket.upper / 2) if keep_lower else (0.0, 0.0)
+    if cut < 0:
+        return 0.0, 0.0
+    share = cut / bucket.upper
+    if keep_lower:
+        return bucket.count * share, cut / 2
+    return bucket.count * (1 - share), (cut + bucket.upper) / 2
+
+
+def _trimmed_middle(lower: float, upper: float, *, linear: bool) -> float:
+    if linear:
+        return (lower + upper) / 2
+    middle = math.sqrt(abs(lower)) * math.sqrt(abs(upper))
+    return -middle if upper < 0 else middle

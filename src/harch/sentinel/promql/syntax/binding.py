@@ -1,29 +1,31 @@
 """What do `step()`, `start()` and duration expressions mean in this query? A tree that depends on nothing else."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from harch.sentinel.promql.syntax.failures import PromqlSyntaxError
+from harch.sentinel.promql.syntax.errors import PromqlSyntaxError
+from harch.sentinel.promql.syntax.literals import DURATION_MS_MAX
 from harch.sentinel.promql.syntax.nodes import (
     Aggregate,
     Binary,
-    Call,
     DurationExpr,
     DurationNode,
     DurationOperator,
-    Edge,
     Expr,
+    FunctionCall,
     MatrixSelector,
     NumberLiteral,
     Paren,
+    StartOrEnd,
     StringLiteral,
     Subquery,
     Unary,
     VectorSelector,
 )
-from harch.sentinel.promql.syntax.numbers import DURATION_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class _Binder:
             case Aggregate():
                 parameter = None if node.parameter is None else self.bound(node.parameter)
                 return replace(node, expr=self.bound(node.expr), parameter=parameter)
-            case Call():
+            case FunctionCall():
                 return replace(node, arguments=tuple(map(self.bound, node.arguments)))
 
     def _selector(self, node: VectorSelector) -> VectorSelector:
@@ -88,10 +90,10 @@ class _Binder:
             at_edge=None,
         )
 
-    def _at(self, at_ms: int | None, edge: Edge | None) -> int | None:
+    def _at(self, at_ms: int | None, edge: StartOrEnd | None) -> int | None:
         if edge is None:
             return at_ms
-        return self._times.start_ms if edge is Edge.START else self._times.end_ms
+        return self._times.start_ms if edge is StartOrEnd.START else self._times.end_ms
 
     def _ms(self, literal_ms: int, expr: DurationExpr | None, *, may_be_negative: bool = False) -> int:
         if expr is None:

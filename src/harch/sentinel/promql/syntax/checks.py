@@ -1,32 +1,33 @@
 """Do the types fit? What a node may be made of, checked when it is built."""
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from harch.sentinel.promql.syntax.cursor import Cursor
+from harch.sentinel.promql.syntax.cursor import Feature, TokenCursor
+from harch.sentinel.promql.syntax.literals import quote
 from harch.sentinel.promql.syntax.nodes import (
     AGGREGATIONS_WITH_PARAMETER,
     COMPARISONS,
     SET_OPERATORS,
     Aggregate,
     Binary,
-    Call,
     Cardinality,
     Expr,
+    FunctionCall,
     Subquery,
     Unary,
+    ValueType,
     VectorSelector,
 )
-from harch.sentinel.promql.syntax.options import Feature
-from harch.sentinel.promql.syntax.quoting import quote
-from harch.sentinel.promql.syntax.value_types import ValueType
 
 _OPERANDS = (ValueType.SCALAR, ValueType.VECTOR)
 _EXPERIMENTAL_AGGREGATIONS = frozenset({"limitk", "limit_ratio"})
 
 
-def check_aggregate(cursor: Cursor, node: Aggregate) -> None:
+def check_aggregate(cursor: TokenCursor, node: Aggregate) -> None:
     if node.operator in _EXPERIMENTAL_AGGREGATIONS:
         flag = Feature.EXPERIMENTAL_FUNCTIONS
         sentence = f"{node.operator}() is experimental and must be enabled with --enable-feature={flag.value}"
@@ -37,12 +38,12 @@ def check_aggregate(cursor: Cursor, node: Aggregate) -> None:
         _expect(cursor, node.parameter, wanted, "aggregation parameter")
 
 
-def _expect(cursor: Cursor, node: Expr, wanted: ValueType, context: str) -> None:
+def _expect(cursor: TokenCursor, node: Expr, wanted: ValueType, context: str) -> None:
     if node.type is not wanted:
         cursor.fail(node.span, f"expected type {wanted.words} in {context}, got {node.type.words}")
 
 
-def checked_binary(cursor: Cursor, node: Binary) -> Binary:
+def checked_binary(cursor: TokenCursor, node: Binary) -> Binary:
     """The node with its matching settled: none where a side is a scalar, many-to-many for sets."""
     left, right = node.left.type, node.right.type
     matching = node.matching
@@ -79,7 +80,7 @@ def checked_binary(cursor: Cursor, node: Binary) -> Binary:
     return node
 
 
-def check_call(cursor: Cursor, node: Call) -> None:
+def check_call(cursor: TokenCursor, node: FunctionCall) -> None:
     signature, given = node.signature, len(node.arguments)
     name = quote(node.function)
     if signature.optional == 0 and given != len(signature.parameters):
@@ -99,25 +100,25 @@ def check_call(cursor: Cursor, node: Call) -> None:
         _check_info_selector(cursor, node.arguments[1])
 
 
-def _check_info_selector(cursor: Cursor, selector: Expr) -> None:
+def _check_info_selector(cursor: TokenCursor, selector: Expr) -> None:
     if not isinstance(selector, VectorSelector):
         cursor.fail(selector.span, "expected label selectors only")
     if selector.name:
         cursor.fail(selector.span, "expected label selectors only, got vector selector instead")
 
 
-def check_unary(cursor: Cursor, node: Unary) -> None:
+def check_unary(cursor: TokenCursor, node: Unary) -> None:
     if node.expr.type not in _OPERANDS:
         sentence = "unary expression only allowed on expressions of type scalar or instant vector"
         cursor.fail(node.span, f"{sentence}, got {quote(node.expr.type.words)}")
 
 
-def check_subquery(cursor: Cursor, node: Subquery) -> None:
+def check_subquery(cursor: TokenCursor, node: Subquery) -> None:
     if node.expr.type is not ValueType.VECTOR:
         cursor.fail(node.span, f"subquery is only allowed on instant vector, got {node.expr.type.value} instead")
 
 
-def check_selector(cursor: Cursor, node: VectorSelector) -> None:
+def check_selector(cursor: TokenCursor, node: VectorSelector) -> None:
     """A selector must not take everything by accident; the second argument of `info` may."""
     if node.name:
         for matcher in node.matchers[:-1]:

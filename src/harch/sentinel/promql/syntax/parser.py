@@ -1,9 +1,10 @@
 """What does this query say? Text in, checked tree out; whatever is wrong is a PromqlSyntaxError with its place."""
 
+# harch: pure
+
 from __future__ import annotations
 
-from harch.sentinel.model.labels import METRIC_NAME, Labels, labels
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import METRIC_NAME, Labels, Matcher, MatchKind, labels
 from harch.sentinel.promql.syntax.checks import (
     check_aggregate,
     check_call,
@@ -11,29 +12,34 @@ from harch.sentinel.promql.syntax.checks import (
     check_unary,
     checked_binary,
 )
-from harch.sentinel.promql.syntax.cursor import Cursor
-from harch.sentinel.promql.syntax.durations import read_number, signed
-from harch.sentinel.promql.syntax.functions import SIGNATURES
-from harch.sentinel.promql.syntax.matching import read_binary_modifiers
-from harch.sentinel.promql.syntax.modifiers import at_modifier, read_modifier
+from harch.sentinel.promql.syntax.clauses import (
+    at_metric_name,
+    at_modifier,
+    read_binary_modifiers,
+    read_label_names,
+    read_modifier,
+    read_number,
+    read_selector,
+    signed,
+)
+from harch.sentinel.promql.syntax.cursor import DEFAULT_OPTIONS, Feature, ParserOptions, TokenCursor
+from harch.sentinel.promql.syntax.lexer import TokenKind
+from harch.sentinel.promql.syntax.literals import quote, unquote
 from harch.sentinel.promql.syntax.nodes import (
     AGGREGATIONS,
     AGGREGATIONS_WITH_PARAMETER,
+    SIGNATURES,
     Aggregate,
     Binary,
-    Call,
     Expr,
+    FunctionCall,
     NumberLiteral,
     Paren,
-    Span,
     StringLiteral,
+    TextSpan,
     Unary,
     VectorSelector,
 )
-from harch.sentinel.promql.syntax.options import DEFAULT_OPTIONS, Feature, ParserOptions
-from harch.sentinel.promql.syntax.quoting import quote, unquote
-from harch.sentinel.promql.syntax.selectors import at_metric_name, read_label_names, read_selector
-from harch.sentinel.promql.syntax.tokens import Kind
 
 _PRECEDENCE = {
     "or": 1,
@@ -45,15 +51,15 @@ _PRECEDENCE = {
     "^": 6,
 }
 _SIGN_PRECEDENCE = 6  # a sign binds as `*` does: -1^2 is -(1^2), -1*2 is (-1)*2
-_OPERANDS = frozenset({Kind.WORD, Kind.METRIC, Kind.NUMBER, Kind.DURATION, Kind.STRING})
+_OPERANDS = frozenset({TokenKind.WORD, TokenKind.METRIC, TokenKind.NUMBER, TokenKind.DURATION, TokenKind.STRING})
 _FUNCTION_KEYWORDS = frozenset({"start", "end", "step", "range", "max_of", "min_of"})
 
 
 def parse(query: str, options: ParserOptions = DEFAULT_OPTIONS) -> Expr:
     """The tree of a query."""
-    cursor = Cursor(query, options)
+    cursor = TokenCursor(query, options)
     if cursor.at_end():
-        cursor.fail(Span(0, 0), "no expression found in input", hint="write a selector, such as `up`")
+        cursor.fail(TextSpan(0, 0), "no expression found in input", hint="write a selector, such as `up`")
     expr = _Parser(cursor).expression(0)
     if not cursor.at_end():
         cursor.unexpected()
@@ -67,7 +73,7 @@ def parse_selector(text: str, options: ParserOptions = DEFAULT_OPTIONS) -> tuple
 
 def parse_labels(text: str, options: ParserOptions = DEFAULT_OPTIONS) -> Labels:
     """The labels of one series written as a selector, `name{label="value"}`; only `=` is allowed. `{}` has none."""
-    cursor = Cursor(text, options)
+    cursor = TokenCursor(text, options)
     selector = _read_plain(cursor)
     pairs: dict[str, str] = {}
     for matcher in selector.matchers:
@@ -81,13 +87,13 @@ def parse_labels(text: str, options: ParserOptions = DEFAULT_OPTIONS) -> Labels:
 
 
 def _plain_selector(text: str, options: ParserOptions) -> VectorSelector:
-    cursor = Cursor(text, options)
+    cursor = TokenCursor(text, options)
     selector = _read_plain(cursor)
     check_selector(cursor, selector)
     return selector
 
 
-def _read_plain(cursor: Cursor) -> VectorSelector:
+def _read_plain(cursor: TokenCursor) -> VectorSelector:
     if not at_metric_name(cursor) and not cursor.at_sign("{"):
         cursor.unexpected("series selector", "metric name or label matchers")
     selector = read_selector(cursor)
@@ -99,7 +105,7 @@ def _read_plain(cursor: Cursor) -> VectorSelector:
 class _Parser:
     """Precedence climbing over the tokens. The cursor counts nesting and nodes."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
 
     def expression(self, precedence_min: int) -> Expr:
@@ -116,7 +122,7 @@ class _Parser:
                 right,
                 matching,
                 return_bool,
-                span=Span(left.span.start, right.span.end),
+                span=TextSpan(left.span.start, right.span.end),
                 operator_span=cursor.span(token),
             )
             left = cursor.built(checked_binary(cursor, binary))
@@ -125,7 +131,7 @@ class _Parser:
 
     def _operator(self) -> str:
         token = self._cursor.token
-        name = token.text if token.kind is Kind.SIGN else token.keyword
+        name = token.text if token.kind is TokenKind.SIGN else token.keyword
         return name if name in _PRECEDENCE else ""
 
     def _operand(self) -> Expr:
@@ -148,9 +154,9 @@ class _Parser:
     def _primary(self) -> Expr:
         cursor = self._cursor
         token = cursor.token
-        if token.kind in (Kind.NUMBER, Kind.DURATION):
+        if token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
             return cursor.built(read_number(cursor))
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             cursor.take()
             return cursor.built(StringLiteral(unquote(token.text), span=cursor.span(token)))
         if cursor.at_sign("("):
@@ -158,13 +164,13 @@ class _Parser:
             inner = self.expression(0)
             cursor.expect(")", "", "")
             return cursor.built(Paren(inner, span=cursor.span_to_here(cursor.span(token))))
-        called = cursor.following.kind is Kind.SIGN and cursor.following.text == "("
+        called = cursor.following.kind is TokenKind.SIGN and cursor.following.text == "("
         if token.keyword in AGGREGATIONS and (called or cursor.following.keyword in ("by", "without")):
             return self._aggregate()
         if token.keyword in AGGREGATIONS and cursor.following.kind in _OPERANDS and not cursor.following.keyword:
             cursor.take()  # a name may stand here, but nothing may follow it: it was meant as an aggregation
             cursor.unexpected("aggregation")
-        if token.kind is Kind.WORD and called and (not token.keyword or token.keyword in _FUNCTION_KEYWORDS):
+        if token.kind is TokenKind.WORD and called and (not token.keyword or token.keyword in _FUNCTION_KEYWORDS):
             return self._call()
         if not at_metric_name(cursor) and not cursor.at_sign("{"):
             cursor.unexpected()
@@ -202,7 +208,7 @@ class _Parser:
         check_aggregate(cursor, aggregate)
         return cursor.built(aggregate)
 
-    def _call(self) -> Call:
+    def _call(self) -> FunctionCall:
         cursor = self._cursor
         name = cursor.take()
         function = name.keyword or name.text
@@ -213,7 +219,7 @@ class _Parser:
             sentence = f"function {quote(function)} is not enabled"
             cursor.require(Feature.EXPERIMENTAL_FUNCTIONS, cursor.span(name), sentence)
         arguments = self._arguments(labels_only_at=1 if function == "info" else None)
-        call = Call(function, arguments, span=cursor.span_to_here(cursor.span(name)))
+        call = FunctionCall(function, arguments, span=cursor.span_to_here(cursor.span(name)))
         check_call(cursor, call)
         return cursor.built(call)
 

@@ -3,34 +3,34 @@
 The normal form parses to the same tree again. Messages show it, and hubs send it to each other.
 """
 
+# harch: pure
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from harch.sentinel.model.labels import METRIC_NAME, is_plain_label_name
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import METRIC_NAME, Matcher, MatchKind, is_plain_label_name
+from harch.sentinel.promql.syntax.literals import format_duration, format_number, quote
 from harch.sentinel.promql.syntax.nodes import (
     Aggregate,
     Binary,
-    Call,
     Cardinality,
     DurationExpr,
     DurationNode,
     DurationOperator,
-    Edge,
     Expr,
+    FunctionCall,
     MatrixSelector,
     NumberLiteral,
     Paren,
     RangeMode,
+    StartOrEnd,
     StringLiteral,
     Subquery,
     Unary,
     VectorMatching,
     VectorSelector,
 )
-from harch.sentinel.promql.syntax.numbers import format_duration, format_number
-from harch.sentinel.promql.syntax.quoting import quote
 
 
 def to_text(node: Expr) -> str:
@@ -56,7 +56,7 @@ def to_text(node: Expr) -> str:
         case Aggregate(parameter=parameter, expr=expr):
             inside = [expr] if parameter is None else [parameter, expr]
             return f"{aggregation_text(node)}({', '.join(map(to_text, inside))})"
-        case Call(function=function, arguments=arguments):
+        case FunctionCall(function=function, arguments=arguments):
             return f"{function}({', '.join(map(to_text, arguments))})"
 
 
@@ -94,7 +94,7 @@ def times_text(node: VectorSelector | Subquery) -> str:
         sign, ms = ("-", -node.at_ms) if node.at_ms < 0 else ("", node.at_ms)
         text += f" @ {sign}{ms // 1000}.{ms % 1000:03d}"
     elif node.at_edge is not None:
-        text += " @ start()" if node.at_edge is Edge.START else " @ end()"
+        text += " @ start()" if node.at_edge is StartOrEnd.START else " @ end()"
     if node.offset_expr is not None:
         text += f" offset {duration_text(node.offset_expr)}"
     elif node.offset_ms:
@@ -161,3 +161,39 @@ def aggregation_text(node: Aggregate) -> str:
     if node.without:
         return f"{node.operator} without ({_names_text(node.grouping)}) "
     return f"{node.operator} by ({_names_text(node.grouping)}) " if node.grouping else node.operator
+
+
+# How do people read a long query? Broken into lines, indented by two spaces per level.
+
+
+_INDENT = "  "
+LINE_CHARACTERS_MAX = 100
+
+
+def to_lines(node: Expr, level: int = 0) -> str:
+    """A part that fits into one line stays there; others get one line per argument or side."""
+    indent = _INDENT * level
+    flat = to_text(node)
+    if len(indent) + len(flat) <= LINE_CHARACTERS_MAX:
+        return indent + flat
+    match node:
+        case Binary(left=left, right=right):
+            return "\n".join((to_lines(left, level + 1), f"{indent}{operator_text(node)}", to_lines(right, level + 1)))
+        case Aggregate(parameter=parameter, expr=expr):
+            inside = (expr,) if parameter is None else (parameter, expr)
+            return _enclosed(indent, f"{aggregation_text(node)}(", inside, ")", level)
+        case FunctionCall(function=function, arguments=arguments) if arguments:
+            return _enclosed(indent, f"{function}(", arguments, ")", level)
+        case Paren(expr=expr):
+            return _enclosed(indent, "(", (expr,), ")", level)
+        case Subquery(expr=expr):
+            return to_lines(expr, level) + subquery_suffix(node)
+        case Unary(operator=operator, expr=expr):
+            return indent + operator + to_lines(expr, level).removeprefix(indent)
+        case _:
+            return indent + flat
+
+
+def _enclosed(indent: str, opening: str, inside: tuple[Expr, ...], closing: str, level: int) -> str:
+    lines = ",\n".join(to_lines(part, level + 1) for part in inside)
+    return f"{indent}{opening}\n{lines}\n{indent}{closing}"

@@ -1,19 +1,103 @@
 """Which functions do the templates of rules have beside Go's? Those of Prometheus."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from harch.sentinel.model.durations import parse_duration_ms
-from harch.sentinel.model.matchers import whole_text_pattern
-from harch.sentinel.rules.ports import Evaluate
-from harch.sentinel.rules.templates import humanize as words
-from harch.sentinel.rules.templates.escaping import query_escaped
-from harch.sentinel.rules.templates.functions import ANY_NUMBER, GO_FUNCTIONS, Function
-from harch.sentinel.rules.templates.values import Struct, as_float, as_text, failed, field_of
+from harch.sentinel.model.labels import whole_text_pattern
+from harch.sentinel.rules.definitions import Evaluate
+from harch.sentinel.rules.templates.functions import ANY_NUMBER, GO_FUNCTIONS, Function, query_escaped
+from harch.sentinel.rules.templates.values import Struct, as_float, as_text, failed, field_of, show_float
+
+_LARGE, _SMALL = "kMGTPEZY", "munpfazy"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def humanize(value: float) -> str:
+    """With metric prefixes: 1234567 is 1.235M."""
+    if value == 0 or not math.isfinite(value):
+        return _four(value)
+    if abs(value) >= 1:
+        return _scaled_down(value, 1000.0, tuple(_LARGE))
+    return _scaled_up(value)
+
+
+def humanize1024(value: float) -> str:
+    """With binary prefixes: 1048576 is 1Mi."""
+    if abs(value) <= 1 or not math.isfinite(value):
+        return _four(value)
+    return _scaled_down(value, 1024.0, tuple(prefix + "i" for prefix in _LARGE))
+
+
+def humanize_duration(seconds: float) -> str:
+    """899999 is `10d 9h 59m 59s`, 0.0123 is `12.3ms`."""
+    if not math.isfinite(seconds):
+        return _four(seconds)
+    if seconds == 0:
+        return "0s"
+    if abs(seconds) < 1:
+        return _scaled_up(seconds) + "s"
+    sign, rest = ("-", -seconds) if seconds < 0 else ("", seconds)
+    minutes_all, second = divmod(int(rest), 60)
+    hours_all, minute = divmod(minutes_all, 60)
+    day, hour = divmod(hours_all, 24)
+    if day:
+        return f"{sign}{day}d {hour}h {minute}m {second}s"
+    if hour:
+        return f"{sign}{hour}h {minute}m {second}s"
+    if minute:
+        return f"{sign}{minute}m {second}s"
+    return f"{sign}{_four(rest)}s"
+
+
+def humanize_percentage(ratio: float) -> str:
+    return f"{_four(ratio * 100)}%"
+
+
+def humanize_timestamp(seconds: float) -> str:
+    """As Go prints a time: `2009-02-13 23:31:30.5 +0000 UTC`, to the millisecond."""
+    if not math.isfinite(seconds):
+        return _four(seconds)
+    try:
+        moment = _EPOCH + timedelta(milliseconds=int(seconds * 1000))
+    except OverflowError as error:
+        raise failed(f"{seconds} is not a printable time") from error
+    fraction = f".{moment.microsecond // 1000:03d}".rstrip("0").rstrip(".")
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+
+
+def _four(value: float) -> str:
+    """Four significant digits."""
+    return show_float(value, "g", 4)
+
+
+def _scaled_down(value: float, base: float, prefixes: tuple[str, ...]) -> str:
+    prefix = ""
+    for candidate in prefixes:
+        if abs(value) < base:
+            break
+        prefix = candidate
+        value /= base
+    return _four(value) + prefix
+
+
+def _scaled_up(value: float) -> str:
+    prefix = ""
+    for candidate in _SMALL:
+        if abs(value) >= 1:
+            break
+        prefix = candidate
+        value *= 1000
+    return _four(value) + prefix
+
 
 QUERIES_MAX = 20  # of one text; each may be as expensive as the rule itself
 PATH_PREFIX = "/"
@@ -117,18 +201,18 @@ TEXT_FUNCTIONS: Mapping[str, Function] = {
     "match": _of_text("match", search, 2),
     "reReplaceAll": _of_text("reReplaceAll", replace_all, 3),
     "safeHtml": _of_text("safeHtml", str),
-    "humanizeDuration": _of_number("humanizeDuration", words.humanize_duration),
+    "humanizeDuration": _of_number("humanizeDuration", humanize_duration),
 }
 
 _RULE_FUNCTIONS: Mapping[str, Function] = {
     **GO_FUNCTIONS,
     **TEXT_FUNCTIONS,
-    "humanize": _of_number("humanize", words.humanize),
-    "humanize1024": _of_number("humanize1024", words.humanize1024),
-    "humanizePercentage": _of_number("humanizePercentage", words.humanize_percentage),
-    "humanizeTimestamp": _of_number("humanizeTimestamp", words.humanize_timestamp),
-    "toTime": _of_number("toTime", words.humanize_timestamp),
-    "toDuration": _of_number("toDuration", words.humanize_duration),
+    "humanize": _of_number("humanize", humanize),
+    "humanize1024": _of_number("humanize1024", humanize1024),
+    "humanizePercentage": _of_number("humanizePercentage", humanize_percentage),
+    "humanizeTimestamp": _of_number("humanizeTimestamp", humanize_timestamp),
+    "toTime": _of_number("toTime", humanize_timestamp),
+    "toDuration": _of_number("toDuration", humanize_duration),
     "parseDuration": _of_text("parseDuration", lambda text: parse_duration_ms(text) / 1000),
     "first": Function.of(_first, 1),
     "label": Function.of(lambda name, found: _label(as_text(name, "label"), found), 2),
@@ -153,9 +237,9 @@ def rule_functions(evaluate: Evaluate | None, *, at_ms: int, external_url: str =
         nonlocal left
         left -= 1
         if left < 0:
-            raise failed(f"more than {QUERIES_MAX} queries in one text")
+            raise failed(f"more than {QUERIES_MAX} queries in one template")
         if evaluate is None:
-            raise failed("there is nobody to ask")
+            raise failed("queries are not available here")
         return [result(labels, value) for labels, value in evaluate(as_text(expression, "query"), at_ms)]
 
     return {

@@ -1,14 +1,22 @@
 """Which functions does every template have? Go's own; those of alerts are in `alert_functions`."""
 
+# harch: pure
+
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from harch.sentinel.rules.templates.escaping import query_escaped
-from harch.sentinel.rules.templates.go_format import sprint, sprintf
-from harch.sentinel.rules.templates.values import as_text, equal, failed, less, truth, type_name
+from harch.sentinel.rules.templates.values import as_text, equal, failed, less, sprint, sprintf, truth, type_name
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+
+
+def query_escaped(text: str) -> str:
+    content = text.encode(errors="replace")
+    return "".join(chr(byte) if byte in _SAFE else "+" if byte == 0x20 else f"%{byte:02X}" for byte in content)
+
 
 ANY_NUMBER = 1_000
 
@@ -61,10 +69,10 @@ def _slice(value: object, *bounds: object) -> object:
 
 
 def _javascript(text: object) -> str:
-    shown = sprint([text])
+    quoted = sprint([text])
     for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ('"', '\\"'), ("<", "\\u003C"), (">", "\\u003E")):
-        shown = shown.replace(plain, escaped)
-    return shown.replace("&", "\\u0026").replace("=", "\\u003D").replace("\n", "\\u000A").replace("\r", "\\u000D")
+        quoted = quoted.replace(plain, escaped)
+    return quoted.replace("&", "\\u0026").replace("=", "\\u003D").replace("\n", "\\u000A").replace("\r", "\\u000D")
 
 
 def _html(*values: object) -> str:

@@ -1,14 +1,23 @@
-"""How are many columns encoded and decoded in one call? Flat arrays in, one buffer and the places in it out."""
+"""How are many columns, or one chunk of a series, encoded and decoded in one call?
+
+Flat arrays in, one array of bytes out, and back.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from harch.sentinel.compiled import kernel
+from harch.sentinel.jit import kernel
 from harch.sentinel.store.blocks.bytes_kernels import BROKEN, Bytes, Int, Ints
-from harch.sentinel.store.blocks.integers_kernels import decode_integers, encode_integers, integers_room
-from harch.sentinel.store.blocks.values_kernels import decode_values, encode_values, values_room
+from harch.sentinel.store.blocks.number_kernels import (
+    decode_integers,
+    decode_values,
+    encode_integers,
+    encode_values,
+    integers_room,
+    values_room,
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind
 from harch.sentinel.store.blocks.meta import BlockMeta
 
 DELETIONS_MAX = 1000
@@ -21,7 +21,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     start_ms: int
     end_ms: int
     up_to: int
-    asked_ms: int | None = None  # when it was asked for, for the record
+    requested_ms: int | None = msgspec.field(default=None, name="asked_ms")  # for the record
 
     def concerns(self, meta: BlockMeta) -> bool:
         """May this block hold any of it? Not when it was rewritten since."""
@@ -47,18 +47,18 @@ class DeletionList(msgspec.Struct, frozen=True):
     waiting: tuple[Deletion, ...] = ()
 
     def with_new(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, *, up_to: int, asked_ms: int | None
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, *, up_to: int, requested_ms: int | None
     ) -> DeletionList:
         """Raises E0615 where too many wait."""
         if len(self.waiting) >= DELETIONS_MAX:
-            raise HarchError("E0615", f"{DELETIONS_MAX} deletions wait for the blocks to be rewritten")
+            raise HarchError("E0615", f"{DELETIONS_MAX} deletions are waiting for blocks to be rewritten")
         new = Deletion(
             id=self.next_id,
             matchers=tuple((matcher.kind.value, matcher.name, matcher.value) for matcher in matchers),
             start_ms=start_ms,
             end_ms=end_ms,
             up_to=up_to,
-            asked_ms=asked_ms,
+            requested_ms=requested_ms,
         )
         return DeletionList(self.next_id + 1, (*self.waiting, new))
 

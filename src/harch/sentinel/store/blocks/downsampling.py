@@ -7,16 +7,16 @@ from enum import IntEnum
 
 import numpy as np
 
-from harch.sentinel.model.matchers import Matcher, MatchKind
+from harch.sentinel.model.labels import Matcher, MatchKind
 from harch.sentinel.model.selection import Floats, Ints, LabelColumn, Samples, SeriesTable
-from harch.sentinel.store.blocks.downsampling_kernels import COUNT, LAST, MAX, MIN, SUM, fold_windows, keep_last
 from harch.sentinel.store.blocks.meta import RAW_MS
-from harch.sentinel.store.blocks.sources import Source
+from harch.sentinel.store.blocks.sample_kernels import COUNT, LAST, MAX, MIN, SUM, fold_windows, keep_last
+from harch.sentinel.store.blocks.sources import BlockSource
 
 AGGREGATE_LABEL = "\0aggregate"  # inside of downsampled blocks only; nobody outside sees it or can ask for it
 
 
-class Aggregate(IntEnum):
+class WindowAggregate(IntEnum):
     """How a query looks at windows. `LAST` serves instant values and rates; the others serve `..._over_time`."""
 
     LAST = LAST
@@ -26,13 +26,13 @@ class Aggregate(IntEnum):
     COUNT = COUNT
 
 
-_VALUES = ("", *(aggregate.name for aggregate in Aggregate))
+_VALUES = ("", *(aggregate.name for aggregate in WindowAggregate))
 
 
 class DownsampledSource:
     """Samples of a finer source, one a window: every series five times, once for each aggregate."""
 
-    def __init__(self, source: Source, resolution_ms: int, *, source_resolution_ms: int) -> None:
+    def __init__(self, source: BlockSource, resolution_ms: int, *, source_resolution_ms: int) -> None:
         self._source = source
         self._resolution_ms = resolution_ms
         self._is_raw = source_resolution_ms == RAW_MS
@@ -49,12 +49,12 @@ class DownsampledSource:
     def read(self, places: Ints, start: int, end: int) -> Samples:
         """A window that reaches over an edge of the range is not whole: callers ask for ranges of whole windows."""
         column = self._series.columns[AGGREGATE_LABEL]
-        aggregates = np.array([Aggregate[name] if name else -1 for name in column.values])[column.codes[places]]
+        aggregates = np.array([WindowAggregate[name] if name else -1 for name in column.values])[column.codes[places]]
         below = places % self._source.series.count if self._is_raw else places
         found = self._source.read(below, start, end)
         first, count = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
         times, values, taken, total = [], [], [], 0
-        for aggregate in Aggregate:
+        for aggregate in WindowAggregate:
             mine = np.flatnonzero(aggregates == aggregate)
             part_first, part_count, part_times, part_values, part_taken = self._fold(found, mine, aggregate)
             first[mine], count[mine] = part_first + total, part_count
@@ -74,12 +74,12 @@ class DownsampledSource:
             found.histograms,
         )
 
-    def _fold(self, found: Samples, mine: Ints, aggregate: Aggregate) -> tuple[Ints, Ints, Ints, Floats, Ints]:
+    def _fold(self, found: Samples, mine: Ints, aggregate: WindowAggregate) -> tuple[Ints, Ints, Ints, Floats, Ints]:
         first, count = found.first[mine], found.count[mine]
-        if aggregate is Aggregate.LAST:
+        if aggregate is WindowAggregate.LAST:
             first, count, taken = keep_last(found.timestamps, found.values, first, count, self._resolution_ms)
             return first, count, found.timestamps[taken], found.values[taken], taken
-        way = Aggregate.SUM if aggregate is Aggregate.COUNT and not self._is_raw else aggregate
+        way = WindowAggregate.SUM if aggregate is WindowAggregate.COUNT and not self._is_raw else aggregate
         at = found.histogram_at
         skipped = np.zeros(len(found.values), np.bool_) if at is None else at >= 0
         first, count, times, values = fold_windows(
@@ -88,12 +88,12 @@ class DownsampledSource:
         return first, count, times, values, np.full(len(times), -1, np.int64)
 
 
-def aggregate_matchers(matchers: Sequence[Matcher], aggregate: Aggregate) -> list[Matcher] | None:
+def aggregate_matchers(matchers: Sequence[Matcher], aggregate: WindowAggregate) -> list[Matcher] | None:
     """What to ask a downsampled block for; None where nothing can match."""
     if any(matcher.name == AGGREGATE_LABEL and not matcher.matches_empty() for matcher in matchers):
         return None
-    asked = [matcher for matcher in matchers if matcher.name != AGGREGATE_LABEL]
-    return [*asked, Matcher(MatchKind.EQUAL, AGGREGATE_LABEL, aggregate.name)]
+    wanted = [matcher for matcher in matchers if matcher.name != AGGREGATE_LABEL]
+    return [*wanted, Matcher(MatchKind.EQUAL, AGGREGATE_LABEL, aggregate.name)]
 
 
 def without_aggregate(table: SeriesTable) -> SeriesTable:
@@ -103,7 +103,7 @@ def without_aggregate(table: SeriesTable) -> SeriesTable:
 
 
 def _five_times(table: SeriesTable) -> SeriesTable:
-    times = len(Aggregate)
+    times = len(WindowAggregate)
     columns = {name: LabelColumn(np.tile(column.codes, times), column.values) for name, column in table.columns.items()}
     codes = np.repeat(np.arange(1, times + 1, dtype=np.int32), table.count)
     return SeriesTable(times * table.count, {**columns, AGGREGATE_LABEL: LabelColumn(codes, _VALUES)})

@@ -1,7 +1,6 @@
-"""How is a block's index written and read? As named sections with checksums, and a table of them at the file's end.
+"""How is the index of a block written and read, and where does which page lie?
 
-A section is an array of integers, a list of texts, or a table of them. It is unpacked when it is first asked for, and a
-cache of bounded size keeps it.
+Named sections with checksums; pages by time into slots, by series into groups.
 """
 
 from __future__ import annotations
@@ -12,7 +11,10 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,21 @@ import numpy as np
 from harch.sentinel.model.selection import Ints, LabelColumn
 from harch.sentinel.store.blocks.bytes_kernels import BROKEN
 from harch.sentinel.store.blocks.columns_kernels import decode_integer_columns, encode_integer_columns
-from harch.sentinel.store.blocks.pages import BrokenPage, Bytes, Place, pack, place_of, unpack
+from harch.sentinel.store.blocks.pages import BrokenPage, Bytes, PageLocation, pack, place_of, unpack
+
+# How is a block's index written and read? As named sections with checksums, and a table of them at the file's end.
+#
+# A section is an array of integers, a list of texts, or a table of them. It is unpacked when it is first asked for,
+# and a
+# cache of bounded size keeps it.
+
 
 MAGIC = b"HARCHIX1"
 _TRAILER = struct.Struct("<QII")  # where the table of sections starts, its length, its checksum
 _COLUMN = struct.Struct("<II")  # numbers in a column, and where it ends
 _CACHE_BYTES = 64 << 20
 
-Sections = dict[str, Place]
+Sections = dict[str, PageLocation]
 
 
 class IndexWriter:
@@ -48,8 +57,8 @@ class IndexWriter:
         head = b"".join(_COLUMN.pack(*pair) for pair in zip(count.tolist(), places[1:].tolist(), strict=True))
         self._add(name, struct.pack("<I", len(columns)) + head + data.tobytes())
 
-    def add_texts(self, name: str, texts: Sequence[str]) -> None:
-        self._add(name, msgspec.msgpack.encode(texts))
+    def add_strings(self, name: str, strings: Sequence[str]) -> None:
+        self._add(name, msgspec.msgpack.encode(strings))
 
     def _add(self, name: str, raw: bytes) -> None:
         stored = pack(raw)
@@ -128,7 +137,7 @@ class IndexFile:
         """The column of a label: its codes, and its values sorted."""
 
         def load() -> tuple[LabelColumn, int]:
-            values = self.texts(f"values/{name}")
+            values = self.strings(f"values/{name}")
             (codes,) = _columns(self._raw(f"codes/{name}"))
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(values):
                 raise BrokenPage(f"the values of label {name} do not fit")
@@ -137,14 +146,14 @@ class IndexFile:
         found: LabelColumn = self._cache.get(self._owner, f"codes/{name}", load)
         return found
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def strings(self, name: str) -> tuple[str, ...]:
         def load() -> tuple[tuple[str, ...], int]:
             raw = self._raw(name)
             try:
-                texts = msgspec.msgpack.decode(raw.data, type=tuple[str, ...])
+                strings = msgspec.msgpack.decode(raw.data, type=tuple[str, ...])
             except msgspec.MsgspecError as broken:
-                raise BrokenPage(f"the texts of {name} have another form") from broken
-            return texts, len(raw) + 60 * len(texts)
+                raise BrokenPage(f"the strings of {name} are malformed") from broken
+            return strings, len(raw) + 60 * len(strings)
 
         found: tuple[str, ...] = self._cache.get(self._owner, name, load)
         return found
@@ -180,7 +189,7 @@ def _read_table(data: memoryview) -> Sections:
     try:
         return msgspec.msgpack.decode(table, type=Sections)
     except msgspec.MsgspecError as broken:
-        raise BrokenPage("the table of the index has another form") from broken
+        raise BrokenPage("the table of the index is malformed") from broken
 
 
 def _columns(raw: Bytes) -> list[Ints]:
@@ -197,3 +206,99 @@ def _columns(raw: Bytes) -> list[Ints]:
     if decode_integer_columns(raw[head:], begin, stop, length, nothing, length, target, out) == BROKEN:
         raise BrokenPage("a column of the index does not decode")
     return [out[at : at + size] for at, size in zip(target.tolist(), length.tolist(), strict=True)]
+
+
+# How is a block cut into pages? By time into slots, by series into groups; a page is one group in one slot.
+
+
+SAMPLES_PER_COLUMN = 512  # of one series in one slot: enough to compress well, little to decode in vain
+SAMPLES_PER_PAGE = 32_768
+SERIES_PER_PAGE = (16, 1024)
+SLOTS_MAX = 4096
+
+
+class PageKind(IntEnum):
+    TIMES = 0  # columns of times, shared by series that were scraped together
+    VALUES = 1
+    STARTS = 2  # since when counters count; only where that is known
+    HISTOGRAMS = 3
+
+
+PAGE_COLUMNS = ("kind", "slot", "first", "count", "offset", "stored", "raw", "checksum")  # of the table of pages
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Slots are `start <= t <= end` and touch each other; `group` series share a page."""
+
+    slots: tuple[tuple[int, int], ...]
+    group: int
+
+
+def plan_layout(start_ms: int, end_ms: int, series: int, samples: int) -> PageLayout:
+    """Slots of about SAMPLES_PER_COLUMN samples a series, pages of about SAMPLES_PER_PAGE samples."""
+    each = max(1, samples // max(1, series))
+    slots = max(1, min(round(each / SAMPLES_PER_COLUMN), SLOTS_MAX, end_ms - start_ms))
+    bounds = [start_ms + (end_ms - start_ms) * slot // slots for slot in range(slots + 1)]
+    low, high = SERIES_PER_PAGE
+    group = max(low, min(high, SAMPLES_PER_PAGE * slots // each))
+    return PageLayout(tuple((begin, stop - 1) for begin, stop in pairwise(bounds)), group)
+
+
+# Where does which page lie? The table of a block's pages, by kind and slot.
+
+
+_BYTES_PER_PAGE = 300  # about what one takes in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A page that holds what is wanted: `wanted[low:high]`."""
+
+    first: int  # series or column of times that the page starts with
+    count: int
+    place: PageLocation
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    first: Ints
+    count: Ints
+    places: list[PageLocation]
+
+
+Table = dict[tuple[int, int], _Pages]
+
+
+def pages_holding(index: IndexFile, kind: PageKind, slot: int, wanted: Ints) -> Iterator[Hit]:
+    """The pages that hold any of these series or columns (ascending), in order."""
+    pages = page_table(index).get((kind, slot))
+    if pages is None:
+        return
+    low = np.searchsorted(wanted, pages.first)
+    high = np.searchsorted(wanted, pages.first + pages.count)
+    for row in np.flatnonzero(low < high).tolist():
+        yield Hit(int(pages.first[row]), int(pages.count[row]), pages.places[row], int(low[row]), int(high[row]))
+
+
+def has_kind(index: IndexFile, kind: PageKind) -> bool:
+    return any(known == kind for known, _ in page_table(index))
+
+
+def page_table(index: IndexFile) -> Table:
+    def load() -> tuple[Table, int]:
+        columns = index.integers("pages")
+        if len(columns) != len(PAGE_COLUMNS):
+            raise BrokenPage("the table of pages is malformed")
+        kind, slot, first, count, *place = columns
+        rows = [PageLocation(*numbers) for numbers in zip(*(column.tolist() for column in place), strict=True)]
+        table: Table = {}
+        for key in set(zip(kind.tolist(), slot.tolist(), strict=True)):
+            mine = np.flatnonzero((kind == key[0]) & (slot == key[1]))
+            table[key] = _Pages(first[mine], count[mine], [rows[row] for row in mine.tolist()])
+        return table, _BYTES_PER_PAGE * len(rows)
+
+    found: Table = index.cached("page table", load)
+    return found

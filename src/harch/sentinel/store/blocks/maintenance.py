@@ -1,29 +1,34 @@
-"""Who carries out the plan? One step after the other; what cannot be done now is put off with its reason."""
+"""Who carries out the plan, and is erased data really gone?
+
+One step after the other; after an erasure every block is read again, past the list of deletions.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from harch.sentinel.store.blocks.block import Block
-from harch.sentinel.store.blocks.damage import DamagedBlock
-from harch.sentinel.store.blocks.disk import Disk
+import numpy as np
+
+from harch.base.errors import HarchError
+from harch.sentinel.store.blocks.block import BLOCK, REMOVING, Block, DamagedBlock, numbered
+from harch.sentinel.store.blocks.deletions import Deletion
 from harch.sentinel.store.blocks.downsampling import DownsampledSource
 from harch.sentinel.store.blocks.meta import BlockMeta, block_name
-from harch.sentinel.store.blocks.planning import Downsample, Remove, Rewrite, Step, plan_steps
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.blocks.sources import BlocksSource
+from harch.sentinel.store.blocks.planning import BlockPolicy, Downsample, Remove, Rewrite, Step, plan_steps
+from harch.sentinel.store.blocks.sources import BlocksSource, marked_series
 from harch.sentinel.store.blocks.state import BlockState, Moment
 from harch.sentinel.store.blocks.writer import Recipe, write_from
+from harch.sentinel.store.disk import FileSystem
 
 _STEPS_MAX = 1000  # of one maintenance; the next one goes on
 _SPACE_SHARE = 1.2  # of what is read, that a rewrite may take
 
 
 @dataclass(slots=True)
-class Report:
+class MaintenanceReport:
     """What a maintenance did, and what it put off and why."""
 
     done: list[str] = field(default_factory=list)
@@ -31,16 +36,16 @@ class Report:
 
 
 class Maintenance:
-    def __init__(self, state: BlockState, policy: BlockPolicy, disk: Disk) -> None:
+    def __init__(self, state: BlockState, policy: BlockPolicy, disk: FileSystem) -> None:
         self._state = state
         self._policy = policy
         self._disk = disk
 
-    def run(self, now_ms: int, *, only_erasure: bool = False) -> Report:
+    def run(self, now_ms: int, *, only_erasure: bool = False) -> MaintenanceReport:
         """Takes steps until none is due or possible: a full disk, a damaged block or a file that stays are reasons."""
-        report = Report()
+        report = MaintenanceReport()
         refused: set[tuple[int, ...]] = set()
-        self._try("removal of what is left over", self._state.sweep, report)
+        self._try("removal of leftovers", self._state.sweep, report)
         for _ in range(_STEPS_MAX):
             step = self._next_step(now_ms, refused, only_erasure=only_erasure)
             if step is None:
@@ -49,10 +54,10 @@ class Maintenance:
                 report.done.append(_words(step))
             else:
                 refused.add(_key(step))
-        self._try("forgetting deletions that are done", self._state.forget_done_deletions, report)
+        self._try("removal of completed deletions", self._state.forget_done_deletions, report)
         return report
 
-    def _try(self, words: str, work: Callable[[], None], report: Report) -> bool:
+    def _try(self, words: str, work: Callable[[], None], report: MaintenanceReport) -> bool:
         try:
             work()
         except DamagedBlock as damaged:
@@ -123,7 +128,7 @@ class Maintenance:
         free = self._disk.free_bytes(self._state.folder.path)
         needed = int(_SPACE_SHARE * size_bytes) + self._policy.free_bytes_min
         if free < needed:
-            raise OSError(errno.ENOSPC, f"{free} bytes are free, {needed} are needed; new samples go first")
+            raise OSError(errno.ENOSPC, f"{free} bytes free, {needed} needed; new samples take precedence")
 
 
 def _key(step: Step) -> tuple[int, ...]:
@@ -137,3 +142,40 @@ def _key(step: Step) -> tuple[int, ...]:
 def _words(step: Step) -> str:
     blocks = (step.block,) if isinstance(step, Downsample) else step.blocks
     return f"{step.reason} of {', '.join(meta.name for meta in blocks)}"
+
+
+# Is it really gone? After an erasure every block is asked again, past the list of deletions.
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeProof:
+    """What was checked. Files were removed: what the medium keeps of removed files is for disk encryption to cover."""
+
+    deletions: tuple[Deletion, ...]
+    blocks_replaced: tuple[int, ...]
+    blocks_checked: tuple[int, ...]
+
+
+def prove_erasure(
+    state: BlockState, deletions: Sequence[Deletion], before: set[int], report: MaintenanceReport
+) -> PurgeProof:
+    """Raises E0616 with every reason why bytes of a deletion may still be there."""
+    moment = state.moment()
+    doubts = list(report.put_off)
+    for deletion in deletions:
+        for block in moment.blocks:
+            if block.meta.newest > deletion.up_to:
+                continue
+            table = block.table()
+            marked = np.flatnonzero(marked_series(table, deletion))
+            if len(marked) and block.read(marked, *deletion.range_at(block.meta.resolution_ms)).count.any():
+                doubts.append(f"{block.meta.name} still holds samples of deletion {deletion.id}")
+    if deletions:
+        doubts += [f"{name} in quarantine may hold deleted samples" for name in state.folder.quarantined()]
+        there = {*numbered(state.folder.path, BLOCK), *numbered(state.folder.path, REMOVING)}
+        left = (there & before) - {meta.sequence for meta in moment.metas()}
+        doubts += [f"the files of block {number} are still there" for number in sorted(left)]
+    if doubts:
+        raise HarchError("E0616", "; ".join(doubts), hint="remove what is named, or fix the disk, and purge again")
+    checked = tuple(sorted(meta.sequence for meta in moment.metas()))
+    return PurgeProof(tuple(deletions), tuple(sorted(before - set(checked))), checked)

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.histograms import Histogram
+from harch.sentinel.model.histograms import NativeHistogram
 from harch.sentinel.model.selection import Codes, Ints, Samples
 from harch.sentinel.store.blocks.bytes_kernels import BROKEN
 from harch.sentinel.store.blocks.columns_kernels import decode_integer_columns, decode_value_columns
-from harch.sentinel.store.blocks.histogram_pages import decode_histograms
-from harch.sentinel.store.blocks.index_file import IndexFile
-from harch.sentinel.store.blocks.layout import PageKind
-from harch.sentinel.store.blocks.page_table import Hit, has_kind, pages_holding
-from harch.sentinel.store.blocks.pages import BrokenPage, Bytes, unpack
-from harch.sentinel.store.blocks.selecting_kernels import copy_regions, cut_regions
+from harch.sentinel.store.blocks.index_file import Hit, IndexFile, PageKind, has_kind, pages_holding
+from harch.sentinel.store.blocks.pages import BrokenPage, Bytes, decode_histograms, unpack
+from harch.sentinel.store.blocks.sample_kernels import copy_regions, cut_regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class ReadAnswer:
     samples: Samples
     histogram_at: Codes | None = None
     starts: Ints | None = None
-    histograms: list[Histogram] = field(default_factory=list)
+    histograms: list[NativeHistogram] = field(default_factory=list)
 
     @staticmethod
     def for_counts(count: Ints) -> ReadAnswer:
@@ -99,7 +96,7 @@ class PageReader:
             parts.append(part)
             count += part.take
             if limit is not None and int(count.sum()) > limit:
-                raise HarchError("E0603", "the query would read more samples than it may")
+                raise HarchError("E0603", "the query exceeds its limit of samples")
         return ReadPlan(places, count, tuple(parts))
 
     def fill(self, plan: ReadPlan, first: Ints, answer: ReadAnswer) -> None:

@@ -1,4 +1,7 @@
-"""Where do the samples of a new block come from? From the head's selection, or from older blocks."""
+"""Where do the samples of a new block come from?
+
+From the selection of the head, or from older blocks without what was deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,42 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from harch.sentinel.model.selection import Ints, Samples, Selection, SeriesTable
-from harch.sentinel.store.blocks.block import Block
-from harch.sentinel.store.blocks.deletions import DeletionList
-from harch.sentinel.store.blocks.erasing import drop_deleted, marked_series
-from harch.sentinel.store.blocks.merging import merge_samples, merge_tables
-from harch.sentinel.store.blocks.selecting_kernels import cut_regions
+from harch.sentinel.store.blocks.block import Block, matching_series
+from harch.sentinel.store.blocks.deletions import Deletion, DeletionList
+from harch.sentinel.store.blocks.merge import merge_samples, merge_tables, take_samples
+from harch.sentinel.store.blocks.sample_kernels import cut_regions, drop_ranges
 
 
-class Source(Protocol):
+def without_deleted(selection: Selection, deletions: Sequence[Deletion], resolution_ms: int) -> Selection:
+    """A selection as if the deleted samples had never been there. Series may be left without samples."""
+    samples = selection.samples
+    for deletion in deletions:
+        samples = drop_deleted(samples, deletion, marked_series(selection.series, deletion), resolution_ms)
+    return Selection(selection.series, samples)
+
+
+def marked_series(table: SeriesTable, deletion: Deletion) -> npt.NDArray[np.bool_]:
+    """Which series does a deletion name?"""
+    marked = np.zeros(table.count, np.bool_)
+    marked[matching_series(table.count, table.columns.get, deletion.as_matchers())] = True
+    return marked
+
+
+def drop_deleted(samples: Samples, deletion: Deletion, marked: npt.NDArray[np.bool_], resolution_ms: int) -> Samples:
+    if not (samples.count[marked] > 0).any():
+        return samples
+    start, end = deletion.range_at(resolution_ms)
+    first, count, places = drop_ranges(samples.timestamps, samples.first, samples.count, marked, start, end)
+    return take_samples(samples, first, count, places)
+
+
+# Where do the samples of a new block come from? From the head's selection, or from older blocks.
+
+
+class BlockSource(Protocol):
     """What a block is written from, piece by piece, so that only a piece is in memory."""
 
     @property

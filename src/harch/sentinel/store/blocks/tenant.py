@@ -1,4 +1,7 @@
-"""What was measured before? All blocks of one tenant: added to, asked, rewritten, thinned out, deleted from."""
+"""What was measured before?
+
+All blocks of one tenant: cut at fixed hours, added to, queried, listed, rewritten, thinned out, deleted from.
+"""
 
 from __future__ import annotations
 
@@ -13,60 +16,127 @@ import numpy as np
 
 from harch.base.errors import HarchError
 from harch.sentinel.model.histograms import stale_mask
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.model.selection import Samples, Selection, SeriesTable
-from harch.sentinel.store.blocks.block import Block
-from harch.sentinel.store.blocks.damage import DamagedBlock
+from harch.sentinel.model.labels import Matcher
+from harch.sentinel.model.selection import Ints, Samples, Selection, SeriesTable
+from harch.sentinel.store.blocks.block import Block, DamagedBlock
 from harch.sentinel.store.blocks.deletions import Deletion
-from harch.sentinel.store.blocks.disk import Disk
-from harch.sentinel.store.blocks.downsampling import Aggregate, aggregate_matchers, without_aggregate
-from harch.sentinel.store.blocks.erasing import without_deleted
-from harch.sentinel.store.blocks.folder import BlockFolder
-from harch.sentinel.store.blocks.in_turn import select_in_turn
+from harch.sentinel.store.blocks.downsampling import WindowAggregate, aggregate_matchers, without_aggregate
 from harch.sentinel.store.blocks.index_file import SectionCache
-from harch.sentinel.store.blocks.listing import list_series
-from harch.sentinel.store.blocks.maintenance import Maintenance, Report
-from harch.sentinel.store.blocks.merging import merge_selections, merge_tables
+from harch.sentinel.store.blocks.maintenance import Maintenance, MaintenanceReport, PurgeProof, prove_erasure
+from harch.sentinel.store.blocks.merge import empty_selection, merge_selections, merge_tables
 from harch.sentinel.store.blocks.meta import RAW_MS, BlockMeta
-from harch.sentinel.store.blocks.planning import visible_spans
-from harch.sentinel.store.blocks.policy import BlockPolicy
-from harch.sentinel.store.blocks.proof import PurgeProof, prove_erasure
-from harch.sentinel.store.blocks.state import BlockState, Moment
-from harch.sentinel.store.blocks.windows import split_windows
+from harch.sentinel.store.blocks.planning import BlockPolicy, visible_spans
+from harch.sentinel.store.blocks.reader import ReadAnswer, ReadPlan
+from harch.sentinel.store.blocks.sample_kernels import cut_regions, windows_of_regions
+from harch.sentinel.store.blocks.sources import drop_deleted, marked_series, without_deleted
+from harch.sentinel.store.blocks.state import BlockFolder, BlockState, Moment
 from harch.sentinel.store.blocks.writer import write_block
+from harch.sentinel.store.disk import FileSystem
+
+_BLOCKS_MAX = 48  # from one selection: years of old samples become few long blocks and not thousands of short ones
+
+
+def split_windows(samples: Samples, start_ms: int, end_ms: int, ranges_ms: Sequence[int]) -> list[tuple[int, int]]:
+    """The parts of `start_ms <= t < end_ms` that hold any sample, cut at the shortest range that gives few of them."""
+    first, count = cut_regions(samples.timestamps, samples.first, samples.count, start_ms, end_ms - 1)
+    for span in ranges_ms:
+        windows = np.unique(windows_of_regions(samples.timestamps, first, count, span))
+        if len(windows) <= _BLOCKS_MAX:
+            break
+    return [(max(start_ms, window * span), min(end_ms, (window + 1) * span)) for window in windows.tolist()]
+
+
+# How are blocks read that follow each other in time? Each straight to its place in the answer, without merging.
+
+
+def select_in_turn(wanted: Sequence[tuple[Block, int, int]], matchers: Sequence[Matcher], limit: int) -> Selection:
+    """Samples of blocks whose spans do not overlap. Raises E0603 beyond `limit` samples, before any value is read."""
+    plans: list[tuple[Block, ReadPlan]] = []
+    tables = []
+    for block, low, high in sorted(wanted, key=lambda one: one[1]):
+        table, plan = block.plan(matchers, low, high, limit=limit)
+        if table.count:
+            limit -= int(plan.count.sum())
+            plans.append((block, plan))
+            tables.append(table)
+    if not plans:
+        return empty_selection()
+    series, homes = (tables[0], [np.arange(tables[0].count)]) if len(tables) == 1 else merge_tables(tables)
+    answer = ReadAnswer.for_counts(_total(plans, homes, series.count))
+    target = answer.samples.first.copy()
+    for (block, plan), home in zip(plans, homes, strict=True):
+        block.fill(plan, target[home], answer)
+        target[home] += plan.count
+    return Selection(series, answer.finished())
+
+
+def _total(plans: Sequence[tuple[Block, ReadPlan]], homes: Sequence[Ints], series: int) -> Ints:
+    total = np.zeros(series, np.int64)
+    for (_, plan), home in zip(plans, homes, strict=True):
+        total[home] += plan.count
+    return total
+
+
+# Which series have samples? Asked of times alone; values are read only where deletions wait, and in pieces.
+
+
+_PIECE = 1024  # series of which samples are in memory at a time
+
+
+def list_series(
+    block: Block, matchers: Sequence[Matcher], start: int, end: int, deletions: Sequence[Deletion]
+) -> SeriesTable:
+    """Matching series of a block with samples in the range that no deletion has taken."""
+    places, counts = block.counts(matchers, start, end)
+    present = counts > 0
+    table = block.table()
+    marks = [marked_series(table, deletion) for deletion in deletions]
+    if marks:
+        doubtful = np.flatnonzero(present & np.any([mark[places] for mark in marks], axis=0))
+        for first in range(0, len(doubtful), _PIECE):
+            piece = doubtful[first : first + _PIECE]
+            samples = block.read(places[piece], start, end)
+            for deletion, mark in zip(deletions, marks, strict=True):
+                samples = drop_deleted(samples, deletion, mark[places[piece]], block.meta.resolution_ms)
+            present[piece] = samples.count > 0
+    return table.take(places[present])
+
+
+# What was measured before? All blocks of one tenant: added to, asked, rewritten, thinned out, deleted from.
+
 
 Answer = TypeVar("Answer")
 _CACHE = SectionCache()  # one for all tenants of a process, so that its limit is one of the process
 _ALL_TIMES = (-(1 << 63), (1 << 63) - 1)
 
 
-class Blocks:
+class TenantBlocks:
     """Safe to use from several threads: a query sees one moment, rewriting goes on beside it.
 
     A query that meets damaged bytes raises E0613 with the block's name. The block is set aside, and the next query is
     answered from the others; `problems` says what is missing.
     """
 
-    def __init__(self, state: BlockState, policy: BlockPolicy, disk: Disk) -> None:
+    def __init__(self, state: BlockState, policy: BlockPolicy, disk: FileSystem) -> None:
         self._state = state
         self._policy = policy
         self._disk = disk
         self._maintenance = Maintenance(state, policy, disk)
         self._maintaining = threading.Lock()
-        self.report = Report()  # of the last maintenance
+        self.report = MaintenanceReport()  # of the last maintenance
 
     @staticmethod
     def open(
         folder: Path,
         policy: BlockPolicy | None = None,
         *,
-        disk: Disk | None = None,
+        disk: FileSystem | None = None,
         cache: SectionCache | None = None,
-    ) -> Blocks:
+    ) -> TenantBlocks:
         """Opens what is there and finishes what a crash interrupted."""
-        used = disk or Disk()
+        used = disk or FileSystem()
         state = BlockState(BlockFolder(folder, used, cache or _CACHE), used)
-        return Blocks(state, policy or BlockPolicy(), used)
+        return TenantBlocks(state, policy or BlockPolicy(), used)
 
     def add(self, selection: Selection) -> None:
         """Makes all samples durable, see `write`."""
@@ -93,15 +163,15 @@ class Blocks:
         end: int,
         *,
         limit: int,
-        aggregate: Aggregate = Aggregate.LAST,
+        aggregate: WindowAggregate = WindowAggregate.LAST,
     ) -> Selection:
         """Raw samples where there are any, coarse ones elsewhere, looked at by `aggregate`. E0603 beyond `limit`."""
         moment = self._state.moment()
-        asked = list(_asked(moment, start, end))
-        if aggregate is Aggregate.LAST and _is_simple(moment, asked):
-            return self._checked(partial(select_in_turn, asked, matchers, limit))
+        wanted = list(_block_ranges(moment, start, end))
+        if aggregate is WindowAggregate.LAST and _is_simple(moment, wanted):
+            return self._checked(partial(select_in_turn, wanted, matchers, limit))
         found: list[Selection] = []
-        for block, low, high in asked:
+        for block, low, high in wanted:
             part = self._select_one(moment, block, matchers, (low, high), limit, aggregate)
             limit -= int(part.samples.count.sum())
             if part.series.count:
@@ -112,12 +182,12 @@ class Blocks:
         """Labels of matching series with samples in the range."""
         moment = self._state.moment()
         tables: list[SeriesTable] = []
-        for block, low, high in _asked(moment, start, end):
+        for block, low, high in _block_ranges(moment, start, end):
             coarse = block.meta.resolution_ms != RAW_MS
-            asked = aggregate_matchers(matchers, Aggregate.LAST) if coarse else matchers
-            if asked is not None:
+            wanted = aggregate_matchers(matchers, WindowAggregate.LAST) if coarse else matchers
+            if wanted is not None:
                 deletions = moment.deletions.concerning(block.meta)
-                table = self._checked(partial(list_series, block, asked, low, high, deletions))
+                table = self._checked(partial(list_series, block, wanted, low, high, deletions))
                 tables.append(without_aggregate(table) if coarse else table)
         return merge_tables(tables)[0] if tables else SeriesTable(0, {})
 
@@ -125,7 +195,7 @@ class Blocks:
         """No query that starts afterwards finds these samples; the next `maintain` takes them off the disk."""
         return self._state.delete(matchers, start, end, now_ms)
 
-    def maintain(self, now_ms: int) -> Report:
+    def maintain(self, now_ms: int) -> MaintenanceReport:
         """Erasure, downsampling, retention and compaction, as far as they are due and there is space."""
         with self._maintaining:
             self.report = self._maintenance.run(now_ms)
@@ -174,27 +244,27 @@ class Blocks:
         matchers: Sequence[Matcher],
         span: tuple[int, int],
         limit: int,
-        aggregate: Aggregate,
+        aggregate: WindowAggregate,
     ) -> Selection:
         coarse = block.meta.resolution_ms != RAW_MS
-        asked = aggregate_matchers(matchers, aggregate) if coarse else list(matchers)
-        if asked is None:
+        wanted = aggregate_matchers(matchers, aggregate) if coarse else list(matchers)
+        if wanted is None:
             return merge_selections([])
-        found = self._checked(lambda: block.select(asked, *span, limit=limit))
+        found = self._checked(lambda: block.select(wanted, *span, limit=limit))
         found = without_deleted(found, moment.deletions.concerning(block.meta), block.meta.resolution_ms)
         if coarse:
             return Selection(without_aggregate(found.series), found.samples)
-        return _counted(found) if aggregate is Aggregate.COUNT else found
+        return _counted(found) if aggregate is WindowAggregate.COUNT else found
 
-    def _checked(self, ask: Callable[[], Answer]) -> Answer:
+    def _checked(self, read: Callable[[], Answer]) -> Answer:
         try:
-            return ask()
+            return read()
         except DamagedBlock as damaged:
             self._state.set_aside(damaged)
             raise
 
 
-def _asked(moment: Moment, start: int, end: int) -> Iterator[tuple[Block, int, int]]:
+def _block_ranges(moment: Moment, start: int, end: int) -> Iterator[tuple[Block, int, int]]:
     """Which blocks to ask for which times, both ends included; those written later come later."""
     metas = moment.metas()
     for block in sorted(moment.blocks, key=lambda block: (block.meta.newest, block.meta.sequence)):
@@ -204,11 +274,11 @@ def _asked(moment: Moment, start: int, end: int) -> Iterator[tuple[Block, int, i
                     yield block, max(low, start), min(high - 1, end)
 
 
-def _is_simple(moment: Moment, asked: Sequence[tuple[Block, int, int]]) -> bool:
+def _is_simple(moment: Moment, wanted: Sequence[tuple[Block, int, int]]) -> bool:
     """Raw blocks one after the other, nothing deleted: then samples can be read straight to where they belong."""
-    spans = sorted((low, high) for _, low, high in asked)
+    spans = sorted((low, high) for _, low, high in wanted)
     in_turn = all(before[1] < after[0] for before, after in pairwise(spans))
-    metas = [block.meta for block, _, _ in asked]
+    metas = [block.meta for block, _, _ in wanted]
     return in_turn and all(meta.resolution_ms == RAW_MS and not moment.deletions.concerning(meta) for meta in metas)
 
 

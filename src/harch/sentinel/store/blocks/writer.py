@@ -1,9 +1,13 @@
-"""How is a block written? Into a folder of another name, synced, then renamed: it is there as a whole or not at all."""
+"""How is a block written?
+
+Series sorted by labels, times that were scraped together once, into a folder of another name that is synced, then
+renamed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -11,13 +15,11 @@ from typing import BinaryIO
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.selection import Ints, Samples, Selection
-from harch.sentinel.store.blocks.block import Block
+from harch.sentinel.model.labels import METRIC_NAME
+from harch.sentinel.model.selection import Codes, Ints, LabelColumn, Samples, Selection, SeriesTable
+from harch.sentinel.store.blocks.block import WRITING, Block, reserve_sequence
 from harch.sentinel.store.blocks.columns_kernels import encode_integer_columns, encode_value_columns
-from harch.sentinel.store.blocks.disk import Disk, remove_tree, write_file
-from harch.sentinel.store.blocks.histogram_pages import encode_histograms
-from harch.sentinel.store.blocks.index_file import IndexWriter
-from harch.sentinel.store.blocks.layout import Layout, PageKind, plan_layout
+from harch.sentinel.store.blocks.index_file import SAMPLES_PER_PAGE, IndexWriter, PageKind, PageLayout, plan_layout
 from harch.sentinel.store.blocks.meta import (
     INDEX_FILE,
     META_FILE,
@@ -29,12 +31,135 @@ from harch.sentinel.store.blocks.meta import (
     block_name,
     meta_bytes,
 )
-from harch.sentinel.store.blocks.names import WRITING, reserve_sequence
-from harch.sentinel.store.blocks.pages import pack, place_of
-from harch.sentinel.store.blocks.selecting_kernels import any_nonzero, cut_regions
-from harch.sentinel.store.blocks.sorting import SortedSeries, sort_series
-from harch.sentinel.store.blocks.sources import SelectionSource, Source
-from harch.sentinel.store.blocks.time_pool import TimePool
+from harch.sentinel.store.blocks.pages import encode_histograms, pack, place_of
+from harch.sentinel.store.blocks.sample_kernels import any_nonzero, cut_regions, share_columns
+from harch.sentinel.store.blocks.sources import BlockSource, SelectionSource
+from harch.sentinel.store.disk import FileSystem, remove_tree, write_file
+
+
+@dataclass(frozen=True, slots=True)
+class SortedSeries:
+    """`order` lists places of the table it was made from; the columns are in that order, their values sorted."""
+
+    order: Ints
+    columns: Mapping[str, LabelColumn]
+
+    @property
+    def count(self) -> int:
+        return len(self.order)
+
+
+def sort_series(table: SeriesTable, places: Ints) -> SortedSeries:
+    """These series of a table by label values, with dictionaries that hold only what is used."""
+    columns = {name: _ranked(table.columns[name], places) for name in _label_order(table)}
+    used = {name: column for name, column in columns.items() if len(column.values) > 1}
+    if not used:
+        return SortedSeries(places, {})
+    order = np.lexsort([column.codes for column in reversed(used.values())])
+    ordered = {name: LabelColumn(column.codes[order], column.values) for name, column in used.items()}
+    return SortedSeries(places[order], ordered)
+
+
+def _label_order(table: SeriesTable) -> list[str]:
+    return sorted(table.columns, key=lambda name: (name != METRIC_NAME, name))
+
+
+def _ranked(column: LabelColumn, places: Ints) -> LabelColumn:
+    """The same column with codes that sort as their values do."""
+    codes = column.codes[places]
+    used = np.zeros(len(column.values), np.bool_)
+    used[codes] = True
+    used[0] = False
+    found = sorted((column.values[code], code) for code in np.flatnonzero(used).tolist())
+    translation: Codes = np.zeros(len(column.values), np.int32)
+    for rank, (_, code) in enumerate(found, start=1):
+        translation[code] = rank
+    return LabelColumn(translation[codes], ("", *(value for value, _ in found)))
+
+
+# Which series were scraped together? Their times are one column, written once.
+
+
+_COLUMNS_MAX = 16_384  # that are compared with; older ones are written and forgotten
+_TIMES_MAX = 4 << 20
+_COLUMNS_PER_PAGE = 64
+
+
+class TimePool:
+    """The columns of times of one slot. Codes count from 1 in the order of `columns`; 0 is a series without samples."""
+
+    def __init__(self) -> None:
+        self._lengths: list[Ints] = []
+        self._firsts: list[Ints] = []
+        self._lasts: list[Ints] = []
+        self._full: list[tuple[Ints, Ints]] = []
+        self._written = 0
+        self._reset(_TIMES_MAX)
+
+    def _reset(self, times: int) -> None:
+        self._pool = np.empty(times, np.int64)
+        self._pool_first = np.zeros(_COLUMNS_MAX + 1, np.int64)
+        self._state = np.zeros(2, np.int64)
+        self._table = np.zeros(4 * _COLUMNS_MAX, np.int64)
+        self._hashes = np.zeros(_COLUMNS_MAX, np.uint64)
+
+    def add(self, samples: Samples) -> Ints:
+        """The codes of the times of these series."""
+        codes = np.zeros(len(samples.first), np.int64)
+        done = 0
+        while True:
+            part = codes[done:]
+            more = int(
+                share_columns(
+                    samples.timestamps,
+                    samples.first[done:],
+                    samples.count[done:],
+                    self._pool,
+                    self._pool_first,
+                    self._state,
+                    self._table,
+                    self._hashes,
+                    part,
+                )
+            )
+            part[:more] += np.where(part[:more] > 0, self._written, 0)
+            done += more
+            if done == len(codes):
+                return codes
+            self._take_out()
+            self._reset(max(_TIMES_MAX, int(samples.count[done])))
+
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Lengths, first and last times of all columns. Nothing may be added afterwards."""
+        self._take_out()
+        nothing = np.zeros(0, np.int64)
+        return tuple(np.concatenate([nothing, *parts]) for parts in (self._lengths, self._firsts, self._lasts))  # type: ignore[return-value]
+
+    def pages(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Times, first places and lengths of the columns of each page, in order."""
+        for times, first in self._full:
+            begin = 0
+            for stop in range(1, len(first)):
+                size = first[stop] - first[begin]
+                if stop == len(first) - 1 or stop - begin == _COLUMNS_PER_PAGE or size >= SAMPLES_PER_PAGE:
+                    yield times, first[begin:stop], np.diff(first[begin : stop + 1])
+                    begin = stop
+
+    def _take_out(self) -> None:
+        columns, used = self._state.tolist()
+        if not columns:
+            return
+        times, first = self._pool[:used].copy(), self._pool_first[: columns + 1].copy()
+        self._full.append((times, first))
+        self._lengths.append(np.diff(first))
+        self._firsts.append(times[first[:-1]])
+        self._lasts.append(times[first[1:] - 1])
+        self._written += columns
+        self._state[:] = 0
+
+
+# How is a block written? Into a folder of another name, synced, then renamed: it is there as a whole or not at all.
+
 
 _BUFFER_BYTES = 4 << 20
 
@@ -53,7 +178,7 @@ class Recipe:
 
 
 def write_block(
-    folder: Path, selection: Selection, start_ms: int, end_ms: int, *, came_ms: int = 0, disk: Disk | None = None
+    folder: Path, selection: Selection, start_ms: int, end_ms: int, *, came_ms: int = 0, disk: FileSystem | None = None
 ) -> BlockMeta | None:
     """A block of the samples of `start_ms <= t < end_ms`, durable on return; None where there are none.
 
@@ -66,10 +191,10 @@ def write_block(
         return None
     samples = replace(whole, first=first[present], count=count[present])
     source = SelectionSource(Selection(selection.series.take(present), samples))
-    return write_from(folder, source, Recipe(start_ms, end_ms, came_ms=came_ms), disk or Disk())
+    return write_from(folder, source, Recipe(start_ms, end_ms, came_ms=came_ms), disk or FileSystem())
 
 
-def write_from(folder: Path, source: Source, recipe: Recipe, disk: Disk) -> BlockMeta | None:
+def write_from(folder: Path, source: BlockSource, recipe: Recipe, disk: FileSystem) -> BlockMeta | None:
     """The same from any source, which is read piece by piece."""
     if recipe.end_ms <= recipe.start_ms:
         raise ValueError(f"a block from {recipe.start_ms} to {recipe.end_ms}")
@@ -92,7 +217,9 @@ def write_from(folder: Path, source: Source, recipe: Recipe, disk: Disk) -> Bloc
     return meta
 
 
-def _write_series(writing: Path, source: Source, recipe: Recipe, sequence: int, disk: Disk) -> BlockMeta | None:
+def _write_series(
+    writing: Path, source: BlockSource, recipe: Recipe, sequence: int, disk: FileSystem
+) -> BlockMeta | None:
     """Index and samples. Series that turn out to have no samples are left out, with their labels, in a second round."""
     places = np.arange(source.series.count)
     while len(places):
@@ -118,14 +245,19 @@ def _write_series(writing: Path, source: Source, recipe: Recipe, sequence: int, 
 
 
 def _add_labels(index: IndexWriter, series: SortedSeries) -> None:
-    index.add_texts("labels", list(series.columns))
+    index.add_strings("labels", list(series.columns))
     for name, column in series.columns.items():
-        index.add_texts(f"values/{name}", column.values)
+        index.add_strings(f"values/{name}", column.values)
         index.add_integers(f"codes/{name}", [column.codes.astype(np.int64)])
 
 
 def _write_pages(
-    file: _SamplesFile, source: Source, series: SortedSeries, layout: Layout, index: IndexWriter, written: _Written
+    file: _SamplesFile,
+    source: BlockSource,
+    series: SortedSeries,
+    layout: PageLayout,
+    index: IndexWriter,
+    written: _Written,
 ) -> None:
     index.add_integers("slots", [np.array(bounds, np.int64) for bounds in zip(*layout.slots, strict=True)])
     for slot, (start, end) in enumerate(layout.slots):
@@ -207,7 +339,7 @@ class _Written:
 class _SamplesFile:
     """Pages behind each other; remembers where each one lies."""
 
-    def __init__(self, disk: Disk, path: Path) -> None:
+    def __init__(self, disk: FileSystem, path: Path) -> None:
         self._disk = disk
         self._file: BinaryIO = disk.create(path)
         self._buffer = [SAMPLES_MAGIC]

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.store.bytes_kernels import borrowed
-from harch.sentinel.store.head.append_kernels import fold_late
 from harch.sentinel.store.head.arena_kernels import (
     CHUNK,
     CHUNK_BITS,
@@ -30,6 +29,7 @@ from harch.sentinel.store.head.arena_kernels import (
     Array,
     copy_sample,
     drop_chunk,
+    fold_late,
     last_chunk,
     places_used,
     room,

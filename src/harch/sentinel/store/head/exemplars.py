@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from harch.sentinel.model.labels import Labels
-from harch.sentinel.model.matchers import Matcher
+from harch.sentinel.model.labels import Labels, Matcher
 from harch.sentinel.model.selection import Exemplar, SeriesExemplars
 
 

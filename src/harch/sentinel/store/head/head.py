@@ -1,41 +1,332 @@
-"""What came lately? All samples of one tenant that are not in blocks yet, for writers and readers in many threads."""
+"""What came lately?
+
+All samples of one tenant that are not in blocks yet, for writers and readers in many threads: how a request is
+appended, and how a query reads.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.model.metadata import Metadata
-from harch.sentinel.model.selection import NOTHING, Selection, SeriesExemplars, SeriesTable
+from harch.sentinel.model.labels import Matcher, MatchKind, MetricMetadata
+from harch.sentinel.model.selection import NOTHING, Samples, Selection, SeriesExemplars, SeriesTable
 from harch.sentinel.store.bytes_kernels import Array
-from harch.sentinel.store.head.append import Appending
 from harch.sentinel.store.head.arena_kernels import (
     CHUNK,
+    CHUNK_BITS,
+    CONFLICT,
     COUNTERS,
     FREE,
     FRESH,
+    HISTOGRAMS_LANE,
+    KNOWN,
+    LATE,
     LIMBO,
     LIMBO_OLD,
+    NO_ROOM,
+    REFUSED_SERIES,
     ROW,
     SAMPLES,
+    STARTS_LANE,
+    TAKEN,
+    TOO_LATE,
+    TOO_NEW,
+    TOO_OLD,
+    VERDICTS,
     Arena,
+    append_samples,
     leave_limbo,
+    place_of,
 )
 from harch.sentinel.store.head.cut_kernels import cut_front, forget_cut, rebuild
 from harch.sentinel.store.head.exemplars import ExemplarRing, found_in
 from harch.sentinel.store.head.index import SeriesIndex, rows_needed
-from harch.sentinel.store.head.journal import Journal
-from harch.sentinel.store.head.read_kernels import ALL, CUT_ONLY, time_bounds
-from harch.sentinel.store.head.readers import Readers
-from harch.sentinel.store.head.reading import Plan, copy_samples, plan_read
-from harch.sentinel.store.limits import Limits
+from harch.sentinel.store.head.index_kernels import UNKNOWN
+from harch.sentinel.store.head.journal import HeadJournal
+from harch.sentinel.store.head.read_kernels import ALL, CUT_ONLY, copy_pieces, find_pieces, time_bounds
+from harch.sentinel.store.head.readers import ReaderGroups
+from harch.sentinel.store.limits import TenantLimits
 from harch.sentinel.store.memory import reserved
-from harch.sentinel.store.request import Receipt, Request
+from harch.sentinel.store.series_encoding import SeriesRefusal, bits_of, decode_histogram, encode_histogram
+from harch.sentinel.store.write_request import NO_VALUES, HistogramSample, Receipt, WriteRequest
+
+# The code and the words for each verdict of the kernels that is a refusal.
+_REASONS = {
+    CONFLICT: ("E0611", "a sample at this time with a different value already exists"),
+    TOO_LATE: ("E0610", "the sample is older than the newest of its series by more than the out-of-order window"),
+    TOO_OLD: ("E0610", "the sample is older than allowed"),
+    TOO_NEW: ("E0610", "the sample is too far in the future"),
+    NO_ROOM: ("E0612", "the memory for new samples is full"),
+}
+_NO_HANDLES = np.empty(0, np.int32)
+_MIN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class SampleAppender:
+    """One write after the other; the head's lock is held."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    def append(self, request: WriteRequest, now_ms: int) -> Receipt:
+        series_of_row, refusals = self._series(request)
+        tally = _Tally()
+        self._samples(request, series_of_row, refusals, now_ms, tally)
+        histograms = sum(
+            self._histogram(sample, series_of_row, refusals, now_ms, tally) for sample in request.histograms
+        )
+        for refusal in request.rare_refused:
+            tally.refuse(refusal)
+        exemplars = self._exemplars(request, series_of_row)
+        for metric, known in request.metadata:
+            self._head.set_metadata(metric, known)
+        return Receipt(tally.samples, histograms, exemplars, dict(tally.refused), tally.first)
+
+    def _series(self, request: WriteRequest) -> tuple[Array, dict[int, SeriesRefusal]]:
+        """The series of every row, below 0 where it is refused, and the reasons."""
+        index, refusals = self._head.index, dict(request.refusals)
+        series = np.empty(len(request.label_starts), np.int32)
+        hashes = np.empty(len(series), np.uint64)
+        unknown = index.find(request.data, request.label_starts, request.label_ends, hashes, series)
+        if unknown:
+            rows = [row for row in np.flatnonzero(series == UNKNOWN).tolist() if row not in refusals]
+            made = index.make_all(request.data, request.label_starts, request.label_ends, hashes, rows)
+            for row, result in zip(rows, made, strict=True):
+                if isinstance(result, SeriesRefusal):
+                    refusals[row] = result
+                else:
+                    series[row] = result
+        for row in request.refusals:
+            series[row] = UNKNOWN
+        return series, refusals
+
+    def _samples(
+        self,
+        request: WriteRequest,
+        series_of_row: Array,
+        refusals: dict[int, SeriesRefusal],
+        now_ms: int,
+        tally: _Tally,
+    ) -> None:
+        if not len(request.rows):
+            return
+        head = self._head
+        series = series_of_row[request.rows]
+        verdicts, counts = np.empty(len(series), np.uint8), np.zeros(VERDICTS, np.int64)
+        append_samples(
+            head.arena, head.rows, series, request.timestamps, request.bits, request.starts, _NO_HANDLES,
+            *self._bounds(now_ms), verdicts, counts,
+        )  # fmt: skip
+        tally.samples += int(counts[TAKEN] + counts[KNOWN])
+        if counts[TAKEN] == len(series):
+            columns = (request.timestamps, request.bits, request.starts)
+            head.journal.samples(head.rows, head.index.keys, series, columns)
+            return
+        taken = verdicts == TAKEN
+        if counts[TAKEN]:
+            starts = request.starts[taken] if len(request.starts) else NO_VALUES
+            columns = (request.timestamps[taken], request.bits[taken], starts)
+            head.journal.samples(head.rows, head.index.keys, series[taken], columns)
+        for verdict, (code, words) in _REASONS.items():
+            if counts[verdict]:
+                first = int(np.argmax(verdicts == verdict))
+                labels = head.index.labels_of(int(series[first]))
+                formatted = ", ".join(f'{name}="{value[:64]}"' for name, value in labels[:16])
+                time = int(request.timestamps[first])
+                tally.refuse(SeriesRefusal(code, f"{words}: {{{formatted}}} at {time}"), int(counts[verdict]))
+        if counts[REFUSED_SERIES]:
+            for row in request.rows[verdicts == REFUSED_SERIES].tolist():
+                tally.refuse(refusals[row])
+
+    def _histogram(
+        self,
+        sample: HistogramSample,
+        series_of_row: Array,
+        refusals: dict[int, SeriesRefusal],
+        now_ms: int,
+        tally: _Tally,
+    ) -> int:
+        """1 where the histogram is stored, now or before."""
+        head, sid = self._head, int(series_of_row[sample.row])
+        if sid < 0:
+            tally.refuse(refusals[sample.row])
+            return 0
+        encoded = encode_histogram(sample.histogram)
+        known = place_of(head.arena, head.rows, sid, sample.timestamp)
+        if known and head.arena.lanes[known >> CHUNK_BITS] & HISTOGRAMS_LANE:
+            handle = int(head.arena.histograms[known])
+            if head.histograms.get(handle) == encoded:
+                return 1
+        if len(head.histograms) >= head.limits.histograms_in_memory_max:
+            tally.refuse(SeriesRefusal("E0612", f"{len(head.histograms)} histograms are in memory"))
+            return 0
+        verdict = self.place_histogram(sid, sample, encoded, self._bounds(now_ms))
+        if verdict != TAKEN:
+            code, words = _REASONS[verdict]
+            tally.refuse(SeriesRefusal(code, f"{words}: histogram at {sample.timestamp}"))
+            return 0
+        head.journal.histogram(head.rows, head.index.keys, sid, sample.timestamp, sample.start, encoded)
+        return 1
+
+    def place_histogram(self, sid: int, sample: HistogramSample, encoded: bytes, bounds: tuple[int, int, int]) -> int:
+        """Puts one histogram into its series; the log repeats this after a crash."""
+        head = self._head
+        verdicts, counts = np.empty(1, np.uint8), np.zeros(VERDICTS, np.int64)
+        append_samples(
+            head.arena, head.rows, np.array([sid], np.int32), np.array([sample.timestamp], np.int64),
+            np.array([bits_of(sample.histogram.sum)], np.uint64), np.array([sample.start], np.int64),
+            np.array([head.next_handle], np.int32), *bounds, verdicts, counts,
+        )  # fmt: skip
+        if verdicts[0] == TAKEN:
+            head.histograms[head.next_handle] = encoded
+            head.next_handle = head.next_handle % (2**31 - 2) + 1
+        return int(verdicts[0])
+
+    def _exemplars(self, request: WriteRequest, series_of_row: Array) -> int:
+        head, taken = self._head, []
+        for row, exemplar in request.exemplars:
+            sid = int(series_of_row[row])
+            if sid >= 0 and head.exemplar_ring.add(head.index.labels_of(sid), exemplar):
+                taken.append((sid, exemplar))
+        if taken:
+            head.journal.exemplars(head.rows, head.index.keys, taken)
+        return len(taken)
+
+    def _bounds(self, now_ms: int) -> tuple[int, int, int]:
+        """How late within its series, how old, and how new may a sample be?"""
+        limits = self._head.limits
+        late = -1 if limits.out_of_order_ms is None else limits.out_of_order_ms
+        oldest = _MIN if limits.age_ms_max is None else now_ms - limits.age_ms_max
+        newest = _MAX if limits.ahead_ms_max is None else now_ms + limits.ahead_ms_max
+        return late, oldest, newest
+
+
+class _Tally:
+    """How many were taken, how many refused, and the first reason."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.refused: Counter[str] = Counter()
+        self.first: SeriesRefusal | None = None
+
+    def refuse(self, refusal: SeriesRefusal, count: int = 1) -> None:
+        self.first = self.first or refusal
+        self.refused[refusal.code] += count
+
+
+# How does a query read the head? It notes places under the lock and copies them afterwards, on several cores.
+
+
+_SHARE_FROM = 1 << 18  # samples from which it pays to wake other threads
+_THREADS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReadPlan:
+    """Places of all samples that a query wants. Valid while the reader is counted among the head's readers."""
+
+    series: Array  # i64: those with samples
+    piece_at: Array
+    piece_count: Array
+    piece_first: Array
+    sample_first: Array
+    untidy: Array
+    lanes: int
+
+    @property
+    def samples(self) -> int:
+        return int(self.sample_first[-1])
+
+    def histogram_handles(self, arena: Arena) -> list[int]:
+        if not self.lanes & HISTOGRAMS_LANE:
+            return []
+        handles: Array = _copies(arena, self)[3]
+        found: list[int] = handles[handles > 0].tolist()
+        return found
+
+
+def plan_read(head: Head, series: Array, start: int, end: int, which: int) -> HeadReadPlan:
+    """Notes the places of all samples of these series in the range; the head's lock is held."""
+    late = int(np.count_nonzero(head.rows[series, LATE]))
+    pieces_max = int(head.arena.counters[FRESH]) + len(series) + late * CHUNK
+    piece_at, piece_count = np.empty(pieces_max, np.int32), np.empty(pieces_max, np.int32)
+    piece_first, sample_first = np.empty(len(series) + 1, np.int64), np.empty(len(series) + 1, np.int64)
+    untidy = np.empty(len(series), np.bool_)
+    pieces, lanes = find_pieces(
+        head.arena, head.rows, series, start, end, which, piece_at, piece_count, piece_first, sample_first, untidy
+    )
+    filled = sample_first[1:] > sample_first[:-1]
+    if not filled.all():  # what has no samples has no pieces either, so the others stay neighbours
+        piece_first = np.append(piece_first[:-1][filled], pieces)
+        sample_first = np.append(sample_first[:-1][filled], sample_first[-1])
+        series, untidy = series[filled], untidy[filled]
+    return HeadReadPlan(series, piece_at[:pieces], piece_count[:pieces], piece_first, sample_first, untidy, lanes)
+
+
+def copy_samples(arena: Arena, plan: HeadReadPlan, histograms: Mapping[int, bytes]) -> Samples:
+    """The samples themselves, in arrays of their own."""
+    timestamps, bits, starts, handles, counts = _copies(arena, plan)
+    if not plan.lanes & HISTOGRAMS_LANE or not handles.any():
+        return Samples(plan.sample_first[:-1], counts, timestamps, bits.view(np.float64), _or_none(starts))
+    histogram_at = np.full(len(handles), -1, np.int32)
+    places = np.flatnonzero(handles)
+    histogram_at[places] = np.arange(len(places))
+    found = [decode_histogram(histograms[handle]) for handle in handles[places].tolist()]
+    return Samples(
+        plan.sample_first[:-1], counts, timestamps, bits.view(np.float64), _or_none(starts), histogram_at, found
+    )
+
+
+def _or_none(starts: Array) -> Array | None:
+    return starts if len(starts) else None
+
+
+def _copies(arena: Arena, plan: HeadReadPlan) -> tuple[Array, Array, Array, Array, Array]:
+    count, series_count = plan.samples, len(plan.series)
+    timestamps, bits = np.empty(count, np.int64), np.empty(count, np.uint64)
+    starts = np.empty(count if plan.lanes & STARTS_LANE else 0, np.int64)
+    handles = np.empty(count if plan.lanes & HISTOGRAMS_LANE else 0, np.int32)
+    counts = np.empty(series_count, np.int64)
+
+    def copy(bounds: tuple[int, int]) -> None:
+        copy_pieces(
+            arena, plan.piece_at, plan.piece_count, plan.piece_first, plan.sample_first, plan.untidy,
+            bounds[0], bounds[1], timestamps, bits, starts, handles, counts,
+        )  # fmt: skip
+
+    parts = min(_threads(), series_count) if count >= _SHARE_FROM else 1
+    edges = np.linspace(0, series_count, parts + 1).astype(np.int64).tolist()
+    shares = list(pairwise(edges))
+    others = [_pool().submit(copy, share) for share in shares[1:]]
+    copy(shares[0])
+    for other in others:
+        other.result()
+    return timestamps, bits, starts, handles, counts
+
+
+def _threads() -> int:
+    """All cores but one, which is left to those who write."""
+    return max(1, min(_THREADS_MAX, (os.cpu_count() or 1) - 1))
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_threads(), "sentinel-read")
+
+
+# What came lately? All samples of one tenant that are not in blocks yet, for writers and readers in many threads.
+
 
 FOREVER = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 _NO_LIMIT = 1 << 62
@@ -44,7 +335,7 @@ _NO_LIMIT = 1 << 62
 class Head:
     """Samples in memory. Writers hold the lock for as long as their kernels run, readers to find places only."""
 
-    def __init__(self, limits: Limits, journal: Journal) -> None:
+    def __init__(self, limits: TenantLimits, journal: HeadJournal) -> None:
         self.limits = limits
         self.journal = journal
         self.rows: Array = reserved(rows_needed(limits) * ROW, np.int64).reshape(-1, ROW)
@@ -53,12 +344,12 @@ class Head:
         self.histograms: dict[int, bytes] = {}  # handle -> encoded; replaced, not emptied, since readers keep it
         self.next_handle = 1
         self.exemplar_ring = ExemplarRing(limits.exemplars_max)
-        self._metadata: dict[str, Metadata] = {}
+        self._metadata: dict[str, MetricMetadata] = {}
         self.lock = threading.Lock()
-        self._readers = Readers()
+        self._readers = ReaderGroups()
         self._cut_until: int | None = None
         self.cut_segment = 0  # the first segment of the log that holds nothing of before that cut
-        self.appending = Appending(self)
+        self.appending = SampleAppender(self)
 
     @property
     def seed(self) -> np.uint64:
@@ -84,7 +375,7 @@ class Head:
             4 * len(self.histograms) > 3 * self.limits.histograms_in_memory_max
         )
 
-    def append(self, request: Request, *, now_ms: int) -> Receipt:
+    def append(self, request: WriteRequest, *, now_ms: int) -> Receipt:
         """Takes what may be taken of a request. The caller makes the journal durable before it tells anyone."""
         with self.lock:
             self.tidy()
@@ -106,11 +397,11 @@ class Head:
             ring = self.exemplar_ring.snapshot()
         return found_in(ring, matchers, start, end)
 
-    def metadata(self) -> dict[str, Metadata]:
+    def metadata(self) -> dict[str, MetricMetadata]:
         with self.lock:
             return dict(self._metadata)
 
-    def set_metadata(self, metric: str, known: Metadata) -> None:
+    def set_metadata(self, metric: str, known: MetricMetadata) -> None:
         """Notes what is known of a metric, holding the lock; beyond the limit, only of metrics noted before."""
         if self._metadata.get(metric) == known:
             return
@@ -202,7 +493,7 @@ class Head:
         while done < len(series):
             done += rebuild(self.arena, self.rows, series[done:], start, end)
             if done < len(series) and not self.tidy():
-                raise HarchError("E0612", "no memory is left to erase samples", hint="try again after the next cut")
+                raise HarchError("E0612", "not enough memory to erase samples", hint="try again after the next cut")
 
     def is_small(self, matchers: Sequence[Matcher], series_max: int) -> bool:
         """Whether at most so many series match. Regular expressions take long, so they never count as small."""
@@ -230,7 +521,7 @@ class Head:
                 self._readers.leave(group)
 
     def _handles(self, which: int) -> list[int]:
-        plan: Plan = plan_read(self, self.index.matching(()), *FOREVER, which)
+        plan: HeadReadPlan = plan_read(self, self.index.matching(()), *FOREVER, which)
         return plan.histogram_handles(self.arena)
 
     def tidy(self) -> bool:

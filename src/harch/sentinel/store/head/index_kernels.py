@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.store.bytes_kernels import borrowed, hash_bytes, same_bytes
 from harch.sentinel.store.head.arena_kernels import EXISTS, KEY_AT, KEY_HASH, KEY_LENGTH, ROW, Array
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.model.metadata import Metadata
+from harch.sentinel.model.labels import Matcher, MetricMetadata
 from harch.sentinel.model.selection import Exemplar
 from harch.sentinel.store.bytes_kernels import Array
 
 
-class Journal(Protocol):
+class HeadJournal(Protocol):
     """Called with the head's lock held, so nothing here may wait: records are put together, and written later."""
 
     def samples(self, rows: Array, keys: Array, series: Array, columns: tuple[Array, Array, Array]) -> None:
@@ -22,7 +21,7 @@ class Journal(Protocol):
 
     def exemplars(self, rows: Array, keys: Array, entries: Sequence[tuple[int, Exemplar]]) -> None: ...
 
-    def metadata(self, metric: str, known: Metadata) -> None: ...
+    def metadata(self, metric: str, known: MetricMetadata) -> None: ...
 
     def cut(self, rows: Array, keys: Array, until: int, spared: Sequence[int]) -> int:
         """A cut of all series but those spared. Returns the first segment that holds nothing of before it."""
@@ -47,7 +46,7 @@ class NoJournal:
     def exemplars(self, rows: Array, keys: Array, entries: Sequence[tuple[int, Exemplar]]) -> None:
         pass
 
-    def metadata(self, metric: str, known: Metadata) -> None:
+    def metadata(self, metric: str, known: MetricMetadata) -> None:
         pass
 
     def cut(self, rows: Array, keys: Array, until: int, spared: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.store.bytes_kernels import Array, borrowed, same_bytes
 
 # Columns of a part: where name and value lie, counted from the start of the labels.

@@ -10,7 +10,7 @@ class ReaderGroup:
         self.count = 0
 
 
-class Readers:
+class ReaderGroups:
     """Counts readers in two groups, so that readers that come later never hold up what was given back before them."""
 
     def __init__(self) -> None:

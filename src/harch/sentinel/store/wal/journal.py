@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from harch.sentinel.model.matchers import Matcher
-from harch.sentinel.model.metadata import Metadata
+from harch.sentinel.model.labels import Matcher, MetricMetadata
 from harch.sentinel.model.selection import Exemplar
 from harch.sentinel.store.bytes_kernels import Array
 from harch.sentinel.store.head.arena_kernels import NEVER
-from harch.sentinel.store.histogram_bytes import bits_of
 from harch.sentinel.store.memory import reserved
+from harch.sentinel.store.series_encoding import bits_of
 from harch.sentinel.store.wal.record_kernels import SAMPLE_BYTES_MAX, name_series, write_samples
 
 HISTOGRAM, EXEMPLARS, METADATA, CUT, FORGET, ERASE = range(16, 22)
@@ -27,7 +26,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
-class Batch:
+class SegmentBuffer:
     """Records for one segment that are not on disk yet."""
 
     segment: int
@@ -54,19 +53,19 @@ class LogJournal:
         self._segment_bytes = segment_bytes
         self._segment_used = 0
         self._names_used = 0
-        self._metadata: dict[str, Metadata] = {}
+        self._metadata: dict[str, MetricMetadata] = {}
         self._starts: Array = np.empty(0, np.int64)  # of each series, the start that the segment wrote last
-        self._batches: list[Batch] = []
+        self._batches: list[SegmentBuffer] = []
         self._spare: list[Array] = []
         self._lock = threading.Lock()
 
-    def take(self) -> tuple[list[Batch], int]:
+    def take(self) -> tuple[list[SegmentBuffer], int]:
         """All that waits to be written, and the ticket of the last record in it."""
         with self._lock:
             batches, self._batches = self._batches, []
             return batches, self.ticket
 
-    def give_back(self, batches: Sequence[Batch]) -> None:
+    def give_back(self, batches: Sequence[SegmentBuffer]) -> None:
         """Buffers that were written can be used again."""
         with self._lock:
             fitting = [batch.buffer for batch in batches if len(batch.buffer) <= _BUFFER_KEPT_MAX]
@@ -78,7 +77,7 @@ class LogJournal:
             self._next_segment()
             return self.segment
 
-    def remember(self, metadata: dict[str, Metadata]) -> None:
+    def remember(self, metadata: dict[str, MetricMetadata]) -> None:
         """Each segment begins with what is known of metrics, so that it outlives the segment that first said it."""
         self._metadata = dict(metadata)
         with self._lock:
@@ -104,7 +103,7 @@ class LogJournal:
             self._name(rows, keys, np.array([sid for sid, _ in entries], np.int32))
             self._put(EXEMPLARS, [(sid, one.labels, bits_of(one.value), one.timestamp) for sid, one in entries])
 
-    def metadata(self, metric: str, known: Metadata) -> None:
+    def metadata(self, metric: str, known: MetricMetadata) -> None:
         with self._lock:
             self._metadata[metric] = known
             self._put(METADATA, [(metric, known.type.value, known.unit, known.help)])
@@ -133,15 +132,15 @@ class LogJournal:
         if self._segment_used > self._segment_bytes + 3 * self._names_used:  # names are worth it only for many samples
             self._next_segment()
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> SegmentBuffer:
         self.ticket += 1
         if not self._batches or self._batches[-1].segment != self.segment:
-            fresh = Batch(self.segment, self._spare.pop()) if self._spare else Batch(self.segment)
+            fresh = SegmentBuffer(self.segment, self._spare.pop()) if self._spare else SegmentBuffer(self.segment)
             self._batches.append(fresh)
             self.newest.setdefault(self.segment, NEVER)
         return self._batches[-1]
 
-    def _name(self, rows: Array, keys: Array, series: Array) -> Batch:
+    def _name(self, rows: Array, keys: Array, series: Array) -> SegmentBuffer:
         self._begin()
         if len(self._starts) < len(rows):
             self._starts = reserved(len(rows), np.int64)

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harch.base.errors import HarchError
-from harch.sentinel.store.wal.disk import Disk
-from harch.sentinel.store.wal.guard import GuardWriter, guard_path
-from harch.sentinel.store.wal.segments import MAGIC, frame, segment_numbers, segment_path, sync_folder
+from harch.sentinel.store.wal.salvage import GuardWriter, guard_path
+from harch.sentinel.store.wal.segments import MAGIC, LogDisk, frame, segment_numbers, segment_path, sync_folder
 
 _RETRY_AFTER_S = 1.0  # how long a disk that refused is left alone
 
 _log = logging.getLogger(__name__)
 
 
-class Batch(Protocol):
+class SegmentBatch(Protocol):
     """Records for one segment that are not on disk yet."""
 
     segment: int
@@ -26,7 +25,7 @@ class Batch(Protocol):
     def payload(self) -> memoryview: ...
 
 
-class Journal(Protocol):
+class WalJournal(Protocol):
     """Collects what is to be written: of samples, lines or spans."""
 
     newest: dict[int, int]  # segment -> newest time in it
@@ -43,7 +42,7 @@ class Journal(Protocol):
 class Log:
     """Writes what the journal collects. A batch is one frame: after a crash it is there as a whole or not at all."""
 
-    def __init__(self, folder: Path, journal: Journal, disk: Disk, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, journal: WalJournal, disk: LogDisk, monotonic_s: Callable[[], float]) -> None:
         self._folder = folder
         self._journal = journal
         self._disk = disk
@@ -51,7 +50,7 @@ class Log:
         self._turn = threading.Condition()
         self._writing = False
         self._durable = 0  # ticket up to which all is on disk
-        self._unwritten: list[Batch] = []  # what a disk refused; written first once it can
+        self._unwritten: list[SegmentBatch] = []  # what a disk refused; written first once it can
         self._unwritten_ticket = 0
         self._failure = ""
         self._retry_at = 0.0
@@ -133,12 +132,12 @@ class Log:
             self._unwritten = self._unwritten[len(share) :]
             self._journal.give_back(share)
         if self._failure:
-            _log.warning("the log can be written again: %s", self._folder)
+            _log.warning("log is writable again: %s", self._folder)
         self._failure = ""
         with self._turn:
             self._durable = ticket
 
-    def _write_share(self, segment: int, batches: Sequence[Batch]) -> None:
+    def _write_share(self, segment: int, batches: Sequence[SegmentBatch]) -> None:
         parts: list[memoryview | bytes] = []
         if self._file is None or self._file_segment != segment:
             self.close()
@@ -164,7 +163,7 @@ class Log:
         try:
             self._guard = GuardWriter(segment)
         except OSError as problem:
-            _log.warning("%s is written without a guard: %s", segment, problem)
+            _log.warning("writing %s without a guard: %s", segment, problem)
 
     def _cover(self, parts: Sequence[memoryview | bytes]) -> None:
         """What is synced is sound without its guard, so a guard that cannot be written refuses nothing."""
@@ -173,7 +172,7 @@ class Log:
         try:
             self._guard.cover(parts, self._file_size)
         except OSError as problem:
-            _log.warning("segment %d goes on without a guard: %s", self._file_segment, problem)
+            _log.warning("continuing segment %d without a guard: %s", self._file_segment, problem)
             self._drop_guard()
 
     def _drop_guard(self) -> None:
@@ -187,11 +186,11 @@ class Log:
             try:
                 self._disk.shorten(self._file, self._file_size)
             except OSError as problem:
-                _log.warning("the log keeps a torn end for now: %s", problem)
+                _log.warning("could not remove the torn end of the log: %s", problem)
 
     def _failed(self, problem: OSError) -> None:
         if not self._failure:
-            _log.error("the log cannot be written, writes are refused: %s", problem)
+            _log.error("cannot write the log, refusing writes: %s", problem)
         self._failure = problem.strerror or str(problem)
         self._retry_at = self._monotonic_s() + _RETRY_AFTER_S
 
@@ -199,6 +198,6 @@ class Log:
         return HarchError(
             "E0617",
             f"the log cannot be written: {self._failure}",
-            hint="make room on the disk; senders repeat what was not acknowledged",
+            hint="free disk space; senders retry what was not acknowledged",
             retry_after_s=max(1, round(_RETRY_AFTER_S)),
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.store.bytes_kernels import (
     MALFORMED,
     Array,
@@ -23,8 +23,16 @@ from harch.sentinel.store.bytes_kernels import (
     write_varint,
     zigzag,
 )
-from harch.sentinel.store.head.append_kernels import NO_ROOM, VERDICTS, append_samples
-from harch.sentinel.store.head.arena_kernels import KEY_AT, KEY_LENGTH, LOG_BITS, LOG_SEGMENT, Arena
+from harch.sentinel.store.head.arena_kernels import (
+    KEY_AT,
+    KEY_LENGTH,
+    LOG_BITS,
+    LOG_SEGMENT,
+    NO_ROOM,
+    VERDICTS,
+    Arena,
+    append_samples,
+)
 from harch.sentinel.store.head.index_kernels import UNKNOWN, probe
 
 SAMPLES, SAMPLES_WITH_STARTS, SERIES = 1, 2, 3  # kinds of records that kernels write; others begin at 16

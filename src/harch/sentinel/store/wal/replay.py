@@ -10,16 +10,14 @@ import msgspec
 import numpy as np
 
 from harch.base.errors import HarchError
-from harch.sentinel.model.matchers import Matcher, MatchKind
-from harch.sentinel.model.metadata import Metadata, MetricType
+from harch.sentinel.model.labels import Matcher, MatchKind, MetricMetadata, MetricType
 from harch.sentinel.model.selection import Exemplar
 from harch.sentinel.store.bytes_kernels import Array
-from harch.sentinel.store.head.append_kernels import NO_ROOM
+from harch.sentinel.store.head.arena_kernels import NO_ROOM
 from harch.sentinel.store.head.head import Head
 from harch.sentinel.store.head.index_kernels import UNKNOWN
-from harch.sentinel.store.histogram_bytes import decode_histogram, number_of
 from harch.sentinel.store.memory import grown
-from harch.sentinel.store.request import HistogramSample
+from harch.sentinel.store.series_encoding import decode_histogram, number_of
 from harch.sentinel.store.wal import journal
 from harch.sentinel.store.wal.record_kernels import (
     BROKEN,
@@ -33,6 +31,7 @@ from harch.sentinel.store.wal.record_kernels import (
 )
 from harch.sentinel.store.wal.salvage import DamagedSegment, note_missing, note_unreadable, read_segment
 from harch.sentinel.store.wal.segments import segment_numbers, segment_path
+from harch.sentinel.store.write_request import HistogramSample
 
 _NAMES_AT_ONCE = 4096
 _NUMBER_MAX = 1 << 31
@@ -71,7 +70,7 @@ def replay(folder: Path, head: Head) -> Replayed:
         outcome.last_segment = number
     note_missing(folder, 0, outcome.damaged)
     if outcome.skipped:
-        _log.error("E0619: %d samples and records in %s mean nothing without what was lost", outcome.skipped, folder)
+        _log.error("E0619: %d samples and records in %s are unusable without what was lost", outcome.skipped, folder)
     return outcome
 
 
@@ -184,7 +183,7 @@ class _SegmentReader:
                         head.exemplar_ring.add(head.index.labels_of(sid), exemplar)
             case journal.METADATA, list(entries):
                 for metric, form, unit, text in entries:
-                    head.set_metadata(metric, Metadata(MetricType(form), unit, text))
+                    head.set_metadata(metric, MetricMetadata(MetricType(form), unit, text))
             case journal.CUT, [int(until), list(numbers)]:
                 if self._is_lost:  # whom it spared is not known; what stays in memory and is in a block is seen once
                     return

@@ -1,8 +1,6 @@
-"""What of a segment can be read? All of it, mostly; else its torn end is told from damage, and damage from the rest.
+"""What of a segment can be read, and was everything read that was acknowledged?
 
-A torn end is what a crash leaves of a write that nobody was told of: it stands at the end, and is shorter than it says
-or empty. Everything else that is not as it was written is damage: it is put right with the segment's guard, or left out
-as a gap, with the file set aside for people. Reading goes on behind a gap, with the next frame that is whole.
+A torn end is told from damage, damage from the rest, with a small file beside each segment.
 """
 
 from __future__ import annotations
@@ -10,17 +8,181 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from harch.base.set_aside import SUFFIX
+from harch.base.state_files import SUFFIX
 from harch.sentinel.store.bytes_kernels import Array
-from harch.sentinel.store.checksum import crc32c
-from harch.sentinel.store.wal.guard import BLOCK, Guard, guard_path, guarded_numbers, is_damaged_guard, read_guard
+from harch.sentinel.store.disk import crc32c
 from harch.sentinel.store.wal.segments import FRAME, MAGIC, frame_end, segment_numbers, segment_path, sync_folder
+
+# Was everything read that was acknowledged, and what stood where bytes are damaged? A small file beside each segment.
+#
+# It says how many bytes of the segment are synced, and has their parity: of every MiB, block n of 4 KiB is folded into
+# lane n % 4 by exclusive or. So up to four blocks in a row can be computed from the others: a flipped bit, a bad sector
+# or a lost end costs nothing. It is written after the segment was synced, and not synced itself: after a power cut it
+# may
+# say less than is true, never more, and what is computed from it counts only if its checksum is right.
+
+
+BLOCK = 4096
+LANES = 4
+STRIPE_BLOCKS = 256
+_STRIPE = BLOCK * STRIPE_BLOCKS
+_SUFFIX = ".guard"
+_MAGIC = b"HSGRD\x00\x00\x01"
+_HEAD = struct.Struct("<8sQQ")  # magic, number of the segment, bytes that are synced; a CRC-32C of all three follows
+_CHECK = struct.Struct("<I")
+_PARITY_AT = BLOCK
+
+
+def guard_path(segment: Path) -> Path:
+    return segment.with_suffix(_SUFFIX)
+
+
+def guarded_numbers(folder: Path) -> list[int]:
+    names = (path.name.removesuffix(_SUFFIX) for path in folder.glob(f"*{_SUFFIX}"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+class GuardWriter:
+    """Follows one segment while it grows. Raises OSError where the disk refuses; the segment is sound without it."""
+
+    def __init__(self, segment: Path) -> None:
+        self._number = _number(segment)
+        self._stripe = 0
+        self._parity = np.zeros((LANES, BLOCK), np.uint8)
+        self._touched: set[int] = set()
+        self._file = os.open(guard_path(segment), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._write_head(0)
+
+    def cover(self, parts: Sequence[memoryview | bytes], offset: int) -> None:
+        """These bytes of the segment, which begin where the last ones ended, are synced."""
+        for part in parts:
+            data = np.frombuffer(part, np.uint8)
+            at = 0
+            while at < len(data):
+                stripe, within = divmod(offset, _STRIPE)
+                if stripe != self._stripe:
+                    self._write_parity()
+                    self._stripe = stripe
+                    self._parity[:] = 0
+                block, place = divmod(within, BLOCK)
+                length = min(BLOCK - place, len(data) - at)
+                self._parity[block % LANES, place : place + length] ^= data[at : at + length]
+                self._touched.add(block % LANES)
+                at += length
+                offset += length
+        self._write_parity()
+        self._write_head(offset)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _write_head(self, synced: int) -> None:
+        head = _HEAD.pack(_MAGIC, self._number, synced)
+        os.pwrite(self._file, head + _CHECK.pack(crc32c(head)), 0)
+
+    def _write_parity(self) -> None:
+        for lane in self._touched:
+            os.pwrite(self._file, self._parity[lane].data, _PARITY_AT + (self._stripe * LANES + lane) * BLOCK)
+        self._touched.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGuard:
+    """What is known of a segment beside itself."""
+
+    synced_bytes: int
+    parity: Array  # u8, by stripe, lane and place
+
+    def restore(self, data: Array, at: int, end: int, is_sound: Callable[[], bool]) -> bool:
+        """Puts damaged blocks right, in `data` itself, so that what begins `at` is sound; False if that cannot be.
+
+        Looks for the damage between `at` and `end`. `data` has at least all bytes that are synced.
+        """
+        first, last = at // BLOCK, min(end, self.synced_bytes) // BLOCK
+        wrong = self._wrong_lanes(data, first // STRIPE_BLOCKS, (last + LANES) // STRIPE_BLOCKS)
+        for length in range(1, LANES + 1):  # the fewest first: a run beyond the damage would spoil what is sound
+            for begin in range(first, last + 1):
+                run = range(begin, begin + length)
+                if not all(_lane_of(block) in wrong for block in run):
+                    continue
+                self._fold(data, run, wrong)
+                if is_sound():
+                    return True
+                self._fold(data, run, wrong)
+        return False
+
+    def _wrong_lanes(self, data: Array, first: int, last: int) -> dict[tuple[int, int], Array]:
+        """By stripe and lane: how its blocks together differ from its parity."""
+        found: dict[tuple[int, int], Array] = {}
+        for stripe in range(first, min(last + 1, len(self.parity))):
+            blocks = np.zeros(_STRIPE, np.uint8)
+            piece = data[stripe * _STRIPE : min((stripe + 1) * _STRIPE, self.synced_bytes)]
+            blocks[: len(piece)] = piece
+            folded = np.bitwise_xor.reduce(blocks.reshape(-1, LANES, BLOCK), axis=0) ^ self.parity[stripe]
+            found.update({(stripe, lane): folded[lane] for lane in range(LANES) if folded[lane].any()})
+        return found
+
+    def _fold(self, data: Array, run: range, wrong: dict[tuple[int, int], Array]) -> None:
+        """Changes the blocks so that their lanes are right. Doing it twice changes nothing."""
+        for block in run:
+            difference = wrong[_lane_of(block)]
+            piece = data[block * BLOCK : min((block + 1) * BLOCK, self.synced_bytes)]
+            piece ^= difference[: len(piece)]
+
+
+def _lane_of(block: int) -> tuple[int, int]:
+    """Its stripe, and the lane there."""
+    return block // STRIPE_BLOCKS, block % LANES
+
+
+def _number(segment: Path) -> int:
+    """So that the guard of another segment is not taken for this one's."""
+    return int(segment.stem) if segment.stem.isdigit() else crc32c(segment.stem.encode())
+
+
+def is_damaged_guard(segment: Path) -> bool:
+    """Whether there is one that cannot be read. A crash may leave one that is empty, or whose head is."""
+    try:
+        with guard_path(segment).open("rb") as file:
+            return read_guard(segment) is None and any(file.read(_HEAD.size + _CHECK.size))
+    except OSError:
+        return False
+
+
+def read_guard(segment: Path) -> SegmentGuard | None:
+    """None: there is none, or it is damaged itself."""
+    try:
+        raw = guard_path(segment).read_bytes()
+    except OSError:
+        return None
+    head = raw[: _HEAD.size]
+    if len(raw) < _HEAD.size + _CHECK.size or _CHECK.unpack_from(raw, _HEAD.size)[0] != crc32c(head):
+        return None
+    magic, number, synced = _HEAD.unpack(head)
+    if magic != _MAGIC or number != _number(segment):
+        return None
+    parity = np.frombuffer(raw[_PARITY_AT:], np.uint8)
+    stripes = -(-synced // _STRIPE)
+    whole = np.zeros(stripes * LANES * BLOCK, np.uint8)
+    whole[: min(len(parity), len(whole))] = parity[: len(whole)]
+    return SegmentGuard(synced, whole.reshape(stripes, LANES, BLOCK))
+
+
+# What of a segment can be read? All of it, mostly; else its torn end is told from damage, and damage from the rest.
+#
+# A torn end is what a crash leaves of a write that nobody was told of: it stands at the end, and is shorter than it
+# says
+# or empty. Everything else that is not as it was written is damage: it is put right with the segment's guard, or left
+# out
+# as a gap, with the file set aside for people. Reading goes on behind a gap, with the next frame that is whole.
+
 
 DAMAGED_FILES_MAX = 16  # of one folder: the newest are kept
 _REPAIRS_MAX = 256  # of one segment: beyond that, the disk is the problem
@@ -44,7 +206,7 @@ class DamagedSegment:
 
 
 @dataclass(slots=True)
-class Segment:
+class RecoveredSegment:
     """What a segment holds."""
 
     data: Array
@@ -63,14 +225,14 @@ class Segment:
             yield start, end, lost
 
 
-def read_segment(path: Path, damaged: list[DamagedSegment]) -> Segment:
+def read_segment(path: Path, damaged: list[DamagedSegment]) -> RecoveredSegment:
     """Reads what can be read, cuts a torn end off, and sets aside and notes what is damaged."""
     guard = read_guard(path)
     if is_damaged_guard(path):
-        _log.error("E0619: %s is damaged; what it guards is read without it", guard_path(path))
+        _log.error("E0619: %s is damaged; reading its segment without it", guard_path(path))
     size = path.stat().st_size
     data = _read(path, max(size, guard.synced_bytes if guard else 0))
-    segment = Segment(data)
+    segment = RecoveredSegment(data)
     _Reading(segment, guard, size).read()
     number = int(path.stem)
     if segment.gaps or segment.repairs:
@@ -78,12 +240,12 @@ def read_segment(path: Path, damaged: list[DamagedSegment]) -> Segment:
         damaged.append(DamagedSegment(number, lost))
         kept = _set_aside(path)
         if lost:
-            _log.error("E0619: %d bytes of %s are damaged and cannot be read; kept as %s", lost, path, kept.name)
+            _log.error("E0619: %d bytes of %s are damaged and unreadable; kept as %s", lost, path, kept.name)
         else:
             _rewrite(path, data[: len(data) - segment.torn_bytes])
-            _log.error("E0619: %s was damaged and could be put right; as it was, it is kept as %s", path, kept.name)
+            _log.error("E0619: %s was damaged and has been repaired; the original is kept as %s", path, kept.name)
     elif segment.torn_bytes:
-        _log.warning("the end of %s was never acknowledged and is cut off: %d bytes", path, segment.torn_bytes)
+        _log.warning("truncating the unacknowledged end of %s: %d bytes", path, segment.torn_bytes)
         os.truncate(path, size - segment.torn_bytes)
     return segment
 
@@ -91,7 +253,7 @@ def read_segment(path: Path, damaged: list[DamagedSegment]) -> Segment:
 def note_unreadable(path: Path, size: int, damaged: list[DamagedSegment]) -> None:
     """A part of a segment that is as it was written, and cannot be understood."""
     damaged.append(DamagedSegment(int(path.stem), size))
-    _log.error("E0619: %d bytes of %s make no sense; kept as %s", size, path, _set_aside(path).name)
+    _log.error("E0619: %d bytes of %s are not readable; kept as %s", size, path, _set_aside(path).name)
 
 
 def note_missing(folder: Path, first: int, damaged: list[DamagedSegment]) -> None:
@@ -101,7 +263,7 @@ def note_missing(folder: Path, first: int, damaged: list[DamagedSegment]) -> Non
         guard = read_guard(path)
         if number >= first and guard is not None and guard.synced_bytes:
             damaged.append(DamagedSegment(number, guard.synced_bytes))
-            _log.error("E0619: %s is gone, and with it %d bytes", path, guard.synced_bytes)
+            _log.error("E0619: %s is missing, and with it %d bytes", path, guard.synced_bytes)
         guard_path(path).unlink(missing_ok=True)
 
 
@@ -113,7 +275,7 @@ def damaged_files(folder: Path) -> list[Path]:
 class _Reading:
     """One pass over a segment, from frame to frame."""
 
-    def __init__(self, segment: Segment, guard: Guard | None, size: int) -> None:
+    def __init__(self, segment: RecoveredSegment, guard: SegmentGuard | None, size: int) -> None:
         self._segment, self._guard, self._size = segment, guard, size
         self._data = segment.data
         self._view = memoryview(self._data)
@@ -256,7 +418,7 @@ def _set_aside(path: Path) -> Path:
         os.link(path, kept)
         others = [one for one in damaged_files(path.parent) if one != kept]
         for old in others[: max(0, len(others) + 1 - DAMAGED_FILES_MAX)]:
-            _log.warning("%d damaged files are kept; %s gives way", DAMAGED_FILES_MAX, old.name)
+            _log.warning("%d damaged files are kept; removing %s", DAMAGED_FILES_MAX, old.name)
             old.unlink()
         sync_folder(path.parent)
     return kept

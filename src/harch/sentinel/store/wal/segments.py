@@ -1,12 +1,16 @@
-"""Which files make up the log? Segments, numbered in the order of writing; each can be read without the others."""
+"""Which files make up the log, and how are they written?
+
+Segments, numbered in the order of writing; bytes at a place of a file are durable on return.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
 from pathlib import Path
+from typing import Protocol
 
-from harch.sentinel.store.checksum import crc32c
+from harch.sentinel.store.disk import crc32c
 
 MAGIC = b"HSWAL\x00\x00\x01"
 FRAME = struct.Struct("<II")  # bytes of the payload, its CRC-32C
@@ -45,3 +49,48 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# What does the log ask of a disk? Bytes at a place of a file, durable on return. Tests use a full one.
+
+
+class LogDisk(Protocol):
+    def open(self, path: Path) -> int:
+        """A new, empty file, whose name is durable."""
+        ...
+
+    def write(self, file: int, parts: list[memoryview | bytes], offset: int) -> None:
+        """Writes all parts one behind the other and makes them durable. Raises OSError where it cannot."""
+        ...
+
+    def shorten(self, file: int, size: int) -> None: ...
+
+    def close(self, file: int) -> None: ...
+
+
+class SystemDisk:
+    def open(self, path: Path) -> int:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            os.close(file)
+            raise
+        return file
+
+    def write(self, file: int, parts: list[memoryview | bytes], offset: int) -> None:
+        waiting = [memoryview(part) for part in parts]
+        while waiting:
+            written = os.pwritev(file, waiting[:64], offset)
+            offset += written
+            while waiting and written >= len(waiting[0]):
+                written -= len(waiting.pop(0))
+            if written:
+                waiting[0] = waiting[0][written:]
+        os.fdatasync(file)
+
+    def shorten(self, file: int, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def close(self, file: int) -> None:
+        os.close(file)

@@ -1,4 +1,7 @@
-"""What do functions of vectors and scalars give? One table from names to the modules that know."""
+"""What do functions of vectors and scalars give?
+
+One table from names to functions; those of single floats, of times, and of what is absent are here.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
-from harch.sentinel.promql.evaluate.context import Context
-from harch.sentinel.promql.evaluate.functions.absence import absent
+from harch.sentinel.model.labels import METRIC_NAME, MatchKind
+from harch.sentinel.model.selection import LabelColumn, SeriesTable
+from harch.sentinel.promql.evaluate.binary_operators import go_max, go_min
+from harch.sentinel.promql.evaluate.context import EvaluationContext
 from harch.sentinel.promql.evaluate.functions.histogram_functions import (
     NUMBER_FUNCTIONS,
     fraction_vector,
@@ -16,28 +22,200 @@ from harch.sentinel.promql.evaluate.functions.histogram_functions import (
     quantile_vector,
     quantile_vectors,
 )
-from harch.sentinel.promql.evaluate.functions.info import with_info
 from harch.sentinel.promql.evaluate.functions.label_functions import (
     joined_labels,
     replaced_label,
     sorted_by_label,
     sorted_by_value,
+    with_info,
 )
-from harch.sentinel.promql.evaluate.functions.math_functions import ELEMENTWISE, clamped, elementwise, rounded
-from harch.sentinel.promql.evaluate.functions.time_functions import (
-    DATE_FUNCTIONS,
-    constant_vector,
-    date_part,
-    evaluation_times,
-    only_float,
-)
-from harch.sentinel.promql.evaluate.grid import Grid
-from harch.sentinel.promql.evaluate.operators.arithmetic import go_max, go_min
-from harch.sentinel.promql.evaluate.values import Scalar, Value, Vector, empty_vector
-from harch.sentinel.promql.syntax.nodes import Call
-from harch.sentinel.promql.syntax.quoting import as_text
+from harch.sentinel.promql.evaluate.selection.instant_vectors import moments_of, places_at, read
+from harch.sentinel.promql.evaluate.values import Floats, Scalar, StepGrid, Value, Vector, empty_vector
+from harch.sentinel.promql.syntax.literals import as_text
+from harch.sentinel.promql.syntax.nodes import Expr, FunctionCall, MatrixSelector, VectorSelector, unwrap
 
-_Handler = Callable[[Call, list[Value], Grid, Context], Value]
+# Functions that change one float at a time: rounding, logarithms, angles, limits.
+
+
+def _sign(values: Floats) -> Floats:
+    return np.where(values < 0, -1.0, np.where(values > 0, 1.0, values))
+
+
+ELEMENTWISE: dict[str, Callable[[Floats], Floats]] = {
+    "abs": np.abs,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "deg": lambda values: values * 180 / np.pi,
+    "exp": np.exp,
+    "floor": np.floor,
+    "ln": np.log,
+    "log10": np.log10,
+    "log2": np.log2,
+    "rad": lambda values: values * np.pi / 180,
+    "sgn": _sign,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+
+
+def elementwise(name: str, vector: Vector) -> Vector:
+    """One of `ELEMENTWISE`; histograms are left out."""
+    with np.errstate(all="ignore"):
+        return vector.floats_only().with_values(ELEMENTWISE[name](vector.values))
+
+
+def rounded(vector: Vector, nearest: Scalar | None) -> Vector:
+    """To the nearest multiple; ties go up. By the inverse, which loses fewer digits for steps such as 0.1."""
+    with np.errstate(all="ignore"):
+        inverse = 1.0 if nearest is None else 1.0 / nearest[np.newaxis, :]
+        return vector.floats_only().with_values(np.floor(vector.values * inverse + 0.5) / inverse)
+
+
+def clamped(vector: Vector, lowest: Scalar, highest: Scalar) -> Vector:
+    """Between two limits; nothing is left at steps where they are the wrong way round."""
+    low, high = lowest[np.newaxis, :], highest[np.newaxis, :]
+    floats = vector.floats_only()
+    values = go_max(np.broadcast_to(low, floats.values.shape), go_min(high, floats.values))
+    possible = ~(high < low)
+    result = floats.with_values(values)
+    return result.only_where(np.broadcast_to(possible, floats.present.shape))
+
+
+# Which day is it there, and when was that sample? Functions of times; days and months are those of UTC.
+
+
+Seconds = npt.NDArray[np.int64]
+_DAY_S = 86_400
+_SECONDS_MAX = 8e15  # beyond, calendars of 64 bits end
+
+_DATE_PARTS: dict[str, Callable[[Seconds], npt.NDArray[np.integer]]] = {
+    "minute": lambda seconds: seconds % 3600 // 60,
+    "hour": lambda seconds: seconds % _DAY_S // 3600,
+    "day_of_week": lambda seconds: (seconds // _DAY_S + 4) % 7,  # 1970 began on a Thursday
+    "day_of_month": lambda seconds: (_days(seconds) - _months(seconds).astype("M8[D]")).astype(np.int64) + 1,
+    "day_of_year": lambda seconds: (_days(seconds) - _years(seconds).astype("M8[D]")).astype(np.int64) + 1,
+    "days_in_month": lambda seconds: _month_lengths(_months(seconds)),
+    "month": lambda seconds: _months(seconds).astype(np.int64) % 12 + 1,
+    "year": lambda seconds: _years(seconds).astype(np.int64) + 1970,
+}
+DATE_FUNCTIONS = frozenset(_DATE_PARTS)
+
+
+def _days(seconds: Seconds) -> npt.NDArray[np.datetime64]:
+    return seconds.astype("M8[s]").astype("M8[D]")
+
+
+def _months(seconds: Seconds) -> npt.NDArray[np.datetime64]:
+    return seconds.astype("M8[s]").astype("M8[M]")
+
+
+def _years(seconds: Seconds) -> npt.NDArray[np.datetime64]:
+    return seconds.astype("M8[s]").astype("M8[Y]")
+
+
+def _month_lengths(months: npt.NDArray[np.datetime64]) -> npt.NDArray[np.int64]:
+    days: npt.NDArray[np.int64] = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
+    return days
+
+
+def date_part(name: str, vector: Vector | None, grid: StepGrid) -> Vector:
+    """A part of the date; without an argument, of the time of evaluation."""
+    if vector is None:
+        seconds = np.trunc(grid.times / 1000.0)[np.newaxis, :]
+        return constant_vector(_part(name, seconds)[0])
+    floats = vector.floats_only()
+    return floats.with_values(_part(name, floats.values))
+
+
+def _part(name: str, values: Floats) -> Floats:
+    """NaN where the value is no time that a calendar knows."""
+    known = np.abs(values) < _SECONDS_MAX
+    seconds = np.where(known, values, 0.0).astype(np.int64)
+    return np.where(known, _DATE_PARTS[name](seconds).astype(np.float64), np.nan)
+
+
+def constant_vector(scalar: Scalar) -> Vector:
+    """One series without labels."""
+    values = np.array(scalar, np.float64)[np.newaxis, :]
+    return Vector(SeriesTable(1, {}), values, np.ones(values.shape, np.bool_), np.zeros(1, np.bool_))
+
+
+def only_float(vector: Vector) -> Scalar:
+    """`scalar`: the value of the only float, NaN where there are none or several."""
+    there = vector.has_float
+    alone = there.sum(axis=0) == 1
+    if not vector.count:
+        return np.full(vector.steps, np.nan)
+    row = there.argmax(axis=0)
+    return np.where(alone, vector.values[row, np.arange(vector.steps)], np.nan)
+
+
+def evaluation_times(vector: Vector, grid: StepGrid) -> Vector:
+    """`timestamp` of an expression: its values are as old as the evaluation."""
+    times = np.broadcast_to(grid.times / 1000.0, vector.values.shape)
+    return Vector(vector.series, times.copy(), vector.present, np.ones(vector.count, np.bool_))
+
+
+def sample_times(node: VectorSelector, grid: StepGrid, context: EvaluationContext, *, starts: bool = False) -> Vector:
+    """`timestamp` of a selector: when the samples were taken, or since when their counters count."""
+    moments = moments_of(node, grid)
+    selection = read(node, int(moments[0]) - context.lookback_ms + 1, int(moments[-1]), context)
+    context.budget.reserve_points(selection.series.count, grid.count)
+    places = places_at(selection.samples, moments, context)
+    samples, present = selection.samples, places >= 0
+    source = samples.timestamps
+    if starts:
+        source = np.zeros(len(samples.timestamps), np.int64) if samples.starts is None else samples.starts
+    values = np.where(present, source[np.where(present, places, 0)] / 1000.0 if len(source) else 0.0, 0.0)
+    return Vector(selection.series, values, present, np.ones(selection.series.count, np.bool_))
+
+
+# Is there nothing? `absent` and `absent_over_time`, with the labels that the selector itself names.
+
+
+_ONE = np.ones(1, np.int32)
+
+
+def absent(vector: Vector, argument: Expr) -> Vector:
+    """1 at every step without a sample. The labels are the selector's own, so no dictionary of the store is touched."""
+    missing = np.logical_not(vector.present.any(axis=0, keepdims=True))
+    return Vector(absent_labels(argument), np.ones((1, vector.steps)), missing, np.zeros(1, np.bool_))
+
+
+def absent_labels(argument: Expr) -> SeriesTable:
+    """The labels that are asked for by `=` exactly once."""
+    node = unwrap(argument)
+    if isinstance(node, MatrixSelector):
+        node = node.selector
+    if not isinstance(node, VectorSelector):
+        return SeriesTable(1, {})
+    seen: set[str] = set()
+    found: dict[str, str] = {}
+    for matcher in node.matchers:
+        if matcher.name == METRIC_NAME:
+            continue
+        if matcher.kind is MatchKind.EQUAL and matcher.name not in seen:
+            found[matcher.name] = matcher.value
+            seen.add(matcher.name)
+        else:
+            found.pop(matcher.name, None)
+    return SeriesTable(1, {name: LabelColumn(_ONE, ("", value)) for name, value in found.items() if value})
+
+
+# What do functions of vectors and scalars give? One table from names to the modules that know.
+
+
+_Handler = Callable[[FunctionCall, list[Value], StepGrid, EvaluationContext], Value]
 
 
 def _vector(value: Value) -> Vector:
@@ -48,11 +226,11 @@ def _scalar(value: Value) -> Scalar:
     return cast(Scalar, value)
 
 
-def _numbers(grid: Grid, number: float) -> Scalar:
+def _numbers(grid: StepGrid, number: float) -> Scalar:
     return np.full(grid.count, number)
 
 
-def _clamp(call: Call, given: list[Value], grid: Grid, context: Context) -> Value:
+def _clamp(call: FunctionCall, given: list[Value], grid: StepGrid, context: EvaluationContext) -> Value:
     lowest, highest = _numbers(grid, -np.inf), _numbers(grid, np.inf)
     if call.function != "clamp_max":
         lowest = _scalar(given[1])
@@ -61,7 +239,7 @@ def _clamp(call: Call, given: list[Value], grid: Grid, context: Context) -> Valu
     return clamped(_vector(given[0]), lowest, highest)
 
 
-def _sort(call: Call, given: list[Value], grid: Grid, context: Context) -> Value:
+def _sort(call: FunctionCall, given: list[Value], grid: StepGrid, context: EvaluationContext) -> Value:
     if grid.count > 1:
         context.notes.sort_in_range_query(call.span)
     descending = call.function.endswith("_desc")
@@ -115,6 +293,6 @@ _HANDLERS: dict[str, _Handler] = {
 }
 
 
-def call_result(call: Call, arguments: list[Value], grid: Grid, context: Context) -> Value:
+def call_result(call: FunctionCall, arguments: list[Value], grid: StepGrid, context: EvaluationContext) -> Value:
     """The value of a function whose arguments are known; none of them is a range."""
     return _HANDLERS[call.function](call, arguments, grid, context)

@@ -1,32 +1,159 @@
-"""What do histograms say? Counts, sums, means, spreads, quantiles and shares, of native and classic ones."""
+"""What do histograms say?
+
+Counts, sums, means, spreads, quantiles and shares, of native ones and of classic ones whose buckets are series that
+differ in `le` only.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from harch.sentinel.model.histograms import Histogram
-from harch.sentinel.model.labels import METRIC_NAME
-from harch.sentinel.promql.evaluate.context import Context
-from harch.sentinel.promql.evaluate.float_text import open_metrics
-from harch.sentinel.promql.evaluate.functions.classic_histograms import (
-    Buckets,
-    classic_buckets,
-    fractions_of,
-    quantiles_of,
+from harch.sentinel.model.histograms import NativeHistogram
+from harch.sentinel.model.labels import BUCKET_LABEL, METRIC_NAME
+from harch.sentinel.model.selection import SeriesTable
+from harch.sentinel.promql.evaluate.annotations import ForcedMonotonicity, open_metrics
+from harch.sentinel.promql.evaluate.context import EvaluationContext, in_chunks
+from harch.sentinel.promql.evaluate.functions.bucket_kernels import (
+    BUCKET_MAX,
+    BUCKET_MIN,
+    DIFFERENCE_MAX,
+    FIRST_STEP,
+    LAST_STEP,
+    SAMPLES,
+    classic_fractions,
+    classic_quantiles,
 )
-from harch.sentinel.promql.evaluate.functions.uniform_quantiles import uniform_quantiles
-from harch.sentinel.promql.evaluate.grid import Grid
-from harch.sentinel.promql.evaluate.labels.columns import column_of, column_values, stacked, with_column
-from harch.sentinel.promql.evaluate.labels.merging import counts_by_group, merge_equal_series
-from harch.sentinel.promql.evaluate.labels.signatures import signatures_of
-from harch.sentinel.promql.evaluate.values import Bools, Floats, Scalar, Vector, empty_vector
+from harch.sentinel.promql.evaluate.label_columns import (
+    column_of,
+    column_values,
+    counts_by_group,
+    drop_columns,
+    group_without_labels,
+    merge_equal_series,
+    signatures_of,
+    stacked,
+    with_column,
+)
+from harch.sentinel.promql.evaluate.uniform_histograms import uniform_quantiles
+from harch.sentinel.promql.evaluate.values import Bools, Floats, Ints, Scalar, StepGrid, Vector, empty_vector
 from harch.sentinel.promql.histograms.statistics import Estimate, deviation, fraction, mean, quantile, variance
-from harch.sentinel.promql.syntax.nodes import Call, VectorMatching, unwrap
+from harch.sentinel.promql.syntax.nodes import FunctionCall, TextSpan, VectorMatching, unwrap
 
-_NUMBERS: dict[str, Callable[[Histogram], float]] = {
+
+@dataclass(frozen=True, slots=True)
+class ClassicBuckets:
+    """Classic histograms: group g has the rows `order[limits[g]:limits[g + 1]]`, by upper bound."""
+
+    series: SeriesTable  # of the groups, without `le`
+    order: Ints
+    uppers: Floats
+    limits: Ints
+    values: Floats
+    present: Bools
+
+    @property
+    def count(self) -> int:
+        return len(self.limits) - 1
+
+
+def classic_buckets(vector: Vector, span: TextSpan, context: EvaluationContext) -> ClassicBuckets:
+    """The buckets among the floats; series without a usable bound are reported and left out."""
+    column = vector.series.columns.get(BUCKET_LABEL)
+    codes = np.zeros(vector.count, np.int32) if column is None else column.codes
+    used, inverse = np.unique(codes, return_inverse=True)
+    strings = ["" if column is None else column.values[code] for code in used.tolist()]
+    parsed = [bound_of(text) for text in strings]
+    floats = np.ascontiguousarray(vector.has_float)
+    has_floats = floats.any(axis=1)
+    usable = np.array([bound is not None for bound in parsed], np.bool_)[inverse] & has_floats
+    _report_bad(vector, [strings[at] for at in inverse], has_floats & ~usable, span, context)
+    rows = np.flatnonzero(usable)
+    bounds = np.array([math.nan if bound is None else bound for bound in parsed])[inverse][rows]
+    series = vector.series.take(rows)
+    groups = group_without_labels(series, (BUCKET_LABEL,))
+    order = np.lexsort((bounds, groups.of_row))
+    limits = np.searchsorted(groups.of_row[order], np.arange(groups.count + 1)).astype(np.int64)
+    labels = drop_columns(series.take(groups.first), (BUCKET_LABEL,))
+    values = np.ascontiguousarray(vector.values)
+    return ClassicBuckets(labels, rows[order].astype(np.int64), bounds[order], limits, values, floats)
+
+
+def bound_of(text: str) -> float | None:
+    """The upper bound that `le` names; None if it is no number."""
+    if not text or text != text.strip() or "_" in text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _report_bad(vector: Vector, strings: list[str], bad: Bools, span: TextSpan, context: EvaluationContext) -> None:
+    rows = np.flatnonzero(bad).tolist()
+    if rows:
+        metrics = column_values(vector.series, METRIC_NAME)
+        for metric, text in dict.fromkeys((metrics[row], strings[row]) for row in rows):
+            context.notes.bad_bucket_label(metric, text, span)
+
+
+def quantiles_of(
+    buckets: ClassicBuckets, quantiles: Scalar, span: TextSpan, grid: StepGrid, context: EvaluationContext
+) -> tuple[Floats, Bools]:
+    """One quantile of every classic histogram at every step; says where buckets had to be mended."""
+    shape = (buckets.count, grid.count)
+    out, filled = np.empty(shape), np.empty(shape, np.bool_)
+    mended = np.zeros((buckets.count, 6))
+    mended[:, BUCKET_MIN], mended[:, BUCKET_MAX] = np.inf, -np.inf
+    given = np.ascontiguousarray(quantiles)
+    matrices = (buckets.values, buckets.present, buckets.order, buckets.uppers, buckets.limits)
+
+    def run(start: int, end: int) -> None:
+        classic_quantiles(given, *matrices, start, end, out, filled, mended)
+
+    in_chunks(context.budget, buckets.count, _work(buckets, grid), run)
+    for group in np.flatnonzero(mended[:, SAMPLES]).tolist():
+        note, times = mended[group], grid.times
+        detail = ForcedMonotonicity(
+            samples=int(note[SAMPLES]),
+            first_ms=int(times[int(note[FIRST_STEP])]),
+            last_ms=int(times[int(note[LAST_STEP])]),
+            bucket_min=float(note[BUCKET_MIN]),
+            bucket_max=float(note[BUCKET_MAX]),
+            difference_max=float(note[DIFFERENCE_MAX]),
+        )
+        metric = column_values(buckets.series.take(np.array([group])), METRIC_NAME)[0]
+        context.notes.forced_monotonicity(metric, detail, span)
+    return out, filled
+
+
+def fractions_of(
+    buckets: ClassicBuckets, lowers: Scalar, highers: Scalar, grid: StepGrid, context: EvaluationContext
+) -> tuple[Floats, Bools]:
+    """The share of observations between two values, of every classic histogram at every step."""
+    shape = (buckets.count, grid.count)
+    out, filled = np.empty(shape), np.empty(shape, np.bool_)
+    low, high = np.ascontiguousarray(lowers), np.ascontiguousarray(highers)
+    matrices = (buckets.values, buckets.present, buckets.order, buckets.uppers, buckets.limits)
+
+    def run(start: int, end: int) -> None:
+        classic_fractions(low, high, *matrices, start, end, out, filled)
+
+    in_chunks(context.budget, buckets.count, _work(buckets, grid), run)
+    return out, filled
+
+
+def _work(buckets: ClassicBuckets, grid: StepGrid) -> int:
+    return len(buckets.order) // max(buckets.count, 1) * grid.count
+
+
+# What do histograms say? Counts, sums, means, spreads, quantiles and shares, of native and classic ones.
+
+
+_NUMBERS: dict[str, Callable[[NativeHistogram], float]] = {
     "histogram_count": lambda histogram: histogram.count,
     "histogram_sum": lambda histogram: histogram.sum,
     "histogram_avg": mean,
@@ -39,7 +166,7 @@ _NAN_SKEW = "input to histogram_quantile has NaN observations, result is skewed 
 _NAN_FRACTION = "input to histogram_fraction has NaN observations, which are excluded from all fractions"
 
 
-def number_of(name: str, vector: Vector, context: Context) -> Vector:
+def number_of(name: str, vector: Vector, context: EvaluationContext) -> Vector:
     """One number of every native histogram; floats are left out."""
     there = vector.is_histogram
     values = np.zeros(vector.values.shape)
@@ -54,13 +181,13 @@ def number_of(name: str, vector: Vector, context: Context) -> Vector:
 class _Inputs:
     """Classic and native histograms of one vector; where both stand for the same series, neither counts."""
 
-    classic: Buckets
+    classic: ClassicBuckets
     classic_passes: Bools
     native: Vector
     native_passes: Bools
 
 
-def _inputs(call: Call, place: int, vector: Vector, context: Context) -> _Inputs:
+def _inputs(call: FunctionCall, place: int, vector: Vector, context: EvaluationContext) -> _Inputs:
     span = unwrap(call.arguments[place]).span
     classic = classic_buckets(vector, span, context)
     native = vector.is_histogram
@@ -80,7 +207,9 @@ def _inputs(call: Call, place: int, vector: Vector, context: Context) -> _Inputs
     return _Inputs(classic, ~conflicts[found.left], vector, is_native & ~conflicts[found.right])
 
 
-def quantile_vector(call: Call, quantiles: Scalar, vector: Vector, grid: Grid, context: Context) -> Vector:
+def quantile_vector(
+    call: FunctionCall, quantiles: Scalar, vector: Vector, grid: StepGrid, context: EvaluationContext
+) -> Vector:
     """`histogram_quantile`."""
     _check_quantiles(call, 0, quantiles, context)
     inputs = _inputs(call, 1, vector, context)
@@ -88,7 +217,7 @@ def quantile_vector(call: Call, quantiles: Scalar, vector: Vector, grid: Grid, c
 
 
 def quantile_vectors(
-    call: Call, vector: Vector, label: str, quantiles: list[Scalar], grid: Grid, context: Context
+    call: FunctionCall, vector: Vector, label: str, quantiles: list[Scalar], grid: StepGrid, context: EvaluationContext
 ) -> Vector:
     """`histogram_quantiles`: several at once, told apart by a label."""
     inputs = _inputs(call, 0, vector, context)
@@ -105,30 +234,32 @@ def quantile_vectors(
 
 
 def fraction_vector(
-    call: Call, lowers: Scalar, highers: Scalar, vector: Vector, grid: Grid, context: Context
+    call: FunctionCall, lowers: Scalar, highers: Scalar, vector: Vector, grid: StepGrid, context: EvaluationContext
 ) -> Vector:
     """`histogram_fraction`."""
     inputs = _inputs(call, 2, vector, context)
     values, filled = fractions_of(inputs.classic, lowers, highers, grid, context)
 
-    def estimate(histogram: Histogram, step: int) -> Estimate:
+    def estimate(histogram: NativeHistogram, step: int) -> Estimate:
         return fraction(float(lowers[step]), float(highers[step]), histogram)
 
     native = _native_rows(call, 2, inputs, estimate, (_NAN_FRACTION, _NAN_FRACTION), context)
     return merge_equal_series(_stacked_floats([native, _classic_rows(inputs, values, filled)]))
 
 
-def _check_quantiles(call: Call, place: int, quantiles: Scalar, context: Context) -> None:
+def _check_quantiles(call: FunctionCall, place: int, quantiles: Scalar, context: EvaluationContext) -> None:
     for number in np.unique(quantiles).tolist():
         if not 0 <= number <= 1:
             context.notes.invalid_quantile(number, unwrap(call.arguments[place]).span)
 
 
-def _quantile_rows(call: Call, place: int, quantiles: Scalar, inputs: _Inputs, grid: Grid, context: Context) -> Vector:
+def _quantile_rows(
+    call: FunctionCall, place: int, quantiles: Scalar, inputs: _Inputs, grid: StepGrid, context: EvaluationContext
+) -> Vector:
     span = unwrap(call.arguments[place]).span
     values, filled = quantiles_of(inputs.classic, quantiles, span, grid, context)
 
-    def estimate(histogram: Histogram, step: int) -> Estimate:
+    def estimate(histogram: NativeHistogram, step: int) -> Estimate:
         return quantile(float(quantiles[step]), histogram)
 
     native = _native_rows(call, place, inputs, estimate, (_NAN_RESULT, _NAN_SKEW), context, quantiles)
@@ -136,12 +267,12 @@ def _quantile_rows(call: Call, place: int, quantiles: Scalar, inputs: _Inputs, g
 
 
 def _native_rows(
-    call: Call,
+    call: FunctionCall,
     place: int,
     inputs: _Inputs,
-    estimate: Callable[[Histogram, int], Estimate],
+    estimate: Callable[[NativeHistogram, int], Estimate],
     words: tuple[str, str],
-    context: Context,
+    context: EvaluationContext,
     ranks: Scalar | None = None,
 ) -> Vector:
     """One number of every native histogram; `ranks` tells that it is a quantile, which many of one layout share."""

@@ -6,20 +6,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from harch.sentinel.model.histograms import Histogram
+from harch.sentinel.model.histograms import NativeHistogram
 from harch.sentinel.model.labels import METRIC_NAME
 from harch.sentinel.model.selection import Samples, SeriesTable
-from harch.sentinel.promql.evaluate.chunks import in_chunks, lent
-from harch.sentinel.promql.evaluate.context import Context, refuse
-from harch.sentinel.promql.evaluate.grid import Grid
-from harch.sentinel.promql.evaluate.labels.columns import column_values, constant_column
-from harch.sentinel.promql.evaluate.ranges import over_time_kernels as folds
-from harch.sentinel.promql.evaluate.ranges.range_histograms import Window, fold_with_histograms
-from harch.sentinel.promql.evaluate.ranges.rate_kernels import extended_rates, extrapolated_rates, instant_rates
-from harch.sentinel.promql.evaluate.selection.points import NO_STARTS, histogram_rows, lent_samples
+from harch.sentinel.promql.evaluate.context import EvaluationContext, in_chunks, lent, refuse
+from harch.sentinel.promql.evaluate.label_columns import column_values, constant_column
+from harch.sentinel.promql.evaluate.ranges import range_kernels as folds
+from harch.sentinel.promql.evaluate.ranges.range_histograms import HistogramWindow, fold_with_histograms
+from harch.sentinel.promql.evaluate.ranges.range_kernels import extended_rates, extrapolated_rates, instant_rates
+from harch.sentinel.promql.evaluate.selection.instant_vectors import NO_STARTS, histogram_rows, lent_samples
 from harch.sentinel.promql.evaluate.selection.range_vectors import RangeVector
-from harch.sentinel.promql.evaluate.values import Bools, Floats, Ints, Scalar, Vector, no_histograms, settled_histograms
-from harch.sentinel.promql.syntax.nodes import Call, RangeMode
+from harch.sentinel.promql.evaluate.values import (
+    Bools,
+    Floats,
+    Ints,
+    Scalar,
+    StepGrid,
+    Vector,
+    no_histograms,
+    settled_histograms,
+)
+from harch.sentinel.promql.syntax.nodes import FunctionCall, RangeMode
 
 _RATES = {"rate": (True, True), "increase": (True, False), "delta": (False, False)}  # is a counter, is per second
 _INSTANT_RATES = {"irate": True, "idelta": False}
@@ -56,7 +63,9 @@ _KEEPS_NAME = frozenset({"first_over_time", "last_over_time"})  # like `offset`,
 _COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 
 
-def range_function(call: Call, ranges: RangeVector, parameters: list[Scalar], grid: Grid, context: Context) -> Vector:
+def range_function(
+    call: FunctionCall, ranges: RangeVector, parameters: list[Scalar], grid: StepGrid, context: EvaluationContext
+) -> Vector:
     """A function with one range among its arguments; the others are scalars."""
     name = call.function
     if name not in _ALLOWED.get(ranges.mode, (name,)):
@@ -72,16 +81,16 @@ def range_function(call: Call, ranges: RangeVector, parameters: list[Scalar], gr
     else:
         result = _mixed(call, ranges, parameters, grid, context, slow, drops_name)
     if name in ("rate", "increase"):
-        _ask_whether_counters(result, ranges, context)
+        _warn_unless_counters(result, ranges, context)
     return result
 
 
 def _mixed(
-    call: Call,
+    call: FunctionCall,
     ranges: RangeVector,
     parameters: list[Scalar],
-    grid: Grid,
-    context: Context,
+    grid: StepGrid,
+    context: EvaluationContext,
     slow: Ints,
     drops_name: Bools,
 ) -> Vector:
@@ -92,10 +101,10 @@ def _mixed(
     if len(fast):
         values[fast], present[fast] = _floats(call, _rows(ranges, fast), parameters, grid, context)
 
-    def fold_floats(window: Window) -> float | None:
+    def fold_floats(window: HistogramWindow) -> float | None:
         """One window of floats through the same kernels as all others."""
         step = slice(window.step, window.step + 1)
-        at_step = Grid.instant(int(grid.times[window.step]))
+        at_step = StepGrid.instant(int(grid.times[window.step]))
         given = [parameter[step] for parameter in parameters]
         found, is_there = _floats(call, _one_window(ranges, window), given, at_step, context)
         return float(found[0, 0]) if is_there[0, 0] else None
@@ -104,14 +113,14 @@ def _mixed(
         context.budget.check()
         for step, cell in fold_with_histograms(call.function, ranges, row, fold_floats, context):
             present[row, step] = True
-            if isinstance(cell, Histogram):
+            if isinstance(cell, NativeHistogram):
                 cells[row, step] = cell
             else:
                 values[row, step] = cell
     return Vector(ranges.series, values, present, drops_name, settled_histograms(cells))
 
 
-def _one_window(ranges: RangeVector, window: Window) -> RangeVector:
+def _one_window(ranges: RangeVector, window: HistogramWindow) -> RangeVector:
     """A range of one series and one step, of the floats of a window."""
     floats = window.floats
     samples = Samples(
@@ -133,7 +142,7 @@ def _rows(ranges: RangeVector, rows: Ints) -> RangeVector:
 
 
 def _floats(
-    call: Call, ranges: RangeVector, parameters: list[Scalar], grid: Grid, context: Context
+    call: FunctionCall, ranges: RangeVector, parameters: list[Scalar], grid: StepGrid, context: EvaluationContext
 ) -> tuple[Floats, Bools]:
     count = ranges.series.count
     values, present = np.zeros((count, grid.count)), np.zeros((count, grid.count), np.bool_)
@@ -181,7 +190,7 @@ def _floats(
     return values, present
 
 
-def _work(ranges: RangeVector, grid: Grid) -> int:
+def _work(ranges: RangeVector, grid: StepGrid) -> int:
     """How long a series keeps a kernel busy: by its windows, and by the samples in them if these are many."""
     counts = ranges.samples.count
     covered_ms = ranges.until_ms - ranges.before_ms
@@ -189,7 +198,9 @@ def _work(ranges: RangeVector, grid: Grid) -> int:
     return grid.count * (1 + int(window) // _SAMPLES_A_POINT)
 
 
-def _check_parameters(call: Call, ranges: RangeVector, parameters: list[Scalar], context: Context) -> None:
+def _check_parameters(
+    call: FunctionCall, ranges: RangeVector, parameters: list[Scalar], context: EvaluationContext
+) -> None:
     if call.function == "quantile_over_time":
         for quantile in np.unique(parameters[0]).tolist():
             if not 0 <= quantile <= 1 and ranges.series.count:
@@ -200,7 +211,7 @@ def _check_parameters(call: Call, ranges: RangeVector, parameters: list[Scalar],
                 raise refuse(f"invalid {words} factor. Expected: 0 < {letters} < 1, got: {factor:f}")
 
 
-def _ask_whether_counters(result: Vector, ranges: RangeVector, context: Context) -> None:
+def _warn_unless_counters(result: Vector, ranges: RangeVector, context: EvaluationContext) -> None:
     """Rates of what is no counter are mostly mistakes, so names (or types) that say so are reported."""
     column = ranges.series.columns.get(METRIC_NAME)
     if column is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from harch.sentinel.compiled import inner_kernel, kernel
+from harch.sentinel.jit import inner_kernel, kernel
 from harch.sentinel.model.histograms import STALE_BITS
 
 Bools = npt.NDArray[np.bool_]

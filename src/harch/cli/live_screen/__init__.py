@@ -1,0 +1,1 @@
+"""`harch top`: the federation on one screen."""

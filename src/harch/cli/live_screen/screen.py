@@ -1,0 +1,292 @@
+"""How does a look at the federation become a screen? A pure function of the look, the view and the terminal's size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harch.cli.live_screen.snapshot import FederationSnapshot, HubLine, WorkLine
+from harch.cli.live_screen.view_options import ViewOptions, filtered
+from harch.cli.output import age_text, clean
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+GAP = 2
+REST_WIDTH_MIN = 8  # a column that takes the rest is not shown in less
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """`importance` 0 is never left out. `takes_rest`: as wide as there is room, cut with `…`; one at most, the last."""
+
+    title: str
+    importance: int = 0
+    right: bool = False
+    takes_rest: bool = False
+    width_max: int = 24
+
+
+def fit(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
+    """The titles and the rows as lines of at most `width` cells. Words such as `failed` get a colour, too."""
+    from rich.cells import cell_len
+
+    from harch.cli.output import STYLES, clean
+
+    cells = [[clean(cell) for cell in row] for row in rows]
+    widths = [
+        REST_WIDTH_MIN
+        if column.takes_rest
+        else min(column.width_max, max([cell_len(column.title), *(cell_len(row[at]) for row in cells)]))
+        for at, column in enumerate(columns)
+    ]
+    visible = _visible(columns, widths, width)
+    if visible and columns[visible[-1]].takes_rest:
+        last = visible[-1]
+        widths[last] = width - sum(widths[at] + GAP for at in visible[:-1])
+    lines = [_line([_fit(columns[at].title, widths[at], columns[at].right) for at in visible], ["bold"] * len(visible))]
+    for row in cells:
+        strings = [_fit(row[at], widths[at], columns[at].right) for at in visible]
+        lines.append(_line(strings, [STYLES.get(row[at], "") for at in visible]))
+    for line in lines:
+        line.truncate(width)  # columns that are never left out may still be too wide together
+    return lines
+
+
+def _visible(columns: Sequence[TableColumn], widths: Sequence[int], width: int) -> list[int]:
+    """Places of the columns that fit: the least important ones go first, of equal ones the later."""
+    visible = list(range(len(columns)))
+    while sum(widths[at] for at in visible) + GAP * (len(visible) - 1) > width:
+        candidates = [at for at in visible if columns[at].importance]
+        if not candidates:
+            break
+        visible.remove(max(candidates, key=lambda at: (columns[at].importance, at)))
+    return visible
+
+
+def _fit(text: str, width: int, right: bool) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        return set_cell_size(text, max(width - 1, 0)).rstrip() + "…" if width > 0 else ""
+    return " " * (width - cell_len(text)) + text if right else set_cell_size(text, width)
+
+
+def _line(strings: Sequence[str], styles: Sequence[str]) -> Text:
+    from rich.text import Text
+
+    line = Text()
+    for number, (text, style) in enumerate(zip(strings, styles, strict=True)):
+        if number:
+            line.append(" " * GAP)
+        line.append(text, style or None)
+    line.rstrip()
+    return line
+
+
+ROWS_FIRST = {"hubs": 5, "workloads": 3, "pipelines": 2, "alerts": 2, "events": 2}  # before others get more
+_ADDRESS = re.compile(r" at https?://[^\s:]+:\d+")
+_NONE = {
+    "workloads": "no unfinished work",
+    "pipelines": "no pipelines",
+    "alerts": "no alerts firing",
+    "events": "none yet",
+}
+
+HUBS = (
+    TableColumn("HUB"),
+    TableColumn("IN", 6),
+    TableColumn("STATE", 1),
+    TableColumn("GPUS USED", 0, right=True),
+    TableColumn("FREE", 5, right=True),
+    TableColumn("GPU DATA", 9),
+    TableColumn("RUNNING", 3, right=True),
+    TableColumn("WAITING", 4, right=True),
+    TableColumn("POWER", 7, right=True),
+    TableColumn("G/KWH", 2, right=True),
+    TableColumn("EVIDENCE", 10),
+    TableColumn("TELEMETRY", 8, right=True),
+    TableColumn("AGE", 7, right=True),
+    TableColumn("NOTE", 11, takes_rest=True),
+)
+WORKLOADS = (
+    TableColumn("WORKLOAD"),
+    TableColumn("TENANT", 4),
+    TableColumn("OWNER", 5),
+    TableColumn("RUNS AT", 2),
+    TableColumn("STATE", 0),
+    TableColumn("GPUS", 1, right=True),
+    TableColumn("RAN", 3, right=True),
+    TableColumn("ID", 6, width_max=32),
+)
+PIPELINES = (
+    TableColumn("PIPELINE"),
+    TableColumn("HUB", 2),
+    TableColumn("STATE", 0),
+    TableColumn("WORKERS", 5, right=True),
+    TableColumn("RATE/S", 1, right=True),
+    TableColumn("LAG", 3, right=True),
+    TableColumn("P99 MS", 4, right=True),
+)
+ALERTS = (
+    TableColumn("ALERT", width_max=32),
+    TableColumn("SEVERITY", 1),
+    TableColumn("HUB", 2),
+    TableColumn("SINCE", 4),
+    TableColumn("SUMMARY", 3, takes_rest=True),
+)
+EVENTS = (
+    TableColumn("AT", 1),
+    TableColumn("HUB", 2),
+    TableColumn("EVENT", 0, width_max=28),
+    TableColumn("WHAT", 3, takes_rest=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[str]]
+
+
+def screen(look: FederationSnapshot, view: ViewOptions, width: int, height: int, *, trouble: str = "") -> list[Text]:
+    """At most `height` lines of at most `width` cells. What does not fit is counted, never left out in silence."""
+    from rich.text import Text
+
+    visible = filtered(look, view)
+    sections = [section for section in _sections(visible) if section.name not in view.hidden]
+    notes = _notes(look, trouble)
+    room = max(0, height - 2)
+    kept_notes = notes[: max(0, min(len(notes), room // 5))]
+    budgets = _budgets(sections, room - len(kept_notes))
+    lines = [_cut(_title(look, view), width, "bold")]
+    for section, budget in zip(sections, budgets, strict=True):
+        lines += _drawn(section, budget, width)
+    lines += [_cut(note, width, "yellow") for note in kept_notes]
+    lines = [*lines[: max(1, height - 1)], *([_cut(_footer(view), width, "dim")] if height > 1 else [])]
+    return lines or [Text()]
+
+
+def _title(look: FederationSnapshot, view: ViewOptions) -> str:
+    used = sum(hub.gpus_used for hub in look.hubs)
+    total = sum(hub.gpus_total for hub in look.hubs)
+    away = sum(1 for hub in look.hubs if hub.state in {"suspected", "cut off", "unheard", "no answer"})
+    words = [f"harch top, {len(look.hubs)} hubs" + (f", {away} unreachable" if away else "")]
+    words += [f"{used:,} of {total:,} GPUs used", f"{look.workloads_total:,} workloads"]
+    if look.alerts:
+        words.append(f"{len(look.alerts)} alerts")
+    words.append(f"seen from {look.seen_from or '-'} at {look.at:%H:%M:%S} UTC")
+    return "; ".join(words) + (" (paused)" if view.paused else "")
+
+
+def _footer(view: ViewOptions) -> str:
+    if view.typing is not None:
+        return f"filter: {view.typing}_   Enter applies, Esc cancels"
+    needle = f" [{view.needle}]" if view.needle else ""
+    order = f"{view.order}{', reversed' if view.reverse else ''}"
+    return (
+        f"q quit  s sort: {order}  r reverse  / filter{needle}  1-5 sections  p pause  +/- every {view.interval_s:g} s"
+    )
+
+
+def _notes(look: FederationSnapshot, trouble: str) -> list[str]:
+    """What the screen lacks. Equal reasons are told once, whatever address they name."""
+    by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for one in look.missing:
+        whats, hubs = by_reason.setdefault(_ADDRESS.sub("", one.why), ({}, {}))
+        whats[one.what] = hubs[one.hub or "all hubs"] = None
+    reasons = [f"{', '.join(whats)} of {', '.join(hubs)} missing: {why}" for why, (whats, hubs) in by_reason.items()]
+    return [*([trouble] if trouble else []), *reasons]
+
+
+def _sections(look: FederationSnapshot) -> list[_Section]:
+    pipelines = [
+        (
+            one.name,
+            one.hub,
+            one.state,
+            one.workers,
+            f"{one.rate:,.0f}",
+            f"{one.lag:,.0f}",
+            "-" if one.p99_ms is None else f"{one.p99_ms:.1f}",
+        )
+        for one in look.pipelines
+    ]
+    alerts = [(one.name, one.severity or "-", one.hub, one.since[:19], one.summary) for one in look.alerts]
+    events = [
+        (f"{one.at:%H:%M:%S}", one.hub, one.kind, f"{one.subject}: {one.message}" if one.message else one.subject)
+        for one in look.events
+    ]
+    return [
+        _Section("hubs", HUBS, [_hub_row(hub) for hub in look.hubs]),
+        _Section("workloads", WORKLOADS, [_work_row(one) for one in look.workloads]),
+        _Section("pipelines", PIPELINES, pipelines),
+        _Section("alerts", ALERTS, alerts),
+        _Section("events", EVENTS, events),
+    ]
+
+
+def _hub_row(hub: HubLine) -> tuple[str, ...]:
+    unknown = hub.age_s is None
+    return (
+        f"{hub.name} *" if hub.own else hub.name,
+        hub.country or "-",
+        hub.state or "-",
+        "unknown" if unknown else f"{hub.gpus_used} of {hub.gpus_total}",
+        "-" if unknown else str(hub.gpus_free),
+        hub.gpus_are or "-",
+        "-" if unknown else str(hub.running),
+        "-" if unknown else str(hub.waiting),
+        "-" if hub.power_kw is None else f"{hub.power_kw:,.0f} kW {hub.power_is}",
+        "-" if hub.g_per_kwh is None else f"{hub.g_per_kwh:.0f}",
+        hub.carbon_is or "-",
+        "-" if hub.telemetry_lag_s is None else f"{age_text(hub.telemetry_lag_s)} ago",
+        age_text(hub.age_s),
+        hub.note,
+    )
+
+
+def _work_row(one: WorkLine) -> tuple[str, ...]:
+    gpus = f"{one.gpus:g}" + (" modelled" if one.modelled else "")
+    ran = "-" if one.ran_s is None else age_text(one.ran_s)
+    return one.name, one.tenant, one.owner or "-", one.runner or "-", one.status, gpus, ran, one.id
+
+
+def _budgets(sections: Sequence[_Section], room: int) -> list[int]:
+    """Lines for each section, titles and all. Each gets a few first; then the rest goes from the first to the last."""
+    wanted = [1 + max(1, len(section.rows)) for section in sections]
+    given = [0] * len(sections)
+    for at, section in enumerate(sections):
+        given[at] = min(wanted[at], 1 + ROWS_FIRST[section.name], max(0, room - sum(given)))
+        if given[at] < 2:
+            given[at] = 0  # a title without a row says nothing
+    for at in range(len(sections)):
+        if given[at]:
+            given[at] += min(wanted[at] - given[at], max(0, room - sum(given)))
+    return given
+
+
+def _drawn(section: _Section, budget: int, width: int) -> list[Text]:
+    if budget < 2:
+        return []
+    if not section.rows:
+        titles = fit(section.columns, [], width)
+        return [*titles, _cut(_NONE.get(section.name, "none"), width, "dim")]
+    rows = section.rows
+    over = len(rows) - (budget - 1)
+    if over > 0:
+        rows = rows[: budget - 2]
+        return [*fit(section.columns, rows, width), _cut(f"and {len(section.rows) - len(rows)} more", width, "dim")]
+    return fit(section.columns, rows, width)
+
+
+def _cut(text: str, width: int, style: str) -> Text:
+    from rich.text import Text
+
+    line = Text(clean(text), style=style, no_wrap=True)
+    line.truncate(width, overflow="ellipsis")
+    return line

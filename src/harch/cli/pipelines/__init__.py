@@ -1,0 +1,1 @@
+"""`harch pipeline`: streams that become actions, in a terminal."""

@@ -1,0 +1,159 @@
+"""`harch pipeline top`: how pipelines do, now and each second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.remote import connect, remote_options
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from harch.sdk import Client
+    from harch.sdk.pipeline_types import Pipeline, PipelineStage
+
+HEADERS = (
+    "PIPELINE",
+    "STAGE",
+    "WORKERS",
+    "RATE/S",
+    "IN",
+    "LAG",
+    "WAITING",
+    "P50 MS",
+    "P99 MS",
+    "BUSY",
+    "DROPPED",
+    "ASIDE",
+)
+_TAKEN = {"source": "events_accepted", "sense": "events_in", "think": "rows", "act": "commands"}
+
+
+@click.command("top")
+@click.argument("name", required=False)
+@click.option("--once", is_flag=True, help="Print once and exit.")
+@click.option("--every", "every_s", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds.")
+@remote_options
+def top(name: str | None, once: bool, every_s: float, hub: str | None, as_json: bool) -> int:
+    """Watch pipelines: rates, lag, latency, workers, drops, quarantined events, model versions.
+
+    Counts are of the running worker processes. With --json, one document per refresh.
+    """
+    from harch.cli.output import emit_json, table
+
+    with connect(hub) as client:
+        if once:
+            found = _look(client, name)
+            if as_json:
+                emit_json({"items": found})
+            else:
+                table(HEADERS, rows_of(found))
+                for line in notes_of(found):
+                    click.echo(line)
+            return 0
+        try:
+            _watch_json(client, name, every_s) if as_json else _watch(client, name, every_s)
+        except KeyboardInterrupt:
+            return INTERRUPTED_EXIT_CODE
+    return 0
+
+
+def _look(client: Client, name: str | None) -> list[Pipeline]:
+    if name is not None:
+        return [client.pipelines.get(name).pipeline]
+    return list(client.pipelines.list())
+
+
+def _watch_json(client: Client, name: str | None, every_s: float) -> None:
+    import time
+
+    from harch.cli.output import emit_json
+
+    while True:
+        emit_json({"items": _look(client, name)})
+        time.sleep(every_s)
+
+
+def _watch(client: Client, name: str | None, every_s: float) -> None:
+    """A hub that does not answer for a moment is no reason to end: the last look stays, with the reason below it."""
+    import time
+
+    from rich.live import Live
+
+    listed: list[Pipeline] = []
+    trouble = ""
+    with Live(_picture([], ""), auto_refresh=False, screen=False) as live:
+        while True:
+            try:
+                listed, trouble = _look(client, name), ""
+            except HarchError as error:
+                if error.code == "E0710":
+                    raise
+                trouble = f"{error.code}: {error.message}"
+            live.update(_picture(listed, trouble), refresh=True)
+            time.sleep(every_s)
+
+
+def _picture(found: list[Pipeline], trouble: str) -> RenderableType:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from harch.cli.output import STYLES, clean
+
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for header in HEADERS:
+        view.add_column(header, justify="left" if header in HEADERS[:2] else "right")
+    for row in rows_of(found):
+        view.add_row(*(Text(clean(cell), style=STYLES.get(str(cell), "")) for cell in row))
+    lines = [*notes_of(found), *([trouble] if trouble else [])]
+    return Group(view, *(Text(clean(line)) for line in lines))
+
+
+def rows_of(found: Iterable[Pipeline]) -> list[Sequence[object]]:
+    """One row per stage; the name of the pipeline stands before its first."""
+    rows: list[Sequence[object]] = []
+    for pipeline in found:
+        for place, stage in enumerate(pipeline.stages):
+            rows.append((pipeline.name if place == 0 else "", *_cells(stage)))
+        if not pipeline.stages:
+            rows.append((pipeline.name, pipeline.state, *("-" for _ in HEADERS[2:])))
+    return rows
+
+
+def _cells(stage: PipelineStage) -> tuple[object, ...]:
+    measured = stage.p99_ms > 0
+    return (
+        stage.stage,
+        f"{stage.ready}/{stage.wanted}" + ("*" if stage.fixed else ""),
+        f"{stage.rate:,.0f}",
+        f"{stage.counters.get(_TAKEN.get(stage.stage, ''), 0):,}",
+        f"{stage.lag:,.0f}",
+        "-" if stage.waiting is None else f"{stage.waiting:,}",
+        f"{stage.p50_ms:.1f}" if measured else "-",
+        f"{stage.p99_ms:.1f}" if measured else "-",
+        f"{stage.busy:.0%}",
+        f"{stage.dropped:,}",
+        f"{stage.quarantined:,}",
+    )
+
+
+def notes_of(found: Iterable[Pipeline]) -> list[str]:
+    """Below the table: state, models, where events are taken, trouble."""
+    lines = []
+    for pipeline in found:
+        words = [f"{pipeline.name}: {pipeline.state}, version {pipeline.version}, at {pipeline.hub}"]
+        words += [f"{name} {what}" for name, what in sorted(pipeline.models.items())]
+        words += [f"{name} takes events at {url}" for name, url in sorted(pipeline.sources.items())]
+        if pipeline.trouble:
+            words.append(f"trouble: {pipeline.trouble}")
+        lines.append("; ".join(words))
+    if any(stage.fixed for pipeline in found for stage in pipeline.stages):
+        lines.append("* set manually; `harch pipeline scale NAME STAGE=auto` restores autoscaling")
+    return lines

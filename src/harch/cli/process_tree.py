@@ -1,0 +1,122 @@
+"""What have we started, and does it still run? Processes below this one, wherever they have gone, and recorded ones.
+
+A process that becomes an orphan becomes a child of ours, so nothing that was started here can leave the tree. What an
+earlier, killed `harch up` has left behind is not in it; it is found by the records that hubs keep of such processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+from harch.base.clock import Clock
+from harch.base.seal import LINE, DamagedContent
+from harch.execution.kernel import adopt_orphans, children_of, kill_process, read_text, start_ticks
+
+LOOK_S = 0.05
+KILL_S_MAX = 10.0
+_RECORDS = ("keeper.pid", "*/keeper.pid", "engine/*/*.pid", "*/engine/*/*.pid", "sentinel/process.json")
+_RECORD_BYTES_MAX = 4096
+
+
+class _Record(msgspec.Struct, frozen=True):
+    pid: int
+    start_ticks: int
+
+
+class Descendants:
+    """Of this process. From here on orphans come to us."""
+
+    def __init__(self) -> None:
+        adopt_orphans()
+        self._strange: set[int] = set()
+
+    def reap(self, own: Collection[int]) -> None:
+        """Takes leave of adopted children that have ended. `own` are waited for by somebody else.
+
+        Only what was seen before: a child that was started a moment ago is not in `own` yet.
+        """
+        strange = set(children_of(os.getpid())) - set(own)
+        for pid in strange & self._strange:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._strange = strange
+
+    async def end(self, home_folders: Collection[Path], clock: Clock, *, grace_s: float) -> list[int]:
+        """Asks all that is left to end, then insists. Answers what cannot be ended. Our own children must be gone."""
+
+        def left() -> set[int]:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            return {*descendants_of(os.getpid()), *(pid for folder in home_folders for pid in recorded(folder))}
+
+        for signum, within_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S_MAX)):
+            if not await _end(left, signum, clock, within_s):
+                return []
+        return sorted(left())
+
+
+async def _end(left: Callable[[], set[int]], signum: int, clock: Clock, within_s: float) -> bool:
+    """Whether something is left. Those that appear meanwhile are told as well."""
+    signalled: set[int] = set()
+    until_s = clock.monotonic_s() + within_s
+    while found := left():
+        for pid in found - signalled:
+            kill_process(pid, signum)
+        signalled |= found
+        if clock.monotonic_s() > until_s:
+            return True
+        await clock.sleep(LOOK_S)
+    return False
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes below this one that have not ended."""
+    below: dict[int, list[int]] = {}
+    ended: set[int] = set()
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            fields = read_text(f"/proc/{name}/stat").rpartition(")")[2].split()
+            if len(fields) > 1:
+                below.setdefault(int(fields[1]), []).append(int(name))
+                ended |= {int(name)} if fields[0] in "ZX" else set()
+    found, open_ = [], [pid]
+    while open_:
+        children = below.get(open_.pop(), [])
+        found += children
+        open_ += children
+    return [one for one in found if one not in ended]
+
+
+def recorded(state_dir: Path) -> Iterator[int]:
+    """Processes that a hub with this state folder has written down and that still run: ours, by pid and start."""
+    for pattern in _RECORDS:
+        for path in state_dir.glob(pattern):
+            try:
+                record = msgspec.json.decode(LINE.unseal(path.read_bytes()[:_RECORD_BYTES_MAX]), type=_Record)
+                is_ours = os.stat(f"/proc/{record.pid}").st_uid == os.geteuid()
+            except (OSError, msgspec.MsgspecError, DamagedContent):
+                continue
+            if (
+                is_ours
+                and record.start_ticks
+                and start_ticks(record.pid) == record.start_ticks
+                and not _ended(record.pid)
+            ):
+                yield record.pid
+
+
+def cpu_s(pid: int) -> float:
+    """What the process has used of a processor; 0 if it is gone."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
+
+
+def _ended(pid: int) -> bool:
+    return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] in (["Z"], ["X"], [])

@@ -1,0 +1,1 @@
+"""`harch sentinel`: telemetry in a terminal."""

@@ -1,0 +1,154 @@
+"""How does the page around an alert look in a terminal? Alert and rule, curves, log lines, traces, neighbours."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harch.cli.output import clean, table
+from harch.cli.telemetry.query import name_of
+from harch.cli.views.chart import ChartCurve, chart_text
+from harch.cli.views.trace import LEVEL_COLOURS, moment_text
+from harch.sentinel.traces.durations import short_duration
+
+CHART_HEIGHT = 8
+CURVES_MAX = 5
+_SCALE_WIDTH = 11  # of a chart, at its left
+_FIRST = ("summary", "description", "runbook")
+
+JsonObject = Mapping[str, Any]
+
+
+def draw_page(page: JsonObject) -> None:
+    width = max(60, min(shutil.get_terminal_size().columns, 200))
+    console = Console(highlight=False, width=width, soft_wrap=True)
+    for line in (*alert_text(page), *_metrics_text(page, width), *_logs_text(page["logs"])):
+        console.print(line)
+    _show_traces(console, page["traces"])
+    _show_related(console, page["related"])
+    for sentence in page["missing"]:
+        console.print(Text(clean(f"missing: {sentence}"), "yellow"))
+
+
+def alert_text(page: JsonObject) -> list[Text]:
+    alert, rule, window = page["alert"], page["rule"], page["window"]
+    labels = dict(alert["labels"])
+    heading = Text()
+    heading.append(clean(labels.pop("alertname", "alert")), "bold")
+    heading.append(clean(f"  {labels.get('severity', '')}  {alert['status']['state']}"), "red")
+    lines = [heading, Text(f"firing since {window['fired']}, began {window['began']}, id {alert['fingerprint']}")]
+    lines.append(Text(clean("  ".join(f"{name}={value}" for name, value in sorted(labels.items()))), "cyan"))
+    notes = dict(alert["annotations"])
+    names = [*(name for name in _FIRST if name in notes), *sorted(set(notes) - set(_FIRST))]
+    lines += [Text(clean(f"{name}: {notes[name]}")) for name in names]
+    if rule:
+        held = f" for {short_duration(round(rule['duration'] * 1e9))}" if rule["duration"] else ""
+        lines.append(Text(clean(f"rule: {' '.join(rule['query'].split())}{held}  (group {rule['group']})"), "dim"))
+    for silence in page["silences"]:
+        caption = f"{silence['createdBy']}: {silence['comment']}"
+        lines.append(Text(clean(f"silenced until {silence['endsAt']} by {caption}"), "yellow"))
+    if taken := alert.get("acknowledgedBy"):
+        lines.append(Text(clean(f"acknowledged by {taken['by']}: {taken['comment']}"), "green"))
+    return lines
+
+
+def _metrics_text(page: JsonObject, width: int) -> list[Text]:
+    window = page["window"]
+    start, fired, end = (_seconds(window[name]) for name in ("start", "fired", "end"))
+    lines: list[Text] = []
+    for metric in page["metrics"]:
+        curves = [
+            ChartCurve(name_of(one["metric"]), [(time, float(value)) for time, value in one["values"]])
+            for one in metric["series"][:CURVES_MAX]
+        ]
+        hidden = len(metric["series"]) - len(curves) + metric["seriesNotShown"]
+        heading = Text(f"\n{metric['title']}: ", "bold")
+        heading.append(clean(metric["query"]), "not bold")
+        if threshold := metric.get("threshold"):
+            limit = f"fires {threshold['comparison']} {threshold['value']}"
+            curves.append(ChartCurve(limit, [(start, float(threshold["value"])), (end, float(threshold["value"]))]))
+        chart_width = max(20, width - _SCALE_WIDTH - 1)
+        chart = chart_text(curves, chart_width, CHART_HEIGHT, unit="", zero_based=False, between=(start, end))
+        chart.rstrip()
+        lines += [heading, chart, _time_line(window, (fired - start) / (end - start), chart_width)]
+        if hidden:
+            lines.append(Text(f"{hidden} more series not drawn", "dim"))
+    return lines
+
+
+def _time_line(window: JsonObject, fired_share: float, width: int) -> Text:
+    """The first and last time under a chart, and a mark where the alert fired."""
+    first, last = window["start"][11:19], window["end"][11:19]
+    line = [*first.ljust(width - len(last)), *last]
+    mark = min(width - 1, max(0, round(fired_share * (width - 1))))
+    caption = "▲ fired"
+    if mark + len(caption) > width - len(last):
+        caption, mark = "fired ▲", max(0, mark - len(caption) + 1)
+    line[mark : mark + len(caption)] = caption
+    return Text(" " * _SCALE_WIDTH + "".join(line), "dim")
+
+
+def _logs_text(logs: JsonObject) -> list[Text]:
+    lines = [Text("\nlog lines ", "bold")]
+    lines[0].append(clean(", ".join(logs["selectors"]) or "none from the same source"), "not bold")
+    for group in logs["groups"]:
+        text = Text()
+        text.append(f"{group['level'] or '-':<8} ", LEVEL_COLOURS.get(group["level"], ""))
+        text.append(f"{group['count']:>6}× ")
+        text.append(f"{'new' if group['new'] else 'known':<6}", "yellow" if group["new"] else "dim")
+        text.append(f"{moment_text(int(group['firstUnixNano']))[11:23]} ", "dim")
+        text.append(clean(group["example"]["line"]))
+        if group["traceIDs"]:
+            text.append(f"  trace {group['traceIDs'][0]}", "cyan")
+        lines.append(text)
+    return lines
+
+
+def _show_traces(console: Console, traces: JsonObject) -> None:
+    if not traces["traces"]:
+        return
+    console.print(Text("\ntraces", "bold"))
+    table(
+        ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "WHY", "SERVICE", "NAME"),
+        [
+            (
+                one["traceID"],
+                moment_text(int(one["startTimeUnixNano"]))[11:23],
+                short_duration(one["durationNs"]),
+                one["spanCount"],
+                one["errorCount"] or "",
+                ", ".join(one["why"]),
+                one["rootServiceName"],
+                one["rootTraceName"],
+            )
+            for one in traces["traces"]
+        ],
+    )
+
+
+def _show_related(console: Console, related: Sequence[JsonObject]) -> None:
+    if not related:
+        return
+    console.print(Text("\nrelated alerts", "bold"))
+    table(
+        ("ID", "ALERT", "SINCE", "STATE", "SUMMARY"),
+        [
+            (
+                one["fingerprint"],
+                one["labels"].get("alertname", ""),
+                one["startsAt"],
+                one["state"],
+                one["annotations"].get("summary", ""),
+            )
+            for one in related
+        ],
+    )
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

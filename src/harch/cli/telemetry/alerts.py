@@ -1,0 +1,170 @@
+"""`harch sentinel alerts`: what fires, and who takes care of it."""
+
+from __future__ import annotations
+
+import getpass
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.remote import json_option
+from harch.cli.telemetry.query import seconds, tenant_option, url_option
+
+
+@click.group()
+def alerts() -> None:
+    """List, silence and acknowledge alerts."""
+
+
+@alerts.command("ls")
+@click.option("--all", "show_all", is_flag=True, help="Include silenced and inhibited alerts.")
+@url_option
+@tenant_option
+@json_option
+def listed(show_all: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """List firing alerts. `show` and `ack` take the ID."""
+    from harch.cli.output import clean, emit_json, table
+    from harch.sdk.sentinel import SentinelClient
+
+    hidden = {} if show_all else {"silenced": "false", "inhibited": "false"}
+    with SentinelClient(url, tenant=tenant) as client:
+        found = client.get("/api/v2/alerts", hidden)
+    if as_json:
+        emit_json({"items": found, "total": len(found)})
+        return
+    if not found:
+        click.echo("no alerts firing")
+        return
+    table(
+        ("ID", "ALERT", "SEVERITY", "SINCE", "STATE", "SUMMARY"),
+        [
+            (
+                one["fingerprint"],
+                clean(one["labels"].get("alertname", "")),
+                clean(one["labels"].get("severity", "")),
+                one["startsAt"],
+                _state(one),
+                clean(one["annotations"].get("summary", "") or one["annotations"].get("description", "")),
+            )
+            for one in found
+        ],
+    )
+
+
+@alerts.command("show")
+@click.argument("alert_id")
+@click.option("--before", default="30m", show_default=True, metavar="DURATION", help="Time to show before it began.")
+@click.option("--after", default="30m", show_default=True, metavar="DURATION", help="Time to show after it fired.")
+@url_option
+@tenant_option
+@json_option
+def show(alert_id: str, before: str, after: str, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """Show an alert in context: curves, log lines, traces, related alerts."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        page = client.alert_page(alert_id, before=before, after=after)
+    if as_json:
+        emit_json(page)
+        return
+    from harch.cli.telemetry.alert_view import draw_page
+
+    draw_page(page)
+
+
+@alerts.command("silence")
+@click.argument("matchers", nargs=-1, required=True)
+@click.option("--for", "duration", default="2h", show_default=True, metavar="DURATION", help="Duration of the silence.")
+@click.option("--comment", required=True, help="Why.")
+@click.option("--by", help="Author, where SENTINEL runs alone; beside a hub, the name of your key.")
+@url_option
+@tenant_option
+@json_option
+def silence(
+    matchers: tuple[str, ...],
+    duration: str,
+    comment: str,
+    by: str | None,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    """Silence all alerts with these labels: `alertname=DiskNearlyFull`, `hub_name=~dak.*`."""
+    from harch.base.clock import SystemClock, iso
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    now = SystemClock().now()
+    document = {
+        "matchers": [_matcher(text) for text in matchers],
+        "startsAt": iso(now),
+        "endsAt": iso(now + timedelta(seconds=seconds(duration))),
+        "createdBy": by or getpass.getuser(),
+        "comment": comment,
+    }
+    with SentinelClient(url, tenant=tenant) as client:
+        made = client.post("/api/v2/silences", document)
+    if as_json:
+        emit_json(made)
+    else:
+        click.echo(f"silenced for {duration}: {made['silenceID']}")
+        click.echo(f"`harch sentinel alerts unsilence {made['silenceID']}` ends it early")
+
+
+@alerts.command("unsilence")
+@click.argument("silence_id")
+@url_option
+@tenant_option
+@json_option
+def unsilence(silence_id: str, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """Expire a silence early."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        client.delete(f"/api/v2/silence/{silence_id}")
+    if as_json:
+        emit_json({"silenceID": silence_id, "state": "expired"})
+    else:
+        click.echo("ended")
+
+
+@alerts.command("ack")
+@click.argument("alert_id")
+@click.option("--comment", default="", help="What is being done.")
+@click.option("--by", help="Author, where SENTINEL runs alone; beside a hub, the name of your key.")
+@url_option
+@tenant_option
+@json_option
+def ack(alert_id: str, comment: str, by: str | None, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """Acknowledge an alert: it stays visible, and is not sent again until it fires again."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant) as client:
+        reply = client.post(f"/api/v2/alert/{alert_id}/ack", {"by": by or getpass.getuser(), "comment": comment})
+    if as_json:
+        emit_json(reply)
+    else:
+        click.echo("acknowledged")
+
+
+def _state(alert: dict[str, Any]) -> str:
+    status = alert["status"]
+    if status.get("silencedBy"):
+        return "silenced"
+    if status.get("inhibitedBy"):
+        return "inhibited"
+    return "acknowledged" if alert.get("acknowledgedBy") else str(status["state"])
+
+
+def _matcher(text: str) -> dict[str, object]:
+    for sign, is_equal, is_regex in (("!~", False, True), ("=~", True, True), ("!=", False, False), ("=", True, False)):
+        name, found, value = text.partition(sign)
+        if found and name.strip():
+            plain = value.strip().strip('"')
+            return {"name": name.strip(), "value": plain, "isRegex": is_regex, "isEqual": is_equal}
+    raise HarchError("E0644", f"`{text}` is not a matcher", hint="write e.g. `alertname=DiskNearlyFull`")

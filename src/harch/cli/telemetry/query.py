@@ -1,0 +1,277 @@
+"""`harch sentinel query` and `dash`: a PromQL query as a table, a curve or JSON, and a dashboard in the terminal,
+once or live.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.remote import json_option
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from harch.cli.views.chart import ChartCurve
+    from harch.sdk.sentinel import MatrixSeries, QueryAnswer, SentinelClient
+    from harch.sentinel.dashboards.definition import Dashboard, DashboardPanel
+
+
+# `harch sentinel query`: a question in PromQL, answered as a table, a curve or JSON.
+
+
+CURVES_MAX = 7
+STEPS = 240
+
+url_option = click.option("--url", help="Address of SENTINEL (default: HARCH_SENTINEL_URL, or beside the hub).")
+tenant_option = click.option("--tenant", help="Tenant to query (default: your own).")
+all_hubs_option = click.option(
+    "--all-hubs", "all_hubs", is_flag=True, help="Query all hubs; refusals and omitted groups are named on stderr."
+)
+
+
+@click.command()
+@click.argument("promql")
+@click.option("--plot", is_flag=True, help="Draw the last --range as curves.")
+@click.option("--range", "range_text", metavar="DURATION", help="Query this time range up to now, e.g. 1h.")
+@click.option("--step", "step_text", metavar="DURATION", help="Query step (default: 240 steps).")
+@click.option("--time", "at_s", type=float, help="Evaluate at this Unix time instead of now.")
+@all_hubs_option
+@url_option
+@tenant_option
+@json_option
+def query(
+    promql: str,
+    plot: bool,
+    range_text: str | None,
+    step_text: str | None,
+    at_s: float | None,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    """Query with PromQL. Without --range or --plot, evaluate now.
+
+    With --all-hubs, hubs in other countries return aggregates of large enough groups, at whole minutes.
+
+    \b
+    harch sentinel query 'sum by (hub_name) (harchos_gpu_power_draw_watts)'
+    harch sentinel query 'rate(harchos_hub_requests_total[5m])' --plot --range 6h
+    """
+    from harch.base.clock import SystemClock
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
+        if not plot and range_text is None:
+            answer = client.query(promql, at_s)
+        else:
+            span = seconds(range_text or "1h")
+            end = at_s if at_s is not None else SystemClock().now().timestamp()
+            step = seconds(step_text) if step_text else max(1.0, span / STEPS)
+            answer = client.query_range(promql, end - span, end, step)
+    if as_json:
+        emit_json(answer)
+        return
+    for note in (*answer.warnings, *answer.infos):
+        click.echo(note, err=True)
+    if plot:
+        draw(curves_of(answer.matrix))
+    else:
+        show(answer)
+
+
+def show(answer: QueryAnswer) -> None:
+    from harch.cli.output import clean, table
+
+    if answer.kind in {"scalar", "string"}:
+        click.echo(clean(answer.text))
+    elif answer.kind == "vector":
+        rows = [(clean(name_of(one.metric)), one.value[1] if one.value else "histogram") for one in answer.vector]
+        table(("SERIES", "VALUE"), rows)
+    else:
+        table(
+            ("SERIES", "POINTS", "LAST"),
+            [
+                (clean(name_of(one.metric)), len(one.values), one.values[-1][1] if one.values else "")
+                for one in answer.matrix
+            ],
+        )
+
+
+def draw(curves: Sequence[ChartCurve], *, unit: str = "", zero_based: bool = False, height: int = 12) -> None:
+    """The curves below each other's scale, then their names in the same colours."""
+    from rich.console import Console
+
+    from harch.cli.views.chart import chart_text
+
+    width = max(20, min(shutil.get_terminal_size().columns, 160) - 12)
+    Console(highlight=False, width=width + 12).print(
+        chart_text(curves[:CURVES_MAX], width, height, unit=unit, zero_based=zero_based)
+    )
+    if len(curves) > CURVES_MAX:
+        click.echo(f"{len(curves) - CURVES_MAX} more series not drawn")
+
+
+def curves_of(matrix: Sequence[MatrixSeries], legend: str = "") -> list[ChartCurve]:
+    from harch.cli.views.chart import ChartCurve
+
+    return [
+        ChartCurve(legend_of(legend, one.metric), [(time, float(value)) for time, value in one.values])
+        for one in matrix
+    ]
+
+
+def name_of(metric: Mapping[str, str]) -> str:
+    """A series as PromQL writes it."""
+    rest = ", ".join(f'{name}="{value}"' for name, value in sorted(metric.items()) if name != "__name__")
+    return f"{metric.get('__name__', '')}{{{rest}}}" if rest else metric.get("__name__", "{}")
+
+
+def legend_of(legend: str, metric: Mapping[str, str]) -> str:
+    if not legend:
+        return name_of(metric)
+    for name, value in metric.items():
+        legend = legend.replace(f"{{{{{name}}}}}", value)
+    return legend
+
+
+def seconds(text: str) -> float:
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+    number = text.rstrip("mshdw")
+    try:
+        value = float(number) * units[text[len(number) :] or "s"]
+    except (ValueError, KeyError):
+        value = 0.0
+    if not value > 0:
+        raise HarchError("E0201", f"`{text}` is not a duration", hint="write e.g. 30s, 5m or 6h")
+    return value
+
+
+# `harch sentinel dash`: a dashboard in the terminal, once or live.
+
+
+_BAR_WIDTH = 30
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--file", "path", type=click.Path(dir_okay=False), help="Your own dashboard, YAML or JSON.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("--range", "range_text", metavar="DURATION", help="Override the dashboard's time range.")
+@url_option
+@tenant_option
+@json_option
+def dash(
+    name: str | None,
+    path: str | None,
+    watch: bool,
+    range_text: str | None,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    """Draw a dashboard: hubs, gpus, pipelines, carbon, sovereignty, or your own file. Without a name, list them."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from harch.base.clock import SystemClock
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+    from harch.sentinel.dashboards.definition import read_dashboard, shipped, shipped_names
+
+    if path is None and name is None:
+        if as_json:
+            emit_json({"items": shipped_names()})
+            return
+        for known in shipped_names():
+            click.echo(f"{known:<12} {shipped(known).description}")
+        return
+    dashboard = read_dashboard(Path(path)) if path else shipped(name or "")
+    span = seconds(range_text or dashboard.range)
+    clock = SystemClock()
+    console = Console(highlight=False)
+    with SentinelClient(url, tenant=tenant) as client:
+        if as_json:
+            emit_json(_answers(client, dashboard, span, clock.now().timestamp()))
+            return
+        if not watch:
+            console.print(_screen(client, dashboard, span, clock.now().timestamp()))
+            return
+        pause_s = max(1.0, seconds(dashboard.refresh))
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            import time
+
+            try:
+                while True:
+                    live.update(_screen(client, dashboard, span, clock.now().timestamp()), refresh=True)
+                    time.sleep(pause_s)
+            except KeyboardInterrupt:
+                return
+
+
+def _answers(client: SentinelClient, dashboard: Dashboard, span: float, now: float) -> dict[str, object]:
+    """What the panels show, for programs."""
+    panels = []
+    for panel in dashboard.panels:
+        if panel.kind == "line":
+            answer = client.query_range(panel.query, now - span, now, max(1.0, span / STEPS))
+        else:
+            answer = client.query(panel.query, now)
+        panels.append({"title": panel.title, "unit": panel.unit, "query": panel.query, "answer": answer})
+    return {"title": dashboard.title, "panels": panels}
+
+
+def _screen(client: SentinelClient, dashboard: Dashboard, span: float, now: float) -> RenderableType:
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.panel import Panel as Box
+    from rich.text import Text
+
+    from harch.base.errors import HarchError
+
+    columns = shutil.get_terminal_size().columns
+    across = 2 if columns >= 120 else 1
+    width = columns // across - 2
+    boxes: list[RenderableType] = []
+    for panel in dashboard.panels:
+        try:
+            inside: RenderableType = _drawn(client, panel, span, now, width - 4)
+        except HarchError as problem:
+            inside = Text(problem.message, "red")
+        boxes.append(Box(inside, title=panel.title, width=width))
+    return Group(Text(dashboard.title, "bold"), Columns(boxes, padding=0))
+
+
+def _drawn(client: SentinelClient, panel: DashboardPanel, span: float, now: float, width: int) -> RenderableType:
+    from rich.text import Text
+
+    from harch.cli.output import clean
+    from harch.cli.views.chart import chart_text, short_number
+
+    if panel.kind == "line":
+        answer = client.query_range(panel.query, now - span, now, max(1.0, span / STEPS))
+        curves = curves_of(answer.matrix, panel.legend)[:CURVES_MAX]
+        return chart_text(curves, max(10, width - 12), 8, unit=panel.unit, zero_based=panel.zero_based)
+    answer = client.query(panel.query, now)
+    values = [
+        (legend_of(panel.legend, one.metric), float(one.value[1])) for one in answer.vector if one.value is not None
+    ]
+    if not values:
+        return Text("no data", "dim")
+    if panel.kind == "value":
+        return Text("   ".join(short_number(value, panel.unit) for _, value in values), "bold")
+    text = Text()
+    largest = max(abs(value) for _, value in values) or 1.0
+    for name, value in sorted(values, key=lambda one: -one[1]):
+        bar = "█" * round(_BAR_WIDTH * abs(value) / largest) if panel.kind == "bars" else ""
+        text.append(f"{clean(name):<28.28} ")
+        text.append(bar, "cyan")
+        text.append(f" {short_number(value, panel.unit)}\n")
+    return text

@@ -1,0 +1,199 @@
+"""`harch sentinel traces`: which traces there are, and what happened in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.cli.remote import json_option
+from harch.cli.telemetry.query import all_hubs_option, seconds, tenant_option, url_option
+
+if TYPE_CHECKING:
+    from harch.sdk.sentinel import TracesFound
+
+SPANS = 200
+LINES = 50
+
+since_option = click.option("--since", metavar="DURATION", help="Maximum age, e.g. 1h.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum traces."
+)
+
+
+@click.group()
+def traces() -> None:
+    """Search and inspect traces."""
+
+
+@traces.command("ls")
+@since_option
+@limit_option
+@all_hubs_option
+@url_option
+@tenant_option
+@json_option
+def listed(since: str | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
+    """List the newest traces."""
+    _search("", since, limit, all_hubs, url, tenant, as_json)
+
+
+@traces.command("search")
+@click.argument("query", nargs=-1, required=True)
+@since_option
+@limit_option
+@all_hubs_option
+@url_option
+@tenant_option
+@json_option
+def searched(
+    query: tuple[str, ...],
+    since: str | None,
+    limit: int,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    """Find traces with a span that matches QUERY, newest first.
+
+    \b
+    harch sentinel traces search service=hub status=error --since 1h
+    harch sentinel traces search '{ name =~ "place.*" && duration > 10ms && .gpus >= 8 }'
+    """
+    _search(" ".join(query), since, limit, all_hubs, url, tenant, as_json)
+
+
+def _search(
+    query: str,
+    since: str | None,
+    limit: int,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
+        found = client.find_traces(query, _start_s(since), limit)
+    if as_json:
+        emit_json({"items": found.traces, "total": len(found.traces), "warnings": found.warnings})
+    else:
+        show_found(found)
+
+
+def show_found(found: TracesFound) -> None:
+    from harch.cli.output import table
+    from harch.cli.views.trace import moment_text
+    from harch.sentinel.traces.durations import short_duration
+
+    for warning in found.warnings:
+        click.echo(warning, err=True)
+    if not found.traces:
+        click.echo("no traces found")
+        return
+    table(
+        ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "SERVICE", "NAME"),
+        [
+            (
+                one.trace_id,
+                moment_text(int(one.start_time_unix_nano)),
+                short_duration(one.duration_ns),
+                one.span_count,
+                one.error_count or "",
+                one.root_service_name,
+                one.root_trace_name,
+            )
+            for one in found.traces
+        ],
+    )
+
+
+@traces.command("show")
+@click.argument("trace_id")
+@click.option(
+    "--spans", type=click.IntRange(1, 10_000), default=SPANS, show_default=True, help="Maximum spans to draw."
+)
+@click.option(
+    "--logs", type=click.IntRange(0, 1000), default=LINES, show_default=True, help="Maximum log lines to show."
+)
+@all_hubs_option
+@url_option
+@tenant_option
+@json_option
+def show_trace(
+    trace_id: str, spans: int, logs: int, all_hubs: bool, url: str | None, tenant: str | None, as_json: bool
+) -> None:
+    """Draw a trace: its spans over time, its critical path and its log lines."""
+    from harch.cli.output import emit_json
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
+        trace = client.trace(trace_id, spans=spans, logs=logs)
+    if as_json:
+        emit_json(trace)
+        return
+    from harch.cli.views.trace import draw_trace
+
+    draw_trace(trace)
+
+
+@traces.command("stats")
+@click.argument("query", nargs=-1)
+@click.option(
+    "--by", default="service,name", show_default=True, help="Group by: service, name, status, kind; comma-separated."
+)
+@since_option
+@all_hubs_option
+@url_option
+@tenant_option
+@json_option
+def stats(
+    query: tuple[str, ...],
+    by: str,
+    since: str | None,
+    all_hubs: bool,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
+    """Count spans by group and estimate their duration (default: the last hour)."""
+    from harch.cli.output import emit_json, table
+    from harch.sdk.sentinel import SentinelClient
+
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
+        statistics = client.trace_statistics(" ".join(query), by.split(","), _start_s(since))
+    if as_json:
+        emit_json(statistics)
+        return
+    for warning in statistics.warnings:
+        click.echo(warning, err=True)
+    table(
+        (*(name.upper() for name in statistics.by), "SPANS", "ERRORS", "MEAN", "P50", "P95", "P99"),
+        [
+            (
+                *(one[name] for name in statistics.by),
+                one["count"],
+                "?" if one["errors"] is None else one["errors"] or "",
+                *(_duration(one[f"{name}Ns"]) for name in ("mean", "p50", "p95", "p99")),
+            )
+            for one in statistics.groups
+        ],
+    )
+    if statistics.groups:
+        click.echo("percentiles are estimated from buckets", err=True)
+
+
+def _duration(duration_ns: int | None) -> str:
+    """What a hub of another country may not tell is a `?`."""
+    from harch.sentinel.traces.durations import short_duration
+
+    return "?" if duration_ns is None else short_duration(duration_ns)
+
+
+def _start_s(since: str | None) -> float | None:
+    from harch.base.clock import SystemClock
+
+    return None if since is None else SystemClock().now().timestamp() - seconds(since)

@@ -1,0 +1,230 @@
+"""`harch carbon`: see what power the hubs run on, what it will be, and what work used."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.cli.remote import connect, json_option, remote_options
+from harch.cli.verbs.carbon_accounts import export, report, verify, why
+
+if TYPE_CHECKING:
+    from harch.sdk.carbon_types import CarbonPlanView, Figure, GridForecast, HubPower, PowerView
+
+HOURS_DEFAULT = 24
+GRID, ONSITE, PUE = "grid-average-lifecycle", "onsite-lifecycle", "pue"
+
+
+@click.group()
+def command() -> None:
+    """Show the power that hubs run on, its forecast, and what work used.
+
+    Intensities are grams of CO2 equivalent per kWh over the life of the plants. Whatever was not measured is labelled
+    `estimated`; docs/guides/carbon.md lists the sources.
+    """
+
+
+command.add_command(report)
+command.add_command(why)
+command.add_command(verify)
+command.add_command(export)
+
+
+@command.command("now")
+@click.option("--details", is_flag=True, help="Show every signal of every hub, and why other sources were not used.")
+@remote_options
+def now(details: bool, hub: str | None, as_json: bool) -> None:
+    """Show the power of every hub.
+
+    GRID is the average intensity of the hub's grid, ONE MORE KWH what one more kWh of computing would emit:
+    on-site power as far as it suffices, then the grid, times the PUE. AGE is the age of the grid value.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        views = client.carbon.now()
+    if as_json:
+        emit_json({"items": views, "total": len(views)})
+        return
+    _show_hubs(views)
+    for view in views:
+        if view.power is not None:
+            _show_reasons(view.power, details)
+
+
+@command.command("forecast")
+@click.option("--hub", "hub", metavar="NAME", help="Hub to show (default: the one at HARCH_URL).")
+@click.option(
+    "--hours",
+    type=click.IntRange(1, 96),
+    default=HOURS_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="Hours ahead.",
+)
+@json_option
+def forecast(hub: str | None, hours: int, as_json: bool) -> None:
+    """Forecast the grid intensity of a hub, with intervals and past forecast errors.
+
+    All values are estimates. 9 OF 10 is the interval that should hold nine of ten values; ON-SITE what the hub's own
+    plants are expected to produce.
+    """
+    from harch.cli.output import emit_json
+
+    with connect() as client:
+        found = client.carbon.forecast(hub, hours=hours)
+    if as_json:
+        emit_json(found)
+    else:
+        _show_forecast(found)
+
+
+@command.command("plan")
+@remote_options
+def plan(hub: str | None, as_json: bool) -> None:
+    """Show the carbon plan of a hub, the data behind it, and how much work it defers.
+
+    CLEANEST is the hour with the most unclaimed on-site power; among equals, the one in which the grid is
+    cleanest. All values are forecasts.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.carbon.plan()
+    if as_json:
+        emit_json(found)
+    else:
+        _show_plan(found)
+
+
+def _show_plan(found: CarbonPlanView) -> None:
+    from harch.cli.output import clean, note, table
+
+    if found.at is None:
+        click.echo(clean(f"{found.hub_id} has no plan yet; work with slack waits a minute for the first one"))
+        return
+    rows = []
+    for one in found.hubs:
+        steps = range(len(one.grid_g_per_kwh))
+        best = max(steps, key=lambda step: (one.spare_kw[step], -one.grid_g_per_kwh[step], -step))
+        when = found.at + best * timedelta(seconds=found.step_s)
+        rows.append(
+            (
+                one.hub_id,
+                f"{one.grid_g_per_kwh[0]:.0f} g/kWh",
+                f"{one.spare_kw[0]:.0f} kW",
+                f"{when:%a %d %b %H:%M}",
+                f"{one.grid_g_per_kwh[best]:.0f} g/kWh",
+                f"{one.spare_kw[best]:.0f} kW",
+                one.rests_on,
+            )
+        )
+    table(("HUB", "GRID NOW", "SPARE NOW", "CLEANEST (UTC)", "GRID THEN", "SPARE THEN", "BASED ON"), rows)
+    fresh = "" if found.fresh else "; it is too old, so work starts without a plan"
+    offered = found.requested_elsewhere
+    click.echo(f"made {found.at:%Y-%m-%d %H:%M:%S} UTC{fresh}; {found.held} deferred, {offered} offered")
+    for tenant, grams in sorted(found.tenant_g_left.items()):
+        click.echo(clean(f"budget of {tenant}: {grams / 1000:,.3g} kg left this month"))
+    if found.all_g_left is not None:
+        click.echo(f"budget of the hub: {found.all_g_left / 1000:,.3g} kg left this month")
+    for text in found.notes:
+        note(clean(text))
+
+
+def _show_hubs(views: list[PowerView]) -> None:
+    from harch.cli.output import age_text, note, table
+
+    rows = []
+    for view in views:
+        name = f"{view.hub_id} *" if view.own else view.hub_id
+        power = view.power
+        if power is None:
+            rows.append((name, "-", "unknown", "-", "-", "-", "-", "-", age_text(None), view.error))
+            continue
+        grid = power.figure(GRID)
+        more = power.marginal_g_per_kwh
+        rows.append(
+            (
+                name,
+                power.grid_zone,
+                "unknown" if grid.value is None else f"{grid.value:.0f} g/kWh",
+                grid.evidence or "-",
+                "unknown" if more is None else f"{more:.0f} g/kWh (estimated)",
+                _onsite(power),
+                "unknown" if power.price_per_mwh is None else f"{power.price_per_mwh:g} {power.currency}/MWh",
+                f"{power.figure(PUE).value or 0:g}",
+                age_text(view.age_s),
+                f"{grid.source}: {grid.note}" if grid.note else grid.source,
+            )
+        )
+    headers = ("HUB", "ZONE", "GRID", "EVIDENCE", "ONE MORE KWH", "ON-SITE", "PRICE", "PUE", "AGE", "SOURCE")
+    table(headers, rows)
+    if any(view.own for view in views):
+        note("* the queried hub")
+
+
+def _onsite(power: HubPower) -> str:
+    plants = [power.figure(name) for name in ("pv-power", "wind-power")]
+    if not any(plant.value for plant in plants):
+        return "none"
+    evidence = "measured" if all(plant.evidence == "measured" for plant in plants if plant.value) else "estimated"
+    return f"{power.onsite_kw:.0f} kW ({evidence})"
+
+
+def _show_reasons(power: HubPower, details: bool) -> None:
+    """Without `--details`, what is wrong with the figures of the table; with it, everything."""
+    from harch.cli.output import clean, note
+
+    if details:
+        click.echo(clean(f"{power.hub_id}: one more kWh, estimated: {power.marginal_rests_on}"))
+    for figure in power.readings:
+        if details:
+            click.echo(f"  {clean(_sentence(figure))}")
+        if details or figure.signal == GRID:
+            for no in figure.not_used:
+                text = f"{power.hub_id}, {figure.signal}: not {no.source} ({no.rule}): {no.detail}"
+                if details:
+                    click.echo(f"    {clean(f'not {no.source} ({no.rule}): {no.detail}')}")
+                elif no.rule != "order":
+                    note(clean(text))
+
+
+def _sentence(figure: Figure) -> str:
+    if figure.value is None:
+        return f"{figure.signal}: no value; {figure.note}" if figure.note else f"{figure.signal}: no value"
+    kind = f" ({', '.join(figure.kind)})" if figure.kind else ""
+    at = f"{figure.at:%Y-%m-%d %H:%M:%S} UTC" if figure.at is not None else "unknown"
+    text = f"{figure.signal}: {figure.value:.6g} {figure.unit}{kind} [{figure.evidence}, {figure.source}, {at}"
+    return f"{text}; {figure.note}]" if figure.note else f"{text}]"
+
+
+def _show_forecast(found: GridForecast) -> None:
+    from harch.cli.output import clean, note, table
+
+    table(
+        ("HOUR (UTC)", "GRID", "9 OF 10", "1 OF 2", "ON-SITE"),
+        [
+            (
+                f"{hour.at:%a %d %b %H:%M}",
+                f"{hour.g_per_kwh:.0f} g/kWh",
+                f"{hour.low:.0f} to {hour.high:.0f}",
+                f"{hour.low_half:.0f} to {hour.high_half:.0f}",
+                "-" if hour.onsite_kw is None else f"{hour.onsite_kw:.0f} kW",
+            )
+            for hour in found.hours
+        ],
+    )
+    kind = ", ".join((found.evidence, *found.kind))
+    note(clean(f"{found.hub_id}, zone {found.grid_zone}: {kind}; by {found.model}"))
+    if found.error_pct_by_day:
+        errors = ", ".join(f"{error:.1f} %" for error in found.error_pct_by_day)
+        naive = ", ".join(f"{error:.1f} %" for error in found.persistence_error_pct_by_day)
+        note(f"error of the last {found.error_days} days, by day ahead: {errors}; yesterday's value again: {naive}")
+    else:
+        note("error: unknown; needs two days of readings from a source other than the model")
+    for text in found.notes:
+        note(clean(text))
+    if found.onsite_rests_on:
+        note(f"on-site: {clean(found.onsite_rests_on)}")

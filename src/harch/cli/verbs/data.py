@@ -1,0 +1,402 @@
+"""`harch data`: tag data, see what it was made from and where it may go, and who may loosen a tag, signed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.inputs import DURATION
+from harch.cli.remote import connect, remote_options
+
+if TYPE_CHECKING:
+    from harch.sdk.data import DataObject
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Written out: importing the types would cost `--help` its speed.
+KINDS = ("dataset", "model", "checkpoint", "stream", "log_stream", "metric_stream", "pipeline_output")
+CLASSES = ("public", "internal", "confidential", "restricted")
+
+_OPTIONS = (
+    click.option("--process-in", multiple=True, metavar="CC", help="Country where it may be processed. Repeatable."),
+    click.option("--rest-in", multiple=True, metavar="CC", help="Country where copies may be stored. Repeatable."),
+    click.option("--transit-in", multiple=True, metavar="CC", help="Further country that it may cross. Repeatable."),
+    click.option("--may-cross-borders", is_flag=True, help="Allow links that cross more than one country."),
+    click.option(
+        "--framework", multiple=True, metavar="ID", help="Legal framework that a hub must be under. Repeatable."
+    ),
+    click.option("--classification", type=click.Choice(CLASSES), help="Sensitivity (default: restricted)."),
+    click.option("--plain-at-rest", is_flag=True, help="Do not require encryption at rest."),
+    click.option("--plain-in-transit", is_flag=True, help="Do not require encryption in transit."),
+    click.option(
+        "--key-in", multiple=True, metavar="CC", help="Country where keys may be held (default: as --rest-in)."
+    ),
+)
+
+
+def tag_options(command: F) -> F:
+    """The options of a tag; their values go to `tag_from` as keyword arguments."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def tag_from(
+    *,
+    process_in: tuple[str, ...],
+    rest_in: tuple[str, ...],
+    transit_in: tuple[str, ...],
+    may_cross_borders: bool,
+    framework: tuple[str, ...],
+    classification: str | None,
+    plain_at_rest: bool,
+    plain_in_transit: bool,
+    key_in: tuple[str, ...],
+) -> dict[str, object]:
+    """What was given, and nothing else: what is left out is read in the strictest way. Empty: no tag was meant."""
+    given: dict[str, object] = {
+        "process_in": list(process_in),
+        "rest_in": list(rest_in),
+        "transit_in": list(transit_in),
+        "frameworks": list(framework),
+        "key_in": list(key_in),
+        "classification": classification,
+        "may_cross_borders": may_cross_borders,
+        "encrypt_at_rest": False if plain_at_rest else None,
+        "encrypt_in_transit": False if plain_in_transit else None,
+    }
+    # `false` is worth saying only where it differs from the strict reading, which says false of crossing borders.
+    written = {name: value for name, value in given.items() if value not in (None, [])}
+    return written if written != {"may_cross_borders": False} else {}
+
+
+# `harch data declassify` and `harch data authority`: who may loosen a tag, and how that is signed.
+
+
+ED25519_KEY_BYTES = 32
+
+key_file_option = click.option(
+    "--key-file", metavar="FILE", required=True, help="File with the authority's private key; it is never sent."
+)
+
+
+@click.command("declassify")
+@click.argument("ref", metavar="NAME")
+@click.option("--authority", "authority_name", metavar="NAME", required=True, help="Authority that signs.")
+@key_file_option
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit chain.")
+@click.option("--valid", type=DURATION, default="10m", metavar="TIME", help="Validity of the signature.")
+@tag_options
+@remote_options
+def declassify(
+    ref: str,
+    authority_name: str,
+    key_file: str,
+    reason: str,
+    valid: float,
+    hub: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Loosen a tag with a statement signed by an authority.
+
+    The statement covers this object, its current tag and its new tag, and is valid once.
+    """
+    import msgspec
+
+    from harch.base.clock import SystemClock
+    from harch.sovereignty.declassification import Declassification, sign
+    from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
+    from harch.sovereignty.tags import Tag, parse_tag
+
+    new = parse_tag(tag_from(**options), jurisdictions_in_force())
+    key = read_key(Path(key_file))
+    with connect(hub) as client:
+        data = client.data.get(ref)
+        if data.tag is None:
+            raise HarchError(
+                "E0201", f"{data.name} has no tag yet", hint="`harch data tag` sets one, without a signature"
+            )
+        now = SystemClock().now()
+        statement = Declassification(
+            object_id=data.id,
+            tag_revision=data.tag_revision,
+            old=msgspec.convert(data.tag, Tag),
+            new=new,
+            reason=reason,
+            authority=authority_name,
+            issued_at=now,
+            valid_until=now + timedelta(seconds=valid),
+        )
+        signed = msgspec.to_builtins(sign(statement, key))
+        data = client.data.retag(ref, msgspec.to_builtins(new), declassification=signed)
+    show_tagged(data, as_json)
+
+
+@click.group("authority")
+def authority() -> None:
+    """Manage the authorities that may loosen tags at a hub."""
+
+
+@authority.command("add")
+@click.argument("name")
+@key_file_option
+@remote_options
+def add_authority(name: str, key_file: str, hub: str | None, as_json: bool) -> None:
+    """Register a key as an authority of a hub; creates the key if the file does not exist.
+
+    Only the public half is sent. Keep the file where declassifications are signed, and nowhere else.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from harch.cli.output import clean, emit_json
+
+    path = Path(key_file)
+    if not path.exists():
+        _write_key(path, Ed25519PrivateKey.generate().private_bytes_raw())
+    public_key = Ed25519PrivateKey.from_private_bytes(read_key(path)).public_key().public_bytes_raw().hex()
+    with connect(hub) as client:
+        made = client.data.add_authority(name, public_key)
+    if as_json:
+        emit_json(made)
+    else:
+        click.echo(f"what {key_file} signs as {clean(made.name)} may now loosen tags; public key {made.public_key}")
+
+
+@authority.command("ls")
+@remote_options
+def ls_authorities(hub: str | None, as_json: bool) -> None:
+    """List the authorities of a hub."""
+    from harch.cli.output import emit_json, table
+
+    with connect(hub) as client:
+        found = client.data.authorities()
+    if as_json:
+        emit_json({"items": found, "total": len(found)})
+    else:
+        table(("NAME", "PUBLIC KEY"), [(one.name, one.public_key) for one in found])
+
+
+@authority.command("rm")
+@click.argument("name")
+@remote_options
+def rm(name: str, hub: str | None, as_json: bool) -> None:
+    """Remove an authority; the tags that it loosened stay loosened."""
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        client.data.remove_authority(name)
+    if as_json:
+        emit_json({"name": name, "removed": True})
+    else:
+        click.echo(f"{name} is no longer an authority")
+
+
+def read_key(path: Path) -> bytes:
+    try:
+        key = bytes.fromhex(path.read_text().strip())
+    except OSError as error:
+        raise HarchError(
+            "E0202", f"{path} cannot be read: {error.strerror}", hint="`harch data authority add` creates a key"
+        ) from error
+    except ValueError:
+        key = b""
+    if len(key) != ED25519_KEY_BYTES:
+        raise HarchError("E0202", f"{path} holds no private key", hint="it must be 64 hexadecimal digits")
+    return key
+
+
+def _write_key(path: Path, key: bytes) -> None:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except OSError as error:
+        raise HarchError("E0201", f"{path} cannot be written: {error.strerror}", hint="check the path") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key.hex() + "\n")
+
+
+# `harch data`: tag data, and see what it was made from and where it may go.
+
+
+@click.group()
+def command() -> None:
+    """Tag data; show its lineage and where it may go.
+
+    A tag is a hard rule on where data may be processed, stored and sent; see docs/reference/tags.md.
+    """
+
+
+command.add_command(declassify)
+command.add_command(authority)
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), default="dataset", help="Kind of object (default: dataset).")
+@click.option(
+    "--at", "hubs", multiple=True, metavar="HUB", help="Hub with a copy (default: the queried hub). Repeatable."
+)
+@click.option("--from", "parents", multiple=True, metavar="NAME", help="Data that it was derived from. Repeatable.")
+@click.option("--size-bytes", type=int, default=0, metavar="N", help="Size in bytes.")
+@click.option("--digest", default="", metavar="HEX", help="SHA-256 of its content.")
+@tag_options
+@remote_options
+def add(
+    name: str,
+    kind: str,
+    hubs: tuple[str, ...],
+    parents: tuple[str, ...],
+    size_bytes: int,
+    digest: str,
+    hub: str | None,
+    as_json: bool,
+    **tag: Any,
+) -> None:
+    """Register data with its tag. Untagged data cannot be used."""
+    from harch.cli.output import emit_json, note
+
+    with connect(hub) as client:
+        data = client.data.add(
+            name,
+            kind=kind,
+            tag=tag_from(**tag) or None,
+            hubs=[word.lower() for word in hubs] or None,
+            size_bytes=size_bytes,
+            sha256=digest,
+            parents=parents,
+        )
+    if as_json:
+        emit_json(data)
+        return
+    click.echo(data.id)
+    if data.tag is None:
+        note(f"{data.name} has no tag and cannot be used; `harch data tag {data.name} --process-in … --rest-in …`")
+
+
+@command.command("ls")
+@click.option("--kind", type=click.Choice(KINDS), help="Only objects of this kind.")
+@remote_options
+def ls(kind: str | None, hub: str | None, as_json: bool) -> None:
+    """List data, newest first."""
+    from harch.cli.output import emit_json, table
+
+    with connect(hub) as client:
+        found = client.data.list(kind=kind)
+    if as_json:
+        emit_json({"items": found, "total": len(found)})
+        return
+    table(
+        ("NAME", "KIND", "ID", "PROCESS IN", "REST IN", "CLASS", "AT", "MADE BY"),
+        [
+            (
+                data.name,
+                data.kind,
+                data.id,
+                _words(data, "process_in"),
+                _words(data, "rest_in"),
+                _words(data, "classification"),
+                ", ".join(data.hubs) or "-",
+                data.made_by or "-",
+            )
+            for data in found
+        ],
+    )
+
+
+@command.command("tag")
+@click.argument("ref", metavar="NAME")
+@tag_options
+@remote_options
+def tag(ref: str, hub: str | None, as_json: bool, **options: Any) -> None:
+    """Replace the tag of data. Only `harch data declassify` can loosen a tag.
+
+    Work that the new tag forbids is paused at once and cancelled, and its output is deleted.
+    """
+    with connect(hub) as client:
+        data = client.data.retag(ref, tag_from(**options))
+    show_tagged(data, as_json)
+
+
+@command.command("lineage")
+@click.argument("ref", metavar="NAME")
+@remote_options
+def lineage(ref: str, hub: str | None, as_json: bool) -> None:
+    """Show the lineage of data: its sources and what was derived from it."""
+    from harch.cli.output import clean, emit_json, note, table
+
+    with connect(hub) as client:
+        found = client.data.lineage(ref)
+    if as_json:
+        emit_json(found)
+        return
+    rows = [("source", data) for data in reversed(found.ancestors)]
+    rows += [("itself", found.subject), *(("derived", data) for data in found.descendants)]
+    table(
+        ("", "NAME", "KIND", "ID", "PROCESS IN", "MADE BY"),
+        [(word, data.name, data.kind, data.id, _words(data, "process_in"), data.made_by or "-") for word, data in rows],
+    )
+    for data_id in found.missing:
+        note(f"made from {clean(data_id)}, which this hub no longer knows")
+    for data_id in found.too_loose:
+        note(f"{clean(data_id)} permits more than its sources")
+
+
+@command.command("where")
+@click.argument("ref", metavar="NAME")
+@remote_options
+def where(ref: str, hub: str | None, as_json: bool) -> None:
+    """Show where data and its derivatives are, and what each hub may do with it, by which rule."""
+    from harch.cli.output import clean, emit_json, note, table
+
+    with connect(hub) as client:
+        found = client.data.where(ref)
+    if as_json:
+        emit_json(found)
+        return
+    copies = [f"{copy.hub} ({copy.name})" if copy.is_derived else copy.hub for copy in found.copies]
+    click.echo(f"{clean(found.subject.name)} is at {', '.join(map(clean, copies)) or 'no hub'}\n")
+    table(
+        ("HUB", "COUNTRY", "PROCESS", "REST", "WHY NOT"),
+        [
+            (
+                rules.hub,
+                rules.country,
+                "yes" if rules.may_process else "no",
+                "yes" if rules.may_rest else "no",
+                "; ".join(
+                    dict.fromkeys(
+                        f"{one.rule}: {one.detail}" for one in (*rules.process, *rules.rest) if not one.passed
+                    )
+                ),
+            )
+            for rules in found.hubs
+        ],
+    )
+    for workload_id in found.readers:
+        note(f"read by {clean(workload_id)}")
+
+
+def show_tagged(data: DataObject, as_json: bool) -> None:
+    from harch.cli.output import clean, emit_json
+
+    if as_json:
+        emit_json(data)
+    else:
+        click.echo(
+            f"{clean(data.name)}: revision {data.tag_revision} of its tag; processed in {_words(data, 'process_in')}, "
+            f"rests in {_words(data, 'rest_in')}, {_words(data, 'classification')}"
+        )
+
+
+def _words(data: DataObject, name: str) -> str:
+    if data.tag is None:
+        return "no tag"
+    value = data.tag.get(name)
+    return ", ".join(map(str, value)) or "nowhere" if isinstance(value, list) else str(value)

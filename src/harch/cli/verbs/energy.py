@@ -1,0 +1,254 @@
+"""`harch energy`: see which power a hub plans to buy, what it has bid, and what a MWh costs with its carbon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.cli.remote import connect, remote_options
+
+if TYPE_CHECKING:
+    from harch.sdk.energy_types import EnergyBids, EnergyBook, EnergyPlan, EnergyPrices, PlanStep
+
+PLAN_HOURS = 24
+BAR_CHARS = 30
+PAPER = "paper trading: no order leaves this machine"
+
+
+@click.group()
+def command() -> None:
+    """Show the energy plan, prices and bids of a hub.
+
+    Without an energy file a hub plans with a modelled contract, labelled as such; see docs/reference/energy.md.
+    """
+
+
+@command.command("plan")
+@click.option("--hours", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead.")
+@click.option("--plot", is_flag=True, help="Draw bars instead of numbers: grid, agreements, own plants, battery.")
+@remote_options
+def plan(hours: int, plot: bool, hub: str | None, as_json: bool) -> None:
+    """Show the power that the hub plans to buy, store, use and sell in the next hours.
+
+    Values are mean kW per step; BATTERY is above 0 when discharging. All of it is estimated. Nothing moves a battery or
+    a plant by it: the plan is advice, and the hub accounts for it as if it were followed.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.energy.plan()
+    if as_json:
+        emit_json(found)
+        return
+    steps = found.steps[: hours * 3600 // found.step_s]
+    _show_bars(steps) if plot else _show_steps(steps, found)
+    _show_outcome(found)
+
+
+@command.command("prices")
+@click.option("--hours", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead.")
+@remote_options
+def prices(hours: int, hub: str | None, as_json: bool) -> None:
+    """Show what a MWh costs in the next hours, carbon included.
+
+    The price per tonne is the configured one, or the shadow price of the carbon budget where that is higher.
+    """
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.energy.prices()
+    if as_json:
+        emit_json(found)
+    else:
+        _show_prices(found, hours)
+
+
+@command.command("bids")
+@remote_options
+def bids(hub: str | None, as_json: bool) -> None:
+    """List recent bids, those of the next market day, and those that were not sent, with the reason."""
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.energy.bids()
+    if as_json:
+        emit_json(found)
+    else:
+        _show_bids(found)
+
+
+@command.command("book")
+@click.option(
+    "--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Days of deliveries to include."
+)
+@remote_options
+def book(days: int, hub: str | None, as_json: bool) -> None:
+    """Show the history of every bid (planned, submitted, filled, closed, settled) and the totals."""
+    from harch.cli.output import emit_json
+
+    with connect(hub) as client:
+        found = client.energy.book(days=days)
+    if as_json:
+        emit_json(found)
+    else:
+        _show_book(found)
+
+
+def _show_steps(steps: tuple[PlanStep, ...], found: EnergyPlan) -> None:
+    from harch.cli.output import table
+
+    headers = ("STEP (UTC)", "LOAD", "GRID", "AGREED", "OWN", "BATTERY", "STORED", "SOLD", "PRICE", "G/KWH")
+    rows = [
+        (
+            f"{step.at:%a %d %b %H:%M}",
+            f"{step.load_kw + step.flexible_kw:.1f}",
+            f"{step.grid_kw:.1f}",
+            f"{step.agreements_kw:.1f}",
+            f"{step.own_kw:.1f}",
+            f"{step.battery_kw:+.1f}" if step.battery_kw else "0",
+            f"{step.stored_kwh:.0f} kWh",
+            f"{step.sold_kw:.1f}",
+            f"{step.per_mwh:.2f} {found.currency}/MWh",
+            f"{step.g_per_kwh:.0f}",
+        )
+        for step in steps
+    ]
+    table(headers, rows)
+
+
+def _show_bars(steps: tuple[PlanStep, ...]) -> None:
+    """One line per step: `#` grid, `=` agreements, `*` own plants, `+` out of the battery; then what goes into it."""
+    widest = max((_drawn_kw(step) for step in steps), default=0.0) or 1.0
+    for step in steps:
+        own_used = max(0.0, step.own_kw - step.sold_kw - step.curtailed_kw)
+        parts = (("#", step.grid_kw), ("=", step.agreements_kw), ("*", own_used), ("+", max(0.0, step.battery_kw)))
+        bar = "".join(mark * round(BAR_CHARS * kw / widest) for mark, kw in parts)
+        charge = f"  into the battery: {-step.battery_kw:.1f} kW" if step.battery_kw < 0 else ""
+        click.echo(f"{step.at:%a %d %b %H:%M}  {bar:<{BAR_CHARS + 2}} {_drawn_kw(step):8.1f} kW{charge}")
+    click.echo("# grid   = agreements   * own plants   + battery")
+
+
+def _drawn_kw(step: PlanStep) -> float:
+    own_used = max(0.0, step.own_kw - step.sold_kw - step.curtailed_kw)
+    return step.grid_kw + step.agreements_kw + own_used + max(0.0, step.battery_kw)
+
+
+def _show_outcome(found: EnergyPlan) -> None:
+    from harch.cli.output import clean, note
+
+    costs, carbon, standing = found.costs, found.carbon, found.standing
+    label = " (MODELLED)" if found.modelled else ""
+    hours = len(found.steps) * found.step_s // 3600
+    click.echo(
+        clean(
+            f"{found.hub_id}, contract `{found.contract}`{label}: {costs.bill:.2f} {found.currency} in {hours} h"
+            f" (energy {costs.energy:.2f}, agreements {costs.agreements:.2f}, demand {costs.demand:.2f},"
+            f" sales {costs.sales + 0.0:.2f}); planned by the {found.planner} for {found.objective}"
+        )
+    )
+    click.echo(f"bought energy emits {carbon.emitted_kg:.1f} kg CO2e (estimated){_budget_words(found)}")
+    if standing is not None:
+        click.echo(
+            f"this month since {standing.since:%d %b %H:%M} UTC: {standing.emitted_kg:.1f} kg emitted,"
+            f" {standing.rule_emitted_kg:.1f} kg by the plain rule (estimated)"
+        )
+    for text in (*found.notes, *(f"based on: {one}" for one in found.rests_on)):
+        note(clean(text))
+
+
+def _budget_words(found: EnergyPlan) -> str:
+    carbon = found.carbon
+    if carbon.budget_kg is None:
+        return ""
+    if not carbon.budget_kept:
+        return f"; the carbon budget CANNOT be met: {carbon.over_kg:.1f} kg above the {carbon.budget_kg:.1f} kg left"
+    words = f"; within the carbon budget of {carbon.budget_kg:.1f} kg for these hours"
+    if carbon.shadow_per_t is None:
+        return words
+    return f"{words}, shadow price {carbon.shadow_per_t:.0f} {found.currency}"
+
+
+def _show_prices(found: EnergyPrices, hours: int) -> None:
+    from harch.cli.output import clean, note, table
+
+    rows = [
+        (
+            f"{step.at:%a %d %b %H:%M}",
+            f"{step.tariff_per_mwh:.2f}",
+            f"{step.carbon_per_mwh:.2f}",
+            f"{step.total_per_mwh:.2f} {found.currency}/MWh",
+            f"{step.g_per_kwh:.0f}",
+        )
+        for step in found.steps[: hours * 3600 // found.step_s]
+    ]
+    table(("STEP (UTC)", "TARIFF", "CARBON", "TOTAL", "G/KWH"), rows)
+    label = " (MODELLED)" if found.modelled else ""
+    click.echo(clean(f"{found.hub_id}, contract `{found.contract}`{label}"))
+    click.echo(clean(f"carbon at {found.carbon_per_t:.0f} {found.currency}/t: {found.carbon_basis}"))
+    if found.shadow_per_t is not None:
+        click.echo(f"the shadow price of the carbon budget is {found.shadow_per_t:.0f} {found.currency}")
+    for text in found.notes:
+        note(clean(text))
+
+
+def _show_bids(found: EnergyBids) -> None:
+    from harch.cli.output import clean, note, table
+
+    if found.why_none:
+        click.echo(clean(f"{found.hub_id}: {found.why_none}"))
+        return
+    rows = [
+        (
+            f"{bid.delivery:%a %d %b %H:%M}",
+            bid.part,
+            f"{bid.kwh:.1f} kWh",
+            f"{bid.limit_per_mwh:.2f} {bid.currency}/MWh",
+            bid.state,
+            f"{bid.filled_kwh:.1f} kWh",
+            f"{bid.amount:.2f} {bid.currency}",
+            bid.market,
+        )
+        for bid in found.items
+    ]
+    table(("DELIVERY (UTC)", "PART", "ENERGY", "LIMIT", "STATE", "FILLED", "AMOUNT", "MARKET"), rows)
+    for no in found.refused:
+        fix = f"; {no.nearest_fix}" if no.nearest_fix else ""
+        click.echo(clean(f"not sent: {no.bid_id} ({no.rule}): {no.detail}{fix}"))
+    if found.stopped_why:
+        click.echo(clean(f"trading is stopped: {found.stopped_why}"))
+    if found.trouble:
+        click.echo(clean(f"the market: {found.trouble}"))
+    if any(bid.state == "planned" for bid in found.items) and found.sends_from is not None:
+        note(f"planned bids are sent from {found.sends_from:%Y-%m-%d %H:%M} UTC on")
+    note(clean(f"prices: {found.prices}"))
+    if found.paper:
+        note(PAPER)
+
+
+def _show_book(found: EnergyBook) -> None:
+    from harch.cli.output import clean, note, table
+
+    if found.why_none:
+        click.echo(clean(f"{found.hub_id}: {found.why_none}"))
+        return
+    rows = [
+        (
+            f"{row.at:%d %b %H:%M:%S}",
+            row.event,
+            f"{row.delivery:%a %d %b %H:%M}",
+            row.part,
+            f"{row.kwh:.1f} kWh",
+            f"{row.per_mwh:.2f}",
+            f"{row.amount:.2f} {row.currency}",
+            row.market,
+        )
+        for row in found.rows
+    ]
+    table(("AT (UTC)", "EVENT", "DELIVERY", "PART", "ENERGY", "PER MWH", "AMOUNT", "MARKET"), rows)
+    for one in found.sums:
+        click.echo(clean(f"{one.event}, {one.market}: {one.kwh:.1f} kWh, {one.amount:.2f} {one.currency}"))
+    if len(found.rows) < found.total:
+        note(f"the newest {len(found.rows)} of {found.total} rows; totals cover all")
+    if found.paper:
+        note(PAPER)

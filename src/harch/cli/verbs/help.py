@@ -1,0 +1,96 @@
+"""`harch explain`, `schema` and `completion`: an error code in full, the JSON schema of workload files, the
+completion script of a shell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from harch.base.errors import REGISTRY, HarchError
+from harch.cli.remote import json_option
+
+# `harch explain`: tell more about an error code.
+
+
+@click.command()
+@click.argument("code", metavar="CODE", required=False)
+@json_option
+def explain_command(code: str | None, as_json: bool) -> None:
+    """Explain an error code.
+
+    Without CODE, lists all of them.
+    """
+    from harch.cli.output import emit_json, table
+
+    if code is None:
+        kinds = list(REGISTRY.values())
+        if as_json:
+            emit_json({"items": [asdict(kind) for kind in kinds], "total": len(kinds)})
+        else:
+            table(("CODE", "TITLE", "HTTP", "EXIT"), [(k.code, k.title, k.status, k.exit_code) for k in kinds])
+        return
+    kind = REGISTRY.get(code.upper())
+    if kind is None:
+        raise HarchError("E0201", f"`{code}` is not an error code", hint="`harch explain` lists all of them")
+    if as_json:
+        emit_json(asdict(kind))
+    else:
+        click.echo(f"{click.style(kind.code, bold=True)}: {kind.title}\n\n{kind.explanation}\n")
+        click.echo(f"HTTP status {kind.status}, exit code {kind.exit_code}")
+
+
+# `harch schema`: print the JSON schema of workload files, for editors.
+
+
+@click.command()
+@json_option
+def schema_command(as_json: bool) -> None:
+    """Print the JSON schema of workload files, for editors.
+
+    Save it, and start workload files with `# yaml-language-server: $schema=FILE`. It is JSON with or without --json.
+    """
+    from harch.workloads.check import workload_schema, workload_schema_text
+
+    if as_json:
+        from harch.cli.output import emit_json
+
+        emit_json(workload_schema())
+    else:
+        click.echo(workload_schema_text(), nl=False)
+
+
+# `harch completion`: print the completion script of a shell.
+
+
+_SHELLS = {
+    "bash": 'eval "$(harch completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(harch completion zsh)" in ~/.zshrc',
+    "fish": "harch completion fish | source in ~/.config/fish/config.fish",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@json_option
+def completion_command(shell: str, as_json: bool) -> None:
+    """Print a shell completion script.
+
+    To enable it permanently, add `eval "$(harch completion bash)"` to ~/.bashrc; zsh: the same in ~/.zshrc; fish:
+    `harch completion fish | source`.
+    """
+    from click.shell_completion import get_completion_class
+
+    from harch.cli.main import root
+
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise click.BadParameter(f"`{shell}` has no completion")
+    script = completer(root, {}, "harch", "_HARCH_COMPLETE").source()
+    if as_json:
+        from harch.cli.output import emit_json
+
+        emit_json({"shell": shell, "script": script, "use": _SHELLS[shell]})
+    else:
+        click.echo(script)

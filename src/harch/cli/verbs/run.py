@@ -1,0 +1,175 @@
+"""`harch run`: run a command on the fleet and follow its output."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import click
+
+from harch.base.errors import HarchError
+from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.inputs import DURATION, MEMORY, env_pairs
+from harch.cli.remote import connect, remote_options
+
+LEVELS = ("island", "node", "rack", "row", "hub")  # written out: importing the types would cost `--help` its speed
+CLASSES = ("inference", "interactive", "training")
+
+
+@click.command()
+@click.argument("words", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--name", metavar="NAME", help="Name of the workload (default: made from the command).")
+@click.option("--query", metavar="TEXT", help="GPUs in words, e.g. `8 GPUs, same NVLink island, >= 40 GB, in MA`.")
+@click.option("--gpus", type=int, metavar="N", help="GPUs of each task, all on one node.")
+@click.option("--gpu-model", metavar="MODEL", help="e.g. h100-80gb; `harch gpus --models` lists them.")
+@click.option("--gpu-models", metavar="A|B", help="Any of these models, in order of preference.")
+@click.option("--gpu-fraction", type=float, metavar="F", help="A share of one GPU, e.g. 0.25.")
+@click.option("--gpu-memory-gb", type=float, metavar="G", help="GB of its GPU's memory that a share gets, e.g. 20.")
+@click.option("--topology", type=click.Choice(LEVELS), help="Domain that must hold all its GPUs, or it waits.")
+@click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
+@click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
+@click.option("--tasks", type=int, default=1, metavar="N", help="A gang of N tasks, started together or not at all.")
+@click.option("--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes its value.")
+@click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
+@click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
+@click.option("--stay-home", is_flag=True, help="Never lend it to another hub, even if it waits here.")
+@click.option(
+    "--data", multiple=True, metavar="NAME", help="Data it reads; its tag limits where it may run. Repeatable."
+)
+@click.option("--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read.")
+@click.option("--workdir", metavar="DIR", help="Folder shared by the node (default: a fresh one).")
+@click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Scheduling class (default: training).")
+@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
+@click.option("--slack", type=DURATION, metavar="TIME", help="Maximum delay of its start, for cleaner power.")
+@click.option(
+    "--finish-by", metavar="WHEN", help="Delay its start as far as it can end by then, e.g. 2026-12-24T06:00:00Z."
+)
+@click.option("--carbon-aware", is_flag=True, help="Let the plan choose where it runs, for cleaner power.")
+@click.option("--no-carbon", is_flag=True, help="Start at once where there is room, whatever the hub's setting.")
+@click.option("--carbon-max", type=float, metavar="G", help="Hard limit on its emissions, in grams.")
+@click.option("--carbon-ceiling", type=float, metavar="G", help="Hard limit on the forecast intensity, in g/kWh.")
+@click.option("--expect", type=DURATION, metavar="TIME", help="Expected run time (default: --max-duration).")
+@click.option("--max-duration", type=DURATION, metavar="TIME", help="Time limit; it fails when it runs longer.")
+@click.option(
+    "--modelled-duration",
+    type=DURATION,
+    metavar="TIME",
+    help="Run no process; hold the GPUs for this time. Always labelled `modelled`.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Do not follow: print the id and return.")
+@remote_options
+def command(
+    words: tuple[str, ...],
+    name: str | None,
+    query: str | None,
+    gpus: int | None,
+    gpu_model: str | None,
+    gpu_models: str | None,
+    gpu_fraction: float | None,
+    gpu_memory_gb: float | None,
+    topology: str | None,
+    cpus: float | None,
+    memory: float | None,
+    tasks: int,
+    env: tuple[str, ...],
+    secret: tuple[str, ...],
+    country: tuple[str, ...],
+    stay_home: bool,
+    data: tuple[str, ...],
+    output: tuple[str, ...],
+    workdir: str | None,
+    turn_class: str | None,
+    priority: str,
+    slack: float | None,
+    finish_by: str | None,
+    carbon_aware: bool,
+    no_carbon: bool,
+    carbon_max: float | None,
+    carbon_ceiling: float | None,
+    expect: float | None,
+    max_duration: float | None,
+    modelled_duration: float | None,
+    detach: bool,
+    hub: str | None,
+    as_json: bool,
+) -> int:
+    """Run a command on the fleet and follow its output.
+
+    Exits with the exit code of the command; 1 if it was cancelled or lost. Ctrl-C stops following, not the work.
+    """
+    from harch.cli import follow
+    from harch.cli.output import emit_json, note
+    from harch.workloads.check import checked
+
+    if not words and modelled_duration is None:
+        raise HarchError(
+            "E0201",
+            "no command to run",
+            hint="e.g. `harch run -- echo hello`; for a reservation without a command, apply a workload file",
+        )
+    resources = {
+        "gpus": 1 if gpus is None and gpu_fraction is not None else gpus,
+        "gpu_model": gpu_model,
+        "gpu_models": gpu_models and [model.strip() for model in gpu_models.split("|")],
+        "gpu_fraction": gpu_fraction,
+        "gpu_memory_gb": gpu_memory_gb,
+        "cpus": cpus,
+        "memory_gb": memory,
+    }
+    carbon = {
+        "aware": False if no_carbon else carbon_aware or None,
+        "slack_s": slack,
+        "finish_by": finish_by,
+        "duration_s": expect,
+        "g_max": carbon_max,
+        "g_per_kwh_max": carbon_ceiling,
+    }
+    fields: dict[str, object] = {
+        "name": name or _name_for(words),
+        "command": list(words),
+        "query": query,
+        "tasks": tasks,
+        "resources": {key: value for key, value in resources.items() if value is not None},
+        "env": env_pairs(env),
+        "secrets": list(secret),
+        "countries_allowed": [code.upper() for code in country],
+        "stay_home": stay_home or None,
+        "data": list(data),
+        "outputs": list(output),
+        "working_dir": workdir,
+        "topology": {"required": topology} if topology else None,
+        "scheduling_class": turn_class,
+        "priority": priority,
+        "carbon": {key: value for key, value in carbon.items() if value is not None} or None,
+        "max_duration_s": max_duration,
+        "modelled_duration_s": modelled_duration,
+    }
+    spec = checked({key: value for key, value in fields.items() if value is not None})
+
+    with connect(hub) as client:
+        workload = client.workloads.submit(spec)
+        if detach:
+            if as_json:
+                emit_json(workload)
+            else:
+                click.echo(workload.id)
+                note(follow.how_to_go_on(workload, hub))
+            return 0
+        try:
+            if as_json:
+                workload = client.workloads.wait(workload.id)
+                emit_json(workload)
+            else:
+                note(f"{workload.name} is {workload.id}")
+                workload = follow.follow(client, workload)
+                note(follow.how_it_ended(workload))
+        except KeyboardInterrupt:
+            note(f"\nstopped following; {workload.name} keeps running\n{follow.how_to_go_on(workload, hub)}")
+            return INTERRUPTED_EXIT_CODE
+    return workload.exit_code or 0
+
+
+def _name_for(words: tuple[str, ...]) -> str:
+    base = os.path.basename(words[0]) if words else "modelled"
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in base).strip("._-")[:64]
+    return f"{kept or 'run'}-{secrets.token_hex(3)}"

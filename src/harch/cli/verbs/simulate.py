@@ -1,0 +1,179 @@
+"""`harch simulate`: replay and what-if, on the same code as the real scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harch.simulate.placement import HistorySource, Policy
+    from harch.simulate.policies import FleetPolicy
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_PLACEMENT_POLICIES = ("harch", "fgd", "bestfit", "dotprod", "packing", "random")
+_FLEET_POLICIES = ("harch", "fifo", "binpack", "drf", "blind")
+
+
+@click.group("simulate", help="Replay work on a fleet with the real scheduler.")
+def command() -> None:
+    pass
+
+
+@command.command()
+@click.option("--nodes", required=True, type=_FILE, help="Node list: sn,cpu_milli,memory_mib,gpu,model.")
+@click.option(
+    "--pods", required=True, type=_FILE, help="Requests: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec."
+)
+@click.option(
+    "--policy", type=click.Choice(_PLACEMENT_POLICIES), default="harch", show_default=True, help="Placement policy."
+)
+@click.option("--load", type=float, default=1.0, show_default=True, help="Arriving GPU demand, relative to capacity.")
+@click.option("--seed", type=int, default=42, show_default=True, help="Seed for the order of arrivals and equal nodes.")
+@click.option(
+    "--history",
+    type=click.Choice(["trace", "online"]),
+    default="trace",
+    show_default=True,
+    help="What harch knows of the mix: the whole trace, as FGD does, or past arrivals.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def placement(
+    nodes: Path, pods: Path, policy: Policy, load: float, seed: int, history: HistorySource, as_json: bool
+) -> None:
+    """Fill a fleet with a trace: arrivals only.
+
+    Requests arrive one by one, nothing departs and refused ones are lost, as in the published comparisons. Allocation
+    counts allocated GPUs, not busy GPUs.
+    """
+    from harch.cli.output import emit_json, table
+    from harch.simulate.placement import read_nodes, read_requests, simulate_placement
+
+    node_list = read_nodes(nodes)
+    requests = read_requests(pods, node_list.models)
+    with _bar("arrivals", as_json) as progress:
+        result = simulate_placement(
+            node_list, requests, policy=policy, load=load, seed=seed, history=history, progress=progress
+        )
+    if as_json:
+        emit_json(result.as_dict())
+    else:
+        table(("METRIC", "VALUE"), result.as_dict().items())
+
+
+@command.command()
+@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@click.option(
+    "--workload",
+    default="gen:saturated",
+    show_default=True,
+    help="gen:MIX (shipped, or the path of a TOML file), or the path of a trace in CSV.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(_FLEET_POLICIES),
+    default="harch",
+    show_default=True,
+    help="Scheduling policy; blind is harch without topology awareness.",
+)
+@click.option("--hours", type=float, help="Hours to replay (default: the whole workload).")
+@click.option("--seed", type=int, default=42, show_default=True, help="Seed of the generated arrivals.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, seed: int, as_json: bool) -> None:
+    """Replay arrivals, departures, gangs, queueing and preemption over all hubs.
+
+    Times, utilisation, slowdowns and the moves between hubs are modelled; the decisions are the real scheduler's.
+    """
+    from harch.cli.output import emit_json
+    from harch.cli.process import open_fleet
+    from harch.simulate.fleet import open_workload, simulate_fleet
+
+    loaded = open_fleet(fleet)
+    jobs = open_workload(workload, loaded, hours=hours, seed=seed)
+    with _bar("simulated hours", as_json) as progress:
+        result = simulate_fleet(loaded, jobs, policy=policy, seed=seed, progress=progress)
+    if as_json:
+        emit_json(result)
+    else:
+        _show_fleet(result)
+
+
+@command.command()
+@click.argument("scenario")
+@click.option("--days", type=click.IntRange(1, 366), help="Days to replay of each week (default: all).")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the first week.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) -> None:
+    """Replay a carbon scenario: naive, planned, and planned with a perfect forecast.
+
+    SCENARIO is shipped (onsite-124, grid-only, full-house-94) or the path of a TOML file. Everything is modelled; which
+    GPUs work gets is decided by the real scheduler, where and when by the real planner.
+    """
+    from harch.cli.output import emit_json
+    from harch.cli.process import open_fleet
+    from harch.simulate.carbon import simulate_carbon
+    from harch.simulate.carbon_scenario import load_scenario, with_days
+
+    loaded = load_scenario(scenario)
+    loaded = loaded if days is None else with_days(loaded, days)
+    with _bar("simulated seconds", as_json) as progress:
+        outcome = simulate_carbon(open_fleet(loaded.fleet), loaded, progress=progress)
+    if plot is not None:
+        from harch.simulate.carbon import save_plot
+
+        save_plot(outcome, plot)
+    if as_json:
+        emit_json(outcome.report)
+    else:
+        _show_carbon(outcome.report)
+
+
+def _show_carbon(report: dict[str, object]) -> None:
+    from harch.cli.output import table
+
+    cases = report["cases"]
+    flat: list[tuple[str, object]] = []
+    for name, value in report.items():
+        if name != "cases":
+            flat += _flattened(name, value)
+    for number, case in enumerate(cases if isinstance(cases, list) else [], start=1):
+        flat += [pair for key, value in case.items() if key != "weeks" for pair in _flattened(f"{number}.{key}", value)]
+    table(("METRIC", "VALUE"), flat)
+
+
+def _show_fleet(result: dict[str, object]) -> None:
+    from harch.cli.output import table
+
+    flat: list[tuple[str, object]] = []
+    for name, value in result.items():
+        flat += _flattened(name, value)
+    table(("METRIC", "VALUE"), flat)
+
+
+def _flattened(name: str, value: object) -> list[tuple[str, object]]:
+    if not isinstance(value, dict):
+        return [(name, "-" if value is None else value)]
+    return [pair for key, inner in value.items() for pair in _flattened(f"{name}.{key}", inner)]
+
+
+@contextmanager
+def _bar(what: str, as_json: bool) -> Iterator[Callable[[float, float], None] | None]:
+    """A progress bar on stderr, for people at a terminal only."""
+    import sys
+
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: float, of: float) -> None:
+            bar.update(task, completed=done, total=of)
+
+        yield advance

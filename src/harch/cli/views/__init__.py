@@ -1,0 +1,1 @@
+"""What do several verbs draw? Charts, traces, explanations."""

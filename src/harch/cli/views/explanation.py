@@ -1,0 +1,108 @@
+"""How does a "why" read? Every hub and every rule, with marks that need no colour. For `plan`, `apply` and `why`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, EXIT_REFUSED
+from harch.cli.output import age_text, clean, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harch.sdk.types import Explanation, HubExplanation
+    from harch.workloads.spec import WorkloadSpec
+
+CANDIDATES_LISTED = 3
+_VERDICTS = {
+    "placed": "placed",
+    "fits_now": "fits now",
+    "must_wait": "must wait",
+    "never_fits": "never fits",
+    "finished": "finished",
+}
+
+
+def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> None:
+    """`every_rule` False: only the rules that say no, which is what a plan of many workloads needs."""
+    verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
+    click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
+    click.echo(f"  {clean(explanation.sentence)}")
+    _show_turn(explanation)
+    for task in explanation.placement:
+        gpus = ", ".join(task.gpu_ids) or "no GPU"
+        click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
+    for hub in explanation.hubs:
+        if every_rule:
+            click.echo()
+        holder = hub.hub_id == explanation.runner_hub if explanation.runner_hub else hub.source == "live"
+        _show_hub(hub, holds_it=explanation.verdict == "placed" and holder, every_rule=every_rule)
+
+
+def _show_turn(explanation: Explanation) -> None:
+    """What the sentence does not say: turn, reservations, score, predicted speed, and what would help."""
+    fix = explanation.nearest_fix if explanation.verdict in {"must_wait", "never_fits"} else ""
+    fix = "" if fix in explanation.sentence else fix
+    slowdown = explanation.predicted_slowdown
+    lines = (
+        ("turn", explanation.turn),
+        ("kept free", explanation.kept_free),
+        ("would help", fix),
+        ("score", _parts(explanation.decision)),
+        ("links", "" if slowdown is None else f"{slowdown:.2f}x the time of the best possible placement (modelled)"),
+    )
+    for name, text in lines:
+        if text:
+            click.echo(f"  {name:<10}  {clean(text)}")
+    for text in explanation.power:
+        click.echo(f"  {'power':<10}  {clean(text)}")
+
+
+def _parts(parts: Mapping[str, float]) -> str:
+    # + 0.0, because nobody wants to read -0
+    return ", ".join(f"{name} {value + 0.0:.3g}" for name, value in parts.items())
+
+
+def show_plans(specs: Sequence[WorkloadSpec], plans: Sequence[Explanation]) -> None:
+    for number, (spec, plan) in enumerate(zip(specs, plans, strict=True)):
+        if number:
+            click.echo()
+        show(plan, spec.name, every_rule=False)
+
+
+def exit_code_of(explanation: Explanation) -> int:
+    """What a plan means for a script. Refused: the asked hub may not run it, whatever its capacity."""
+    if explanation.verdict != "never_fits":
+        return EXIT_OK
+    queried = [hub for hub in explanation.hubs if hub.source == "live"]
+    forbidden = any(rule.rule == "residency" and not rule.passed for hub in queried for rule in hub.rules)
+    return EXIT_REFUSED if forbidden else EXIT_INFEASIBLE
+
+
+def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
+    source = "live" if hub.source == "live" else f"from its summary, {_age(hub.age_s)}"
+    refusal = "can never take it" if hub.never else "cannot take it now"
+    answer = "holds it" if holds_it else "could take it" if hub.eligible else refusal
+    click.echo(f"{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
+    rules = [rule for rule in hub.rules if every_rule or not rule.passed]
+    width = max((len(rule.rule) for rule in rules), default=0)
+    for rule in rules:
+        mark = styled("pass" if rule.passed else "FAIL")
+        click.echo(f"  {mark}  {clean(rule.rule):<{width}}  {clean(rule.detail)}".rstrip())
+        if rule.nearest_fix and not rule.passed:
+            click.echo(f"        {'':<{width}}  fix: {clean(rule.nearest_fix)}")
+    if not every_rule:
+        return
+    for candidate in hub.candidates[:CANDIDATES_LISTED]:
+        parts = clean(_parts(candidate.parts))
+        detail = f" ({parts})" if parts else ""
+        score = f"score {candidate.score + 0.0:.3g}{detail}"
+        click.echo(f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, {score}")
+    if len(hub.candidates) > CANDIDATES_LISTED:
+        click.echo(f"  and {len(hub.candidates) - CANDIDATES_LISTED} more nodes")
+
+
+def _age(age_s: float | None) -> str:
+    return "of unknown age" if age_s is None else f"{age_text(age_s)} old"

@@ -1,0 +1,144 @@
+"""Has a tenant enough already? Limits on what it holds and on what it keeps waiting; each "no" with its nearest fix."""
+
+# harch: pure
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harch.base.rejection import Rejection
+from harch.placement.policy.shapes import GPU_MILLI
+from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.placement.request import PlacementRequest
+from harch.placement.room import Room
+from harch.workloads.spec import SchedulingClass
+
+RULE = "quota"
+_Holder = tuple[str, SchedulingClass | None]  # a tenant, as a whole or in one class
+
+
+@dataclass(slots=True)
+class _Usage:
+    gpu_milli: int = 0
+    tasks: int = 0
+    waiting: int = 0
+
+
+class QuotaBook:
+    """Counts per tenant, and per tenant and class. Follows what it is told; judging changes nothing."""
+
+    def __init__(self, settings: QueueSettings, room: Room) -> None:
+        """`room` knows what shares with memory take."""
+        self._settings = settings
+        self._room = room
+        self._usage: dict[_Holder, _Usage] = {}
+
+    def waits(self, request: PlacementRequest, change: int) -> None:
+        """`change` is 1 when it begins to wait, -1 when it no longer does."""
+        self._count(request, 0, change)
+
+    def holds(self, request: PlacementRequest, tasks: int) -> None:
+        """`tasks` below 0: they were given back."""
+        self._count(request, tasks, 0)
+
+    def rejection_to_run(self, request: PlacementRequest, tasks: int) -> Rejection | None:
+        """May it hold so many tasks more now? A "no" passes over this request, never over those of other tenants."""
+        if self._settings.has_no_quotas:
+            return None
+        gpu_milli = tasks * self._gpu_milli(request)
+        for holder, quota in self._quotas(request):
+            usage = self._usage.get(holder, _Usage())
+            owner = _name(holder)
+            if quota.gpus_held_max is not None and gpu_milli:
+                over = usage.gpu_milli + gpu_milli - round(quota.gpus_held_max * GPU_MILLI)
+                if over > 0:
+                    return Rejection(
+                        request.id,
+                        RULE,
+                        f"{owner} holds {usage.gpu_milli / GPU_MILLI:g} of at most {quota.gpus_held_max:g} GPUs; "
+                        f"this requests {gpu_milli / GPU_MILLI:g} more",
+                        _fix(usage.gpu_milli >= over, f"{over / GPU_MILLI:g} of its GPUs are released"),
+                    )
+            if quota.tasks_held_max is not None and usage.tasks + tasks > quota.tasks_held_max:
+                over = usage.tasks + tasks - quota.tasks_held_max
+                return Rejection(
+                    request.id,
+                    RULE,
+                    f"{owner} runs {usage.tasks} of at most {quota.tasks_held_max} tasks; this requests {tasks} more",
+                    _fix(usage.tasks >= over, f"{over} of its running tasks end"),
+                )
+        return None
+
+    def rejection_to_wait(
+        self, request: PlacementRequest, replaces: PlacementRequest | None = None
+    ) -> Rejection | None:
+        """May it join the queue? Also "no" if it would wait in vain: it is larger than the whole quota.
+
+        It takes the place of what it `replaces`: only in another class is that one more that waits.
+        """
+        if self._settings.has_no_quotas:
+            return None
+        for holder, quota in self._quotas(request):
+            if replaces is not None and holder[1] in (None, replaces.turn_class):
+                continue
+            usage = self._usage.get(holder, _Usage())
+            if quota.workloads_waiting_max is not None and usage.waiting >= quota.workloads_waiting_max:
+                return Rejection(
+                    request.id,
+                    RULE,
+                    f"{_name(holder)} has {usage.waiting} of at most {quota.workloads_waiting_max} workloads waiting",
+                    "submit it again once one of them starts, or have the quota raised",
+                )
+        return self.rejection_for_ever(request)
+
+    def rejection_for_ever(self, request: PlacementRequest) -> Rejection | None:
+        """Is it larger than the whole quota? The fewest tasks that it would start with count."""
+        if self._settings.has_no_quotas:
+            return None
+        for holder, quota in self._quotas(request):
+            gpus = request.tasks_min * self._gpu_milli(request) / GPU_MILLI
+            for requested, most, what in (
+                (gpus, quota.gpus_held_max, "GPUs"),
+                (request.tasks_min, quota.tasks_held_max, "tasks"),
+            ):
+                if most is not None and requested > most:
+                    detail = f"{_name(holder)} may hold at most {most:g} {what}; this alone requests {requested:g}"
+                    return Rejection(request.id, RULE, detail, f"request at most {most:g}, or have the quota raised")
+        return None
+
+    def _gpu_milli(self, request: PlacementRequest) -> int:
+        """What one task takes."""
+        return self._room.kind(request.needs).gpu_milli_total
+
+    def _quotas(self, request: PlacementRequest) -> Iterator[tuple[_Holder, Quota]]:
+        settings, tenant, turn_class = self._settings, request.tenant, request.turn_class
+        yield (tenant, None), settings.tenant_quotas.get(tenant, settings.quota_default)
+        of_class = settings.class_quotas.get((tenant, turn_class))
+        if of_class is not None:
+            yield (tenant, turn_class), of_class
+
+    def _count(self, request: PlacementRequest, tasks: int, waiting: int) -> None:
+        gpu_milli = tasks * self._gpu_milli(request) if tasks else 0
+        tenant = request.tenant
+        for holder in ((tenant, None), (tenant, request.turn_class)):
+            usage = self._usage.get(holder)
+            if usage is None:
+                usage = self._usage[holder] = _Usage()
+            usage.gpu_milli += gpu_milli
+            usage.tasks += tasks
+            usage.waiting += waiting
+            if not usage.tasks and not usage.waiting:
+                del self._usage[holder]
+
+
+def _name(holder: _Holder) -> str:
+    tenant, turn_class = holder
+    name = f"tenant {tenant}" if tenant else "this tenant"
+    return f"{name} in class {turn_class}" if turn_class else name
+
+
+def _fix(waiting_helps: bool, event: str) -> str:
+    return (
+        f"starts when {event}, or have the quota raised" if waiting_helps else "request less, or have the quota raised"
+    )

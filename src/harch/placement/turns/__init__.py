@@ -1,1 +1,0 @@
-"""Whose turn is it? Fair queueing, quotas, reservations with backfill, preemption: plans, never actions."""

@@ -1,1 +1,0 @@
-"""How do Promtail, Alloy and others push log lines? Loki's own protocol, as protobuf and as JSON."""

@@ -1,0 +1,1 @@
+"""How does one SENTINEL query those of other hubs, and answer them?"""

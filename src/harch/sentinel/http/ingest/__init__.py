@@ -1,0 +1,1 @@
+"""How does telemetry come in over HTTP?"""

@@ -1,0 +1,1 @@
+"""What does SENTINEL answer in Prometheus' protocol?"""

@@ -1,1 +1,0 @@
-"""What do groups of series come to? Sums, means, ranks and counts over series."""

@@ -1,1 +1,0 @@
-"""What do operators give, between numbers, vectors and histograms?"""

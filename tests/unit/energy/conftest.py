@@ -1,0 +1,8 @@
+"""Past hours are replayed as the benchmark does it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
