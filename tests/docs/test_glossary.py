@@ -60,14 +60,14 @@ def test_a_retired_word_that_comes_back_is_found_wherever_it_stands(tmp_path: Pa
     (package / "desk.py").write_text(
         '"""What was told? Docstrings are for readers of the source."""\n'
         "import click\n"
-        "def answer(told): self.desk_size = [spill for spill in told]\n"
+        "def answer(told): self.desks = [spill for spill in told]\n"
         '@click.command()\ndef verb():\n    """Ask the desk."""\n'
         'MESSAGE, METRIC, KEY = "no desk here", "harch_desk_total", "desk"\n'
     )
     found = read_modules(tmp_path)
     words = [RetiredWord("desk", "", everywhere=True), RetiredWord("told", "", everywhere=False)]
     names = {each.place for each in retired_names(found.values(), [*words, RetiredWord("spill", "", everywhere=True)])}
-    assert names == {"desk", "told", "desk_size", "spill"}
+    assert names == {"desk", "told", "desks", "spill"}
     assert {each.place for each in retired_texts(found.values(), words)} == {
         "Ask the desk.",
         "no desk here",

@@ -80,12 +80,17 @@ def words_of(name: str) -> list[str]:
 
 def retired_names(modules: Iterable[Module], retired: Iterable[RetiredWord]) -> list[Finding]:
     """Retired words in names of modules, classes, functions, parameters, variables and attributes."""
-    banned = {each.word for each in retired}
+    banned = _forms(each.word for each in retired)
     found = []
     for module in modules:
         for line, name in [(1, module.name.rpartition(".")[2]), *_defined_names(module.tree)]:
             found += [Finding(module.name, line, word, name) for word in words_of(name) if word in banned]
     return found
+
+
+def _forms(words: Iterable[str]) -> set[str]:
+    """Each word, and its plural."""
+    return {form for word in words for form in (word, f"{word}s")}
 
 
 def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -108,7 +113,7 @@ def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def retired_texts(modules: Iterable[Module], retired: Iterable[RetiredWord]) -> list[Finding]:
     """Retired words in what users read: messages, help of the CLI, names and descriptions of metrics."""
-    banned = {each.word for each in retired if each.everywhere}
+    banned = _forms(each.word for each in retired if each.everywhere)
     found = []
     for module in modules:
         internal = {id(node) for node in _docstrings(module.tree)}

@@ -1,7 +1,7 @@
 """Which share of mutants do the tests notice?
 
     python tests/mutants/run.py --sample 200 --seed 7
-    python tests/mutants/run.py --modules 'placement/turns/*' --json
+    python tests/mutants/run.py --modules 'placement/queueing/*' --json
 
 Prints the seed, what became of the mutants of each group, and every survivor as `path:line  before -> after`. Exit
 status 1 below `--goal`.
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None, project: Project = HARCH) -> in
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--sample", type=int, help="Mutants to draw; all of them if absent.")
     options.add_argument("--seed", type=int, help="Of the draw; random, and printed, if absent.")
-    options.add_argument("--modules", default="*", help="Glob of modules, as in placement/turns/*.")
+    options.add_argument("--modules", default="*", help="Glob of modules, as in placement/queueing/*.")
     options.add_argument("--goal", type=float, default=0.9, help="Share to kill.")
     options.add_argument("--workers", type=int, default=2, help="Processes at a time.")
     options.add_argument("--json", action="store_true", help="Print JSON, and progress on standard error.")

@@ -117,8 +117,8 @@ def both_ways_once(names: Sequence[str], rtt_ms: Mapping[Pair, float] | float) -
     pairs = list(itertools.combinations(names, 2))
     if not isinstance(rtt_ms, Mapping):
         return dict.fromkeys(pairs, float(rtt_ms))
-    if strangers := {name for pair in rtt_ms for name in pair} - set(names):
-        raise ValueError(f"no such hub: {', '.join(sorted(strangers))}")
+    if unknown := {name for pair in rtt_ms for name in pair} - set(names):
+        raise ValueError(f"no such hub: {', '.join(sorted(unknown))}")
     found = {(a, b): float(rtt_ms.get((a, b), rtt_ms.get((b, a), math.inf))) for a, b in pairs}
     if apart := [f"{a} - {b}" for (a, b), value in found.items() if not 0 <= value < math.inf]:
         raise ValueError(f"no round trip is known for {', '.join(apart)}")

@@ -36,10 +36,10 @@ from harch.federation.identity.members import (
 # Host names are not compared: a hub is who its certificate names as a URI, wherever it stands. The links do that check.
 
 
-def server_context(authority: bytes, hub_file: Path, *, admits_strangers: bool) -> ssl.SSLContext:
-    """`admits_strangers`: hubs that want to join have no certificate yet. One that is shown must hold all the same."""
+def server_context(authority: bytes, hub_file: Path, *, admits_unknown_peers: bool) -> ssl.SSLContext:
+    """`admits_unknown_peers`: hubs that want to join have no certificate yet. One that is shown must be valid."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, authority)
-    context.verify_mode = ssl.CERT_OPTIONAL if admits_strangers else ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_OPTIONAL if admits_unknown_peers else ssl.CERT_REQUIRED
     context.num_tickets = 0  # a resumed session would skip the check of the certificate
     _load(context, hub_file)
     return context
@@ -123,7 +123,7 @@ class HubIdentity:
         """One object for life: a new certificate is loaded into it, and the listening socket need not be reopened."""
         if self._server is None:
             self._server = server_context(
-                self.authority, self.folder.hub_file, admits_strangers=self.folder.has_authority
+                self.authority, self.folder.hub_file, admits_unknown_peers=self.folder.has_authority
             )
         return self._server
 

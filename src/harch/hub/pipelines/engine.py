@@ -136,7 +136,7 @@ class HubEngine:
                 country=self._country,
                 domain=name,
                 account=domain.account,
-                servers=self.place.keepers(name),
+                servers=self.place.storage_servers(name),
                 wanted=wanted,
             )
             if name not in self._running:

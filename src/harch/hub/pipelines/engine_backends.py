@@ -78,7 +78,7 @@ class EnginePlace(Protocol):
     def controller(self, domain: str) -> EngineAccess:
         """How HarchOS itself does; never written anywhere."""
 
-    def keepers(self, domain: str) -> frozenset[str]:
+    def storage_servers(self, domain: str) -> frozenset[str]:
         """Names of the servers that may keep streams: they stand in the country."""
 
     def stores(self, domain: str) -> tuple[Path, ...]:
@@ -158,7 +158,7 @@ class OwnServers:
         seed = self._keys.seed(controller_name(self._country))
         return EngineAccess(servers=self._urls(domain), user=CONTROLLER, seed=seed)
 
-    def keepers(self, domain: str) -> frozenset[str]:
+    def storage_servers(self, domain: str) -> frozenset[str]:
         return frozenset(server.name for server in self.servers_of(domain))
 
     def stores(self, domain: str) -> tuple[Path, ...]:
@@ -291,7 +291,7 @@ class OutsideCluster:
         user = controller_user(self._country, self._keys.public_key(name))
         return self._access(domain, CONTROLLER, name, user_token(self._account, user, now=self._clock.now(), life=None))
 
-    def keepers(self, domain: str) -> frozenset[str]:
+    def storage_servers(self, domain: str) -> frozenset[str]:
         return frozenset(self._cluster(domain).server_names)
 
     def stores(self, domain: str) -> tuple[Path, ...]:

@@ -118,14 +118,14 @@ async def _check_copies(
         ]
     finally:
         await _forget(admin)
-    keepers = {name for name in (made.leader, *made.replicas) if name}
-    strange = sorted(keepers - set(cluster.server_names))
+    storage_servers = {name for name in (made.leader, *made.replicas) if name}
+    strange = sorted(storage_servers - set(cluster.server_names))
     found = [
         Rejection(cluster.domain, "servers", f"puts streams on `{name}`, which is not in `server_names`", "remove it")
         for name in strange
     ]
-    if replicas > 1 and len(keepers) < replicas:
-        detail = f"puts {len(keepers)} copies instead of {replicas}"
+    if replicas > 1 and len(storage_servers) < replicas:
+        detail = f"puts {len(storage_servers)} copies instead of {replicas}"
         found.append(Rejection(cluster.domain, "replicas", detail, "check that all its servers are up"))
     return found
 
