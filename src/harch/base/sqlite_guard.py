@@ -18,6 +18,7 @@ open, the three files of the database are opened here once, and closed after the
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -39,9 +40,10 @@ from harch.base.sqlite_pages import (
 )
 from harch.base.state_files import SUFFIX
 
-CHECKPOINT_PAGES = 4000  # in the log before they are moved to the database
+CHECKPOINT_PAGES = 8000  # in the log before they are moved to the database: most of them are the same pages again
 REPAIRED_PAGES_MAX = 8  # looking for one bit takes a tenth of a second a page
 _CHUNK_PAGES = 256
+_CHUNK_FRAMES = 1000  # 4 MB of memory at a time
 _SHARED_BYTES = 100
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -168,9 +170,19 @@ class SqliteGuard:
         size = self._sums.page_size
         if position.frames < first:
             return
-        begin = frame_offset(size, first)
-        data = os.pread(self._wal, frame_offset(size, position.frames + 1) - begin, begin)
-        self._sums.append({page: digest_of(content) for page, content in frame_pages(data, size).items()})
+        digests: dict[int, bytes] = {}
+        end = position.frames + 1
+        while end > first:  # from the end, because only the last content of a page counts
+            begin = max(first, end - _CHUNK_FRAMES)
+            at = frame_offset(size, begin)
+            pages = frame_pages(os.pread(self._wal, frame_offset(size, end) - at, at), size, position.salts)
+            if pages is None:
+                raise OSError(errno.EAGAIN, "another process has begun the log anew")
+            for page, content in pages.items():
+                if page not in digests:
+                    digests[page] = digest_of(content)
+            end = begin
+        self._sums.append(digests)
         self._noted = position
 
     def _adopt(self, connection: sqlite3.Connection) -> None:

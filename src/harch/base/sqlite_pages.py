@@ -108,14 +108,18 @@ def page_count(shared: bytes) -> int:
     return int(struct.unpack_from("=I", shared, 20)[0])
 
 
-def frame_pages(data: bytes, page_size: int) -> dict[int, bytes]:
-    """The last content of each page in these frames, which are sound; `data` begins with the first of them."""
+def frame_pages(data: bytes, page_size: int, salts: bytes) -> dict[int, memoryview] | None:
+    """The last content of each page in these frames, which are sound; `data` begins with the first of them.
+
+    None: not all of them are of the log with these salts. It was begun anew meanwhile."""
     size = _FRAME.size + page_size
-    found: dict[int, bytes] = {}
-    for at in range(0, len(data) - size + 1, size):
-        (page,) = struct.unpack_from(">I", data, at)
-        found[page] = data[at + _FRAME.size : at + size]
-    return found
+    count = len(data) // size
+    heads = np.frombuffer(data, ">u4", count * size // 4).reshape(count, -1)
+    if not (heads[:, 2:4] == np.frombuffer(salts, ">u4")).all():
+        return None
+    last = dict(zip(heads[:, 0].tolist(), range(_FRAME.size, count * size, size), strict=True))
+    view = memoryview(data)
+    return {page: view[at : at + page_size] for page, at in last.items()}
 
 
 def frame_offset(page_size: int, number: int) -> int:
@@ -280,7 +284,7 @@ _ENTRY = 4 + DIGEST_BYTES
 _GROWTH_MIN = 1 << 20  # records are not written anew before they take so many bytes more than they need
 
 
-def digest_of(content: bytes | bytearray) -> bytes:
+def digest_of(content: bytes | bytearray | memoryview) -> bytes:
     """In pieces: for more than that at once, hashlib lets other threads run and waits for its turn again.
 
     Thousands of pages are digested in a row: beside a busy thread that took seconds instead of 20 ms.

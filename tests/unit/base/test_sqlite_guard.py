@@ -309,6 +309,45 @@ def test_sums_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
     again.close()
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
+def test_the_digest_of_a_page_is_that_of_its_last_content_however_the_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(sqlite_guard, "CHECKPOINT_PAGES", 30)
+    monkeypatch.setattr(sqlite_guard, "_CHUNK_FRAMES", chunk)
+    path = tmp_path / "x.db"
+    opened = Guarded(path)
+    for number in range(150):  # each changes the last page again, and that of row 0
+        opened.add(number)
+        opened.connection.execute("UPDATE kept SET body = ? WHERE id = 0", (bytes([number]) * 700,))
+        opened.guard.committed(opened.connection)
+    opened.close()
+    pages = path.read_bytes()
+    assert len(pages) > 20 * 4096
+    sums = sqlite_pages.SumsFile(path, bytes(16))
+    for page in range(1, len(pages) // 4096 + 1):
+        assert sums.digest(page) == sqlite_pages.digest_of(pages[(page - 1) * 4096 : page * 4096]), page
+    sums.close()
+
+
+def test_a_log_that_another_process_begins_anew_while_it_is_read_gives_no_digests(
+    made: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read, before = sqlite_guard.read_position, made.guard._sums.path.read_bytes()[4096:]
+
+    def of_the_log_before(shared: bytes) -> tuple[sqlite_pages.WalPosition, int] | None:
+        found = read(shared)
+        return found and (sqlite_pages.WalPosition(b"8 bytes.", found[0].frames, found[0].checksum), 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_guard, "read_position", of_the_log_before)
+        made.guard.empty_log_every(made.connection, 1)
+    assert "another process has begun the log anew" in caplog.text
+    assert made.guard._sums.path.read_bytes()[4096:] == before
+    made.guard.empty_log_every(made.connection, 1)
+    assert made.guard._sums.path.read_bytes()[4096:] != before
+
+
 def test_a_lock_of_sqlite_is_never_dropped(made: Guarded, tmp_path: Path) -> None:
     """Another process that closes its connection must not believe that it was the last one: it would delete the log."""
     script = (
