@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.hub.store import rows
@@ -223,6 +225,52 @@ async def test_a_drained_committer_has_nothing_on_its_way_to_the_disk(tmp_path: 
     first.add_done_callback(lambda _done: committer.submit([rows.save_workload(workload(2))]))
     await committer.drain()
     assert database.workloads(WorkloadQuery(tenant="t")).total == 2
+    await committer.close()
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=40)  # with NUL, quotes and control characters
+numbers = st.integers(-(2**63), 2**63 - 1)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(numbers, texts, texts, texts, texts, texts, st.binary(max_size=60)), max_size=12))
+def test_values_are_stored_verbatim_and_with_their_type(tmp_path: Path, many: list[tuple[object, ...]]) -> None:
+    events = {row[0]: row for row in many}
+    database = Database(tmp_path / "hub.db")
+    database.write([("DELETE FROM events", ())])
+    database.write([(rows.SAVE_EVENT, row) for row in events.values()])
+    assert {row[0]: row for row in database.query("SELECT * FROM events")} == events
+    types = database.query("SELECT DISTINCT typeof(seq), typeof(at), typeof(message), typeof(data) FROM events")
+    assert types == ([("integer", "text", "text", "blob")] if events else [])
+    database.close()
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800", object(), None], ids=["large", "surrogate", "object", "null"])
+async def test_a_row_that_cannot_be_stored_fails_its_whole_group(tmp_path: Path, value: object) -> None:
+    failures: list[HarchError] = []
+    database = Database(tmp_path / "hub.db")
+    committer = Committer(database, on_failure=failures.append)
+    outcomes = await asyncio.gather(
+        committer.submit([rows.save_workload(workload(1)), *rows.save_labels(workload(1))]),
+        committer.submit([(rows.SAVE_EVENT, (1, "at", "kind", "subject", value, "message", b"{}"))]),
+        committer.submit([rows.save_workload(workload(2))]),
+        return_exceptions=True,
+    )
+    assert [getattr(outcome, "code", None) for outcome in outcomes] == ["E1003"] * 3
+    assert len(failures) == 1
+    assert content(database) == ([], [])
+    assert database.query("SELECT * FROM workload_labels") == []
+    committer.reset()
+    await committer.submit([rows.save_workload(workload(1))])
+    await committer.close()
+
+
+async def test_of_a_group_the_last_state_of_a_workload_is_stored(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hub.db")
+    committer = Committer(database, on_failure=lambda error: None)
+    states = (State.PENDING, State.RUNNING, State.COMPLETED)
+    await asyncio.gather(*(committer.submit([rows.save_workload(workload(1, state=state))]) for state in states))
+    assert database.query("SELECT state, active FROM workloads") == [("completed", 0)]
     await committer.close()
 
 

@@ -354,23 +354,17 @@ class JobRuntime:
         drafts: list[Draft] = []
         first = self.seq
         for effect in effects:
-            match effect:
-                case fx.Save(workload):
-                    saves[workload.id] = workload
-                case fx.Record():
-                    statements.append(rows.save_event(self._numbered(effect, now)))
-                case fx.Send() | fx.SendPeer():
-                    messages.append(effect)
-                case fx.Audit(draft):
-                    drafts.append(draft)
-                case fx.SaveCondition(kind, subject, value, why):
-                    statements.append(rows.save_condition(kind, subject, value, why))
-                case fx.SaveData(data):
-                    statements.append(rows.save_data(data))
-                case fx.SaveLabels(workload):
-                    statements += rows.save_labels(workload)
-                case fx.SaveIdempotencyKey(entry):
-                    statements.append(rows.save_idempotency_key(entry))
+            # `type`: a third of the time of `match`, for what nearly every event has
+            if type(effect) is fx.Save:
+                saves[effect.workload.id] = effect.workload
+            elif type(effect) is fx.Record:
+                statements.append(rows.save_event(self._numbered(effect, now)))
+            elif type(effect) is fx.Audit:
+                drafts.append(effect.draft)
+            elif type(effect) is fx.Send or type(effect) is fx.SendPeer:
+                messages.append(effect)
+            else:
+                statements += _rare_statements(effect)
         if self.seq // TRIM_EVERY_EVENTS != first // TRIM_EVERY_EVENTS:
             statements.append(rows.drop_events_before(self.seq - rows.EVENTS_MAX))
             statements.append(rows.drop_idempotency_keys_before(now, IDEMPOTENCY_WINDOW))
@@ -564,6 +558,20 @@ class JobRuntime:
         notes, self._notes = dict.fromkeys(self._notes), []
         for note in notes:
             self.post(note)
+
+
+def _rare_statements(effect: fx.Effect) -> list[Statement]:
+    match effect:
+        case fx.SaveCondition(kind, subject, value, why):
+            return [rows.save_condition(kind, subject, value, why)]
+        case fx.SaveData(data):
+            return [rows.save_data(data)]
+        case fx.SaveLabels(workload):
+            return rows.save_labels(workload)
+        case fx.SaveIdempotencyKey(entry):
+            return [rows.save_idempotency_key(entry)]
+        case _:
+            return []
 
 
 def _fault_error(event: ev.Event, rest_s: float) -> HarchError:
