@@ -223,7 +223,8 @@ class Oracle:
                     if spill.source in start | spilled and is_active and spill.target not in self.failed:
                         spilled.add(spill.target)
             for cluster in clusters.values():
-                direct = cluster.id in work.clusters if work.clusters else cluster.hub in start
+                lost = not work.hubs and cluster.hub not in self.hubs and cluster.hub not in self.absent
+                direct = cluster.id in work.clusters if work.clusters else cluster.hub in start or lost
                 if not direct and cluster.hub not in spilled:
                     continue
                 declared = self.declared(cluster)

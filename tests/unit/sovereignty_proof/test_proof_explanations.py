@@ -6,6 +6,7 @@ import pytest
 import z3
 from msgspec.structs import replace
 
+from harch.sovereignty.proof.formulas import Formulas
 from harch.sovereignty.proof.model import (
     ChangeTracks,
     ClusterResource,
@@ -36,6 +37,7 @@ from harch.sovereignty.proof.prove import (
     prove,
 )
 from harch.sovereignty.proof.steps import ProofStep, ProofStepKind
+from harch.sovereignty.proof.symbolic import SolverReply, solve
 from harch.sovereignty.tags import Classification, Tag
 
 
@@ -465,3 +467,95 @@ def test_the_solver_is_needed_only_where_something_is_unknown() -> None:
     assert needs_solver(world(), (change("c", None, BLANK),))
     assert not needs_solver(world(DATA, WORK, LIAR), (change("c", None, of=(ResourceKind.CLUSTER, "k")),))
     assert not needs_solver(world(), ())
+
+
+# What must not be called proven, because with some value it is a violation
+
+
+def status(*resources: Resource, changes: tuple[PendingChange, ...] = ()) -> ProofStatus:
+    return prove(world(*resources), changes, solver=z3).status
+
+
+def test_a_tag_that_is_not_known_is_no_proof_while_a_rule_of_the_data_changes() -> None:
+    known, blank = replace(WIDE, hubs=()), Dataset(id="d", tag=None, unknown=("tag",))
+    away = (change("c", None, of=(ResourceKind.POLICY, "p")),)
+    rest = (WORK, replace(LIAR, countries=None), STRICT)
+    assert status(known, *rest, changes=away) is ProofStatus.VIOLATED
+    proof = prove(world(blank, *rest), away, solver=z3)
+    assert (proof.status, proof.reasons) == (ProofStatus.UNKNOWN, ("dataset d before the change is unknown",))
+    assert status(blank, *rest) is ProofStatus.PROVEN  # nothing changes
+    other = (change("c", None, of=(ResourceKind.POLICY, "other")),)
+    assert status(blank, *rest, Policy(id="other", selector={"x": "y"}), changes=other) is ProofStatus.PROVEN
+    signed = replace(world(blank, *rest), declassified={"d": tag("MA", "SN")})
+    assert prove(signed, away, solver=z3).reasons == ()
+
+
+def test_a_rule_that_is_not_known_is_no_proof_while_its_data_changes() -> None:
+    data = replace(WIDE, hubs=(), labels={"class": "x"})
+    freed = (change("c", replace(data, labels={"class": "y"})),)
+    rest = (data, WORK, replace(LIAR, countries=None))
+    strict = Policy(id="p", selector={"class": "x"}, countries=("MA",))
+    blank = Policy(id="p", selector={"class": "x"}, unknown=("countries",))
+    assert status(*rest, strict, changes=freed) is ProofStatus.VIOLATED
+    proof = prove(world(*rest, blank), freed, solver=z3)
+    assert (proof.status, proof.reasons) == (ProofStatus.UNKNOWN, ("policy p before the change is unknown",))
+    assert status(*rest, replace(blank, selector={"class": "z"}), changes=freed) is ProofStatus.PROVEN
+    two = (data, replace(data, id="e", labels={}), WORK, replace(LIAR, countries=None), blank)
+    assert status(*two, changes=(change("c", replace(data, id="e", labels={"n": "m"})),)) is ProofStatus.PROVEN
+
+
+def test_work_that_may_be_anywhere_may_be_at_a_hub_that_nobody_knows() -> None:
+    lost = ClusterResource(id="k", hub="elsewhere", countries=("MA",))
+    for work in (
+        WORK,
+        replace(WORK, clusters=("k",)),
+        replace(WORK, hubs=("elsewhere",)),
+        replace(WORK, unknown=("clusters",)),
+        replace(WORK, unknown=("hubs",)),
+    ):
+        proof = prove(world(DATA, work, lost), solver=z3)
+        assert proof.status is ProofStatus.UNKNOWN, work
+        assert [one.rule for one in proof.counterexamples] == ["site"], work
+    assert status(DATA, replace(WORK, hubs=("casa",)), lost) is ProofStatus.PROVEN
+    assert status(DATA, replace(WORK, clusters=("other",)), lost) is ProofStatus.PROVEN
+
+
+def test_a_country_that_only_a_rule_names_may_be_the_country_of_a_hub() -> None:
+    data = replace(DATA, hubs=())
+    loosened = (change("c", replace(data, tag=tag("FR", "MA"))),)
+    blank = HubResource(id="x", country=None, unknown=("country",))
+    rest = (data, WORK, ClusterResource(id="k", hub="x"))
+    assert status(*rest, replace(blank, country="FR", unknown=()), changes=loosened) is ProofStatus.VIOLATED
+    proof = prove(world(*rest, blank), loosened, solver=z3)
+    assert proof.status is ProofStatus.UNKNOWN
+    assert [one.supposing for one in proof.counterexamples] == [("country of x:0=FR",)]
+
+
+def test_two_countries_that_only_a_rule_names_may_be_the_two_ends_of_a_link() -> None:
+    data = replace(DATA, tag=tag("DE", "FR"), hubs=())
+    piped = replace(data, flows=(FlowResource(source="x", target="y", via=("l",)),))
+    blank = [HubResource(id=id, country=None, unknown=("country",)) for id in ("x", "y")]
+    link = LinkResource(id="l", ends=("x", "y"))
+    answers = solve(ChangeTracks(world(piped, link, *blank)), z3)
+    assert answers.reply is SolverReply.POSSIBLE
+    inside = Formulas(ChangeTracks(world(piped, link, *blank)), z3)
+    assert inside.countries == ("DE", "FR", "MA", "SN", "ZZ")
+    assert Formulas(ChangeTracks(world(data)), z3).countries == ("MA", "SN", "ZZ")
+    many = replace(data, tag=tag("BE", "DE", "ES", "FR"))
+    assert Formulas(ChangeTracks(world(many, *blank)), z3).countries == ("BE", "DE", "MA", "SN", "ZZ")
+    told_apart = Policy(id="p", countries=("ES",))
+    assert Formulas(ChangeTracks(world(many, told_apart, *blank)), z3).countries == ("BE", "DE", "ES", "MA", "SN", "ZZ")
+    signed = replace(world(many, *blank), declassified={"d": tag("FR")})
+    assert Formulas(ChangeTracks(signed), z3).countries == ("BE", "DE", "FR", "MA", "SN", "ZZ")
+
+
+def test_copies_of_which_nobody_knows_where_they_are_may_come_from_any_of_them() -> None:
+    hubs = (HubResource(id="a", country="MA"), HubResource(id="b", country="MA"), HubResource(id="c", country="MA"))
+    lying = LinkResource(id="l", ends=("b", "c"), transit_true=("ES",))
+    data = Dataset(id="d", tag=tag("MA"), hubs=("b", "c"))
+    assert prove(world_of(*hubs, lying, data), solver=z3).status is ProofStatus.VIOLATED
+    assert prove(world_of(*hubs, lying, replace(data, hubs=("a", "b", "c"))), solver=z3).status is ProofStatus.PROVEN
+    blank = replace(data, hubs=(), unknown=("hubs",))
+    proof = prove(world_of(*hubs, lying, blank), solver=z3)
+    assert proof.status is ProofStatus.UNKNOWN
+    assert [(one.step.link, one.step.source, one.step.hub) for one in proof.counterexamples] == [("l", "b", "c")]

@@ -5,7 +5,7 @@ One truth value per country, choice and unknown; what binds data: its tag, narro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from harch.sovereignty.proof.model import (
@@ -21,6 +21,7 @@ from harch.sovereignty.proof.model import (
     Resource,
     ResourceKind,
     WorkloadResource,
+    everything,
 )
 from harch.sovereignty.proof.view import floor_of
 from harch.sovereignty.tags import Classification, Tag
@@ -336,7 +337,10 @@ class Formulas:
 
 
 def _words(book: ChangeTracks) -> tuple[Names, Names]:
-    """The countries that places, links and work name, and the frameworks; no others can make a difference."""
+    """The countries that places, links and work name, and the frameworks.
+
+    Other countries make a difference only where a value is not known, which can then be one of them.
+    """
     countries, laws = {NOT_A_COUNTRY}, set[str]()
     for kind in ResourceKind:
         for key in book.everything(kind):
@@ -360,4 +364,25 @@ def _words(book: ChangeTracks) -> tuple[Names, Names]:
                         laws.update(one.tag.frameworks if one.tag else ())
                     case _:
                         pass
+    if book.has_unknowns:
+        countries.update(_only_in_rules(book, countries))
     return tuple(sorted(countries)), tuple(sorted(laws))
+
+
+def _only_in_rules(book: ChangeTracks, named: set[str]) -> Iterator[str]:
+    """Countries that only rules name: of those that no rule tells apart two, as two may be one country or not."""
+    tags = [*book.world.declassified.values()]
+    lists: list[Names] = []
+    for one in everything(book.world, book.changes):
+        if isinstance(one, Dataset) and one.tag is not None:
+            tags.append(one.tag)
+        elif isinstance(one, Policy):
+            lists.append(one.countries or ())
+    for tag in tags:
+        lists += (tag.process_in, tag.rest_in, tag.transit_in, tag.key_in)
+    alike: dict[tuple[bool, ...], list[str]] = {}
+    for code in book.universe:
+        if code not in named:
+            alike.setdefault(tuple(code in codes for codes in lists), []).append(code)
+    for codes in alike.values():
+        yield from codes[:2]

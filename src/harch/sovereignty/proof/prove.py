@@ -24,12 +24,14 @@ from harch.sovereignty.proof.model import (
     ChangeTracks,
     Choice,
     ClusterResource,
+    Dataset,
     Export,
     LinkResource,
     Names,
     NodeResource,
     PendingChange,
     PipelineResource,
+    Policy,
     ProofWorld,
     ResourceKind,
     WorkloadResource,
@@ -38,7 +40,7 @@ from harch.sovereignty.proof.model import (
 )
 from harch.sovereignty.proof.steps import ProofStep, ProofStepKind
 from harch.sovereignty.proof.symbolic import SolverReply, solve
-from harch.sovereignty.proof.view import WorldView, floor_of, not_understood
+from harch.sovereignty.proof.view import WorldView, floor_of, may_select, not_understood
 from harch.sovereignty.rules import explain_arrival, explain_passage, explain_process, explain_rest, explain_view
 from harch.sovereignty.tags import Tag, is_within
 
@@ -338,6 +340,21 @@ def _blanks(book: ChangeTracks) -> list[str]:
     for kind in (ResourceKind.POLICY, ResourceKind.DATASET):
         changing = (one for key, one in book.world.of(kind).items() if (kind, key) in book.track_of)
         found += [f"{kind} {one.id} before the change" for one in changing if one.unknown]
+    return found + _floors(book) if book.has_unknowns else found
+
+
+def _floors(book: ChangeTracks) -> list[str]:
+    """What binds data today and is not known, where some of what binds it changes: nobody can say what is loosened."""
+    found: list[str] = []
+    policies = [one for one in book.world.of(ResourceKind.POLICY).values() if isinstance(one, Policy)]
+    for data in book.world.of(ResourceKind.DATASET).values():
+        if not isinstance(data, Dataset) or data.id in book.world.declassified:
+            continue
+        binding = [(ResourceKind.POLICY, one) for one in policies if may_select(one, data)]
+        changes = any((kind, one.id) in book.track_of for kind, one in [*binding, (ResourceKind.DATASET, data)])
+        if changes:
+            found += [f"{kind} {one.id} before the change" for kind, one in binding if one.unknown]
+            found += [f"{ResourceKind.DATASET} {data.id} before the change"] if "tag" in data.unknown else []
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -245,15 +245,14 @@ class StepChecker:
         start = self._start(work)
         usual = self._spread(start, ())
         for cluster in self._clusters:
-            direct = cluster.id in work.clusters if work.clusters else cluster.hub in start
+            direct = self._is_direct(work, cluster, start)
             if direct or cluster.hub in usual:
                 kind = ProofStepKind.PLACEMENT if direct else ProofStepKind.OVERFLOW
                 yield from self._placed(kind, work, cluster, ())
         for failed in self._failures():
             reached = self._spread(start, failed) - usual
             for cluster in self._clusters:
-                direct = cluster.id in work.clusters if work.clusters else cluster.hub in start
-                if not direct and cluster.hub in reached:
+                if cluster.hub in reached and not self._is_direct(work, cluster, start):
                     yield from self._placed(ProofStepKind.OVERFLOW, work, cluster, failed)
 
     def _start(self, work: WorkloadResource) -> set[str]:
@@ -261,6 +260,12 @@ class StepChecker:
             variants = (found for key in work.clusters for found in self._view.all(ResourceKind.CLUSTER).get(key, ()))
             return {cluster.hub for cluster in variants if isinstance(cluster, ClusterResource)}
         return set(work.hubs or self._hubs)
+
+    def _is_direct(self, work: WorkloadResource, cluster: ClusterResource, start: set[str]) -> bool:
+        """Work that may be put anywhere may be put on a cluster of which nobody knows where it is."""
+        if work.clusters:
+            return cluster.id in work.clusters
+        return cluster.hub in start or (not work.hubs and cluster.hub not in self._view.book.hubs_known)
 
     def _spread(self, start: set[str], failed: Failed) -> set[str]:
         """The hubs that spill-over leads to from these, itself not counted unless it is led back to."""
@@ -380,7 +385,11 @@ class StepChecker:
         for hub in dataset.hubs:
             if any(not passes(explain_rest(strict, site)) for site in self._seen(hub)):
                 yield replace(here, hub=hub)
-        flows = [*dataset.flows, *(FlowResource(source=dataset.hubs[0], target=hub) for hub in dataset.hubs[1:])]
+        # The first copy is where the others come from; where copies are is not known, any may come from any.
+        copies = (
+            combinations(dataset.hubs, 2) if "hubs" in dataset.unknown else product(dataset.hubs[:1], dataset.hubs[1:])
+        )
+        flows = [*dataset.flows, *(FlowResource(source=source, target=target) for source, target in copies)]
         for flow in flows:
             forbidden = any(not passes(explain_arrival(strict, site)) for site in self._seen(flow.target))
             if forbidden and flow.target not in dataset.hubs:

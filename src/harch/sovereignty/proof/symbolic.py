@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from types import ModuleType
 from typing import Any
 
@@ -211,7 +211,8 @@ class SolverQuestions:
         readings = [(id,) for id in sorted(f.book.data_known)] if "reads" in work.unknown else [work.reads]
         start = self._conditions.start(clusters, hubs)
         for number, (there, cluster) in enumerate(self._conditions.clusters):
-            elsewhere = start.get(cluster.hub, z3.BoolVal(False))
+            is_lost = not hubs and cluster.hub not in f.book.hubs_known  # anywhere is where nobody knows, too
+            elsewhere = z3.BoolVal(True) if is_lost else start.get(cluster.hub, z3.BoolVal(False))
             direct = z3.BoolVal(cluster.id in clusters) if clusters else elsewhere
             reached = z3.Or(direct, self._conditions.spilled(start, cluster.hub))
             declared = f.declared(cluster)
@@ -287,7 +288,8 @@ class SolverQuestions:
         for hub in hubs:
             yield self._conditions.forbidden(true, ("rest",), hub), ("replica", key, key, hub)
         moves = [(flow.source, flow.target, flow.via) for flow in dataset.flows]
-        moves += [(hubs[0], hub, ()) for hub in hubs[1:]]
+        copies = combinations(hubs, 2) if "hubs" in dataset.unknown else product(hubs[:1], hubs[1:])
+        moves += [(source, target, ()) for source, target in copies]
         for source, target, via in moves:
             if target not in hubs:
                 yield (

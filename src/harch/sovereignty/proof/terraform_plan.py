@@ -378,7 +378,7 @@ def _resources_in(expression: object) -> Iterator[str]:
     references = expression.get("references") if isinstance(expression, Mapping) else None
     for word in references if isinstance(references, list) else ():
         parts = str(word).split(".")
-        if parts[0].startswith(PROVIDER_PREFIX) and len(parts) >= 2:
+        if parts[0].startswith(PROVIDER_PREFIX):
             yield ".".join(parts[:2])
         elif parts[0] not in ("path", "terraform"):
             yield str(word)  # a variable or `each.key`: together with a resource it does not name one
