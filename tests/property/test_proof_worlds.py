@@ -234,11 +234,11 @@ def test_the_solver_names_what_happens_under_the_choice_that_it_names() -> None:
         if answer.reply is SolverReply.POSSIBLE:
             kind, *rest = (*answer.event, "", "", "")[:7]
             kinds = {"placement", "spill_over"} if kind == "placement" else {kind}
-            assert {(kind, *rest) for kind in kinds} & happenings(book, answer.choice), seed
+            assert {(kind, *rest) for kind in kinds} & events_under(book, answer.choice), seed
     assert set(replies) == {SolverReply.POSSIBLE, SolverReply.NEVER}
 
 
-def happenings(book: ChangeTracks, choice: Choice) -> set[tuple[str, ...]]:
+def events_under(book: ChangeTracks, choice: Choice) -> set[tuple[str, ...]]:
     now = {kind: dict(book.world.of(kind)) for kind in ResourceKind}
     for number, stage in choice.items():
         assert stage > 0
@@ -345,12 +345,12 @@ def test_with_a_tag_that_is_not_known_everything_may_happen_that_happens_with_so
                 events[(*event, "", "", "")[:7]] = tag_of(values)
         draw = Draw(seed)
         for tag in [*(draw.tag() for _ in range(6)), None]:
-            assert happening(world, changes, replace(blank, tag=tag, unknown=())) <= set(events), seed
+            assert events_with(world, changes, replace(blank, tag=tag, unknown=())) <= set(events), seed
         for event, tag in list(events.items())[::5]:
-            assert event in happening(world, changes, replace(blank, tag=tag, unknown=())), seed
+            assert event in events_with(world, changes, replace(blank, tag=tag, unknown=())), seed
 
 
-def happening(world: ProofWorld, changes: tuple[PendingChange, ...], after: Resource) -> set[tuple[str, ...]]:
+def events_with(world: ProofWorld, changes: tuple[PendingChange, ...], after: Resource) -> set[tuple[str, ...]]:
     found = brute_force(world, (*changes, to(after)))
     return {("placement" if kind == "spill_over" else kind, *rest) for kind, *rest in found}
 
@@ -384,4 +384,4 @@ def test_with_places_that_are_not_known_everything_may_happen_that_happens_with_
         maybe = possible(world, (*changes, to(replace(data, hubs=(), unknown=("hubs",)))))
         known = ChangeTracks(world, changes).hubs_known
         for hubs in [found for found in subsets(tuple(sorted(known))) if len(found) <= 2]:
-            assert happening(world, changes, replace(data, hubs=hubs)) <= maybe, (seed, hubs)
+            assert events_with(world, changes, replace(data, hubs=hubs)) <= maybe, (seed, hubs)

@@ -167,7 +167,7 @@ def test_the_agent_answers_for_its_own_site(rules: Rules) -> None:
     assert before_load(mixed, SITES[2]).scrub_after
 
 
-def test_a_copy_that_must_not_rest_is_told_with_its_reason(rules: Rules) -> None:
+def test_a_copy_that_must_not_rest_is_reported_with_its_reason(rules: Rules) -> None:
     (violation,) = audit_resting(rules, [data(TAG, "a", "c")], [])
     assert (violation.subject, violation.hub) == ("d", "c")
     assert violation.rejections == (
@@ -269,8 +269,8 @@ def test_what_carries_data_somewhere_is_refused_for_exactly_these_reasons(
     stream = PipelineEdge(pipeline="p", stream=tag, source=source, target=target)
     assert rules_of(check_edge(rules, stream)) == edge
     for kept, expected in ((False, export), (True, stored)):
-        shown = TelemetryExport(stream=tag, source=source, viewer=target, stored=kept)
-        assert rules_of(check_export(rules, shown)) == expected
+        view = TelemetryExport(stream=tag, source=source, viewer=target, stored=kept)
+        assert rules_of(check_export(rules, view)) == expected
 
 
 # Masks
@@ -382,17 +382,17 @@ def test_words_are_limited_in_number_and_a_place_in_the_message_can_be_given() -
 
 
 def test_a_mistake_in_a_place_hides_contradictions_and_a_mistake_in_a_law_does_not() -> None:
-    def told(**fields: object) -> tuple[str, list[str]]:
+    def reported(**fields: object) -> tuple[str, list[str]]:
         with pytest.raises(HarchError) as caught:
             parse_tag({"process_in": ["MA"], "rest_in": [], **fields}, REGISTRY)
         problems = caught.value.meta["problems"]
         return caught.value.code, [one["where"] for one in problems]  # type: ignore[attr-defined]
 
-    assert told() == ("E0904", ["tag.rest_in"])
-    assert told(transit_in=["xx"]) == ("E0901", ["tag.transit_in[0]"])
-    assert told(frameworks=["gdpr", "x"]) == ("E0905", ["tag.frameworks[1]", "tag.rest_in"])
-    assert told(may_cross_borders=1) == ("E0201", ["tag.may_cross_borders"])
-    assert told(classification="secret", frameworks=["x"]) == ("E0905", ["tag.frameworks[0]", "tag.classification"])
+    assert reported() == ("E0904", ["tag.rest_in"])
+    assert reported(transit_in=["xx"]) == ("E0901", ["tag.transit_in[0]"])
+    assert reported(frameworks=["gdpr", "x"]) == ("E0905", ["tag.frameworks[1]", "tag.rest_in"])
+    assert reported(may_cross_borders=1) == ("E0201", ["tag.may_cross_borders"])
+    assert reported(classification="secret", frameworks=["x"]) == ("E0905", ["tag.frameworks[0]", "tag.classification"])
 
 
 def test_what_is_written_is_read() -> None:
@@ -443,7 +443,7 @@ def test_a_product_has_all_that_its_maker_says_of_it() -> None:
     assert derive_output([one], id="o", kind=DataKind.MODEL, name="m", tenant="t", hub="b").size_bytes == 0
 
 
-def test_descendants_are_told_nearest_first_and_once() -> None:
+def test_descendants_are_reported_nearest_first_and_once() -> None:
     catalog = {
         one.id: one
         for one in (

@@ -158,7 +158,7 @@ def test_a_bit_belongs_to_one_framework_for_ever_the_first_bit_too() -> None:
     assert [where for where, _ in wrong] == ["frameworks.x.bit", "frameworks.y.bit"]
 
 
-def test_what_is_wrong_is_told_in_exact_words() -> None:
+def test_what_is_wrong_is_reported_in_exact_words() -> None:
     assert problems("zones = 1") == [("zones", "unknown key; use countries, frameworks, groups or places")]
     assert problems("countries = 1") == [
         ("countries", 'must be a table; write e.g. `XK = "Kosovo"` under `[countries]`')
@@ -255,10 +255,10 @@ def test_a_name_is_suggested_for_what_is_long_enough_to_be_one(word: str, hint: 
     assert caught.value.hint == hint
 
 
-def test_what_is_not_understood_is_told_by_its_place_in_the_list_and_the_rest_is_read() -> None:
-    told = Problems()
-    assert REGISTRY.expand(["MA", "xx", "UEMOA", "yy"], "tag.rest_in", told)[:3] == ("BF", "BJ", "CI")
-    assert [where for where, _ in told.found] == ["tag.rest_in[1]", "tag.rest_in[3]"]
+def test_what_is_not_understood_is_reported_by_its_place_in_the_list_and_the_rest_is_read() -> None:
+    reported = Problems()
+    assert REGISTRY.expand(["MA", "xx", "UEMOA", "yy"], "tag.rest_in", reported)[:3] == ("BF", "BJ", "CI")
+    assert [where for where, _ in reported.found] == ["tag.rest_in[1]", "tag.rest_in[3]"]
 
 
 PLACES = Places(

@@ -72,12 +72,12 @@ def test_each_rule_looks_at_its_own_countries(country: str | None, process: bool
     assert [not failed(explain(TAG, site)) for explain in EXPLAIN] == [process, rest, arrive]
 
 
-def test_a_country_that_is_not_allowed_is_told_with_those_that_are() -> None:
-    abroad = replace(SITE, country="FR")
-    assert failed(explain_process(TAG, abroad)) == {
+def test_a_country_that_is_not_allowed_is_reported_with_those_that_are() -> None:
+    elsewhere = replace(SITE, country="FR")
+    assert failed(explain_process(TAG, elsewhere)) == {
         "process_in": ("a is in FR; allowed: MA, SN", "choose a hub in MA, SN")
     }
-    assert failed(explain_rest(TAG, abroad)) == {"rest_in": ("a is in FR; allowed: MA", "choose a hub in MA")}
+    assert failed(explain_rest(TAG, elsewhere)) == {"rest_in": ("a is in FR; allowed: MA", "choose a hub in MA")}
     nowhere = replace(TAG, process_in=(), rest_in=())
     assert failed(explain_process(nowhere, SITE)) == {
         "process_in": ("a is in MA; allowed: no country", "not allowed anywhere")
@@ -136,8 +136,8 @@ def test_restricted_data_is_seen_only_where_it_is(level: Classification, at_home
     outcomes = explain_view(replace(TAG, classification=level), SITE, at_home=at_home)
     assert [outcome.rule for outcome in outcomes] == ["process_in", "frameworks", "classification"]
     if level is Classification.RESTRICTED and not at_home:
-        told = ("is restricted and would be seen at another hub", "view it at the hub where it is")
-        assert failed(outcomes) == {"classification": told}
+        reported = ("is restricted and would be seen at another hub", "view it at the hub where it is")
+        assert failed(outcomes) == {"classification": reported}
     else:
         assert failed(outcomes) == {}
         where = "where it is" if at_home else "at another hub"
@@ -159,7 +159,7 @@ def passage(one: str, other: str, *countries: str, rtt_ms: float = 1.0, encrypte
 
 
 @pytest.mark.parametrize(
-    ("tag", "link", "told"),
+    ("tag", "link", "reported"),
     [
         (TAG, passage("a", "b", "MA", "MR", "SN"), {}),
         (TAG, passage("a", "b", "MA", "MA"), {}),
@@ -194,18 +194,21 @@ def passage(one: str, other: str, *countries: str, rtt_ms: float = 1.0, encrypte
     ],
 )
 def test_a_link_is_taken_if_its_countries_borders_and_encryption_allow_it(
-    tag: Tag, link: Passage, told: dict[str, tuple[str, str]]
+    tag: Tag, link: Passage, reported: dict[str, tuple[str, str]]
 ) -> None:
     outcomes = explain_passage(tag, link)
     assert [outcome.rule for outcome in outcomes] == ["transit_in", "may_cross_borders", "encrypt_in_transit"]
-    assert failed(outcomes) == told
-    assert may_take(tag, link) is (not told)
+    assert failed(outcomes) == reported
+    assert may_take(tag, link) is (not reported)
 
 
-def test_the_details_of_a_link_that_may_be_taken_are_told_too() -> None:
-    inside, abroad = explain_passage(TAG, passage("a", "b", "MA")), explain_passage(TAG, passage("a", "b", "MA", "SN"))
+def test_the_details_of_a_link_that_may_be_taken_are_reported_too() -> None:
+    inside, elsewhere = (
+        explain_passage(TAG, passage("a", "b", "MA")),
+        explain_passage(TAG, passage("a", "b", "MA", "SN")),
+    )
     assert [one.detail for one in inside[1:]] == ["stays inside one country", "the link is encrypted"]
-    assert abroad[1].detail == "crosses a border"
+    assert elsewhere[1].detail == "crosses a border"
 
 
 # Ways
@@ -271,7 +274,7 @@ def test_no_way_leads_over_what_is_not_known() -> None:
     assert quickest_way(straight, TAG, "a", "d") == (straight.passages[0],)
 
 
-def test_every_reason_against_a_transfer_is_told_and_the_first_one_is_its_refusal() -> None:
+def test_every_reason_against_a_transfer_is_reported_and_the_first_one_is_its_refusal() -> None:
     world = terrain(passage("a", "b", "MA", "FR"), passage("b", "d", "MA"))
     wall = "no allowed route: a-b: crosses FR, MA; may cross MA, MR, SN"
     route = Rejection("a -> d", "route", wall, "needs a link allowed by its tag")

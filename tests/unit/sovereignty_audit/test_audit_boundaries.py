@@ -87,7 +87,7 @@ def test_an_edited_line_ends_the_good_part_before_it() -> None:
 
 
 @pytest.mark.parametrize("place", [1, 2, 6])
-def test_a_changed_predecessor_is_named_and_nobody_stands_before_the_first(place: int) -> None:
+def test_a_changed_predecessor_is_named_and_no_one_stands_before_the_first(place: int) -> None:
     before = ChainHead(place - 1, "f" * 64)
     if place == 1:
         foreign = link(before, draft_of(introduce(HUB, CHAIN.key, by=CHAIN.key)), hub=HUB, at=AT)
@@ -127,13 +127,13 @@ def test_what_follows_the_closing_checkpoint_was_inserted() -> None:
         assert outcome([*LINES, extra]) == (11, Tampering.INSERTED, detail, 10, head_after(10), 0)
 
 
-def test_an_entry_of_another_hub_is_told_with_both_names() -> None:
+def test_an_entry_of_another_hub_is_reported_with_both_names() -> None:
     foreign = link(CHAIN.linked[3].head, Draft(ENDED, "wl_9", "done"), hub="dakar", at=AT)
     detail = f"belongs to hub dakar, the chain to {HUB}"
     assert outcome([*LINES[:4], text_of(foreign)]) == (5, Tampering.INSERTED, detail, 4, head_after(4), 0)
 
 
-def test_the_first_thing_that_is_wrong_is_told_and_no_later_one() -> None:
+def test_the_first_fault_that_is_wrong_is_reported_and_no_later_one() -> None:
     foreign = link(CHAIN.linked[3].head, Draft("audit.key", "audit-key", "done"), hub="dakar", at=AT)
     assert outcome([*LINES[:4], text_of(foreign), b"more\n"])[:2] == (5, Tampering.INSERTED)
 
@@ -147,7 +147,7 @@ def test_an_end_that_is_missing_is_counted_from_the_last_entry(left: int) -> Non
     assert outcome(LINES[:left]) == (left + 1, Tampering.TRUNCATED, detail, left, head_after(left), 0)
 
 
-def test_a_line_that_is_cut_off_and_a_line_that_is_damaged_are_told_apart() -> None:
+def test_a_line_that_is_cut_off_and_a_line_that_is_damaged_are_distinguished() -> None:
     assert outcome([*LINES[:9], LINES[9][:-1]])[:3] == (10, Tampering.TRUNCATED, "the last line is cut off")
     assert outcome([*LINES[:9], b"\n"])[:3] == (10, Tampering.EDITED, "the line does not match its hash")
 
@@ -321,7 +321,7 @@ def accepted(lost_seq: int) -> AcceptedLoss:
         (5, None, (4, 6), (0, 9), False),
     ],
 )
-def test_an_end_is_lost_if_it_was_known_is_not_there_and_nobody_has_accepted_that(
+def test_an_end_is_lost_if_it_was_known_is_not_there_and_no_one_has_accepted_that(
     known_seq: int, hash_there: str | None, accepted_to: tuple[int, ...], events: tuple[int, int], is_lost: bool
 ) -> None:
     known, stored = ChainHead(known_seq, "a" * 64), ChainHead(3, "c" * 64)
@@ -476,7 +476,7 @@ def test_a_chain_that_is_shorter_than_it_was_is_refused(
     assert refused.value.message == f"hub {HUB} had 9 entries on {EARLY}, and has 5 now"
 
 
-def test_a_second_history_is_told_with_both_hashes() -> None:
+def test_a_second_history_is_reported_with_both_hashes() -> None:
     other = chain_of(4)
     other.add(Draft(ENDED, "wl_9", "done"))
     with pytest.raises(HarchError) as refused:

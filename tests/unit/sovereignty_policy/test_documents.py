@@ -78,7 +78,7 @@ WORLD = Terrain(
         ("text", "no-op", ()),
     ],
 )
-def test_a_planned_change_is_asked_about_with_what_is_not_known_of_it(
+def test_a_planned_change_becomes_a_question_with_what_is_not_known_of_it(
     change: object, operation: str, unknown: tuple[str, ...]
 ) -> None:
     question = change_question({"type": "harchos_hub", "address": "harchos_hub.a", "change": change})
@@ -94,7 +94,7 @@ def test_a_change_has_its_values_before_and_after() -> None:
     assert (question.resource_type, question.address) == ("", "")
 
 
-def test_work_is_asked_about_without_its_command() -> None:
+def test_work_becomes_a_question_without_its_command() -> None:
     spec = WorkloadSpec(
         name="w",
         command=("run", "--password=x"),
@@ -154,14 +154,14 @@ def test_the_compiled_rules_answer_the_same_question(question: DataQuestion | Wo
     assert compiled_answer(Rules(WORLD), question) is answer
 
 
-def test_the_world_is_told_as_it_is_without_links_to_nowhere() -> None:
-    told = world_document(WORLD, REGISTRY)
-    assert told["hubs"] == {
+def test_the_world_is_reported_as_it_is_without_links_to_nowhere() -> None:
+    reported = world_document(WORLD, REGISTRY)
+    assert reported["hubs"] == {
         "a": {"country": "MA", "frameworks": ["law"], "encrypts_at_rest": True, "keys_in": ["MA"]},
         "b": {"country": "MA", "frameworks": [], "encrypts_at_rest": False, "keys_in": []},
         "c": {"country": "SN", "frameworks": [], "encrypts_at_rest": False, "keys_in": []},
     }
-    assert told["links"] == [
+    assert reported["links"] == [
         {"ends": ["a", "b"], "rtt_ms": 3.0, "countries_crossed": ["MA"], "international": False, "encrypted": True},
         {
             "ends": ["b", "c"],
@@ -171,9 +171,9 @@ def test_the_world_is_told_as_it_is_without_links_to_nowhere() -> None:
             "encrypted": False,
         },
     ]
-    assert told["countries"] == REGISTRY.countries
-    assert told["groups"]["EU"] == list(REGISTRY.groups["EU"].countries)  # type: ignore[index]
-    assert told["frameworks"]["gdpr"]["in_force"] == list(REGISTRY.frameworks["gdpr"].in_force)  # type: ignore[index]
+    assert reported["countries"] == REGISTRY.countries
+    assert reported["groups"]["EU"] == list(REGISTRY.groups["EU"].countries)  # type: ignore[index]
+    assert reported["frameworks"]["gdpr"]["in_force"] == list(REGISTRY.frameworks["gdpr"].in_force)  # type: ignore[index]
     shipped = world_document(terrain_of(shipped_fleet("five-hubs"), REGISTRY), REGISTRY)
     assert len(shipped["links"]) == len(shipped_fleet("five-hubs").links)  # type: ignore[arg-type]
 
@@ -197,7 +197,7 @@ def test_a_verdict_carries_the_policy_and_cuts_what_is_too_long() -> None:
     assert read_verdict(PolicyAnswer(text="error: x"), policy="p").ground is VerdictGround.ENGINE_ERROR
 
 
-def test_reasons_are_texts_and_not_too_many_and_no_reason_is_an_error() -> None:
+def test_reasons_are_strings_and_not_too_many_and_no_reason_is_an_error() -> None:
     def reasons(value: str) -> tuple[str, ...]:
         return read_reasons(PolicyAnswer(text=f'{{"expressions":[{value}]}}'))
 
@@ -210,7 +210,7 @@ def test_reasons_are_texts_and_not_too_many_and_no_reason_is_an_error() -> None:
 
 
 G = VerdictGround
-ASKED_AGAIN = {G.CRASHED, G.TIMED_OUT, G.UNREADABLE, G.DISAGREEMENT}
+BY_CHANCE = {G.CRASHED, G.TIMED_OUT, G.UNREADABLE, G.DISAGREEMENT}
 
 
 @pytest.mark.parametrize("ground", VerdictGround)
@@ -220,7 +220,7 @@ def test_a_ground_says_whether_it_is_a_fault_and_what_to_do_with_the_answer(grou
     assert verdict.is_fault is (ground not in (G.ALLOWED, G.DENIED))
     by_input = {G.ALLOWED, G.DENIED, G.UNDEFINED, G.NOT_BOOLEAN, G.ENGINE_ERROR}
     assert verdict.follows_from_input is (ground in by_input)
-    assert verdict.worth_avoiding is (ground in ASKED_AGAIN)
+    assert verdict.worth_avoiding is (ground in BY_CHANCE)
 
 
 @pytest.mark.parametrize(

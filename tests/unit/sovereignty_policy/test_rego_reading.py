@@ -132,8 +132,8 @@ def test_a_module_needs_a_package_of_its_own() -> None:
 
 
 def test_with_is_refused_where_it_stands_and_only_as_a_word() -> None:
-    said = "`with` can end the engine's process; write inputs as *cases.json"
-    assert complaints('package a\nx := "with"\n# with\ny if z with input as {}\nwithin := 1') == [("0.rego:4", said)]
+    report = "`with` can end the engine's process; write inputs as *cases.json"
+    assert complaints('package a\nx := "with"\n# with\ny if z with input as {}\nwithin := 1') == [("0.rego:4", report)]
 
 
 def test_the_compiled_plan_is_held_against_the_same_list() -> None:
@@ -208,10 +208,12 @@ def test_a_whole_bundle_is_read_with_all_its_parts() -> None:
         ({"policy.toml": None}, {("policy.toml", "is missing")}),
     ],
 )
-def test_each_mistake_is_told_with_its_file(change: dict[str, bytes | None], problems: set[tuple[str, str]]) -> None:
+def test_each_mistake_is_reported_with_its_file(
+    change: dict[str, bytes | None], problems: set[tuple[str, str]]
+) -> None:
     content = {name: text for name, text in {**files(), **change}.items() if text is not None}
-    told = refusal(content).meta["problems"]
-    assert {(one["field"], one["message"]) for one in told} >= problems  # type: ignore[attr-defined]
+    reported = refusal(content).meta["problems"]
+    assert {(one["field"], one["message"]) for one in reported} >= problems  # type: ignore[attr-defined]
 
 
 def test_one_mistake_is_a_sentence_and_several_are_a_list() -> None:
@@ -222,17 +224,17 @@ def test_one_mistake_is_a_sentence_and_several_are_a_list() -> None:
 
 
 def test_entry_points_reasons_and_cases_must_lead_somewhere() -> None:
-    def told(manifest: str, **more: str) -> str:
+    def reported(manifest: str, **more: str) -> str:
         return refusal(files(manifest=manifest, **more)).message
 
     reasons = f'{MANIFEST}[reasons]\nworkload = "acme/deny"\n'
-    assert told(reasons) == "policy.toml reasons.workload: no rule `acme/deny`; packages here: acme"
+    assert reported(reasons) == "policy.toml reasons.workload: no rule `acme/deny`; packages here: acme"
     lunch = f'{MANIFEST}[reasons]\nlunch = "acme/allow"\n'
-    assert told(lunch) == "policy.toml reasons.lunch: unknown question; use workload, change"
-    asked = json.dumps([{"name": "one", "input": {}, "allow": True, "question": "change"}])
-    assert told(MANIFEST, cases__json=asked) == "case one: uses `change`, which has no entry point"
+    assert reported(lunch) == "policy.toml reasons.lunch: unknown question; use workload, change"
+    question = json.dumps([{"name": "one", "input": {}, "allow": True, "question": "change"}])
+    assert reported(MANIFEST, cases__json=question) == "case one: uses `change`, which has no entry point"
     both = MANIFEST.replace('workload = "acme/allow"', 'workload = "acme/allow"\nchange = "acme/allow"')
-    assert bundle_of(files(manifest=both, cases__json=asked)).paths == ("acme/allow",)
+    assert bundle_of(files(manifest=both, cases__json=question)).paths == ("acme/allow",)
 
 
 def test_a_rule_of_a_test_is_no_entry_point() -> None:
@@ -253,7 +255,7 @@ def test_limits_are_inclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     content = files(cases__json=cases(("one", {}, False), ("two", {}, True)))
     total, largest = sum(map(len, content.values())), max(map(len, content.values()))
     limits = {"FILES_MAX": len(content), "BUNDLE_BYTES_MAX": total, "FILE_BYTES_MAX": largest, "CASES_MAX": 2}
-    told = {
+    reported = {
         "FILES_MAX": "bundle: 3 files; at most 2",
         "BUNDLE_BYTES_MAX": "bundle: larger than 0 KiB",
         "FILE_BYTES_MAX": "larger than 0 KiB",
@@ -264,7 +266,7 @@ def test_limits_are_inclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bundle_of(content).cases) == 2
     for name, limit in limits.items():
         monkeypatch.setattr(bundle, name, limit - 1)
-        assert refusal(content).message.endswith(told[name])
+        assert refusal(content).message.endswith(reported[name])
         monkeypatch.setattr(bundle, name, limit)
 
 

@@ -469,7 +469,7 @@ def test_an_action_passes_through_its_states(
 
 
 @pytest.mark.parametrize(
-    "stranger",
+    "foreign",
     [
         "text",
         {"address": 3, "type": "harchos_hub"},
@@ -480,8 +480,8 @@ def test_an_action_passes_through_its_states(
         {"address": "x", "type": "harchos_hub", "mode": "data", "change": {"actions": ["create"], "after": {}}},
     ],
 )
-def test_what_has_no_say_in_where_data_goes_is_passed_over(stranger: object) -> None:
-    assert read(stranger, CASABLANCA) == read(CASABLANCA)
+def test_what_has_no_say_in_where_data_goes_is_passed_over(foreign: object) -> None:
+    assert read(foreign, CASABLANCA) == read(CASABLANCA)
 
 
 def test_an_entry_without_a_mode_is_managed_and_one_without_a_change_changes_nothing() -> None:

@@ -89,7 +89,7 @@ CROSSED = "That breaks `transit_in` of d: crosses ES, MA; may cross MA."
 DECLARED = "It is admitted because the cluster declares MA."
 AT_DAKAR = "It is at dakar (SN)."
 DONE = "d is processed there."
-TOLD: dict[str, tuple[tuple[Resource, ...], tuple[PendingChange, ...], list[str], str]] = {
+EXPLAINED: dict[str, tuple[tuple[Resource, ...], tuple[PendingChange, ...], list[str], str]] = {
     "a cluster that lies": (
         (DATA, WORK, LIAR),
         (),
@@ -303,9 +303,9 @@ TOLD: dict[str, tuple[tuple[Resource, ...], tuple[PendingChange, ...], list[str]
 }
 
 
-@pytest.mark.parametrize("what", TOLD)
+@pytest.mark.parametrize("what", EXPLAINED)
 def test_a_violation_is_explained_step_by_step_with_its_fix(what: str) -> None:
-    resources, changes, lines, fix = TOLD[what]
+    resources, changes, lines, fix = EXPLAINED[what]
     proof = prove(world(*resources), changes)
     (found,) = proof.counterexamples
     assert (proof.status, proof.reasons, proof.solver_calls) == (ProofStatus.VIOLATED, (), 0)
@@ -316,18 +316,18 @@ def test_a_violation_is_explained_step_by_step_with_its_fix(what: str) -> None:
     assert found.data == ("" if "own countries" in what else "d")
 
 
-def test_what_was_applied_is_told_with_how_far_it_got() -> None:
-    resources, changes, *_ = TOLD["a rule that is gone for a moment"]
+def test_what_was_applied_is_reported_with_how_far_it_got() -> None:
+    resources, changes, *_ = EXPLAINED["a rule that is gone for a moment"]
     (found,) = prove(world(*resources), changes).counterexamples
     assert found.changes == (AppliedChange("c1", 1, 2),)
     assert found.changes[0].is_half_done
-    resources, changes, *_ = TOLD["a change"]
+    resources, changes, *_ = EXPLAINED["a change"]
     (found,) = prove(world(*resources), changes).counterexamples
     assert found.changes == (AppliedChange("c1", 1, 1),)
     assert not found.changes[0].is_half_done
 
 
-def test_hubs_that_are_down_together_and_values_that_are_supposed_are_told() -> None:
+def test_hubs_that_are_down_together_and_values_that_are_supposed_are_reported() -> None:
     step = ProofStep(
         kind=ProofStepKind.REPLICA,
         actor_kind=ResourceKind.DATASET,
@@ -337,13 +337,13 @@ def test_hubs_that_are_down_together_and_values_that_are_supposed_are_told() -> 
         failed=("casa", "tanger"),
     )
     book = ChangeTracks(world(replace(DATA, spares=("dakar",))))
-    told = build_counterexample(book, step, {}, supposing=("country of x=MA",))
-    assert told.explanation[:2] == ("Suppose that country of x is MA.", "Hub casa and hub tanger are down.")
-    assert told.supposing == ("country of x=MA",)
+    reported = build_counterexample(book, step, {}, supposing=("country of x=MA",))
+    assert reported.explanation[:2] == ("Suppose that country of x is MA.", "Hub casa and hub tanger are down.")
+    assert reported.supposing == ("country of x=MA",)
 
 
 def test_a_proof_says_what_it_covers() -> None:
-    resources, changes, *_ = TOLD["two rules that are loosened"]
+    resources, changes, *_ = EXPLAINED["two rules that are loosened"]
     proof = prove(world(*resources), changes)
     assert (proof.resources, proof.changes, proof.combinations, proof.failures) == (8, 3, "8", 3)
     assert (proof.is_complete, proof.suspects) == (True, 1)
@@ -354,7 +354,7 @@ def test_a_proof_says_what_it_covers() -> None:
 # The verdict
 
 
-def test_a_hub_that_nobody_knows_is_no_violation_and_no_proof_and_a_real_one_beside_it_is_a_violation() -> None:
+def test_a_hub_that_no_one_knows_is_no_violation_and_no_proof_and_a_real_one_beside_it_is_a_violation() -> None:
     ghost = replace(DATA, hubs=("ghost",))
     proof = prove(world(ghost))
     assert (proof.status, proof.reasons) == (ProofStatus.UNKNOWN, ())
@@ -364,7 +364,7 @@ def test_a_hub_that_nobody_knows_is_no_violation_and_no_proof_and_a_real_one_bes
     assert [one.rule for one in both.counterexamples] == ["site", "rest_in"]
 
 
-def test_data_that_nobody_describes_is_named_by_everyone_who_uses_it() -> None:
+def test_data_that_no_one_describes_is_named_by_everyone_who_uses_it() -> None:
     proof = prove(
         world(
             DATA,
@@ -379,8 +379,8 @@ def test_data_that_nobody_describes_is_named_by_everyone_who_uses_it() -> None:
         "pipeline q names data `phantom`, which is not defined",
         "workload w2 names data `spectre`, which is not defined",
     )
-    shown = prove(world(Export(id="x", data=("ghost",), source="casa", target="casa")))
-    assert shown.reasons == ("export x names data `ghost`, which is not defined",)
+    view = prove(world(Export(id="x", data=("ghost",), source="casa", target="casa")))
+    assert view.reasons == ("export x names data `ghost`, which is not defined",)
 
 
 def test_data_that_a_change_brings_is_defined() -> None:
@@ -411,16 +411,18 @@ def test_a_rule_that_changes_and_was_not_known_before_is_no_proof() -> None:
 BLANK = replace(LIAR, countries=None, unknown=("countries",))
 
 
-def test_what_an_unknown_value_might_do_is_told_with_the_value_and_is_no_violation() -> None:
+def test_what_an_unknown_value_might_do_is_reported_with_the_value_and_is_no_violation() -> None:
     seen: list[tuple[str, int, int]] = []
-    proof = prove(world(DATA, WORK, replace(WORK, id="w2"), BLANK), solver=z3, progress=lambda *said: seen.append(said))
+    proof = prove(
+        world(DATA, WORK, replace(WORK, id="w2"), BLANK), solver=z3, progress=lambda *report: seen.append(report)
+    )
     assert (proof.status, proof.reasons, proof.solver_calls) == (ProofStatus.UNKNOWN, (), 1)
     (found,) = proof.counterexamples
     assert found.supposing == ("countries of k=MA",)
     assert "Suppose that countries of k is MA." in found.explanation
     assert found.step.actor == "w"
-    assert [said for said in seen if said[0] == "solving"] == [("solving", 0, 1)]
-    assert {said[0] for said in seen} == {"judging", "following", "solving"}
+    assert [report for report in seen if report[0] == "solving"] == [("solving", 0, 1)]
+    assert {report[0] for report in seen} == {"judging", "following", "solving"}
 
 
 def test_every_actor_that_something_unknown_might_lead_astray_is_solved_for() -> None:
@@ -429,11 +431,11 @@ def test_every_actor_that_something_unknown_might_lead_astray_is_solved_for() ->
     proof = prove(
         world(DATA, other, WORK, WorkloadResource(id="w2", reads=("e",)), BLANK),
         solver=z3,
-        progress=lambda *said: seen.append(said),
+        progress=lambda *report: seen.append(report),
     )
     assert (proof.status, proof.solver_calls) == (ProofStatus.UNKNOWN, 2)
     assert sorted(one.step.actor for one in proof.counterexamples) == ["w", "w2"]
-    assert [said for said in seen if said[0] == "solving"] == [("solving", 0, 2), ("solving", 1, 2)]
+    assert [report for report in seen if report[0] == "solving"] == [("solving", 0, 2), ("solving", 1, 2)]
 
 
 def test_an_unknown_value_that_a_change_brings_is_solved_for_with_the_change() -> None:
@@ -455,7 +457,7 @@ def test_the_solver_is_not_called_where_something_is_wrong_for_every_value() -> 
     assert proof.counterexamples[0].supposing == ()
 
 
-def test_without_a_solver_what_depends_on_a_value_has_no_story() -> None:
+def test_without_a_solver_what_depends_on_a_value_has_no_counterexample() -> None:
     proof = prove(world(DATA, WORK, BLANK))
     assert (proof.status, proof.reasons, proof.counterexamples) == (ProofStatus.UNKNOWN, (NO_SOLVER,), ())
     assert proof.solver_calls == 0
@@ -504,7 +506,7 @@ def test_a_rule_that_is_not_known_is_no_proof_while_its_data_changes() -> None:
     assert status(*two, changes=(change("c", replace(data, id="e", labels={"n": "m"})),)) is ProofStatus.PROVEN
 
 
-def test_work_that_may_be_anywhere_may_be_at_a_hub_that_nobody_knows() -> None:
+def test_work_that_may_be_anywhere_may_be_at_a_hub_that_no_one_knows() -> None:
     lost = ClusterResource(id="k", hub="elsewhere", countries=("MA",))
     for work in (
         WORK,
@@ -543,13 +545,13 @@ def test_two_countries_that_only_a_rule_names_may_be_the_two_ends_of_a_link() ->
     assert Formulas(ChangeTracks(world(data)), z3).countries == ("MA", "SN", "ZZ")
     many = replace(data, tag=tag("BE", "DE", "ES", "FR"))
     assert Formulas(ChangeTracks(world(many, *blank)), z3).countries == ("BE", "DE", "MA", "SN", "ZZ")
-    told_apart = Policy(id="p", countries=("ES",))
-    assert Formulas(ChangeTracks(world(many, told_apart, *blank)), z3).countries == ("BE", "DE", "ES", "MA", "SN", "ZZ")
+    by_itself = Policy(id="p", countries=("ES",))
+    assert Formulas(ChangeTracks(world(many, by_itself, *blank)), z3).countries == ("BE", "DE", "ES", "MA", "SN", "ZZ")
     signed = replace(world(many, *blank), declassified={"d": tag("FR")})
     assert Formulas(ChangeTracks(signed), z3).countries == ("BE", "DE", "FR", "MA", "SN", "ZZ")
 
 
-def test_copies_of_which_nobody_knows_where_they_are_may_come_from_any_of_them() -> None:
+def test_copies_of_which_no_one_knows_where_they_are_may_come_from_any_of_them() -> None:
     hubs = (HubResource(id="a", country="MA"), HubResource(id="b", country="MA"), HubResource(id="c", country="MA"))
     lying = LinkResource(id="l", ends=("b", "c"), transit_true=("ES",))
     data = Dataset(id="d", tag=tag("MA"), hubs=("b", "c"))

@@ -127,7 +127,7 @@ def test_a_document_that_is_not_understood_says_so(document: object, sentence: s
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(document: object, where: str) -> None:
+def test_a_mistake_is_reported_with_its_place(document: object, where: str) -> None:
     message, field = refusal(document)
     assert (message.split(":")[0], field) == (where, where)
 
@@ -307,17 +307,17 @@ def test_too_many_combinations_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 129])
-def test_progress_is_told_every_64_actors(count: int) -> None:
-    told: list[tuple[str, int, int]] = []
+def test_progress_is_reported_every_64_actors(count: int) -> None:
+    reported: list[tuple[str, int, int]] = []
     world = world_of(CASA, *(replace(DATA, id=f"d{n}", hubs=("casa",)) for n in range(count)))
-    prove(world, progress=lambda *said: told.append(said))
-    assert told == [("judging", number, count) for number in range(0, count, 64)]
+    prove(world, progress=lambda *report: reported.append(report))
+    assert reported == [("judging", number, count) for number in range(0, count, 64)]
 
 
-def test_each_suspect_is_told_as_it_is_followed() -> None:
-    told: list[tuple[str, int, int]] = []
-    prove(scattered(3), progress=lambda *said: told.append(said))
-    assert told == [("judging", 0, 3), *(("following", number, 3) for number in range(3))]
+def test_each_suspect_is_reported_as_it_is_followed() -> None:
+    reported: list[tuple[str, int, int]] = []
+    prove(scattered(3), progress=lambda *report: reported.append(report))
+    assert reported == [("judging", 0, 3), *(("following", number, 3) for number in range(3))]
 
 
 def step(kind: ProofStepKind, actor_kind: ResourceKind, actor: str, **more: Any) -> ProofStep:
@@ -436,7 +436,7 @@ def test_a_solver_that_gives_up_has_proven_nothing() -> None:
     assert (proof.status, proof.reasons) == (ProofStatus.UNKNOWN, ("workload w: the solver gave up: timeout",))
 
 
-def test_the_solver_is_asked_about_one_actor_if_one_is_named() -> None:
+def test_the_solver_is_used_for_one_actor_if_one_is_named() -> None:
     blank = replace(LIAR, countries=None, unknown=("countries",))
     book = ChangeTracks(world_of(CASA, DAKAR, DATA, WORK, WorkloadResource(id="idle"), blank))
     assert solve(book, z3, (ResourceKind.WORKLOAD, "w")) == SolverAnswer(
