@@ -167,6 +167,17 @@ PAIRS: dict[str, tuple[tuple[Resource, ...], tuple[Resource, ...], Breach]] = {
         (replace(DATA, hubs=("a", "b")),),
         ("replica", "x", "c", "", ""),
     ),
+    "a policy for exactly these labels": (
+        (
+            Dataset(id="x", tag=tag("MA", "SN"), hubs=("c",), labels={"class": "x"}),
+            Policy(id="p", countries=("MA",), selector={"class": "x"}),
+        ),
+        (
+            Dataset(id="x", tag=tag("MA", "SN"), hubs=("c",), labels={"class": "x"}),
+            Policy(id="p", countries=("MA",), selector={"class": "x", "more": "y"}),
+        ),
+        ("replica", "x", "c", "", ""),
+    ),
     "a flow to a wrong country": (
         (replace(DATA, flows=(FlowResource(source="a", target="c"),)),),
         (replace(DATA, flows=(FlowResource(source="a", target="b"),)),),
