@@ -22,8 +22,18 @@ from harch.api.submit import Submission
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.http.limits import HttpLimits
-from harch.base.http.messages import RequestIds, answer_then_drain, declared_bytes, send_json, token_from, too_large
+from harch.base.http.messages import (
+    JSON_TYPE,
+    RequestIds,
+    answer_then_drain,
+    declared_bytes,
+    read_body,
+    send_json,
+    token_from,
+    too_large,
+)
 from harch.base.http.streams import Streams
+from harch.base.listen.direct_route import DirectResponse, DirectRoute, DirectRoutes, Headers, header_lines
 from harch.base.tracing.spans import TRACEPARENT, TraceContext, read_header
 from harch.base.tracing.tracer import Tracing, inside
 
@@ -111,7 +121,9 @@ class RequestSpans:
     def __init__(self, tracing: Tracing | None) -> None:
         self._tracing = tracing
 
-    def of(self, scope: Scope, *, begins: bool, now_s: float) -> contextlib.AbstractContextManager[Span]:
+    def of(
+        self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]], *, begins: bool, now_s: float
+    ) -> contextlib.AbstractContextManager[Span]:
         """A span that is current while the request is served. `begins`: also without a caller that traces.
 
         Under load there mostly is no room for another trace, so this is asked before anything else.
@@ -119,13 +131,13 @@ class RequestSpans:
         tracing = self._tracing
         if tracing is None or not tracing.budget.has_room(now_s):
             return _NOTHING
-        parent = _parent(scope["headers"])
-        if not begins and (parent is None or (not parent.sampled and scope["method"] == "GET")):
+        parent = _parent(headers)
+        if not begins and (parent is None or (not parent.sampled and method == "GET")):
             return _NOTHING
         context = tracing.begin(parent)
         if context is None:
             return _NOTHING
-        method, route = scope["method"], route_of(scope["path"])
+        route = route_of(path)
         return tracing.tracer.start_as_current_span(
             f"{method} {route}",
             context=inside(context),
@@ -206,12 +218,13 @@ class Traffic:
 
 
 PREFIX = "/v1"
+SUBMISSION_PATHS = ("/v1/workloads", "/workloads")
 
 _log = logging.getLogger("harch.api")
 
 
 class Front:
-    """The ASGI application of one hub."""
+    """The ASGI application of one hub; submissions of work need no ASGI."""
 
     def __init__(
         self,
@@ -233,13 +246,16 @@ class Front:
         self._traffic = traffic
         self._clock = clock
         self._spans = RequestSpans(tracing)
+        self._json_lines = header_lines([self._version, JSON_TYPE])
+        submission = DirectRoute(b"POST", limits.body_bytes_max, self.submit)
+        self.direct_routes: DirectRoutes = {path.encode(): submission for path in SUBMISSION_PATHS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = scope["path"]
-            submits = scope["method"] == "POST" and path in {"/v1/workloads", "/workloads"}
+            method, path, headers = scope["method"], scope["path"], scope["headers"]
+            submits = method == "POST" and path in SUBMISSION_PATHS
             began_s = self._clock.monotonic_s()
-            with self._spans.of(scope, begins=submits, now_s=began_s) as span:
+            with self._spans.of(method, path, headers, begins=submits, now_s=began_s) as span:
                 if submits:
                     await self._submit(scope, receive, send, span, began_s)
                 else:
@@ -253,18 +269,31 @@ class Front:
         """For requests that are refused before they come here."""
         return error_body(error, self._ids.next())
 
+    async def submit(self, headers: Headers, body: bytes) -> DirectResponse:
+        """A submission without ASGI, answered as through it."""
+        began_s = self._clock.monotonic_s()
+        with self._spans.of("POST", SUBMISSION_PATHS[0], headers.items(), begins=True, now_s=began_s) as span:
+            request_id = self._ids.next(headers.get(b"x-request-id", b""))
+            try:
+                status, answer = await self._submission.take(self._submission.admit(headers), body)
+                lines = b"x-request-id: %b\r\n%b" % (request_id.encode(), self._json_lines)
+            except Exception as error:  # noqa: BLE001 - the process edge: logged, answered, the server lives on
+                refusal = self._refusal(error, "POST", SUBMISSION_PATHS[0], request_id)
+                status, answer = refusal.kind.status, error_body(refusal, request_id)
+                lines = header_lines([*error_headers(refusal), *self._headers(request_id)])
+            self._count(status, span, began_s)
+            return DirectResponse(status, lines, answer)
+
     async def _submit(self, scope: Scope, receive: Receive, send: Send, span: Span, began_s: float) -> None:
         request_id = self._request_id(scope)
         try:
-            status, body = await self._submission.handle(scope, receive)
-        except HarchError as error:
-            await self._refuse(error, scope, receive, self._counted(send, span, began_s), request_id)
+            caller = self._submission.admit(dict(scope["headers"]))
+            status, body = await self._submission.take(caller, await read_body(receive, self._limits))
         except ConnectionError:
             return  # the client is gone: nobody is left to answer
         except Exception as error:  # noqa: BLE001 - the process edge: logged, answered, the server lives on
-            self._log_fault(error, scope, request_id)
-            counted = self._counted(send, span, began_s)
-            await self._refuse(internal_fault(request_id), scope, receive, counted, request_id)
+            refusal = self._refusal(error, scope["method"], scope["path"], request_id)
+            await self._refuse(refusal, scope, receive, self._counted(send, span, began_s), request_id)
         else:
             self._count(status, span, began_s)
             await send_json(send, status, body, headers=self._headers(request_id))
@@ -290,7 +319,7 @@ class Front:
         except ConnectionError:
             return  # the client is gone
         except Exception as error:
-            self._log_fault(error, scope, request_id)
+            self._log_fault(error, scope["method"], scope["path"], request_id)
             if not finished:
                 raise  # the server closes the connection: half an answer must not look like a whole one
 
@@ -329,8 +358,15 @@ class Front:
                 span.set_status(StatusCode.ERROR, str(status))
             self._traffic.traced(took_s, trace_id_of(span), self._clock.now().timestamp())
 
-    def _log_fault(self, error: Exception, scope: Scope, request_id: str) -> None:
-        _log.error("%s: %s %s failed", request_id, scope["method"], scope["path"], exc_info=error)
+    def _refusal(self, error: Exception, method: str, path: str, request_id: str) -> HarchError:
+        """What the client is answered; a fault of ours is logged."""
+        if isinstance(error, HarchError):
+            return error
+        self._log_fault(error, method, path, request_id)
+        return internal_fault(request_id)
+
+    def _log_fault(self, error: Exception, method: str, path: str, request_id: str) -> None:
+        _log.error("%s: %s %s failed", request_id, method, path, exc_info=error)
 
     def _request_id(self, scope: Scope) -> str:
         for name, value in scope["headers"]:

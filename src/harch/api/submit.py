@@ -1,12 +1,13 @@
-"""How is work taken in, fast? `POST /v1/workloads` as plain ASGI: one hub must take thousands of them per second.
+"""How is work taken in, fast? `POST /v1/workloads` without a framework: one hub must take thousands per second.
 
 Each step is there once: headers, who, body, translation, hub, answer. FastAPI documents this route but never sees it.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
-from starlette.types import Receive, Scope
 
 from harch.api.access import identify, require
 from harch.api.dialects.workload_in import read_workload
@@ -15,12 +16,21 @@ from harch.api.hub_port import HubPort
 from harch.api.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from harch.base.errors import HarchError
 from harch.base.http.limits import HttpLimits
-from harch.base.http.messages import bytes_of, read_body, too_large
-from harch.hub.views import Role
+from harch.base.http.messages import bytes_of, too_large
+from harch.base.listen.direct_route import Headers
+from harch.hub.views import Principal, Role
 
 TERRAFORM_AGENT = b"harchos-terraform-provider/"
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Caller(NamedTuple):
+    """Who submits, as its headers say."""
+
+    principal: Principal
+    idempotency_key: bytes
+    is_terraform: bool
 
 
 class Submission:
@@ -30,22 +40,23 @@ class Submission:
         self._hub = hub
         self._limits = limits
 
-    async def handle(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+    def admit(self, headers: Headers) -> Caller:
+        """Before the body is read: whoever may not submit, or sends too much, need not send it."""
+        find = headers.get
+        if bytes_of(find(b"content-length", b"")) > self._limits.body_bytes_max:
+            raise too_large(self._limits)
+        token = find(b"x-api-key")
+        if not token:
+            bearer = find(b"authorization", b"")
+            token = bearer[7:] if bearer[:7].lower() == b"bearer " else b""
+        principal = require(identify(self._hub, token.decode("latin-1").strip()), Role.USER)
+        is_terraform = find(b"user-agent", b"").startswith(TERRAFORM_AGENT)
+        return Caller(principal, find(b"idempotency-key", b""), is_terraform)
+
+    async def take(self, caller: Caller, body: bytes) -> tuple[int, bytes]:
         """Status and body of the answer: 201 for a new workload, 200 for a repeated request."""
-        token = bearer = agent = key = b""
-        for name, value in scope["headers"]:
-            if name == b"x-api-key":
-                token = value
-            elif name == b"authorization":
-                bearer = value[7:] if value[:7].lower() == b"bearer " else b""
-            elif name == b"user-agent":
-                agent = value
-            elif name == b"idempotency-key":
-                key = value
-            elif name == b"content-length" and bytes_of(value) > self._limits.body_bytes_max:
-                raise too_large(self._limits)
-        principal = require(identify(self._hub, (token or bearer).decode("latin-1").strip()), Role.USER)
-        spec, annotations = read_workload(await read_body(receive, self._limits), self._hub)
+        principal, key, is_terraform = caller
+        spec, annotations = read_workload(body, self._hub)
         workload, created = await self._hub.submit(
             spec,
             tenant=principal.tenant,
@@ -53,8 +64,8 @@ class Submission:
             idempotency_key=_idempotency_key(key),
             actor=principal.key_id,
         )
-        in_dialect = terraform_workload if agent.startswith(TERRAFORM_AGENT) else workload_view
-        return (201 if created else 200), _encode(in_dialect(workload))
+        view = terraform_workload(workload) if is_terraform else workload_view(workload)
+        return (201 if created else 200), _encode(view)
 
 
 def _idempotency_key(value: bytes) -> str | None:

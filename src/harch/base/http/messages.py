@@ -105,8 +105,8 @@ async def _drain(receive: Receive, limits: HttpLimits) -> None:
 # What does every answer carry? Request id, version, and JSON; written without a framework for the hot routes.
 
 
-_CLIENT_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
-_JSON = (b"content-type", b"application/json")
+_CLIENT_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+JSON_TYPE = (b"content-type", b"application/json")
 
 
 class RequestIds:
@@ -118,7 +118,7 @@ class RequestIds:
 
     def next(self, requested: bytes = b"") -> str:
         """The client's own id if it sent a harmless one."""
-        if requested and _CLIENT_REQUEST_ID.match(requested):
+        if requested and _CLIENT_REQUEST_ID.fullmatch(requested):
             return requested.decode()
         return f"{self._prefix}{next(self._numbers):x}"
 
@@ -126,9 +126,9 @@ class RequestIds:
 async def send_json(
     send: Send, status: int, body: bytes, *, headers: list[tuple[bytes, bytes]], content_type: bool = True
 ) -> None:
-    headers.append((b"content-length", b"%d" % len(body)))
     if content_type:
-        headers.append(_JSON)
+        headers.append(JSON_TYPE)
+    headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

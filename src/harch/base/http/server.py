@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from harch.base.errors import HarchError
 from harch.base.http.limits import FRAME_BYTES_MAX
 from harch.base.http.streams import Streams
+from harch.base.listen.direct_route import DirectRoutes
 from harch.base.listen.gate import ConnectionGate
 from harch.base.listen.http_server import BACKLOG, http_server
 
@@ -20,9 +21,13 @@ GRACEFUL_STOP_S = 5
 
 
 class Served(Protocol):
-    """An ASGI application whose open streams can be ended. `error_body` writes what is refused before it is called."""
+    """An ASGI application whose open streams can be ended. `error_body` writes what is refused before it is called.
+
+    `direct_routes` are those that it also serves without ASGI.
+    """
 
     streams: Streams
+    direct_routes: DirectRoutes
 
     def error_body(self, error: HarchError) -> bytes: ...
 
@@ -77,6 +82,7 @@ async def serve_api(
             listener,
             gate or ConnectionGate("api"),
             error_body=app.error_body,
+            direct=app.direct_routes,
             frame_bytes_max=FRAME_BYTES_MAX,
             graceful_stop_s=GRACEFUL_STOP_S,
             on_stop=app.streams.close,

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from harch.base.errors import HarchError
 from harch.base.listen.accept import Listener
+from harch.base.listen.direct_route import FAILED, DirectCycle, DirectRoutes, header_lines, plain_headers
 from harch.base.listen.gate import ConnectionGate, Ticket
 
 # When is a request too much? Before it is parsed further: uvicorn's protocol with limits on size, count and time.
@@ -33,20 +34,30 @@ from harch.base.listen.gate import ConnectionGate, Ticket
 
 
 ErrorBody = Callable[[HarchError], bytes]
+_NO_ROUTES: DirectRoutes = {}
 
 
 class HttpGuard:
     """What the connections of one HTTP listener share. `error_body` writes an error as its clients read it."""
 
-    def __init__(self, gate: ConnectionGate, error_body: ErrorBody) -> None:
+    def __init__(self, gate: ConnectionGate, error_body: ErrorBody, direct: DirectRoutes = _NO_ROUTES) -> None:
         self.gate = gate
         self.error_body = error_body
+        self.direct = direct
         self.owing: set[GuardedHttpProtocol] = set()  # the other end owes us the rest of a request
+        self._common: list[tuple[bytes, bytes]] = []
+        self._common_lines = b""
 
     def sweep(self, now_s: float) -> None:
         """Ends what has been too slow."""
         for connection in list(self.owing):
             connection.check(now_s)
+
+    def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The headers that the server gives every response, as lines: it makes a new list of them once a second."""
+        if headers is not self._common:
+            self._common, self._common_lines = headers, header_lines(headers)
+        return self._common_lines
 
     def full(self) -> bytes:
         """The answer to those for whom there is no room."""
@@ -76,7 +87,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._in_message = self._in_body = False
         self._deliveries = 0  # heads, parts of bodies and ends that the parser has handed out
         self._undelivered_bytes = 0  # what it has kept or skipped since
-        self._header_count = self._header_bytes = self._body_bytes = 0
+        self._header_bytes = self._body_bytes = 0
+        self._direct: DirectCycle | None = None  # the request that is being read will be served without ASGI
         if self.ws_protocol_class is not None:
             self.ws_protocol_class = self._websocket  # type: ignore[assignment] # it makes one
 
@@ -152,6 +164,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             reason, error = self._refusal or ("malformed", HarchError("E0202", "this is not an HTTP request"))
             self._refuse(reason, error)
             return False
+        if self._direct is not None:
+            self._serve_by_asgi(self._direct)  # the rest of its body is not here yet
         if self._deliveries != deliveries:
             self._undelivered_bytes = 0
             return True
@@ -172,13 +186,12 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_message, self._in_body = True, False
-        self._header_count = self._header_bytes = self._body_bytes = 0
+        self._header_bytes = self._body_bytes = 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_count += 1
         self._header_bytes += len(name) + len(value)
-        if self._header_count > self._limits.header_count_max:
+        if len(self.headers) >= self._limits.header_count_max:
             error = HarchError("E0209", f"more than {self._limits.header_count_max} headers", hint="send fewer")
             self._refusal = ("headers_many", error)
             raise ValueError("too many headers")  # the parser stops, and `_feed` says why
@@ -195,22 +208,78 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             error = HarchError("E0404", "too many requests were sent ahead", hint="wait for answers")
             self._refusal = ("pipelined", error)
             raise ValueError("too many requests ahead")
+        self._direct = self._direct_cycle()
+        if self._direct is None:
+            super().on_headers_complete()
+
+    def _direct_cycle(self) -> DirectCycle | None:
+        """For the plainest requests of a direct route."""
+        route = self._guard.direct.get(self.url)
+        if (
+            route is None
+            or self._is_answering  # its turn comes later
+            or self.parser.get_method() != route.method
+            or self.parser.get_http_version() != "1.1"
+            or not self.parser.should_keep_alive()
+        ):
+            return None
+        headers = plain_headers(self.headers)
+        return DirectCycle(route, headers) if headers is not None else None
+
+    def _serve_by_asgi(self, direct: DirectCycle) -> None:
+        """What began like a request for a direct route has turned out to be none."""
+        self._direct = None
         super().on_headers_complete()
+        super().on_body(direct.body)
 
     def on_body(self, body: bytes) -> None:
         self._deliveries += 1
         self._body_bytes += len(body)
-        super().on_body(body)
+        if self._direct is None:
+            super().on_body(body)
+            return
+        self._direct.body += body
+        if self._body_bytes > self._direct.route.body_bytes_max:
+            self._serve_by_asgi(self._direct)
 
     def on_message_complete(self) -> None:
         self._deliveries += 1
         self._in_message = self._in_body = False
         self._ticket.served()
-        super().on_message_complete()
+        direct, self._direct = self._direct, None
+        if direct is None:
+            super().on_message_complete()
+            return
+        self.cycle = direct  # type: ignore[assignment] # as good as one of uvicorn's
+        task = self.loop.create_task(self._serve_directly(direct))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _serve_directly(self, cycle: DirectCycle) -> None:
+        """Whatever the other end does meanwhile, the request is handled to its end."""
+        try:
+            response = await cycle.route.handle(cycle.headers, cycle.body)
+        except BaseException as error:  # also if it is cancelled: a stop waits for so long and no longer
+            self.logger.error("a direct route failed", exc_info=error)
+            response, cycle.keep_alive = FAILED, False
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if self.transport.is_closing():
+            return  # nobody is left to answer
+        common = self._guard.common_lines(self.server_state.default_headers)
+        self.transport.write(response.encode(common, keep_alive=cycle.keep_alive))
+        cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def on_response_complete(self) -> None:
         self._ticket.waits()
         super().on_response_complete()
+
+    @property
+    def _is_answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
 
     def _too_large(self) -> HarchError:
         most = self._limits.head_bytes_max
@@ -224,8 +293,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """At once: what still comes is not read. In the middle of another answer there is nothing to be said."""
         if self.transport.is_closing():
             return
-        is_answering = bool(self.cycle) and not self.cycle.response_complete
-        if not is_answering:
+        if not self._is_answering:
             self.transport.write(answer)
         if self.transport.get_write_buffer_size():
             self.transport.abort()  # who takes no answers is not waited for
@@ -265,13 +333,15 @@ async def http_server(
     gate: ConnectionGate,
     *,
     error_body: ErrorBody = plain_error,
+    direct: DirectRoutes = _NO_ROUTES,
     frame_bytes_max: int | None = None,
     graceful_stop_s: float,
     on_stop: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Takes connections while the block lasts, as the task that it yields. Then running requests finish.
 
-    `frame_bytes_max`: of a WebSocket; None: there are none. `on_stop` is called before requests are waited for.
+    `direct` routes are served without `app`, as far as requests are plain. `frame_bytes_max`: of a WebSocket; None:
+    there are none. `on_stop` is called before requests are waited for.
     """
     config = uvicorn.Config(
         app,
@@ -290,7 +360,7 @@ async def http_server(
         timeout_graceful_shutdown=max(1, round(graceful_stop_s)),
     )
     started = asyncio.Event()
-    server = _Server(config, listener, HttpGuard(gate, error_body), started)
+    server = _Server(config, listener, HttpGuard(gate, error_body, direct), started)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name=f"serves {gate.name}")
     try:
         waiting = asyncio.create_task(started.wait())

@@ -19,6 +19,7 @@ from harch.base.errors import HarchError
 from harch.base.http.limits import HttpLimits
 from harch.base.http.messages import RequestIds, answer_then_drain, declared_bytes, read_body
 from harch.base.http.streams import Streams
+from harch.base.listen.direct_route import DirectRoutes
 from harch.sentinel.http.access import ANONYMOUS, Authenticator, Caller, tenant_of
 from harch.sentinel.http.messages import HttpReply, TelemetryRequest, failure, read_parameters
 from harch.sentinel.http.permissions import ACCESS, SOCKET, Access, allowed
@@ -63,6 +64,7 @@ class TelemetryApp:
         self._waiting = dict.fromkeys(WorkClass, 0)
         self._waiting_max = {WorkClass.QUERY: QUERIES_WAITING_MAX, WorkClass.WRITE: WRITES_WAITING_MAX}
         self.streams = Streams(self._limits)
+        self.direct_routes: DirectRoutes = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
