@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 from datetime import datetime
+from functools import lru_cache
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that read as digits
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # ten bits at a time
-_RANDOM_BITS = 60
+_LETTERS = _ALPHABET.encode() * 8  # a letter for each byte, each equally often
+_STAMP_WIDTH, _NOISE_WIDTH = 9, 12
+_RANDOM_BITS = 5 * _NOISE_WIDTH
 _IDS_PER_PAGE = 256
-_pool: list[int] = []
+_pool: list[str] = []
 _NAME = re.compile(r"^[a-zA-Z0-9]([a-zA-Z0-9._ -]{0,126}[a-zA-Z0-9])?$")
 
 
@@ -19,16 +22,20 @@ def new_id(prefix: str, *, now: datetime, entropy: int | None = None) -> str:
 
     Simulations pass `entropy`, so that a run can be replayed.
     """
-    millis = int(now.timestamp() * 1000)
-    noise = (_fresh_noise() if entropy is None else entropy) & ((1 << _RANDOM_BITS) - 1)
-    return f"{prefix}_{_base32(millis, 9)}{_base32(noise, 12)}"
+    noise = _fresh_noise() if entropy is None else _base32(entropy & ((1 << _RANDOM_BITS) - 1), _NOISE_WIDTH)
+    return f"{prefix}_{_stamp(int(now.timestamp() * 1000))}{noise}"
 
 
-def _fresh_noise() -> int:
+@lru_cache(maxsize=4)  # under load several ids share a millisecond
+def _stamp(millis: int) -> str:
+    return _base32(millis, _STAMP_WIDTH)
+
+
+def _fresh_noise() -> str:
     """From the kernel, in pages: one call for each id would be a tenth of the cost of a submission."""
     if not _pool:
-        page = secrets.token_bytes(8 * _IDS_PER_PAGE)
-        _pool.extend(int.from_bytes(page[at : at + 8]) for at in range(0, len(page), 8))
+        page = secrets.token_bytes(_NOISE_WIDTH * _IDS_PER_PAGE).translate(_LETTERS).decode("ascii")
+        _pool.extend(page[at : at + _NOISE_WIDTH] for at in range(0, len(page), _NOISE_WIDTH))
     return _pool.pop()
 
 

@@ -25,3 +25,10 @@ def test_later_ids_sort_after_earlier_ones() -> None:
     moments = [NOW + timedelta(milliseconds=step) for step in (0, 1, 31, 32, 1023, 1024, 10**9)]
     ids = [new_id("wl", now=moment, entropy=7) for moment in moments]
     assert ids == sorted(ids)
+
+
+def test_ids_of_one_moment_differ_and_use_every_letter_everywhere() -> None:
+    noises = {new_id("wl", now=NOW).removeprefix("wl_")[9:] for _ in range(5000)}  # more than one page of randomness
+    assert len(noises) == 5000
+    for position in zip(*noises, strict=True):
+        assert set(position) == set(ALPHABET)
