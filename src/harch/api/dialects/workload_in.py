@@ -7,6 +7,7 @@ from operator import attrgetter
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import force_setattr
 
 from harch.api.dialects.fields import Compute, WorkloadBody, client_annotation, client_fields
 from harch.api.errors import input_error
@@ -51,6 +52,7 @@ _ALL_ABSENT, _NO_FLAT_COMPUTE = (UNSET,) * len(_MAY_BE_ABSENT), (UNSET,) * len(_
 _NO_PREFERENCES, _NO_CARBON = CarbonPreferences(), (UNSET, UNSET, UNSET)
 
 _decode = msgspec.json.Decoder(WorkloadBody).decode
+_decode_native = msgspec.json.Decoder(WorkloadSpec).decode
 
 
 @lru_cache(maxsize=4096)
@@ -61,11 +63,28 @@ def _shared(resources: Resources) -> Resources:
 
 def read_workload(raw: bytes, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
     """The specification and the annotations that keep the client's own words. Raises E0201, E0202, E0303 or E0901."""
+    if (native := _read_native(raw)) is not None:
+        return apply_query(native), {}
     try:
         body = _decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise input_error(error) from None
     return translate(body, hub)
+
+
+def _read_native(raw: bytes) -> WorkloadSpec | None:
+    """A body in our own words is a specification as it stands, and most are. None: it has to be translated.
+
+    Also for what is wrong: the translation finds out what, and says it better.
+    """
+    try:
+        spec = _decode_native(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    if spec.countries_allowed:
+        return None  # it may name regions in words, and each country once is enough
+    force_setattr(spec, "resources", _shared(spec.resources))  # nobody else has seen it yet
+    return spec
 
 
 def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
