@@ -10,11 +10,14 @@ Kernel = TypeVar("Kernel", bound=Callable[..., object])
 SourceStamp = tuple[tuple[str, int, int], ...]
 
 
-def compile_kernel(function: Kernel, sources: SourceStamp = (), *, inner: bool = False) -> Kernel:
-    """Compiles without the GIL and without fastmath: the same input gives the same bits on every run.
+def compile_kernel(
+    function: Kernel, sources: SourceStamp = (), *, inner: bool = False, releases_gil: bool = True
+) -> Kernel:
+    """Compiles without fastmath: the same input gives the same bits on every run.
 
     `sources`: files whose edit makes the stored code old; without them only the kernel's own file is looked at.
     `inner`: only kernels call it, so it needs no way in from Python, which takes long to compile.
+    `releases_gil`: other threads run meanwhile.
     Raises ImportError without Numba; rooms say what to install.
     """
     from numba import njit
@@ -22,9 +25,9 @@ def compile_kernel(function: Kernel, sources: SourceStamp = (), *, inner: bool =
     decorator: Any = njit  # its type knows only some of its options
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} if inner else {}
     try:
-        compiled = decorator(cache=True, nogil=True, **options)(function)
+        compiled = decorator(cache=True, nogil=releases_gil, **options)(function)
     except RuntimeError:  # no writable folder for the machine code: compile anew in every process
-        return cast(Kernel, decorator(nogil=True, **options)(function))
+        return cast(Kernel, decorator(nogil=releases_gil, **options)(function))
     if sources:
         _watch(compiled, sources)
     return cast(Kernel, compiled)

@@ -13,6 +13,7 @@ from harch.placement.policy import KernelsMissing
 try:
     from numba import types
     from numba.core import cgutils
+    from numba.experimental import structref
     from numba.extending import intrinsic
 except ImportError as missing:
     raise KernelsMissing from missing
@@ -24,6 +25,11 @@ SOURCES = source_stamp(_FOLDER, _FOLDER.glob("*.py"))  # an edit of any module o
 def kernel(function: Kernel) -> Kernel:
     """New lessons can be built in a thread while the hub goes on deciding: the GIL is released."""
     return compile_kernel(function, SOURCES)
+
+
+def short_kernel(function: Kernel) -> Kernel:
+    """For one that is done in microseconds: to give up the GIL and to wait for it again would take longer."""
+    return compile_kernel(function, SOURCES, releases_gil=False)
 
 
 def inner_kernel(function: Kernel) -> Kernel:
@@ -54,3 +60,28 @@ def _borrowed(typing_context: Any, arrays: Any) -> Any:
 
 
 borrowed: Any = intrinsic(_borrowed)  # in a kernel: `arrays = borrowed(arrays)`
+
+
+# Arrays behind one reference
+
+
+class _KernelStateType(types.StructRef):
+    """What a kernel sees of `KernelState`."""
+
+
+class KernelState(structref.StructRefProxy):
+    """All arrays of an engine as one argument of a kernel, which may read and write them but not replace them."""
+
+    __slots__ = ()
+    nodes: Any  # in Python none of these can be read
+    values: Any
+    lessons: Any
+    memo: Any
+    scratch: Any
+    cache: Any
+    prices: Any
+
+
+_tools: Any = structref  # untyped
+_tools.register(_KernelStateType)
+_tools.define_proxy(KernelState, _KernelStateType, tuple(KernelState.__annotations__))

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from harch.base.errors import InvariantBroken
 from harch.placement.policy import node_values, scan
-from harch.placement.policy.compiled import borrowed, kernel
+from harch.placement.policy.compiled import KernelState, borrowed, kernel, short_kernel
 from harch.placement.policy.lessons import Lessons, RequestHistory, learn
 from harch.placement.policy.node_values import (
     REFRESH_EVENTS,
@@ -50,21 +51,9 @@ from harch.placement.policy.shapes import (
 )
 from harch.placement.policy.value import ValueMemo, choose_devices, new_memo
 
-# How does Python reach the kernels quickly? Two doors that take all arrays flat.
+# How does Python reach the kernels quickly? With all arrays behind one reference.
 #
-# Numba sorts out the types of plain arrays several times faster than those of named tuples of arrays, and a decision is
-# short enough for that to count. Inside, the arrays are put back under their names.
-
-
-State = tuple[Any, ...]
-
-# Where each group starts in the flat state.
-_VALUES = len(NodeArrays._fields)
-_LESSONS = _VALUES + len(NodeValues._fields)
-_MEMO = _LESSONS + len(Lessons._fields)
-_SCRATCH = _MEMO + len(ValueMemo._fields)
-_CACHE = SCORED_FROM = _SCRATCH + len(KernelScratch._fields)  # cache and prices are for `decide` only
-_PRICES = _CACHE + len(ScoreCache._fields)
+# Numba looks at every argument of a call: with dozens of arrays that takes longer than a decision does.
 
 
 class KernelDecision(NamedTuple):
@@ -79,7 +68,8 @@ class KernelDecision(NamedTuple):
     balanced: bool  # False: what was decided could not be taken, and was not
 
 
-def flat(
+@kernel
+def new_state(
     nodes: NodeArrays,
     values: NodeValues,
     lessons: Lessons,
@@ -87,12 +77,12 @@ def flat(
     scratch: KernelScratch,
     cache: ScoreCache,
     prices: Prices,
-) -> State:
-    """Everything a decision reads, in the order that the doors expect."""
-    return (*nodes, *values, *lessons, *memo, *scratch, *cache, *prices)
+) -> KernelState:
+    """Everything a decision reads and writes."""
+    return KernelState(nodes, values, lessons, memo, scratch, cache, prices)  # type: ignore[no-untyped-call]
 
 
-@kernel
+@short_kernel
 def decide(
     direction: int,
     slot: int,
@@ -102,17 +92,12 @@ def decide(
     gpu_milli: int,
     models: int,
     allowed: Bools,
-    *state: Any,
+    state: KernelState,
 ) -> KernelDecision:
-    """The best node and its devices for a flat state; takes them at once if told to (`TAKE`, not `LOOK`)."""
-    state = borrowed(state)
-    nodes = NodeArrays(*state[0:_VALUES])
-    values = NodeValues(*state[_VALUES:_LESSONS])
-    lessons = Lessons(*state[_LESSONS:_MEMO])
-    memo = ValueMemo(*state[_MEMO:_SCRATCH])
-    scratch = KernelScratch(*state[_SCRATCH:_CACHE])
-    cache = ScoreCache(*state[_CACHE:_PRICES])
-    prices = Prices(*state[_PRICES:])
+    """The best node and its devices; takes them at once if told to (`TAKE`, not `LOOK`)."""
+    nodes, values, lessons = borrowed(state.nodes), borrowed(state.values), borrowed(state.lessons)
+    memo, scratch = borrowed(state.memo), borrowed(state.scratch)
+    cache, prices = borrowed(state.cache), borrowed(state.prices)
     node, score = best_node(
         slot,
         cpu_milli,
@@ -148,17 +133,13 @@ def decide(
     return KernelDecision(node, score, before_prices, cpu_left, gpu_left, prices.model[nodes.model[node]], balanced)
 
 
-@kernel
+@short_kernel
 def occupy(
-    node: int, cpu_milli: int, memory_mib: int, gpu_milli: int, devices: Ints, direction: int, *state: Any
+    node: int, cpu_milli: int, memory_mib: int, gpu_milli: int, devices: Ints, direction: int, state: KernelState
 ) -> bool:
-    """`change_node` for a flat state up to `SCORED_FROM`."""
-    state = borrowed(state)
-    nodes = NodeArrays(*state[0:_VALUES])
-    values = NodeValues(*state[_VALUES:_LESSONS])
-    lessons = Lessons(*state[_LESSONS:_MEMO])
-    memo = ValueMemo(*state[_MEMO:_SCRATCH])
-    scratch = KernelScratch(*state[_SCRATCH:_CACHE])
+    """`change_node` for the arrays of an engine."""
+    nodes, values, lessons = borrowed(state.nodes), borrowed(state.values), borrowed(state.lessons)
+    memo, scratch = borrowed(state.memo), borrowed(state.scratch)
     return change_node(
         node, cpu_milli, memory_mib, gpu_milli, devices, direction, nodes, values, lessons, memo, scratch
     )
@@ -207,6 +188,7 @@ def prepare(snapshot: EngineSnapshot) -> PreparedLessons:
 
 KIND_SLOTS_MAX = 512  # kinds with cached scores; the one not asked for longest makes room (21 bytes per slot and node)
 _KIND_SLOTS_FIRST = 32
+_DEVICE_SETS_MAX = 4096  # kept as arrays; a node of 8 has 256
 
 
 class ScoreParts(NamedTuple):
@@ -256,7 +238,7 @@ class PlacementEngine:
         self._lessons: Lessons
         self._memo: ValueMemo
         self._prices: Prices
-        self._state: State
+        self._state: KernelState
         self._events_since_refresh = 0
         self.relearn()
 
@@ -270,7 +252,7 @@ class PlacementEngine:
         twin._cache = node_values.ScoreCache._make(array.copy() for array in self._cache)
         twin._values = node_values.NodeValues._make(array.copy() for array in self._values)
         twin._prices = Prices._make(array.copy() for array in self._prices)
-        twin._flatten()
+        twin._gather()
         return twin
 
     # Deciding
@@ -306,7 +288,7 @@ class PlacementEngine:
         found = []
         for node in order[scores[order] > -np.inf]:
             only[node] = True
-            decided = decide(LOOK, self._slot(request), *request, only, *self._state)
+            decided = decide(LOOK, self._slot(request), *request, only, self._state)
             found.append(self._decision(request, decided))
             only[node] = False
         return found
@@ -377,7 +359,7 @@ class PlacementEngine:
         self._lessons, self._values, self._memo = prepared.lessons, prepared.values, prepared.memo
         self._cache.version.fill(-1)
         self._prices = no_prices(self.models, len(prepared.lessons.block_gpus))
-        self._flatten()
+        self._gather()
         self.history.learned(prepared.arrivals)
         self.refresh_prices()
 
@@ -389,7 +371,7 @@ class PlacementEngine:
     @property
     def memory_bytes(self) -> int:
         """What the arrays occupy, the cache of scores first of all."""
-        return sum(part.nbytes for part in self._state if isinstance(part, np.ndarray))
+        return sum(part.nbytes for group in self._groups for part in group if isinstance(part, np.ndarray))
 
     # Inside
 
@@ -398,7 +380,7 @@ class PlacementEngine:
         slot = self._slot(kind)
         if slot in self._refused_slots:
             return None
-        decided = decide(direction, slot, *kind, self._mask(allowed), *self._state)
+        decided = decide(direction, slot, *kind, self._mask(allowed), self._state)
         if decided.node != scan.NOWHERE:
             return decided
         if allowed is None:
@@ -416,8 +398,7 @@ class PlacementEngine:
         if not 0 <= node < self.nodes.size or len(devices) != request.gpus:
             raise InvariantBroken("a request holds as many devices of one node as it requested", request, node, devices)
         cpu_milli, memory_mib, _, gpu_milli, _ = request
-        chosen = np.array(devices, dtype=np.int64)
-        changed = occupy(node, cpu_milli, memory_mib, gpu_milli, chosen, direction, *self._state[:SCORED_FROM])
+        changed = occupy(node, cpu_milli, memory_mib, gpu_milli, _array_of(tuple(devices)), direction, self._state)
         if not changed:
             raise InvariantBroken("nothing is given twice or given back twice", request, node, devices)
         self.history.moved(direction)
@@ -447,12 +428,14 @@ class PlacementEngine:
         grown.blocks_lost[:used] = self._cache.blocks_lost
         grown.version[:used] = self._cache.version
         self._cache = grown
-        self._flatten()
+        self._gather()
 
-    def _flatten(self) -> None:
-        self._state = flat(
-            self.nodes, self._values, self._lessons, self._memo, self._scratch, self._cache, self._prices
-        )
+    @property
+    def _groups(self) -> tuple[NodeArrays, NodeValues, Lessons, ValueMemo, KernelScratch, ScoreCache, Prices]:
+        return self.nodes, self._values, self._lessons, self._memo, self._scratch, self._cache, self._prices
+
+    def _gather(self) -> None:
+        self._state = new_state(*self._groups)
 
     def _mask(self, allowed: Bools | None) -> Bools:
         if allowed is None:
@@ -462,19 +445,25 @@ class PlacementEngine:
         return np.ascontiguousarray(allowed)
 
     def _decision(self, request: ShapeRequest, decided: KernelDecision) -> PlacementDecision:
-        cpu_left = -node_values.CPU_LEFT_WEIGHT * decided.cpu_milli_left
-        gpu_left = -node_values.GPU_LEFT_WEIGHT * decided.gpu_milli_left
-        model_price = -request.gpu_milli_total * decided.model_price
-        before_prices = decided.score_before_prices
+        node, score, before_prices, cpu_milli_left, gpu_milli_left, price_per_milli, _ = decided
+        cpu_left = -node_values.CPU_LEFT_WEIGHT * cpu_milli_left
+        gpu_left = -node_values.GPU_LEFT_WEIGHT * gpu_milli_left
+        model_price = -request.gpu_milli_total * price_per_milli
         parts = ScoreParts(
             value=before_prices - cpu_left - gpu_left,
             cpu_left=cpu_left,
             gpu_left=gpu_left,
             model_price=model_price,
-            block_price=decided.score - (before_prices + model_price),
+            block_price=score - (before_prices + model_price),
         )
         devices = tuple(self._scratch.chosen[: request.gpus].tolist())
-        return PlacementDecision(decided.node, devices, decided.score, parts)
+        return PlacementDecision(node, devices, score, parts)
+
+
+@lru_cache(_DEVICE_SETS_MAX)
+def _array_of(devices: tuple[int, ...]) -> Ints:
+    """For kernels, which only read it."""
+    return np.array(devices, dtype=np.int64)
 
 
 def warm() -> None:
