@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from harch.placement.room import Room
 _CLASS_PLACE, _RESTARTS, _TAKEN = 6, 7, 8  # columns of holders
 _FIRST_PLACES = 64
 _GONE_KEPT_MAX = 64  # so that small tables are not swept at every end
+_UNSETTLED_MAX = 256  # rows: to settle them takes a fraction of a millisecond
 
 
 class Releases:
@@ -46,7 +48,8 @@ class Releases:
         self._devices = _Columns(4, np.int64)  # ..., row, device, gpu_milli
         # started_s, promised duration with grace (infinite: none), saved_s, gpu_milli of all tasks, processes, grace_s,
         # place of the class in the order (-1: not preemptible, -2: has ended), restarts, what is taken of GPUs
-        self._holders = _Columns(9, np.float64)
+        self._holder_table = _Columns(9, np.float64)
+        self._ended: list[int] = []  # numbers, until somebody looks at the table
         for item in running:
             self.add(item)
 
@@ -69,7 +72,7 @@ class Releases:
         )
         bound_s = item.request.duration_s_max
         saved_s = item.started_s if item.checkpoint_s is None else max(item.started_s, item.checkpoint_s)
-        self._holders.append(
+        self._holder_table.append(
             [
                 (
                     item.started_s,
@@ -89,7 +92,7 @@ class Releases:
         self.version += 1
         number = self._numbers.pop(request_id)
         self._items[number] = None
-        self._holders.rows[_CLASS_PLACE, number] = -2
+        self._ended.append(number)
         if len(self._items) > 2 * len(self._numbers) + _GONE_KEPT_MAX:
             self._sweep()
 
@@ -98,6 +101,15 @@ class Releases:
         if found is None:
             raise InvariantBroken("a finished holder is not queried", number)
         return found
+
+    @property
+    def _holders(self) -> Floats:
+        """The columns of holders, as of now."""
+        rows: Floats = self._holder_table.rows
+        if self._ended:
+            rows[_CLASS_PLACE, self._ended] = -2
+            self._ended.clear()
+        return rows
 
     @property
     def numbers(self) -> list[int]:
@@ -121,24 +133,24 @@ class Releases:
     @property
     def gpu_milli(self) -> Floats:
         """Compute of all tasks of a holder; at least a thousandth of a GPU each: what has none is cheap, not free."""
-        found: Floats = self._holders.rows[3]
+        found: Floats = self._holders[3]
         return found
 
     @property
     def gpu_milli_taken(self) -> Floats:
         """What would come free of GPUs: of a share with much memory more than its compute."""
-        found: Floats = self._holders.rows[_TAKEN]
+        found: Floats = self._holders[_TAKEN]
         return found
 
     def movable_for(self, request: PlacementRequest, spared: Iterable[str]) -> Bools:
         """`is_movable` for everybody, by number."""
         small: Bools = self.gpu_milli <= request.gpu_milli_total * MOVABLE_SHARE_MAX
-        own_or_lower: Bools = self._holders.rows[_CLASS_PLACE] >= CLASS_ORDER.index(request.turn_class)
+        own_or_lower: Bools = self._holders[_CLASS_PLACE] >= CLASS_ORDER.index(request.turn_class)
         return small & own_or_lower & ~self.marked(spared)
 
     def of_lower_class(self, request: PlacementRequest) -> Bools:
         """Preemptible work of a class behind that of the request, by number."""
-        lower: Bools = self._holders.rows[_CLASS_PLACE] > CLASS_ORDER.index(request.turn_class)
+        lower: Bools = self._holders[_CLASS_PLACE] > CLASS_ORDER.index(request.turn_class)
         return lower
 
     def touching(self, rows: Bools) -> Bools:
@@ -146,7 +158,7 @@ class Releases:
         touching = np.zeros(len(self), np.bool_)
         owner, row, *_ = self._tasks.rows
         touching[owner[rows[row]]] = True
-        live: Bools = self._holders.rows[_CLASS_PLACE] > -2
+        live: Bools = self._holders[_CLASS_PLACE] > -2
         return touching & live
 
     def domain_of_each(self, domain_of: Ints) -> list[int]:
@@ -161,19 +173,19 @@ class Releases:
     def cheapest_first(self, chosen: Bools, now_s: float) -> list[int]:
         """The numbers of those that are chosen: who loses least first, then who was restarted least."""
         numbers = np.flatnonzero(chosen)
-        order = np.lexsort((self._holders.rows[_RESTARTS][numbers], self.lost_gpu_s(now_s)[numbers]))
+        order = np.lexsort((self._holders[_RESTARTS][numbers], self.lost_gpu_s(now_s)[numbers]))
         cheapest: list[int] = numbers[order].tolist()
         return cheapest
 
     def lost_gpu_s(self, now_s: float) -> Floats:
         """Work that is done again after a restart, by number."""
-        saved_s, gpu_milli = self._holders.rows[2:4]
+        saved_s, gpu_milli = self._holders[2:4]
         lost: Floats = np.maximum(0.0, now_s - saved_s) * gpu_milli / GPU_MILLI
         return lost
 
     def notice_s(self) -> Floats:
         """How long each takes to stop, by number."""
-        found: Floats = self._holders.rows[5]
+        found: Floats = self._holders[5]
         return found
 
     def ends_s(
@@ -184,7 +196,7 @@ class Releases:
         Who promised no end is assumed to run for `assumed_s`. Whoever outlives a promise or an assumption is assumed to
         have twice that, and so on: what has run long will probably run on.
         """
-        started_s, promised_s, *_ = self._holders.rows
+        started_s, promised_s, *_ = self._holders
         assumed = np.isinf(promised_s)
         lasts_s = np.where(assumed, assumed_s, np.maximum(promised_s, 1.0))
         over = (now_s - margin_s - started_s) / lasts_s
@@ -217,7 +229,7 @@ class Releases:
         whole = room.healthy[row, device]
         np.add.at(arrays.gpu_milli_free, (row[whole], device[whole]), gpu_milli[whole])
         np.add.at(arrays.gpu_milli_free_sum, row[whole], gpu_milli[whole])
-        room.process_slots_free += int(self._holders.rows[4][gone].sum())
+        room.process_slots_free += int(self._holders[4][gone].sum())
         return room
 
     def _sweep(self) -> None:
@@ -227,7 +239,8 @@ class Releases:
         renumbered[live] = np.arange(len(live))
         self._items = [self._items[number] for number in live.tolist()]
         self._numbers = {name: place for place, name in enumerate(self._numbers)}
-        self._holders.keep(live)
+        self._ended.clear()
+        self._holder_table.keep(live)
         for table in (self._tasks, self._devices):
             owners = renumbered[table.rows[0]]
             table.rows[0] = owners
@@ -235,23 +248,41 @@ class Releases:
 
 
 class _Columns:
-    """A table that grows at its end, column by column in memory."""
+    """A table that grows at its end, column by column in memory.
+
+    Most starts and ends happen while nobody looks: what is appended is gathered, and settled when somebody does.
+    """
 
     def __init__(self, columns: int, dtype: type[np.generic]) -> None:
         self._places: npt.NDArray[Any] = np.zeros((columns, _FIRST_PLACES), dtype)
         self._size = 0
+        self._unsettled: list[tuple[float, ...]] = []
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _Columns:
+        self._settle()  # an array is copied at once
+        memo[id(self)] = twin = copy(self)
+        twin._places, twin._unsettled = self._places.copy(), []
+        return twin
 
     @property
     def rows(self) -> npt.NDArray[Any]:
         """[column, row]: a view, so that what is written to it stays."""
+        if self._unsettled:
+            self._settle()
         return self._places[:, : self._size]
 
     def append(self, rows: list[tuple[float, ...]]) -> None:
+        self._unsettled += rows
+        if len(self._unsettled) >= _UNSETTLED_MAX:
+            self._settle()
+
+    def _settle(self) -> None:
+        rows, self._unsettled = self._unsettled, []
         size = self._size + len(rows)
         while size > self._places.shape[1]:
             self._places = np.concatenate([self._places, np.zeros_like(self._places)], axis=1)
         if len(rows) == 1:
-            self._places[:, self._size] = rows[0]  # the usual case: a table of one row costs three times as much
+            self._places[:, self._size] = rows[0]  # on a busy hub the usual case: a table costs three times as much
         elif rows:
             self._places[:, self._size : size] = np.array(rows).T
         self._size = size
