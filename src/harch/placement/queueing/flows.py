@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -165,11 +165,13 @@ class TenantFlow:
     meter: ShareMeter = field(default_factory=ShareMeter)
     clock_s: float = 0.0  # of its lane, when `meter` was last advanced
     groups: dict[Hashable, RequestGroup] = field(default_factory=dict)
+    group_of: dict[str, RequestGroup] = field(default_factory=dict)  # by request
     to_try: dict[Hashable, RequestGroup] = field(default_factory=dict)  # those of `groups` that are not blocked
 
     def advance(self, lane_clock_s: float) -> None:
-        self.meter.advance(lane_clock_s - self.clock_s, self.weight)
-        self.clock_s = lane_clock_s
+        if lane_clock_s != self.clock_s:
+            self.meter.advance(lane_clock_s - self.clock_s, self.weight)
+            self.clock_s = lane_clock_s
 
     def add(self, waiting: WaitingRequest) -> RequestGroup:
         """The group that it waits in."""
@@ -178,11 +180,12 @@ class TenantFlow:
         if group is None:
             group = self.groups[key] = self.to_try[key] = RequestGroup(key)
         group.add(waiting)
+        self.group_of[waiting.request.id] = group
         return group
 
     def remove(self, request: PlacementRequest) -> RequestGroup:
         """The group that it waited in; without anybody else it is forgotten."""
-        group = self.groups[group_key(request)]
+        group = self.group_of.pop(request.id)
         group.remove(request.id)
         if not group:
             del self.groups[group.key]
@@ -202,12 +205,12 @@ class ClassLane:
     backlogged: dict[str, TenantFlow] = field(default_factory=dict)  # those of `flows` that wait
     flows_made: int = 0
 
-    def flow(self, tenant: str, weight: float) -> TenantFlow:
+    def flow(self, tenant: str, weight_of: Callable[[str], float]) -> TenantFlow:
         flow = self.flows.get(tenant)
         if flow is None:
             self.flows_made += 1
             number = self.flows_made * len(CLASS_ORDER) + CLASS_ORDER.index(self.turn_class)
-            flow = TenantFlow(self.turn_class, tenant, weight, number, clock_s=self.clock_s)
+            flow = TenantFlow(self.turn_class, tenant, weight_of(tenant), number, clock_s=self.clock_s)
             self.flows[tenant] = flow
         flow.advance(self.clock_s)
         return flow

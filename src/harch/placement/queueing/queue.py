@@ -10,6 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Self
+
+from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
 from harch.base.rejection import Rejection
@@ -23,7 +26,6 @@ from harch.placement.queueing.flows import (
     ShareMeter,
     TenantFlow,
     WaitingRequest,
-    group_key,
 )
 from harch.placement.queueing.quotas import QuotaBook
 from harch.placement.queueing.round import AgedTurn, FlowTurn, LaneTurn, Round, RoundRetries
@@ -83,12 +85,17 @@ class Position:
 # appear in it. A request too large for what comes free piece by piece needs a reservation on top (`reservations`).
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
+class _Holding(Struct, frozen=True, gc=False):
     request: PlacementRequest
     tasks: int
     share: float
     as_aged: bool
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+_Weights = tuple[Mapping[SchedulingClass, float], float]
 
 
 class TurnQueue:
@@ -108,6 +115,7 @@ class TurnQueue:
         self._v_system = 0.0
         self._now_s = 0.0
         self._arrivals = 0
+        self._weights_when: dict[tuple[bool, ...], _Weights] = {}  # by which classes wait, in the order of `_lanes`
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -124,9 +132,10 @@ class TurnQueue:
         entry = self._waiting.get(request_id)
         if entry is None:
             return False
-        request = entry.request
-        flow = self._lanes[request.turn_class].flows[request.tenant]
-        return flow.groups[group_key(request)].head is not entry
+        return self._group(entry.request).head is not entry
+
+    def _group(self, request: PlacementRequest) -> RequestGroup:
+        return self._lanes[request.turn_class].flows[request.tenant].group_of[request.id]
 
     # Changing
 
@@ -138,7 +147,7 @@ class TurnQueue:
         lane = self._lanes[request.turn_class]
         if not lane.backlogged:
             self._join(lane)
-        flow = lane.flow(request.tenant, self.settings.tenant_weight(request.tenant))
+        flow = lane.flow(request.tenant, self.settings.tenant_weight)
         if not flow.groups:
             lane.join(flow, self.settings.memory_s)
         self._arrivals += 1
@@ -156,7 +165,7 @@ class TurnQueue:
         if waiting is not None:
             request = waiting.request
             lane = self._lanes[request.turn_class]
-            flow = lane.flow(request.tenant, self.settings.tenant_weight(request.tenant))
+            flow = lane.flow(request.tenant, self.settings.tenant_weight)
             self._follow_head(flow, flow.remove(request))
             self._quotas.waits(request, -1)
             lane.leave(flow)
@@ -169,14 +178,16 @@ class TurnQueue:
         as_aged = request_id in self._served_as_aged
         self._served_as_aged.discard(request_id)
         lane = self._lanes[request.turn_class]
-        flow = lane.flow(request.tenant, self.settings.tenant_weight(request.tenant))
+        flow = lane.flow(request.tenant, self.settings.tenant_weight)
         # Whoever was served last marks where newcomers join, also while somebody who cannot be served lags behind.
         if not as_aged:
             self._v_system = max(self._v_system, lane.meter.v)
             lane.v_system = max(lane.v_system, flow.meter.v)
         share = self.capacity.share(request, tasks)
-        for meter in (lane.meter, flow.meter, *((self._aged,) if as_aged else ())):
-            meter.take(share)
+        lane.meter.take(share)
+        flow.meter.take(share)
+        if as_aged:
+            self._aged.take(share)
         self._holdings[request_id] = _Holding(request, tasks, share, as_aged)
         self._quotas.holds(request, tasks)
         self.remove(request_id)
@@ -187,10 +198,12 @@ class TurnQueue:
         held = self._holdings.pop(request_id, None)
         if held is None:
             return
-        lane, tenant = self._lanes[held.request.turn_class], held.request.tenant
-        flow = lane.flow(tenant, self.settings.tenant_weight(tenant))
-        for meter in (lane.meter, flow.meter, *((self._aged,) if held.as_aged else ())):
-            meter.give_back(held.share)
+        lane = self._lanes[held.request.turn_class]
+        flow = lane.flow(held.request.tenant, self.settings.tenant_weight)
+        lane.meter.give_back(held.share)
+        flow.meter.give_back(held.share)
+        if held.as_aged:
+            self._aged.give_back(held.share)
         self._quotas.holds(held.request, -held.tasks)
         lane.leave(flow)
 
@@ -290,9 +303,7 @@ class TurnQueue:
         """Who is served before it and fits or fails like it; None if that is itself."""
         if not self.is_behind_its_like(request_id):
             return None
-        request = self._waiting[request_id].request
-        flow = self._lanes[request.turn_class].flows[request.tenant]
-        return flow.groups[group_key(request)].head.request.id
+        return self._group(self._waiting[request_id].request).head.request.id
 
     def position(self, request_id: str, now_s: float) -> Position | None:
         """None if it does not wait. Costs a look at everything that waits: for people who ask, not for every round."""
@@ -340,8 +351,11 @@ class TurnQueue:
 
     def _advance(self, now_s: float) -> None:
         """Counts what was held since the last event, but only while somebody waited for it."""
-        seconds, self._now_s = max(0.0, now_s - self._now_s), max(now_s, self._now_s)
-        if not seconds or not self._waiting:
+        seconds = now_s - self._now_s
+        if seconds <= 0:
+            return
+        self._now_s = now_s
+        if not self._waiting:
             return
         weights, aged_weight = self._weights()
         for lane in self._lanes.values():
@@ -350,8 +364,16 @@ class TurnQueue:
                 lane.clock_s += seconds
         self._aged.advance(seconds, aged_weight)
 
-    def _weights(self) -> tuple[Mapping[SchedulingClass, float], float]:
-        """The weights now. The floors are weights too: raised until their share of those who wait is reached."""
+    def _weights(self) -> _Weights:
+        """The weights of the classes and of the aged now: they change with which classes wait."""
+        waiting = tuple([bool(lane.backlogged) for lane in self._lanes.values()])
+        weights = self._weights_when.get(waiting)
+        if weights is None:
+            weights = self._weights_when[waiting] = self._weigh()
+        return weights
+
+    def _weigh(self) -> _Weights:
+        """The floors are weights too: raised until their share of those who wait is reached."""
         settings = self.settings
         weights = dict(settings.class_weights)
         others = sum(weights[c] for c in CLASS_ORDER if c is not LOWEST_CLASS and self._lanes[c].backlogged)

@@ -31,6 +31,7 @@ class QuotaBook:
     def __init__(self, settings: QueueSettings, room: Room) -> None:
         """`room` knows what shares with memory take."""
         self._settings = settings
+        self._has_no_quotas = settings.has_no_quotas  # then nothing is counted, as nothing is judged
         self._room = room
         self._usage: dict[_Holder, _Usage] = {}
 
@@ -44,7 +45,7 @@ class QuotaBook:
 
     def rejection_to_run(self, request: PlacementRequest, tasks: int) -> Rejection | None:
         """May it hold so many tasks more now? A "no" passes over this request, never over those of other tenants."""
-        if self._settings.has_no_quotas:
+        if self._has_no_quotas:
             return None
         gpu_milli = tasks * self._gpu_milli(request)
         for holder, quota in self._quotas(request):
@@ -77,7 +78,7 @@ class QuotaBook:
 
         It takes the place of what it `replaces`: only in another class is that one more that waits.
         """
-        if self._settings.has_no_quotas:
+        if self._has_no_quotas:
             return None
         for holder, quota in self._quotas(request):
             if replaces is not None and holder[1] in (None, replaces.turn_class):
@@ -94,7 +95,7 @@ class QuotaBook:
 
     def rejection_for_ever(self, request: PlacementRequest) -> Rejection | None:
         """Is it larger than the whole quota? The fewest tasks that it would start with count."""
-        if self._settings.has_no_quotas:
+        if self._has_no_quotas:
             return None
         for holder, quota in self._quotas(request):
             gpus = request.tasks_min * self._gpu_milli(request) / GPU_MILLI
@@ -119,6 +120,8 @@ class QuotaBook:
             yield (tenant, turn_class), of_class
 
     def _count(self, request: PlacementRequest, tasks: int, waiting: int) -> None:
+        if self._has_no_quotas:
+            return
         gpu_milli = tasks * self._gpu_milli(request) if tasks else 0
         tenant = request.tenant
         for holder in ((tenant, None), (tenant, request.turn_class)):

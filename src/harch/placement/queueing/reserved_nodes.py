@@ -168,7 +168,7 @@ class KeptNodes:
 
     def release(self, request_id: str) -> None:
         """It has started: what was kept for it is open to others."""
-        if self.of(request_id) is not None:
+        if self.reservations and self.of(request_id) is not None:
             self._set([item for item in self.reservations if item.request.id != request_id])
 
     @property

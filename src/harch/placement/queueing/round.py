@@ -164,6 +164,10 @@ class LaneTurn:
     weight: float
     flows: list[tuple[float, Rank, FlowTurn]] = field(default_factory=list)
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self.flows)
+
     def head(self) -> RoundCursor | None:
         while self.flows:
             key, rank, flow = self.flows[0]
@@ -239,8 +243,9 @@ class Round:
         retries: RoundRetries,
         set_blocked: Callable[[TenantFlow, RequestGroup, bool], None],
     ) -> None:
-        self._lanes = lanes
         self._aged = aged
+        turns: tuple[LaneTurn | AgedTurn, ...] = (*lanes, aged)
+        self._lanes = [lane for lane in turns if lane.has_any]  # what is empty now stays so: a pass adds nobody
         self._capacity = capacity
         self._lookahead_s = lookahead_s
         self._served_as_aged = served_as_aged
@@ -289,8 +294,7 @@ class Round:
         """Whose turn it is."""
         best: tuple[float, Rank] | None = None
         first = None
-        lanes: tuple[LaneTurn | AgedTurn, ...] = (*self._lanes, self._aged)
-        for lane in lanes:
+        for lane in self._lanes:
             cursor = lane.head()
             if cursor is not None and cursor.head is not None:
                 key = (lane.key, cursor.head.rank)
