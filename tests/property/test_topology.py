@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
 from harch.fleet.model import CoolingZone, Gpu, GpuModel, Hub, Node, Provenance, Rack
-from harch.placement.devices import Neighbourhoods, best_devices
+from harch.placement.devices import best_devices
 from harch.placement.gangs import place_gang
 from harch.placement.query import ResourceQuery, apply_query, describe, parse_query
 from harch.placement.request import PlacementRequest
-from harch.placement.room import Room, TaskSlot
+from harch.placement.room import Neighbourhoods, Room, TaskSlot
 from harch.placement.scoring import BestFit
 from harch.workloads.spec import Level, Resources, Strategy, Topology, WorkloadSpec
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harch.placement.queueing.preemption import PastPreemptions, plan_preemption
 from harch.placement.queueing.queue import TurnQueue
@@ -333,7 +334,7 @@ def test_backfill_never_delays_a_reserved_gang(
                 allowed &= may_backfill(candidate, plan, room, now_s)
             slots = find_slots(room, candidate, candidate.tasks, allowed)
             if slots is not None and number < CANDIDATES:
-                item = replace(start(room, candidate, slots, now_s), stop_grace_s=0.0)
+                item = structs.replace(start(room, candidate, slots, now_s), stop_grace_s=0.0)
                 running[candidate.id] = item
                 if candidate.duration_s_max is not None:
                     heapq.heappush(ends, (now_s + random.uniform(0, candidate.duration_s_max + 5.0), candidate.id))
@@ -350,7 +351,9 @@ def test_preemption_stops_only_lower_classes_within_limits_and_nobody_in_vain(
     random = Random(seed)
     room = rooms(random)
     running = fill(random, room, bounded=0.5)
-    running = [replace(item, started_s=random.uniform(0, 90), restarts=random.randint(0, 2)) for item in running]
+    running = [
+        structs.replace(item, started_s=random.uniform(0, 90), restarts=random.randint(0, 2)) for item in running
+    ]
     gpus, tasks, level = wish
     request = ask("high", turn_class, gpus=gpus, tasks=tasks, required=level)
     limits = QueueSettings(preemption_victims_max=victims_max, preemptions_per_hour_max=20)

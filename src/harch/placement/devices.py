@@ -20,16 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from harch.fleet.model import Node
 from harch.placement.policy.shapes import GPU_MILLI
-from harch.placement.room import Room
+from harch.placement.room import Neighbourhoods, Room
 from harch.workloads.spec import Resources
 
 ENUMERATED_MAX = 8
 _KINDS_MAX = 256  # node kinds remembered
 _ANSWERS_MAX = 65536  # answers remembered; all 2,304 of a node of 8 and the usual ones of larger nodes
-
-Neighbourhoods = tuple[tuple[int, int, int], ...]  # island, PCIe switch and NUMA domain of each device
 
 # The digits of the key, most significant first: one island, switch, NUMA; pairs chosen; pairs left. Each digit counts
 # pairs, at most 72 * 71 / 2 of them, so that sums of keys compare like tuples.
@@ -47,8 +44,7 @@ def choose_devices(
     `device` is the policy's choice for a share of a GPU. `within` is a mask: only devices whose bit is set will do.
     """
     free_milli, kind = room.arrays.gpu_milli_free[row].tolist(), room.kind(needs)
-    near = neighbourhoods(room.hub.nodes[row])
-    return choose_among(near, free_milli, kind.gpus, kind.gpu_milli, device=device, within=within)
+    return choose_among(room.neighbourhoods[row], free_milli, kind.gpus, kind.gpu_milli, device=device, within=within)
 
 
 def choose_among(
@@ -71,10 +67,6 @@ def choose_among(
         if left == GPU_MILLI:
             free |= 1 << index
     return best_devices(kind, free & within, gpus)
-
-
-def neighbourhoods(node: Node) -> Neighbourhoods:
-    return tuple([(gpu.island, gpu.pcie_switch, gpu.numa) for gpu in node.gpus])
 
 
 @lru_cache(_ANSWERS_MAX)

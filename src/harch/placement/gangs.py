@@ -13,11 +13,11 @@ from functools import cache, cached_property
 import numpy as np
 
 from harch.base.errors import InvariantBroken
-from harch.placement.devices import Neighbourhoods, choose_among, neighbourhoods
+from harch.placement.devices import choose_among
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints
 from harch.placement.policy.shapes import ShapeRequest as Kind
 from harch.placement.request import PlacementRequest
-from harch.placement.room import Room, TaskSlot
+from harch.placement.room import Neighbourhoods, Room, TaskSlot
 from harch.workloads.spec import Level, Resources, Strategy
 
 # How many tasks of a gang go to each node of a domain? Racks, rows and the whole hub, with power and cooling shared.
@@ -377,7 +377,7 @@ def _slots_on(
     placed: list[TaskSlot] = []
     for row, tasks in counts.items():
         free_milli: list[int] = room.arrays.gpu_milli_free[row].tolist()
-        kind = neighbourhoods(room.hub.nodes[row])
+        kind = room.neighbourhoods[row]
         here: list[tuple[int, ...]] = []
         for _ in range(tasks):
             devices = choose_among(kind, free_milli, needs.gpus, milli, within=within)

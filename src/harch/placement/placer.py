@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,9 +79,10 @@ def allowed_nodes(room: Room, request: PlacementRequest, reservations: Sequence[
         allowed &= room.has_storage(request.needs)
     if request.needs.gpus and room.power_can_bind:
         allowed &= room.watts_free() >= room.watts(request.needs)
-    own = next((kept for kept in reservations if kept.request.id == request.id), None)
-    for reservation in reservations:
-        allowed &= may_backfill(request, reservation, room, now_s, stop_grace_s=request.stop_grace_s, own=own)
+    if reservations:
+        own = next((kept for kept in reservations if kept.request.id == request.id), None)
+        for reservation in reservations:
+            allowed &= may_backfill(request, reservation, room, now_s, stop_grace_s=request.stop_grace_s, own=own)
     return allowed
 
 
@@ -166,7 +167,7 @@ def _choose(books: PlacementState, request: PlacementRequest, allowed: Bools) ->
 
 def _preferences(
     books: PlacementState, request: PlacementRequest, allowed: Bools, burden: Burden | None
-) -> Iterator[tuple[Kind, Bools]]:
+) -> Iterable[tuple[Kind, Bools]]:
     """What to ask the scorer for, the most welcome first.
 
     Links that are down to half of their speed or less come last, whatever else is wished for.
@@ -174,23 +175,22 @@ def _preferences(
     Several GPUs go where they can talk fast, if there is room: an island is preferred by default.
     What stays where it is goes beside its like, if there is room: so whole nodes are left that gangs can have cleared.
     """
-    needs = request.needs
-    models = needs.gpu_models if len(needs.gpu_models) > 1 else (None,)
+    needs, kind_of = request.needs, books.room.kind
     preferences = [allowed]  # least welcome last
     if needs.gpus and is_anchor(request):
         preferences.insert(0, allowed & (books.anchored > 0))
     if needs.gpus > 1 and request.topology.preferred is Level.ISLAND:
         close = _has_island_for(books.room, needs.gpus)
         preferences = [*(preference & close for preference in preferences), *preferences]
-    kind = books.room.kind(needs)
-    kinds = [
-        kind  # whichever model it gets, it takes as much of it as is booked
-        if model is None
-        else kind._replace(models=books.room.kind(replace(needs, gpu_model=model, gpu_models=())).models)
-        for model in models
-    ]
+    kinds = [kind_of(needs)]
+    if len(needs.gpu_models) > 1:  # whichever model it gets, it takes as much of it as is booked
+        ones = [replace(needs, gpu_model=model, gpu_models=()) for model in needs.gpu_models]
+        kinds = [kinds[0]._replace(models=kind_of(one).models) for one in ones]
     if burden is None or not burden.crippled.any():
-        yield from ((kind, preference) for kind in kinds for preference in preferences)
-        return
-    for usable in (~burden.crippled, burden.crippled):
-        yield from ((kind, preference & usable) for kind in kinds for preference in preferences)
+        return [(kind, preference) for kind in kinds for preference in preferences]
+    return (
+        (kind, preference & usable)
+        for usable in (~burden.crippled, burden.crippled)
+        for kind in kinds
+        for preference in preferences
+    )

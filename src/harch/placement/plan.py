@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from harch.placement.defragmentation import DefragmentationPlan
 from harch.placement.policy.shapes import GPU_MILLI
 from harch.placement.queueing.preemption import PreemptionPlan
@@ -20,8 +22,7 @@ from harch.workloads.spec import Level
 ALONE = Prediction(Level.ISLAND, math.inf, math.inf, 1.0)  # one GPU, or none, has nobody to talk to
 
 
-@dataclass(frozen=True, slots=True)
-class GpuAssignment:
+class GpuAssignment(Struct, frozen=True):
     """A whole workload placed: its tasks in rank order, and why there."""
 
     request: PlacementRequest
@@ -60,11 +61,12 @@ def slot_of(room: Room, task: TaskPlacement) -> TaskSlot:
 
 def placements_of(room: Room, slots: tuple[TaskSlot, ...]) -> tuple[TaskPlacement, ...]:
     """The names of what the slots are, in rank order."""
-    nodes = [room.hub.nodes[slot.row] for slot in slots]
-    return tuple(
-        TaskPlacement(rank=rank, node_id=node.id, gpu_ids=tuple(node.gpus[device].id for device in slot.devices))
-        for rank, (node, slot) in enumerate(zip(nodes, slots, strict=True))
-    )
+    placements = []
+    for rank, slot in enumerate(slots):
+        node = room.hub.nodes[slot.row]
+        gpu_ids = tuple([node.gpus[device].id for device in slot.devices])
+        placements.append(TaskPlacement(rank=rank, node_id=node.id, gpu_ids=gpu_ids))
+    return tuple(placements)
 
 
 def reason(

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from harch.base.errors import InvariantBroken
-from harch.fleet.model import Hub
+from harch.fleet.model import Hub, Node
 from harch.placement.policy.shapes import (
     AMOUNT_MAX,
     ANY_MODEL,
@@ -49,8 +49,10 @@ _CHANGING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSlot:
+Neighbourhoods = tuple[tuple[int, int, int], ...]  # island, PCIe switch and NUMA domain of each device of a node
+
+
+class TaskSlot(Struct, frozen=True, gc=False):
     """A place for one task: a row of the room, and devices of that node in ascending order."""
 
     row: int
@@ -80,6 +82,8 @@ class Room:
         self.rack: Ints = np.array([rack_of[node.rack_id] for node in hub.nodes])
         self.rack_row: Ints = np.array([rows[rack.row] for rack in hub.racks])
         self.rack_zone: Ints = np.array([zones[rack.cooling_zone] for rack in hub.racks])
+        kinds: dict[Neighbourhoods, Neighbourhoods] = {}  # most nodes are alike, and share one value
+        self.neighbourhoods = [kinds.setdefault(found, found) for found in map(neighbourhoods, hub.nodes)]
         width = self.arrays.gpu_milli_free.shape[1]
         self.island: Ints = np.full((len(hub.nodes), width), -1)
         for row, node in enumerate(hub.nodes):
@@ -230,8 +234,9 @@ class Room:
     def take(self, needs: Resources, slot: TaskSlot, *, exclusive: bool = False) -> None:
         """Books one task. Raises if anything of it is already given: never repaired in silence."""
         kind, arrays, row = self.kind(needs), self.arrays, slot.row
-        free, healthy, milli = arrays.gpu_milli_free[row], self.healthy[row], kind.gpu_milli
-        if len(slot.devices) != kind.gpus or any(free[d] < milli or not healthy[d] for d in slot.devices):
+        free, healthy, milli = arrays.gpu_milli_free, self.healthy, kind.gpu_milli
+        unfit = [device for device in slot.devices if free[row, device] < milli or not healthy[row, device]]
+        if unfit or len(slot.devices) != kind.gpus:
             raise InvariantBroken("a GPU is given once", self.hub.nodes[row].id, slot.devices)
         if arrays.cpu_milli_free[row] < kind.cpu_milli or arrays.memory_mib_free[row] < kind.memory_mib:
             raise InvariantBroken("capacity is never exceeded", self.hub.nodes[row].id)
@@ -245,9 +250,9 @@ class Room:
     def give_back(self, needs: Resources, slot: TaskSlot, *, exclusive: bool = False) -> None:
         """Undoes `take`, exactly once."""
         kind, arrays, row = self.kind(needs), self.arrays, slot.row
-        free, withheld = arrays.gpu_milli_free[row], self.withheld_milli[row]
+        free, withheld = arrays.gpu_milli_free, self.withheld_milli
         most = GPU_MILLI - kind.gpu_milli
-        over = any(free[d] + withheld[d] > most for d in slot.devices)
+        over = [device for device in slot.devices if free[row, device] + withheld[row, device] > most]
         if over or self.tasks_on[row] < 1 or arrays.cpu_milli_free[row] + kind.cpu_milli > arrays.cpu_milli[row]:
             raise InvariantBroken("a GPU is freed once", self.hub.nodes[row].id, slot.devices)
         self._move(kind, slot, 1, self.storage_mib_of(needs))
@@ -258,9 +263,9 @@ class Room:
 
     def _move(self, kind: Kind, slot: TaskSlot, sign: int, storage_mib: int) -> None:
         arrays, row = self.arrays, slot.row
-        free = arrays.gpu_milli_free[row]
+        free = arrays.gpu_milli_free
         for device in slot.devices:
-            free[device] += sign * kind.gpu_milli
+            free[row, device] += sign * kind.gpu_milli
         gpu_milli = kind.gpus * kind.gpu_milli
         arrays.cpu_milli_free[row] += sign * kind.cpu_milli
         arrays.memory_mib_free[row] += sign * kind.memory_mib
@@ -308,6 +313,10 @@ class Room:
 
     def _refresh_available(self) -> None:
         self.arrays.available[:] = self.served & ~self.cordoned
+
+
+def neighbourhoods(node: Node) -> Neighbourhoods:
+    return tuple([(gpu.island, gpu.pcie_switch, gpu.numa) for gpu in node.gpus])
 
 
 def gpu_slots(kind: Kind, free_milli: Ints) -> Ints:

@@ -8,6 +8,7 @@ The scheduler of one hub: a deterministic value without clock or I/O, and its tw
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -179,17 +180,18 @@ class Scheduler(PlacementState):
         slots, choice = found
         self.book(request, slots, started_s=now_s, now_s=now_s)
         self.kept.release(request.id)
-        prediction = ALONE if sum(len(slot.devices) for slot in slots) < 2 else self.topology.predict(request, slots)
+        gpus = len(slots) * request.needs.gpus
+        prediction = ALONE if gpus < 2 else self.topology.predict(request, slots)
         why = reason(self.room, self.scorer.name, request, slots, prediction)
         return GpuAssignment(
             request, slots, placements_of(self.room, slots), choice.score, choice.parts, prediction, why
         )
 
-    def binding(self, request: PlacementRequest, now_s: float) -> list[Reservation]:
+    def binding(self, request: PlacementRequest, now_s: float) -> Sequence[Reservation]:
         """A higher class need not wait long for what is kept for a lower one; but first it looks elsewhere."""
         waited_s = now_s - request.submitted_s
         if waited_s < self.settings.kept_yields_after_s:
-            return list(self.reservations)
+            return self.reservations
         return [kept for kept in self.reservations if not kept.yields_to(request)]
 
     def _waits_for_room_only(self, request: PlacementRequest, now_s: float) -> bool:

@@ -116,7 +116,7 @@ class PlacementState:
         if request.runs_process:
             self.room.process_slots_free -= len(slots)
         self._anchor(request, slots, 1)
-        self.vacancies.changed(slot.row for slot in slots)
+        self.vacancies.changed([slot.row for slot in slots])
         self._holds(request, slots, started_s=started_s, now_s=now_s)
 
     def hand_over(self, hold_id: str, request: PlacementRequest, *, now_s: float) -> None:
@@ -161,7 +161,7 @@ class PlacementState:
         self._anchor(running.request, running.slots, -1)
         self.releases.remove(request_id)
         self.stopping.pop(request_id, None)
-        self.vacancies.add(slot.row for slot in running.slots)
+        self.vacancies.add([slot.row for slot in running.slots])
         self.queue.released(request_id, now_s)
 
     def _anchor(self, request: PlacementRequest, slots: tuple[TaskSlot, ...], change: int) -> None:

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from harch.fleet.model import Node
-from harch.placement.devices import best_devices, neighbourhoods
+from harch.placement.devices import best_devices
 from harch.placement.policy.shapes import GPU_MILLI, Floats, Ints
 from harch.placement.request import PlacementRequest
 from harch.placement.room import Room, TaskSlot
@@ -214,9 +214,8 @@ class TopologyGraph:
         """
         found = np.ones(self.room.arrays.size)
         for row in np.flatnonzero(self.nvlink_factor < 1).tolist():
-            node = self.room.hub.nodes[row]
-            size = len(node.gpus)
-            devices = best_devices(neighbourhoods(node), (1 << size) - 1, min(gpus, size)) or ()
+            size = len(self.room.hub.nodes[row].gpus)
+            devices = best_devices(self.room.neighbourhoods[row], (1 << size) - 1, min(gpus, size)) or ()
             if len(devices) > 1:
                 rows, chosen = np.full((1, len(devices)), row), np.array([devices])
                 found[row] = self._whole._ring_gb_per_s(rows, chosen)[0] / self._ring_gb_per_s(rows, chosen)[0]
@@ -270,7 +269,7 @@ class TopologyGraph:
         """So many GPUs on as few nodes like this one as possible, in as few racks as possible."""
         table, node = self.table, self.room.hub.nodes[row]
         size = len(node.gpus)
-        devices = best_devices(neighbourhoods(node), (1 << size) - 1, min(gpus, size)) or ()
+        devices = best_devices(self.room.neighbourhoods[row], (1 << size) - 1, min(gpus, size)) or ()
         here = float("inf")
         if len(devices) > 1:
             here = float(self._ring_gb_per_s(np.full((1, len(devices)), row), np.array([devices]))[0])
@@ -289,7 +288,7 @@ class TopologyGraph:
         kinds: dict[object, int] = {}
         nodes: tuple[Node, ...] = self.room.hub.nodes
         for row in np.flatnonzero(self.room.suits(needs)).tolist():
-            kinds.setdefault((nodes[row].gpu_model, neighbourhoods(nodes[row])), row)
+            kinds.setdefault((nodes[row].gpu_model, self.room.neighbourhoods[row]), row)
         return list(kinds.values())
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from harch.placement.queueing.preemption import PastPreemptions, PreemptionPlan, plan_preemption
 from harch.placement.queueing.releases import Releases

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
 from harch.placement.gangs import place_gang
 from harch.placement.policy.shapes import GPU_MILLI, Bools, Floats, Ints
@@ -21,8 +21,7 @@ from harch.workloads.spec import Level
 MOVABLE_SHARE_MAX = 0.25  # of the GPUs of the request that others make room for
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRequest:
+class RunningRequest(Struct, frozen=True, gc=False):
     """One request with the places of its tasks."""
 
     request: PlacementRequest
