@@ -16,7 +16,9 @@ from typing import NamedTuple, Self
 from harch.placement.queueing.settings import CLASS_ORDER
 from harch.placement.request import PlacementRequest
 from harch.placement.room import MIB_PER_GB, Room
-from harch.workloads.spec import SchedulingClass
+from harch.workloads.spec import Resources, SchedulingClass
+
+_SHARES_MAX = 4096  # remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Capacity:
     memory_mib: int
     storage_mib: int
     room: Room  # knows what a share takes
+    _shares: dict[Resources, float] = field(default_factory=dict)  # of one task
 
     @classmethod
     def of(cls, room: Room) -> Capacity:
@@ -40,10 +43,21 @@ class Capacity:
             room,
         )
 
+    def __deepcopy__(self, memo: object) -> Self:
+        """The whole of a hub never changes, and neither does what a request takes of it."""
+        return self
+
     def share(self, request: PlacementRequest, tasks: int) -> float:
         """The largest of its shares of GPUs, CPUs, memory and storage."""
-        needs = request.needs
-        return tasks * max(
+        share = self._shares.get(request.needs)
+        if share is None:
+            if len(self._shares) >= _SHARES_MAX:
+                self._shares.clear()
+            share = self._shares[request.needs] = self._share(request.needs)
+        return tasks * share
+
+    def _share(self, needs: Resources) -> float:
+        return max(
             self.room.kind(needs).gpu_milli_total / max(self.gpu_milli, 1),
             needs.cpus * 1000 / max(self.cpu_milli, 1),
             needs.memory_gb * MIB_PER_GB / max(self.memory_mib, 1),
