@@ -43,12 +43,15 @@ class Admission:
 
     def _verdict(self, request: PlacementRequest, process_slots: int) -> Rejection | None:
         shape = request.shape
-        if shape not in self._verdicts:
-            if len(self._verdicts) >= _CACHE_MAX:
-                self._verdicts.clear()
-            facts = self._facts(self._hub_id, request, process_slots)
-            self._verdicts[shape] = first_rejection(request, facts, permanent_only=True)
-        return self._verdicts[shape]
+        try:
+            return self._verdicts[shape]
+        except KeyError:
+            pass
+        if len(self._verdicts) >= _CACHE_MAX:
+            self._verdicts.clear()
+        facts = self._facts(self._hub_id, request, process_slots)
+        verdict = self._verdicts[shape] = first_rejection(request, facts, permanent_only=True)
+        return verdict
 
     def _others(self, request: PlacementRequest) -> list[str]:
         """Names of hubs that could run it, given room."""

@@ -49,6 +49,11 @@ class FaultBook:
         fault.until_s = boot_s + (min(REST_S * 2.0 ** min(fault.times - 2, 30), REST_S_MAX) if fault.times > 1 else 0.0)
         return fault
 
+    @property
+    def has_causes(self) -> bool:
+        """False, as mostly: no event rests, and none is to be noted when it went well."""
+        return bool(self._causes)
+
     def went_well(self, event: ev.Event) -> None:
         if self._causes:
             self._causes.pop(cause_of(event), None)

@@ -128,10 +128,11 @@ class JobRuntime:
         if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
             raise too_slow()
         context = self.context()
-        now, boot_s = context.now, context.boot_s
-        for event in events:
-            if (rest_s := self.faults.rest_s(event, boot_s)) > 0:
-                raise _fault_error(event, rest_s)
+        now = context.now
+        if self.faults.has_causes:
+            for event in events:
+                if (rest_s := self.faults.rest_s(event, context.boot_s)) > 0:
+                    raise _fault_error(event, rest_s)
         effects: list[fx.Effect] = []
         refusal: HarchError | None = None
         event = events[0]
@@ -158,8 +159,9 @@ class JobRuntime:
             raise self._failed(event, error) from error
         if refusal is not None:
             raise refusal
-        for event in events:
-            self.faults.went_well(event)
+        if self.faults.has_causes:
+            for event in events:
+                self.faults.went_well(event)
         return stored
 
     def post(self, *events: ev.Event) -> bool:
@@ -167,10 +169,12 @@ class JobRuntime:
 
         Whoever posts says it again, or the reconciliation with agents and peers makes up for it.
         """
-        boot_s = self._clock.boot_s()
-        taken = [event for event in events if self.faults.rest_s(event, boot_s) <= 0]
+        taken = events
+        if self.faults.has_causes:
+            boot_s = self._clock.boot_s()
+            taken = tuple([event for event in taken if self.faults.rest_s(event, boot_s) <= 0])
         if self.short_of_space is not None:
-            taken = [event for event in taken if is_taken_on_a_full_disk(event)]
+            taken = tuple(filter(is_taken_on_a_full_disk, taken))
         if self.not_ready or not taken:
             return False
         try:

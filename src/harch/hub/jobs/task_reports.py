@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from harch.base.errors import HarchError
 from harch.execution.protocol import AgentRefused, Forget, PauseTask, StopTask, TaskEnded, TaskKey
@@ -23,8 +23,10 @@ STRAY_GRACE_S = 5.0  # for tasks that an agent runs and the hub does not want
 def is_of_another(tx: Transaction, key: TaskKey, agent_id: str) -> bool:
     """Whether the task is at a node of another agent that is connected: that one tells of it, and nobody else."""
     workload = tx.state.current(key)
-    node = next((task.node_id for task in workload.placement if task.rank == key.rank), "") if workload else ""
-    return bool(agent_id) and tx.state.agents.agent_of_node.get(node, agent_id) != agent_id
+    if workload is None or not agent_id:
+        return False
+    nodes = [task.node_id for task in workload.placement if task.rank == key.rank]
+    return bool(nodes) and tx.state.agents.agent_of_node.get(nodes[0], agent_id) != agent_id
 
 
 def task_started(tx: Transaction, key: TaskKey) -> None:
@@ -167,8 +169,7 @@ def _reconcile(tx: Transaction, agent_id: str, nodes: set[str], inventory: dict[
 # All tasks of a workload have ended: what is it now? A pure rule, from how they ended to the next state.
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True, gc=False):
     """`state` PENDING means: back into the queue. `counts_as_restart`: uses up one of `restarts_max`."""
 
     state: State
@@ -187,7 +188,7 @@ def decide_ending(workload: Workload) -> Ending:
     One rank whose lease ended decides for its gang, whatever the others made of its absence: the work goes back to its
     owner, and the restart policy has no say in it.
     """
-    if workload.stop_as is State.PENDING and all(is_clean(end) for end in workload.task_ends):
+    if workload.stop_as in (None, State.PENDING) and all(map(is_clean, workload.task_ends)):
         return Ending(State.COMPLETED)
     if workload.stop_as is not None:
         return Ending(workload.stop_as, workload.stop_reason)

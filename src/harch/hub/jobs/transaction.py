@@ -63,7 +63,7 @@ class Transaction:
         return found if found in self.state.registry.workloads else ""
 
     def effects(self) -> list[fx.Effect]:
-        return [*(fx.Save(workload) for workload in self._dirty.values()), *self._effects]
+        return [*[fx.Save(workload) for workload in self._dirty.values()], *self._effects]
 
     def emit(self, effect: fx.Effect) -> None:
         self._effects.append(effect)
@@ -231,7 +231,7 @@ class Transaction:
             tenant=workload.tenant,
             node_id=task.node_id,
             gpu_ids=task.gpu_ids,
-            gpu_indexes=tuple(state.gpu_index[gpu_id] for gpu_id in task.gpu_ids),
+            gpu_indexes=tuple([state.gpu_index[gpu_id] for gpu_id in task.gpu_ids]),
             gpus_modelled=state.hub.provenance is Provenance.MODELLED,
             command=spec.command,
             modelled_duration_s=spec.modelled_duration_s,
