@@ -90,7 +90,7 @@ def replace_spec(tx: Transaction, event: ev.SpecReplaced) -> None:
     workload.spec, workload.data_ids, workload.home_fits = event.spec, data_ids, home_fits
     try:
         choice = choose(state, tx.context, workload)
-        state.registry.rename(workload, event.spec)
+        state.registry.rename(workload, earlier=kept[0].name)
     except HarchError:
         workload.spec, workload.data_ids, workload.home_fits = kept
         raise

@@ -51,13 +51,14 @@ class Registry:
     def finished(self, workload: Workload) -> None:
         self._finished.append(workload.id)
 
-    def rename(self, workload: Workload, spec: WorkloadSpec) -> None:
-        """Before a waiting workload gets another specification."""
-        holder = self._same_name(workload.tenant, spec.name)
+    def rename(self, workload: Workload, *, earlier: str) -> None:
+        """A waiting workload has another specification, and its earlier name is free. Raises if its new one is not."""
+        name = workload.spec.name
+        holder = self._same_name(workload.tenant, name)
         if holder is not None and holder.id != workload.id and not holder.state.is_final:
-            raise _name_taken(spec.name, holder)
-        self._by_name.pop((workload.tenant, workload.spec.name), None)
-        self._by_name[workload.tenant, spec.name] = workload.id
+            raise _name_taken(name, holder)
+        self._by_name.pop((workload.tenant, earlier), None)
+        self._by_name[workload.tenant, name] = workload.id
 
     def remember_keys(self, entries: Iterable[IdempotencyEntry]) -> None:
         for entry in entries:
