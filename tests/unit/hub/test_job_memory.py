@@ -515,6 +515,13 @@ class TestCarbonMemory:
             memory.hold(workload(name, carbon=held), held, now=START, boot_s=0.0)
         assert memory.take_due(minutes(40).timestamp(), 0.0) == ["b", "c", "a"]
 
+    def test_the_longest_due_come_first_by_whichever_clock(self) -> None:
+        memory = CarbonMemory()
+        watched = choice(action="start", start_by=minutes(30))
+        self.keeps(memory, workload("by_time", carbon=watched))
+        self.keeps(memory, workload("by_boot", carbon=self.there()), offers=True)
+        assert memory.take_due(minutes(40).timestamp(), 60.0 + OFFER_THERE_S) == ["by_time", "by_boot"]
+
     def test_no_more_moves_than_the_limit_within_any_hour(self) -> None:
         memory = CarbonMemory()
         assert not memory.may_move(0.0, moves_per_hour=0)

@@ -113,13 +113,12 @@ class Running:
 
     async def settle(self) -> None:
         """Until it is ready again and everything is on disk."""
-        for _ in range(400):
-            for _ in range(3):
-                await asyncio.to_thread(lambda: None)
-                await turns(20)
+        for _ in range(5000):
+            await asyncio.to_thread(lambda: None)
             if not self.runtime.not_ready:
                 break
-            await self.clock.advance(1.0)
+            if self.clock.sleeper_count:  # else it waits for the disk
+                await self.clock.advance(1.0)
         if self.runtime._committer.failed is None:
             await self.runtime._committer.drain()
         await asyncio.sleep(0)
@@ -492,6 +491,7 @@ class TestAFullDisk:
         await hub.runtime.look_at_space()
         assert space.saves == [True, False]
         assert hub.runtime.short_of_space is None
+        assert hub.runtime._placement_planned
         await hub.runtime.handle(more)
         assert "store.recovered" in hub.kinds()
 

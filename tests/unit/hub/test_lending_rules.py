@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harch.execution.protocol import ExtendLease, PauseTask, ResumeTask, StartTask, StopTask, TaskEnded, TaskKey
+from harch.federation.bidding import PeerOffer
 from harch.federation.offers import (
     NEEDS_PER_REQUEST_MAX,
     BidRequest,
@@ -29,7 +30,7 @@ from harch.hub.jobs import effects as fx
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.admission import published_facts
 from harch.hub.jobs.lending import borrowed
-from harch.hub.jobs.lending.auctions import ANSWER_WITHIN_S
+from harch.hub.jobs.lending.auctions import ANSWER_WITHIN_S, RTT_UNKNOWN_MS
 from harch.hub.jobs.lending.borrowed import BID_S, BUSY_S, RENEW_AGAIN_S, START_UNKNOWN_S
 from harch.hub.views import PeerView
 from harch.placement.request import PlacementRequest
@@ -143,6 +144,28 @@ class TestOffering:
         hub.receive(Bids(number=hub.sent(BidRequest)[0].number, bids=(), busy_s=999.0))
         assert hub.state.lending.busy_until_s == {MOROCCO: hub.boot_s + 60.0}
 
+    def test_a_peer_that_was_busy_is_asked_at_the_very_moment_that_it_named(self) -> None:
+        hub, _ = self.waiting()
+        (asked,) = self.offer(hub)
+        hub.receive(Bids(number=asked.number, bids=(), busy_s=20.0))
+        assert len(self.offer(hub)) == 1
+
+    @pytest.mark.parametrize(("rtt_ms", "counted"), [(12.0, 12.0), (None, RTT_UNKNOWN_MS)])
+    def test_a_bid_is_weighed_with_the_distance_of_its_hub_and_where_its_data_are(
+        self, rtt_ms: float | None, counted: float
+    ) -> None:
+        hub, workload = self.waiting()
+        self.peer(hub, rtt_ms=rtt_ms)
+        (asked,) = self.offer(hub)
+        auction = hub.state.lending.auctions[workload.id]
+        auction.waits_for.add("slow")  # another hub that has not answered yet
+        hub.receive(Bids(number=asked.number, bids=(made := CapacityBid(ref=0, bid_id="bid"),)))
+        assert auction.offers == [PeerOffer(MOROCCO, made, has_data=True, rtt_ms=counted)]
+        assert auction.waits_for == {"slow"}
+        hub.later(ANSWER_WITHIN_S)
+        hub.handle(ev.LendingDue())
+        assert workload.leased
+
     def test_work_whose_data_may_not_be_read_there_is_never_offered_and_that_is_audited_once(self) -> None:
         hub = LendingHub(SENEGAL)
         hub.meet_peer()
@@ -233,7 +256,10 @@ class TestGranting:
         hub.place()
         workload = hub.submit(8, restarts_max=7)
         workload.error_message, workload.annotations = "earlier", {"a": "b"}
+        workload.ranks_running, workload.runner_placement = frozenset({0}), THERE  # of an earlier run
+        workload.task_ends = (TaskEnd(rank=0, reason=ExitReason.LOST),)
         grant = hub.offer()
+        assert (workload.ranks_running, workload.runner_placement, workload.task_ends) == (frozenset(), (), ())
         assert grant == Grant(
             bid_id="bid1-0",
             lease=WorkLease(workload.id, 1),
@@ -728,13 +754,15 @@ class TestBorrowing:
 
     def test_tags_that_came_with_it_are_kept_under_no_name(self) -> None:
         hub = LendingHub(MOROCCO)
-        data = data_object("one", tag_for("MA"))
+        data = data_object("one", tag_for("MA", "SN"))
         assert hub.take(hub.grant(replace(SPEC, data=("one",)), data=(data,))) == ""
         entry = hub.state.catalog.entries["data_one"]
         assert (entry.home, entry.object) == (SENEGAL, data)
         assert fx.SaveData(entry) in hub.effects
         assert hub.state.catalog.named("one", tenant="t") is None
         assert self.work(hub).data_ids == ("data_one",)
+        hub.handle(ev.DataRetagged("data_one", tag_for("SN")))
+        assert [stop.scrub for stop in hub.sent_to_agent(StopTask)] == [True], "the runner watches its tags, too"
 
 
 class TestRestoring:

@@ -1,9 +1,10 @@
-"""Where and when work starts for its power, rule by rule: promises, margins, choices, words, and what a plan changes."""
+"""Where and when work starts for its power, rule by rule: promises, margins, choices, words, and new plans."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -164,7 +165,7 @@ class TestPromises:
 
 
 class TestSizes:
-    POOLS = {pool.key: pool for pool in pools()}
+    POOLS: ClassVar = {pool.key: pool for pool in pools()}
 
     def size(self, bench: Bench, resources: Resources, tasks: int = 1, **more: Pool) -> tuple[str, float]:
         spec = WorkloadSpec(name="job", tasks=tasks, resources=resources)
@@ -265,7 +266,7 @@ class TestAllowedHubs:
 
 
 class TestWork:
-    POOLS = {pool.key: pool for pool in pools()}
+    POOLS: ClassVar = {pool.key: pool for pool in pools()}
 
     def waiting(self, bench: Bench, work: Workload, *, planned: bool = True) -> FlexibleWork:
         return waiting_work(bench.machine.state, EventContext(now=bench.now), work, self.POOLS, planned=planned)

@@ -346,6 +346,26 @@ class TestByHand:
             assert windows is not None
             assert bool(windows.room[0, 0]) is not heeded
 
+    def test_urgent_work_that_is_to_come_is_kept_room_for_in_full_where_nothing_else_is_known(self) -> None:
+        outlook = PowerOutlook((flat_hub("a"),), (Pool("a", "x", 8, 1.0),))
+        key, prices = ClassKey(frozenset("a"), "x", False), {"a": np.zeros(STEPS)}
+        quotas = {(key, "a"): np.full(STEPS, 4.0)}
+        for to_come, gpus, room in (({}, 4, True), ({}, 5, False), ({key: 0.5}, 6, True), ({key: 0.5}, 7, False)):
+            book = book_of(outlook)
+            book.heed(ClassPlan(quotas=quotas, hub_g_per_kwh=prices, to_come=to_come))
+            windows = book.windows(work(gpus=gpus), starts=1)
+            assert windows is not None
+            assert bool(windows.room[0, 0]) is room
+
+    def test_a_pool_of_one_gpu_that_its_hosts_need_is_theirs(self) -> None:
+        outlook = PowerOutlook((flat_hub("a"), flat_hub("b")), (Pool("a", "x", 1, 1.0), Pool("b", "x", 64, 1.0)))
+        book = book_of(outlook)
+        key = ClassKey(frozenset("a"), "x", True)
+        book.heed(ClassPlan(hub_g_per_kwh={"a": np.zeros(STEPS)}, gpus_expected={key: 1.0}))
+        windows = book.windows(work("ab", 0.5), starts=1)
+        assert windows is not None
+        assert windows.cost_g[0, 0] > windows.power_g[0, 0]
+
     @pytest.mark.parametrize(("onsite_kw", "swing"), [(0.8, 0.0), (0.81, 380.0)])
     def test_own_plants_count_once_they_are_more_than_a_tenth_of_the_pool(self, onsite_kw: float, swing: float) -> None:
         hub = flat_hub("a", onsite_kw, onsite_g_per_kwh=20.0)

@@ -189,6 +189,8 @@ class TestDecisions:
         book = Book(windows([[10.0]]))
         assert decided(job("w", "a"), book).verb is DecisionKind.START
         assert book.given == [(1, False)]
+        decided(job("w", "a", wait_h_max=0.5), book)
+        assert book.given[1:] == [(1, True)]
 
     def test_a_charge_for_want_of_room_counts_and_is_told(self) -> None:
         book = Book(windows([[10.0], [50.0]], no_room=[[100.0], [0.0]]))
