@@ -563,6 +563,14 @@ class TestRestoring:
             assert workload.error_message == "the fleet file no longer has its nodes"
             assert workload.id in machine.state.scheduler.queue
 
+    def test_a_gang_that_lost_one_of_its_nodes_is_queued_again(self, bench: Bench) -> None:
+        workload = bench.submit(gpus=8, tasks=2)
+        bench.run(workload)
+        first, second = workload.placement
+        workload.placement = (first, replace(second, node_id="sold"))
+        self.restored(bench, workload)
+        assert (workload.state, workload.placement) == (State.PENDING, ())
+
     def test_paused_work_keeps_waiting_to_be_resumed(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.handle(ev.PauseRequested(workload.id))

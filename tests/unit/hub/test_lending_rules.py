@@ -38,7 +38,7 @@ from harch.sovereignty.audit import chain as audit
 from harch.testing.clock import START
 from harch.wire.workloads import TaskPlacement
 from harch.workloads.lifecycle import ExitReason, State, TaskEnd, Workload
-from harch.workloads.spec import Resources, RestartPolicy, SchedulingClass, WorkloadSpec
+from harch.workloads.spec import CarbonPreferences, Resources, RestartPolicy, SchedulingClass, WorkloadSpec
 from unit.hub.lending_world import MOROCCO, SENEGAL, TERMS, LendingHub, data_object, tag_for
 from unit.hub.test_job_commands import drafts, kinds
 
@@ -149,6 +149,42 @@ class TestOffering:
         (asked,) = self.offer(hub)
         hub.receive(Bids(number=asked.number, bids=(), busy_s=20.0))
         assert len(self.offer(hub)) == 1
+
+    def test_work_that_was_paused_for_a_moment_is_not_offered_a_second_time_at_once(self) -> None:
+        hub, workload = self.waiting()
+        assert len(self.offer(hub)) == 1
+        hub.handle(ev.PauseRequested(workload.id))
+        hub.handle(ev.ResumeRequested(workload.id))
+        hub.later(0.2)
+        hub.handle(ev.LendingDue())
+        assert hub.sent(BidRequest) == []
+
+    def test_why_peers_refused_is_forgotten_when_the_work_ends(self) -> None:
+        hub, workload = self.waiting()
+        (asked,) = self.offer(hub)
+        hub.receive(Bids(number=asked.number, bids=(), refusals={0: "no room now"}))
+        assert workload.id in hub.state.lending.answers
+        hub.handle(ev.StopRequested(workload.id, "enough"))
+        assert hub.state.lending.answers == {}
+        assert hub.state.lending.is_first_try(workload.id)
+
+    @pytest.mark.parametrize("why", ["held for its power", "set aside for a fault"])
+    def test_work_for_another_hub_is_not_offered_while_it_waits_for_something_else(self, why: str) -> None:
+        hub = LendingHub(MOROCCO)
+        hub.meet_peer()
+        cards = Resources(gpus=1, gpu_model="inference-card")
+        hub.handle(ev.Submitted("wl_c", "t", replace(SPEC, name="c", resources=cards)))
+        if why == "held for its power":
+            hub.handle(ev.CarbonPreferencesChanged("wl_c", CarbonPreferences(slack_s=9e4, duration_s=60.0)))
+            assert hub.state.carbon.held == {"wl_c"}
+        else:
+            hub.state.faults.hold("wl_c", ValueError(), hub.boot_s)
+            hub.handle(ev.PauseRequested("wl_c"))
+            hub.handle(ev.ResumeRequested("wl_c"))
+            assert hub.state.set_aside == {"wl_c"}
+        hub.later(1.0)
+        hub.handle(ev.LendingDue())
+        assert hub.sent(BidRequest) == []
 
     @pytest.mark.parametrize(("rtt_ms", "counted"), [(12.0, 12.0), (None, RTT_UNKNOWN_MS)])
     def test_a_bid_is_weighed_with_the_distance_of_its_hub_and_where_its_data_are(

@@ -852,6 +852,19 @@ class TestOtherHubsFirst:
         assert job.carbon is not None
         assert job.carbon.requested_there
         assert hub.effects
+        assert hub.state.carbon.routes == {}
+
+    def test_a_promise_that_was_missed_is_reported_once(self, bench: Bench) -> None:
+        for node in bench.hub.nodes:
+            bench.handle(ev.HardwareChanged("cordoned", node.id, 1))
+        bench.handle(ev.CarbonPlanned(plan(bench.now, {"dakhla": 600.0})))
+        job = bench.submit(carbon=SLACK)
+        assert bench.machine.state.carbon.watched == {job.id}
+        bench.later(hours=8)
+        bench.handle(ev.CarbonDue())
+        assert bench.records[-1].kind == "workload.promise_missed"
+        assert bench.machine.state.carbon.watched == set()
+        assert bench.handle(ev.CarbonDue()) == []
 
     def test_a_hub_that_the_plan_does_not_prefer_is_not_asked(self) -> None:
         hub, job = self.routed()
