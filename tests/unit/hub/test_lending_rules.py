@@ -723,6 +723,10 @@ class TestBorrowing:
 
         order(OrderKind.RESUME)
         assert hub.effects == []
+        self.work(hub).state = State.SCHEDULED
+        order(OrderKind.RESUME)
+        assert hub.effects == [], "it has not started yet"
+        self.work(hub).state = State.RUNNING
         order(OrderKind.PAUSE)
         assert hub.sent_to_agent(PauseTask) == [PauseTask(key)]
         order(OrderKind.PAUSE)
@@ -751,6 +755,15 @@ class TestBorrowing:
         assert hub.effects == []
         hub.receive(OwnerOrder(lease=THEIRS, kind=OrderKind.RESUME))
         assert hub.effects == []
+
+    def test_paused_work_that_broke_the_rules_of_its_data_is_not_resumed(self) -> None:
+        hub = self.borrower()
+        hub.handle(ev.TaskStartSeen(TaskKey("wl_theirs", 1, 0)))
+        hub.receive(OwnerOrder(lease=THEIRS, kind=OrderKind.PAUSE))
+        self.work(hub).scrub = True
+        hub.receive(OwnerOrder(lease=THEIRS, kind=OrderKind.RESUME))
+        assert hub.effects == []
+        assert self.work(hub).state is State.PAUSED
 
     @pytest.mark.parametrize(("reason", "why"), [("", "dakar wants it back"), ("cleaner", "cleaner")])
     def test_work_that_its_owner_wants_back_stops_in_order_and_is_handed_back(self, reason: str, why: str) -> None:

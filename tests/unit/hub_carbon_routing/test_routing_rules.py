@@ -521,6 +521,12 @@ class TestChoosing:
         plain = replace(spec, carbon=CarbonPreferences())
         assert preview(bench.machine.state, bench.context, plain, tenant="t", data_ids=()) is None
 
+    def test_a_preview_without_a_plan_starts_at_once(self, bench: Bench) -> None:
+        spec = workload(carbon=CarbonPreferences(aware=True)).spec
+        choice = preview(bench.machine.state, bench.context, spec, tenant="t", data_ids=())
+        assert choice is not None
+        assert (choice.held, choice.action, choice.start_at) == (False, "start", bench.now)
+
     def test_a_refusal_says_what_would_help(self) -> None:
         ceiling = over_limit(workload(carbon=CarbonPreferences(g_max=5.0)), "above its ceiling")
         assert (ceiling.code, ceiling.field) == ("E0402", "carbon")

@@ -407,8 +407,8 @@ class TestByHand:
     def test_where_hosts_need_most_of_a_pool_all_that_they_are_expected_to_use_is_theirs(
         self, free: float, dear: bool
     ) -> None:
-        assert self.dear(work("ab", 4), 60.0, free=free) is dear
-        assert self.dear(work("ab", 4), 38.0, free=free) is not dear
+        assert self.dear(work("ab", 12), 60.0, free=free) is dear
+        assert self.dear(work("ab", 12), 38.0, free=free) is not dear
 
 
 def test_what_runs_and_what_is_announced_draws_power_and_gpus_for_as_long_as_it_lasts() -> None:
